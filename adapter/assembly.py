@@ -1,4 +1,4 @@
-"""The composition root: builds the rooms from the settings, joins them, and runs them in one TaskGroup."""
+"""The composition root: builds the rooms from the settings, connects them, and runs them in one TaskGroup."""
 
 import asyncio
 import gc
@@ -15,53 +15,73 @@ from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.companion.companion import Companion
 from adapter.engine import Engine
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.settings import ServerSettings, Settings, load
+from adapter.settings import ServerSettings, Settings, SettingsError, SettingsFile, load, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
+
+SETTINGS_SECONDS = 5.0
+GC_THRESHOLDS = (1_000, 3, 1_000_000)
+"""Collect young objects often: a thousand take half a millisecond, and most of them stay alive. Automatic full
+collections are off: one blocks the loop for tenths of a second."""
+COLLECT_SECONDS = 300.0
 
 
 class Process(Protocol):
-    """What a command runs."""
+    """The engine with the rooms that one command adds to it."""
 
-    async def run(self, settings_path: str | None) -> None:
+    engine: Engine
+
+    async def run(self) -> None:
         """Run until cancelled."""
 
-
-async def serve(settings_path: str | None, kubeconfig: str | None) -> int:
-    """Run the server until SIGTERM or SIGINT. Raises SettingsError where the settings cannot be used."""
-    return await _run(Server, settings_path, kubeconfig)
+    def apply_settings(self, settings: Settings) -> None:
+        """Apply changed settings."""
 
 
-async def accompany(settings_path: str | None, kubeconfig: str | None) -> int:
-    """Run the companion until SIGTERM or SIGINT. Raises SettingsError where the settings cannot be used."""
-    return await _run(Companionship, settings_path, kubeconfig)
+async def run_server(settings_path: str | None, kubeconfig: str | None) -> int:
+    """Run the server until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
+    return await _run(ServerProcess, settings_path, kubeconfig)
+
+
+async def run_companion(settings_path: str | None, kubeconfig: str | None) -> int:
+    """Run the companion until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
+    return await _run(CompanionProcess, settings_path, kubeconfig)
 
 
 async def _run(
-    process: Callable[[Settings, Session, Metrics], Process], settings_path: str | None, kubeconfig: str | None
+    new_process: Callable[[Settings, Session, Metrics], Process], settings_path: str | None, kubeconfig: str | None
 ) -> int:
     settings = await asyncio.to_thread(load, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
-    gc.disable()  # until the caches are filled: what is made by then stays
+    gc.disable()  # until the caches are filled: objects created by then stay
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     metrics = Metrics()
     async with await Session.open(kubeconfig, metrics=metrics) as session:
-        made = process(settings, session, metrics)
+        process = new_process(settings, session, metrics)
         async with telemetry.serve(metrics, settings.telemetry.address, settings.telemetry.port) as port:
-            log.info("telemetry is served", port=port)
-            running = asyncio.create_task(made.run(settings_path))
+            _log.info("telemetry server started", port=port)
+            running = asyncio.create_task(_run_tasks(process, settings, settings_path, metrics))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return await _end(running, stopping)
+
+
+async def _run_tasks(process: Process, settings: Settings, settings_path: str | None, metrics: Metrics) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(process.run(), name="process")
+        tasks.create_task(_collect_garbage(process.engine), name="garbage")
+        if settings_path is not None:
+            following = _follow_settings(process, settings, SettingsFile(settings_path), metrics)
+            tasks.create_task(following, name="settings")
 
 
 async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
@@ -71,68 +91,104 @@ async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
     try:
         await running
     except asyncio.CancelledError:
-        log.info("stopped")
+        _log.info("process stopped")
     return 0
 
 
-class Server:
-    """The metrics API over the engine's picture. `run` runs both."""
+async def _collect_garbage(engine: Engine) -> None:
+    """Keep the garbage collector's pauses short: collect young objects often, and those after the caches rarely."""
+    await engine.wait_for_caches()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
+    while True:
+        await asyncio.sleep(COLLECT_SECONDS)
+        gc.collect()
+
+
+async def _follow_settings(process: Process, settings: Settings, file: SettingsFile, metrics: Metrics) -> None:
+    """Apply changes of the settings file; an invalid file changes nothing and is logged once."""
+    while True:
+        try:
+            latest = await asyncio.to_thread(file.changed)
+        except SettingsError as error:
+            metrics.settings_reloads.labels(result="refused").inc()
+            _log.warning("settings file rejected", error=str(error))
+            latest = None
+        if latest is not None and latest != settings:
+            if keys := needs_restart(settings, latest):
+                _log.warning("settings need a restart", keys=list(keys))
+            logs.configure(latest.logging.level, latest.logging.format)
+            process.apply_settings(latest)
+            settings = latest
+            metrics.settings_reloads.labels(result="taken").inc()
+            _log.info("settings file applied")
+        await asyncio.sleep(SETTINGS_SECONDS)
+
+
+class ServerProcess:
+    """The engine and the API server that answers from its snapshots."""
 
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
-        self._engine = Engine(settings, session, metrics)
+        self.engine = Engine(settings, session, metrics)
         self._scales = ScaleReader(session, metrics)
         self._api = ApiServer(
-            picture=self._engine.picture,
+            picture=self.engine.snapshots,
             session=session,
             scales=self._scales,
-            stale=self._engine.stale,
-            filling=self._engine.filling,
-            ready={"watches": self._engine.unready},
-            warnings={"watches": self._engine.trouble},
+            stale=self.engine.stale,
+            filling=self.engine.filling,
+            ready={"watches": self.engine.unready},
+            warnings={"watches": self.engine.warning},
             metrics=metrics,
             options=_server_options(settings.server),
-            registries=self._engine.registries,
+            registries=self.engine.registries,
         )
 
-    async def run(self, settings_path: str | None) -> None:
+    async def run(self) -> None:
         """Serve until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._engine.run(settings_path), name="engine")
+                tasks.create_task(self.engine.run(), name="engine")
                 tasks.create_task(self._api.run(), name="api")
         finally:
             await self._scales.close()
 
+    def apply_settings(self, settings: Settings) -> None:
+        """Apply changed settings; those of the server itself need a restart."""
+        self.engine.apply_settings(settings)
 
-class Companionship:
-    """The companion over the engine's picture. `run` runs both."""
+
+class CompanionProcess:
+    """The engine and the companion that acts on its snapshots."""
 
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
-        self._engine = Engine(settings, session, metrics)
-        where = settings.companion
+        self.engine = Engine(settings, session, metrics)
+        options = settings.companion
         self._companion = Companion(
             session,
-            Lease(session, where.namespace, where.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
-            self._engine.picture,
-            self._engine.hpa,
-            self._engine.neighbours,
-            self._engine.tolerance_seen,
-            self._engine.stale,
-            where,
+            LeaderElector(session, options.namespace, options.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
+            self.engine.snapshots,
+            self.engine.hpa,
+            self.engine.neighbours,
+            self.engine.tolerance_seen,
+            self.engine.stale,
+            options,
             settings.kubernetes.namespaces,
             metrics,
         )
-        self._engine.follow_views(self._companion.changed)
-        self._engine.on_settings = self._take_over
+        self.engine.snapshots.subscribe(self._companion.changed)
 
-    def _take_over(self, settings: Settings) -> None:
-        self._companion.settings = settings.companion
-
-    async def run(self, settings_path: str | None) -> None:
-        """Accompany until cancelled."""
+    async def run(self) -> None:
+        """Run the engine and the companion until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._engine.run(settings_path), name="engine")
+            tasks.create_task(self.engine.run(), name="engine")
             tasks.create_task(self._companion.run(), name="companion")
+
+    def apply_settings(self, settings: Settings) -> None:
+        """Apply changed settings, to the companion as well."""
+        self.engine.apply_settings(settings)
+        self._companion.settings = settings.companion
 
 
 def _server_options(server: ServerSettings) -> ServerOptions:

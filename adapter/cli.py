@@ -16,12 +16,12 @@ OK, FAILED, INVALID, NO_DECISION = 0, 1, 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0, 1 (it failed), 2 (invalid input) or 3 (`decide`: an error)."""
+    """Run one command. Returns the exit status: 0, 1 (failed), 2 (invalid input) or 3 (`decide`: no decision)."""
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
     except FaultyDocument as error:
-        _complain(error)
+        _print_faults(error)
         return INVALID
     return status
 
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_serve(commands: Any) -> None:
     serve = commands.add_parser("serve", help="serve the metrics API", description="Serve the metrics API.")
-    _add_where(serve)
+    _add_connection(serve)
     serve.set_defaults(run=_serve)
 
 
@@ -50,14 +50,14 @@ def _add_companion(commands: Any) -> None:
     companion = commands.add_parser(
         "companion",
         help="run the companion",
-        description="Run the companion: the leader among its replicas writes the policies' status, and what else the "
-        "settings switch on.",
+        description="Run the companion: the leader among its replicas writes the status of the policies, and whatever "
+        "else the settings enable.",
     )
-    _add_where(companion)
+    _add_connection(companion)
     companion.set_defaults(run=_companion)
 
 
-def _add_where(command: argparse.ArgumentParser) -> None:
+def _add_connection(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--settings", metavar="FILE", help="settings file (YAML); without it every setting is the default"
     )
@@ -70,8 +70,8 @@ def _add_decide(commands: Any) -> None:
     decide = commands.add_parser(
         "decide",
         help="decide on a file",
-        description="Decide what a policy asks for, from one document with everything that is known. Exit status: 0 a "
-        "count was decided, 3 the answer is an error, 2 the document is invalid.",
+        description="Compute the decision of a policy from one document with all its inputs. Exit status: 0 a count "
+        "was decided, 3 the decision is an error, 2 the document is invalid.",
     )
     decide.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
     decide.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
@@ -94,43 +94,43 @@ def _add_check(commands: Any) -> None:
     check = commands.add_parser(
         "check",
         help="check the connections to service registries, and how policies, pods and HPAs fit together",
-        description="Ask every server of the settings' registries, and say how far that gets, which pods match the "
-        "answers, and what is unwise about the HPAs of the policies. Exit status: 0 all is well, 1 something is wrong, "
-        "2 what shall be checked is not usable.",
+        description="Query every server of the settings' registries, and report which steps succeed, which pods match "
+        "the answers, and which settings of the policies' HPAs are unwise. Exit status: 0 no fault, 1 a fault, "
+        "2 the settings or the arguments are invalid.",
     )
     check.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML)")
-    check.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is looked at")
+    check.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is checked")
     check.add_argument("--registry", metavar="NAME", default="", help="only this registry, with its policies")
     check.add_argument("--service", metavar="NAME", default="", help="only this service, with or without a policy")
     check.add_argument("--namespace", default="", help="of that service, in the registry's sense")
     check.add_argument("--group", default="", help="of that service")
     check.add_argument("--policy", metavar="NAMESPACE/NAME", default="", help="only this policy, its service and pods")
-    check.add_argument("-v", "--verbose", action="store_true", help="tell also what is well, a line each")
+    check.add_argument("-v", "--verbose", action="store_true", help="also report what is in order, a line each")
     check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
     check.set_defaults(run=_check)
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from adapter.assembly import serve
+    from adapter.assembly import run_server
 
-    return _run("serve", serve, parsed)
+    return _run("serve", run_server, parsed)
 
 
 def _companion(parsed: argparse.Namespace) -> int:
-    from adapter.assembly import accompany
+    from adapter.assembly import run_companion
 
-    return _run("run the companion", accompany, parsed)
+    return _run("run the companion", run_companion, parsed)
 
 
 def _run(
-    what: str, process: Callable[[str | None, str | None], Coroutine[Any, Any, int]], parsed: argparse.Namespace
+    action: str, process: Callable[[str | None, str | None], Coroutine[Any, Any, int]], parsed: argparse.Namespace
 ) -> int:
     from adapter.kube.errors import KubeError
 
     try:
         return asyncio.run(process(parsed.settings, parsed.kubeconfig))
     except (KubeError, OSError) as error:
-        print(f"effective-load cannot {what}: {error}", file=sys.stderr)
+        print(f"effective-load cannot {action}: {error}", file=sys.stderr)
         return FAILED
 
 
@@ -142,9 +142,9 @@ def _decide(parsed: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
         return INVALID
-    answer = document.answer(document.read(text))
-    print(json.dumps(answer, indent=2) if parsed.output == "json" else "\n".join(answer["explanation"]))
-    return OK if answer["error"] is None else NO_DECISION
+    decision = document.decision_json(document.read_document(text))
+    print(json.dumps(decision, indent=2) if parsed.output == "json" else "\n".join(decision["explanation"]))
+    return OK if decision["error"] is None else NO_DECISION
 
 
 def _hpa(parsed: argparse.Namespace) -> int:
@@ -165,14 +165,14 @@ def _hpa(parsed: argparse.Namespace) -> int:
 
 
 def _text(file: str) -> str:
-    """The text of a file or of standard input; never more is read than the largest document has."""
+    """Read a file or standard input, up to the size of the largest document. Raises DocumentError for a larger one."""
     from adapter import document
     from adapter.runtime import document_text
 
     with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
         content = opened.read(document_text.LARGEST_BYTES + 1)
     if len(content) > document_text.LARGEST_BYTES:
-        raise document.DocumentError([document_text.too_large()])
+        raise document.DocumentError([document_text.too_large_fault()])
     return content.decode()
 
 
@@ -181,8 +181,8 @@ def _check(parsed: argparse.Namespace) -> int:
     from adapter.settings import load
     from adapter.telemetry import logs
 
-    logs.configure("error", "console")  # what goes wrong is in the report
-    wanted = command.Wanted(
+    logs.configure("error", "console")  # the report has the errors
+    wanted = command.Scope(
         registry=parsed.registry,
         service=parsed.service,
         namespace=parsed.namespace,
@@ -190,18 +190,18 @@ def _check(parsed: argparse.Namespace) -> int:
         policy=parsed.policy,
     )
     try:
-        sections = asyncio.run(command.check(load(parsed.settings), wanted, parsed.kubeconfig))
-    except command.Unusable as error:
+        sections = asyncio.run(command.run_checks(load(parsed.settings), wanted, parsed.kubeconfig))
+    except command.ScopeError as error:
         print(f"effective-load check: {error}", file=sys.stderr)
         return INVALID
     if parsed.output == "json":
         print(json.dumps(report.as_data(sections), indent=2))
     else:
-        print("\n".join(report.lines(sections, verbose=parsed.verbose)))
-    return OK if report.is_well(sections) else FAILED
+        print("\n".join(report.report_lines(sections, verbose=parsed.verbose)))
+    return OK if report.all_ok(sections) else FAILED
 
 
-def _complain(error: FaultyDocument) -> None:
+def _print_faults(error: FaultyDocument) -> None:
     print(f"{error.title or 'invalid input'}:", file=sys.stderr)
     for fault in error.faults:
         print(f"  {fault}", file=sys.stderr)

@@ -14,12 +14,10 @@ import msgspec
 
 from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
-from adapter.kube.selectors import SelectorError
-from adapter.kube.selectors import parse as parse_selector
+from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodAssessment
 from adapter.load.explanation import explain
-from adapter.load.matching import owned_by
 from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod
@@ -29,14 +27,15 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory_json as recollection
 from adapter.policy.hpa import Hpa, parse_hpa
-from adapter.policy.times import seconds_of
+from adapter.policy.linking import target_pods
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
-from adapter.usage.promql import PromqlError, inputs
-from adapter.usage.resource_metrics import decode_usage, seconds
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of
+from adapter.runtime.times import parse_time
+from adapter.usage.promql import PromqlError, parse_inputs
+from adapter.usage.resource_metrics import decode_usage, parse_go_duration
 
 T = TypeVar("T")
 
@@ -76,18 +75,18 @@ class Document:
     memory: Memory = field(default_factory=Memory)
 
 
-def read(text: str) -> Document:
+def read_document(text: str) -> Document:
     """Read one YAML or JSON document. Raises DocumentError with every fault in it."""
     try:
-        data = document_text.read(text)
+        data = document_text.read_document(text)
     except document_text.TextError as error:
-        raise DocumentError(foremost(error.faults), _TITLE) from error
+        raise DocumentError(first_faults(error.faults), _TITLE) from error
     if not isinstance(data, Mapping):
         raise DocumentError([Fault("", data, f"must be a mapping with {', '.join(_REQUIRED)}")])
     return _Reading(data).document()
 
 
-def answer(document: Document) -> dict[str, Any]:
+def decision_json(document: Document) -> dict[str, Any]:
     """Decide, and say why: JSON-able data. `desiredReplicas` and `served` are null where `error` is set."""
     at, bounds = document, document.hpa.bounds
     assessment = assess(
@@ -106,7 +105,7 @@ def answer(document: Document) -> dict[str, Any]:
         "metrics": _metrics(assessment, decision),
         "conditions": dict(assessment.conditions),
         "explanation": list(explain(assessment, decision, bounds, at.now)),
-        "memory": recollection.dump(assessment.memory),
+        "memory": recollection.memory_to_json(assessment.memory),
     }
 
 
@@ -150,7 +149,7 @@ class _Reading:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
-        self._reader = recollection.Reader()
+        self._reader = recollection.MemoryReader()
         self._faults = self._reader.faults
         self._seen: dict[tuple[str, str], str] = {}
 
@@ -164,7 +163,7 @@ class _Reading:
         roster = self._reader.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
         memory = self._reader.memory(self._data.get("memory"), ("memory",))
         if self._faults or policy is None or hpa is None or scale is None:
-            raise DocumentError(foremost(self._faults), _TITLE)
+            raise DocumentError(first_faults(self._faults), _TITLE)
         return Document(
             now=now, policy=policy, hpa=hpa, scale=scale, target=target, pods=pods, samples=samples, roster=roster,
             memory=memory,
@@ -256,7 +255,7 @@ class _Reading:
         """Fault the times of an object that cannot be read: the cluster's own never are, and here they would count."""
         for place in _TIMES:
             for path, value in document_text.values_at(found, place, at):
-                if value not in ("", None) and seconds_of(value) is None:
+                if value not in ("", None) and parse_time(value) is None:
                     self._reader.time(value, path)
 
     def _slices(self) -> Mapping[str, list[EndpointSlice]]:
@@ -271,17 +270,14 @@ class _Reading:
 
     def _of_target(self, pods: Iterable[Pod], scale: Scale | None, target: Target | None) -> list[Pod]:
         """The pods that are the target's, by owner and selector; facts that the document leaves out exclude nothing."""
-        try:
-            selector = parse_selector(scale.selector) if scale else None
-        except SelectorError as error:
-            self._fault("scale.status.selector", scale.selector if scale else None, str(error))
+        if scale is None or target is None:
             return []
-        return [
-            pod
-            for pod in pods
-            if (selector is None or not pod.labels or selector.matches(pod.labels))
-            and (target is None or pod.owner is None or owned_by(pod, target))
-        ]
+        try:
+            selector = parse_selector(scale.selector)
+        except SelectorError as error:
+            self._fault("scale.status.selector", scale.selector, str(error))
+            return []
+        return list(target_pods(pods, selector, target, partial=True))
 
     def _samples(self, policy: Policy | None, now: float) -> Samples:
         pods = dict(self._usage())
@@ -360,7 +356,7 @@ class _Reading:
 
 
 def _is_duration(text: object) -> bool:
-    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or seconds(text) > 0)
+    return isinstance(text, str) and len(text) <= _LONGEST_DURATION and (text[:1] == "0" or parse_go_duration(text) > 0)
 
 
 def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object, str]:
@@ -378,7 +374,7 @@ def _place_in(data: object, message: str) -> tuple[tuple[str | int, ...], object
 def _window_of(query: Query | None) -> float:
     """What inline PromQL reaches back; a named query is not known here, nor is one that cannot be read."""
     try:
-        return inputs(query.prom_ql).window if query is not None else 0.0
+        return parse_inputs(query.prom_ql).window if query is not None else 0.0
     except PromqlError:
         return 0.0
 

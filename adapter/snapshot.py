@@ -1,18 +1,17 @@
-"""The one in-memory picture that requests are answered from: immutable, swapped atomically, the only shared state."""
+"""The snapshot that answers all requests: immutable, replaced atomically, and the only state that rooms share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.kube.label_index import OwnersByLabels
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.load.assessment import Assessment
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from adapter.usage.series import SeriesList
+from adapter.usage.series import NamedQueryResult
 
 
 class Key(NamedTuple):
-    """A namespaced object's name."""
+    """Namespace and name of an object."""
 
     namespace: str
     name: str
@@ -26,19 +25,12 @@ class TargetKey(NamedTuple):
     name: str
 
 
-class Neighbours(NamedTuple):
-    """Who else has to do with a policy's target: other HPAs, and other policies, by name."""
-
-    hpas: tuple[str, ...] = ()
-    policies: tuple[str, ...] = ()
-
-
 WATCH_SILENT = "WatchSilent"
-"""The reason of a problem: a watch that the policy needs is not to be believed."""
+"""Reason of a problem: a watch that the policy needs has had no proof of life for too long."""
 
 
 class Problem(NamedTuple):
-    """Why a policy has no answer: the HTTP code and reason of the Status, and the sentence."""
+    """Why a policy has no answer: HTTP code, reason and message of the Status."""
 
     code: int
     reason: str
@@ -47,18 +39,18 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyView:
-    """A policy with all that is known of it. `problem` is set where it cannot be answered at all.
+    """A policy with its HPA's bounds, its scale target and its last assessment; the result of one evaluation.
 
-    `announced`: it is known to exist, and has not been looked at yet. `target_name` is the name of what its HPA scales,
-    known before `target` is.
-    `scale` is the watched one with the moment (API server's time) it was last proven; a decision reads it live.
-    `scale_path` is the path of the target's scale subresource.
+    `pending`: the policy was listed, and not evaluated yet. `problem` is set if the policy cannot be answered at all.
+    `target_name` is the target's name as the HPA gives it, known before `target` is resolved. `scale` comes from the
+    target's watch, last proven current at `scale_proven_at` (API server's time); requests read it live from
+    `scale_path`, the target's scale subresource.
     """
 
     policy: Policy
     labels: Mapping[str, str] = field(default_factory=dict)
     target: Target | None = None
-    announced: bool = False
+    pending: bool = False
     target_name: str = ""
     target_resource: str = ""
     target_labels: Mapping[str, str] = field(default_factory=dict)
@@ -71,25 +63,8 @@ class PolicyView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryView:
-    """A named query that needs no policy, as last answered; its samples count for `max_age` seconds.
-
-    `error` says what failed at the last poll: the reason once no sample counts any more.
-    """
-
-    name: str
-    by_pod: bool
-    pod_label: str = "pod"
-    namespace_label: str = "namespace"
-    max_age: float = 90.0
-    series: Mapping[str, SeriesList] = field(default_factory=dict)
-    fetched_at: float | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodsMetricTarget:
-    """An HPA that asks for a Pods metric: what it selects, and the average (nano-units) it aims at."""
+    """An HPA with a Pods metric: its scale target, the metric, and the average value it targets (nano-units)."""
 
     hpa: str
     target: TargetKey | None
@@ -99,37 +74,39 @@ class PodsMetricTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All policies and all queries, and the pods by namespace that a query's series may name.
+    """All policies, the results of all named queries, and all pods.
 
-    `by_pods` finds a namespace's policies by the labels of the pods that they have assessed; a namespace may be missing
-    there only where none has any. `pods_metric_targets` is by namespace. `synced` once every Kubernetes cache has been
-    filled, or refused, and every policy that was known by then assessed.
+    `by_pods` finds the policies of a namespace by the labels of the pods that they assessed; it lacks a namespace only
+    if no policy there has assessed any. `pods_metric_targets` and `pods` are by namespace. `synced` is true once every
+    Kubernetes cache was listed, or refused, and every policy known by then was evaluated.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)
     by_target: Mapping[TargetKey, Key] = field(default_factory=dict)
     by_pods: Mapping[str, OwnersByLabels[Key]] = field(default_factory=dict)
-    queries: Mapping[str, QueryView] = field(default_factory=dict)
+    queries: Mapping[str, NamedQueryResult] = field(default_factory=dict)
     pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
-    pods: Mapping[str, Pods] = field(default_factory=dict)
+    pods: Mapping[str, PodStore] = field(default_factory=dict)
     synced: bool = False
 
 
-class SnapshotStore:
-    """Holds the current snapshot; `swap` replaces it. Readers take `current` once per request.
+SnapshotListener = Callable[[Iterable[Key]], None]
+"""Receives the policies whose views changed with the new snapshot; none if something else changed."""
 
-    `forget` is called when a snapshot goes, for whoever keeps what was made of it: an old one holds a lot of memory.
-    """
+
+class SnapshotStore:
+    """Holds the current snapshot. Readers take `current` once per request."""
 
     def __init__(self) -> None:
         self.current = Snapshot()
-        self.forget: Callable[[], None] = _nothing
+        self._listeners: list[SnapshotListener] = []
 
-    def swap(self, snapshot: Snapshot) -> None:
-        """Put the next picture in place of the current one."""
+    def subscribe(self, listener: SnapshotListener) -> None:
+        """Call the listener after each swap."""
+        self._listeners.append(listener)
+
+    def swap(self, snapshot: Snapshot, changed: Iterable[Key] = ()) -> None:
+        """Replace the current snapshot; `changed` are the policies with new views."""
         self.current = snapshot
-        self.forget()
-
-
-def _nothing() -> None:
-    pass
+        for listener in self._listeners:
+            listener(changed)

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import TypeAdapter
 
-from adapter.engine import YOUNG
+from adapter.assembly import GC_THRESHOLDS
 from adapter.registries.manager import RegistryManager
 from adapter.registries.polling.http1 import RawReply, Request
 from adapter.registries.polling.pool import CONNECTIONS, Pool
@@ -192,7 +192,7 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
         await asyncio.sleep(0.25)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*YOUNG)
+    gc.set_threshold(*GC_THRESHOLDS)
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(_known(manager, keys, instances)), flush=True)

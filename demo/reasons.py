@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from adapter.document import DocumentError, answer, read
+from adapter.document import DocumentError, decision_json, read_document
 from demo.objects import OURS, PULLED_OUT, Object, scaling
 from demo.observe import Look
 
@@ -40,7 +40,7 @@ class Reasoner:
         """The decision on what was seen now; None where that is no whole picture."""
         document = self.document(look)
         try:
-            found = answer(read(yaml.dump(document, Dumper=_DUMPER)))
+            found = decision_json(read_document(yaml.dump(document, Dumper=_DUMPER)))
         except (DocumentError, KeyError):
             return None
         self._memory = found["memory"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.kube.credentials import ClusterAccess, choose
+from adapter.kube.credentials import ClusterAccess, choose_credentials
 from adapter.kube.errors import CredentialsError
 from demo.errors import DemoError
 from demo.objects import KWOK_NODE, OURS, STOCK, USAGE, Object, scaling, workloads
@@ -70,7 +70,7 @@ def given_place(kubeconfig: Path) -> Iterator[Place]:
 
 
 async def _access(kubeconfig: Path) -> ClusterAccess:
-    return await choose(str(kubeconfig))()
+    return await choose_credentials(str(kubeconfig))()
 
 
 def client_of(kubeconfig: Path) -> Client:

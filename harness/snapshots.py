@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from adapter.kube.label_index import OwnersByLabels
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import OwnersByLabels, PodStore
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.pods import Container, Pod, PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, Resource, Scale, Target
-from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, QueryView, Snapshot, TargetKey
-from adapter.usage.series import Series, SeriesList
+from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, Snapshot, TargetKey
+from adapter.usage.series import NamedQueryResult, Series, SeriesList
 
 NOW = 1_800_000_000.0
 SAMPLED = NOW - 12
@@ -91,10 +90,10 @@ def view(
 
 def query(
     name: str = "requests", *series: Series, by_pod: bool = True, fetched_at: float | None = NOW - 3, **more: object
-) -> QueryView:
+) -> NamedQueryResult:
     by = str(more.get("pod_label", "pod")) if by_pod else ""
     fields: dict[str, object] = {"series": {"shop": SeriesList(by, series)}, **more}
-    return QueryView(name=name, by_pod=by_pod, fetched_at=fetched_at, **fields)  # type: ignore[arg-type]
+    return NamedQueryResult(name=name, by_pod=by_pod, fetched_at=fetched_at, **fields)  # type: ignore[arg-type]
 
 
 def series(value: int, *, at: float = SAMPLED, **labels: str) -> Series:
@@ -113,14 +112,14 @@ def asks(
 
 def snapshot(
     *views: PolicyView,
-    queries: Iterable[QueryView] = (),
+    queries: Iterable[NamedQueryResult] = (),
     asking: Iterable[PodsMetricTarget] = (),
     pods: Iterable[Pod] = (),
     synced: bool = True,
 ) -> Snapshot:
-    by_namespace: dict[str, Pods] = {}
+    by_namespace: dict[str, PodStore] = {}
     for each in pods:
-        by_namespace.setdefault(each.namespace, Pods()).put(each)
+        by_namespace.setdefault(each.namespace, PodStore()).put(each)
     targets = {
         TargetKey(each.policy.namespace, each.target_resource, each.target.name): Key(
             each.policy.namespace, each.policy.name

@@ -4,6 +4,7 @@ from adapter.apiserver.directory import Directory
 from adapter.apiserver.policy_figures import DESIRED, labels, metric_names, offers
 from adapter.apiserver.routes import Route
 from adapter.apiserver.status import StatusError, bad_request, not_found
+from adapter.kube.api import WATERMARK_POLICIES
 from adapter.snapshot import PolicyView
 
 _SHOWN = 5
@@ -44,8 +45,8 @@ def _none(route: Route) -> StatusError:
     asked = f"{str(route.labels)!r} selects no WatermarkPolicy" if route.labels else "there is no WatermarkPolicy"
     return not_found(
         f"{asked} in namespace {route.namespace}; select one by its name: matchLabels: {{policy: NAME}}",
-        kind="watermarkpolicies",
-        group="effective-load.io",
+        kind=WATERMARK_POLICIES.plural,
+        group=WATERMARK_POLICIES.group,
     )
 
 

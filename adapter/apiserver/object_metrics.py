@@ -7,10 +7,9 @@ from adapter.apiserver.policy_figures import labels, not_assessed, offers
 from adapter.apiserver.routes import EVERY, POLICIES, Route
 from adapter.apiserver.status import StatusError, not_found
 from adapter.apiserver.wire import Described
+from adapter.kube.api import WATERMARK_POLICIES
+from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import PolicyView, TargetKey
-
-_POLICY_API = "effective-load.io/v1alpha1"
-_POLICY_KIND = "WatermarkPolicy"
 
 
 def chosen(directory: Directory, route: Route) -> tuple[PolicyView, ...]:
@@ -33,7 +32,7 @@ def described(view: PolicyView, route: Route) -> Described:
     """The object that the answer is about."""
     policy = view.policy
     if route.resource == POLICIES:
-        return Described(_POLICY_KIND, policy.namespace, policy.name, _POLICY_API)
+        return Described(KIND, policy.namespace, policy.name, API_VERSION)
     target = view.target
     if target is None:  # a target that is gone has left its name in the request
         return Described("", policy.namespace, route.name, "")
@@ -71,8 +70,8 @@ def _no_policy(route: Route) -> StatusError:
     hint = f"`kubectl get watermarkpolicies -n {route.namespace}` lists those that exist"
     return not_found(
         f"there is no WatermarkPolicy {route.name} in namespace {route.namespace}; {hint}",
-        kind="watermarkpolicies",
-        group="effective-load.io",
+        kind=WATERMARK_POLICIES.plural,
+        group=WATERMARK_POLICIES.group,
         name=route.name,
     )
 

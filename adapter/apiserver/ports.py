@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Protocol
 
-JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
+from adapter.kube.api import JSON
 
 
 class Response(Protocol):

@@ -26,7 +26,7 @@ Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
 class LiveScales(Protocol):
     """Reads a target's replica count as it is now (`adapter.kube.scale.ScaleReader`). Raises KubeError."""
 
-    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale: ...
+    async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale: ...
 
 
 class MetricsProvider:
@@ -56,7 +56,7 @@ class MetricsProvider:
         self._decide = decide
         self._oldest = oldest
         self._directory: Directory | None = None
-        picture.forget = self._forget
+        picture.subscribe(self._forget)
         self._written: dict[Route, tuple[object, bytes]] = {}
 
     @property
@@ -66,7 +66,7 @@ class MetricsProvider:
             self._directory = Directory(self._picture.current)
         return self._directory
 
-    def _forget(self) -> None:
+    def _forget(self, _changed: object) -> None:
         self._directory = None
 
     async def custom(self, route: Route) -> bytes:

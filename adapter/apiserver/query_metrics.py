@@ -11,11 +11,11 @@ from adapter.apiserver.pod_metrics import described
 from adapter.apiserver.routes import EVERY, Route
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import ExternalItem, Item, Value
-from adapter.kube.pod_store import Pods
+from adapter.kube.label_index import PodStore
 from adapter.load.pods import Pod
 from adapter.load.quantity import nano_text
-from adapter.snapshot import QueryView, Snapshot
-from adapter.usage.series import Series, SeriesList
+from adapter.snapshot import Snapshot
+from adapter.usage.series import NamedQueryResult, Series, SeriesList
 
 
 def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
@@ -27,7 +27,7 @@ def on_pods(snapshot: Snapshot, route: Route, now: float) -> list[Item] | None:
     series = query.series.get(route.namespace, SeriesList())
     _refuse_ambiguous(query, series, route, now)
     items: list[Item] = []
-    for pod in _wanted(snapshot.pods.get(route.namespace, Pods()), route):
+    for pod in _wanted(snapshot.pods.get(route.namespace, PodStore()), route):
         # at most one counts
         items.extend(_item(query, pod, each) for each in series.of_pod(pod.name) if _counts(query, each, route, now))
     if not items:
@@ -50,7 +50,7 @@ def as_external(snapshot: Snapshot, route: Route, now: float) -> list[ExternalIt
     return [ExternalItem(metric=query.name, labels=series.labels, value=_value(series)) for series in chosen]
 
 
-def _refuse_stale(query: QueryView, now: float) -> None:
+def _refuse_stale(query: NamedQueryResult, now: float) -> None:
     if query.fetched_at is None:
         why = f": {query.error}" if query.error else ""
         raise unavailable(f"query {query.name} has not been answered yet{why}")
@@ -59,12 +59,12 @@ def _refuse_stale(query: QueryView, now: float) -> None:
         raise _old(query, f"query {query.name} was last answered {age:.0f} s ago")
 
 
-def _old(query: QueryView, what: str) -> StatusError:
+def _old(query: NamedQueryResult, what: str) -> StatusError:
     why = f"; {query.error}" if query.error else ""
     return unavailable(f"{what}, the limit is {query.max_age:g} s{why}")
 
 
-def _refuse_ambiguous(query: QueryView, series: SeriesList, route: Route, now: float) -> None:
+def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, route: Route, now: float) -> None:
     """Raises StatusError 503 where two series of a pod count, whichever pod it is."""
     found: set[str] = set()
     for each in series.of_repeated_pods(route.series):
@@ -75,17 +75,17 @@ def _refuse_ambiguous(query: QueryView, series: SeriesList, route: Route, now: f
             found.add(name)
 
 
-def _counts(query: QueryView, series: Series, route: Route, now: float) -> bool:
+def _counts(query: NamedQueryResult, series: Series, route: Route, now: float) -> bool:
     return now - series.at <= query.max_age and (route.series is None or route.series.matches(series.labels))
 
 
-def _wanted(pods: Pods, route: Route) -> Iterable[Pod]:
+def _wanted(pods: PodStore, route: Route) -> Iterable[Pod]:
     if route.name != EVERY:
         return [pods[route.name]] if route.name in pods else []
     return pods.selected(route.labels)
 
 
-def _item(query: QueryView, pod: Pod, series: Series) -> Item:
+def _item(query: NamedQueryResult, pod: Pod, series: Series) -> Item:
     return Item(described=described(pod), metric=query.name, value=_value(series))
 
 
@@ -93,12 +93,12 @@ def _value(series: Series) -> Value:
     return Value(text=nano_text(series.value), at=series.at)
 
 
-def _ambiguous(query: QueryView, pod: str) -> StatusError:
+def _ambiguous(query: NamedQueryResult, pod: str) -> StatusError:
     by = f"sum by ({query.namespace_label}, {query.pod_label})"
     return unavailable(f"query {query.name} has several series of pod {pod}; write it as `{by} (…)`, or select one")
 
 
-def _nothing(query: QueryView, route: Route, what: str) -> StatusError:
+def _nothing(query: NamedQueryResult, route: Route, what: str) -> StatusError:
     if query.error is not None:
         return unavailable(f"query {query.name}: {query.error}")
     selectors = " and ".join(repr(str(chosen)) for chosen in (route.labels, route.series) if chosen)

@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, unquote
 
 from adapter.apiserver import roster_path
 from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
-from adapter.kube.selectors import Selector, SelectorError, is_small, parse
+from adapter.kube.api import WATERMARK_POLICIES
+from adapter.kube.selectors import LabelSelector, SelectorError, is_small, parse_selector
 
 CUSTOM = "custom.metrics.k8s.io"
 EXTERNAL = "external.metrics.k8s.io"
@@ -20,7 +21,7 @@ CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 """Preferred first."""
 EXTERNAL_VERSIONS = ("v1beta1",)
 PODS = "pods"
-POLICIES = "watermarkpolicies.effective-load.io"
+POLICIES = WATERMARK_POLICIES.name
 EVERY = "*"
 
 LONGEST_QUERY = 32 * 1024
@@ -83,8 +84,8 @@ class Route:
     name: str = ""
     metric: str = ""
     registry_group: str = ""
-    labels: Selector | None = None
-    series: Selector | None = None
+    labels: LabelSelector | None = None
+    series: LabelSelector | None = None
     fault: StatusError | None = None
     is_small: bool = field(default=False, compare=False)
     """Whether it may stay in caches."""
@@ -248,12 +249,12 @@ def _refuse_unserved(parameters: dict[str, str]) -> None:
         raise bad_request("fieldSelector is not supported; use labelSelector")
 
 
-def _selector(parameters: dict[str, str], name: str) -> Selector | None:
+def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
     text = parameters.get(name, "")
     if not text:
         return None
     try:
-        return parse(text)
+        return parse_selector(text)
     except SelectorError as error:
         raise bad_request(f"invalid {name}: {error}") from None
 

@@ -36,9 +36,9 @@ class ServerOptions:
     """How the server is reached: address (empty: all), port (0: any), whether external metrics are served too."""
 
     tls: TlsOptions
-    address: str = ""
-    port: int = 6443
-    external: bool = False
+    address: str
+    port: int
+    external: bool
     trust_seconds: float = 5.0
     grace_seconds: float = 5.0
     limits: Limits = LIMITS

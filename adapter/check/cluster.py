@@ -8,34 +8,30 @@ from typing import TypeVar
 
 import msgspec
 
+from adapter.kube.api import API_SERVICES, ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import KubeError, MalformedAnswer
-from adapter.kube.objects import Condition
-from adapter.kube.paths import collection
+from adapter.kube.objects import AnyObject, Condition
 from adapter.kube.pods import PodDecoder
-from adapter.kube.resources import Resources
+from adapter.kube.rest_mapper import RestMapper
+from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
 from adapter.kube.session import Session
-from adapter.kube.targets import target_decoder
-from adapter.load.matching import owned_by
+from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa, parse_hpa
+from adapter.policy.linking import NO_SCALE, Links, reference_faults, selector_fault, target_pods
 from adapter.policy.objects import PolicyObject
-from adapter.policy.references import reference_faults
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import Decoder, decode
 from adapter.runtime.faults import FaultyDocument
 
-_HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
-_POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
-_SLICES = ("discovery.k8s.io/v1", "endpointslices")
-
-_API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
+_API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 
 T = TypeVar("T")
 
 
-class ClusterFault(Exception):  # noqa: N818  an error is called what happened
+class ClusterError(Exception):
     """What stands between a policy and its pods, in a sentence."""
 
 
@@ -43,7 +39,7 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class Status(msgspec.Struct, frozen=True, rename="camel"):
+class ReportedStatus(msgspec.Struct, frozen=True, rename="camel"):
     """As much of a policy's status as tells what the companion found, and when."""
 
     assessed_at: str = ""
@@ -71,18 +67,18 @@ class _Slice(msgspec.Struct, frozen=True):
 
 
 class _PolicyWithStatus(PolicyObject, frozen=True):
-    status: Status | None = None
+    status: ReportedStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ListedPolicy:
     """A policy by its name with its status; `policy` is None where it is not valid, and `fault` says why."""
 
     namespace: str
     name: str
     policy: Policy | None
     fault: str = ""
-    status: Status = field(default_factory=Status)
+    status: ReportedStatus = field(default_factory=ReportedStatus)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -115,50 +111,60 @@ class Cluster:
         self.session = session
         self.kubeconfig = kubeconfig
         self._tolerance = tolerance
-        self._resources = Resources(session)
-        self._neighbourhoods: dict[str, tuple[list[Hpa], list[Named]]] = {}
+        self._resources = RestMapper(session)
+        self._links: dict[str, tuple[Links, dict[str, str]]] = {}
 
-    async def policies(self, namespaces: Iterable[str]) -> list[Named]:
+    async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
         """The policies of these namespaces, of all where none is named; by name."""
-        paths = [collection(*_POLICIES, one) for one in tuple(namespaces) or ("",)]
+        paths = [WATERMARK_POLICIES.collection(one) for one in tuple(namespaces) or ("",)]
         found = [_policy(raw) for path in paths for raw in await self._items(path)]
         return sorted(found, key=str)
 
-    async def policy(self, namespace: str, name: str) -> Named:
+    async def policy(self, namespace: str, name: str) -> ListedPolicy:
         """One policy."""
-        raw = await self._one(collection(*_POLICIES, namespace), name)
+        raw = await self._one(WATERMARK_POLICIES.collection(namespace), name)
         if raw is None:
-            raise ClusterFault(f"there is no WatermarkPolicy {name} in namespace {namespace}")
+            raise ClusterError(f"there is no WatermarkPolicy {name} in namespace {namespace}")
         return _policy(raw)
 
     async def pods(self, policy: Policy) -> TargetPods:
         """The pods of a policy's target, by selector and owner."""
-        hpa = await self._hpa(policy)
+        links = await self._links_for(policy)
+        hpa = links.hpas[policy.hpa]
         for fault in reference_faults(*hpa.target):
-            raise ClusterFault(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
+            raise ClusterError(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
         kind, name = hpa.target.kind, hpa.target.name
         resource = await self._resources.scalable(hpa.target.api_version, kind)
         raw = await self._one(resource.collection(policy.namespace), name)
         if raw is None:
-            raise ClusterFault(f"{kind} {name}, that HorizontalPodAutoscaler {hpa.name} scales, does not exist")
+            raise ClusterError(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
         known = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
-        if known.scale is None or not known.scale.selector:
-            raise ClusterFault(f"the scale of {kind} {name} has no selector, so its pods cannot be told")
-        path, decode = collection("v1", "pods", policy.namespace), PodDecoder()
-        raws = await self._items(path, labelSelector=known.scale.selector)
-        pods = [_decoded(raw, decode, "pods") for raw in raws]
-        owned = sorted((pod for pod in pods if owned_by(pod, known.target)), key=lambda pod: pod.name)
-        return TargetPods(known.target, tuple(owned), await self._wiring(policy, hpa))
+        selector = _selector(known)
+        path, decode = PODS.collection(policy.namespace), PodDecoder()
+        raws = await self._items(path, labelSelector=str(selector))
+        pods = target_pods((_decoded(raw, decode, "pods") for raw in raws), selector, known.target)
+        return TargetPods(
+            target=known.target,
+            pods=tuple(sorted(pods, key=lambda pod: pod.name)),
+            wiring=Wiring(
+                policy=policy,
+                hpa=hpa,
+                neighbours=links.neighbours(policy.name),
+                has_tolerance=True if any(one.sets_tolerance for one in links.hpas.values()) else None,
+            ),
+        )
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces, of all where none is named; those that cannot be read are left out."""
-        paths = [collection(*_HPAS, one) for one in tuple(namespaces) or ("",)]
+        paths = [HPAS.collection(one) for one in tuple(namespaces) or ("",)]
         found = [self._parsed(raw) for path in paths for raw in await self._items(path)]
         return [one for one in found if one is not None]
 
     async def addresses(self, namespace: str, service: str) -> list[str]:
         """Where the pods of a Service listen on its port `https`, as host:port, those that are not ready too."""
-        raws = await self._items(collection(*_SLICES, namespace), labelSelector=f"kubernetes.io/service-name={service}")
+        raws = await self._items(
+            ENDPOINT_SLICES.collection(namespace), labelSelector=f"kubernetes.io/service-name={service}"
+        )
         found = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
         return sorted({address for one in found for address in one.addresses()})
 
@@ -172,48 +178,42 @@ class Cluster:
             return ""
 
     async def _api_service(self) -> "_ApiService":
-        return decode(await self.session.get(_API_SERVICE), _ApiService)
+        return decode(await self.session.get(API_SERVICES.path("", _API_SERVICE)), _ApiService)
 
     def now(self) -> float:
         """The time by the API server's clock, in seconds."""
         return self.session.now()
 
-    async def _wiring(self, policy: Policy, hpa: Hpa) -> Wiring:
-        """The HPA and the policy among the others of their namespace."""
-        hpas, policies = await self._neighbourhood(policy.namespace)
-        same = {one.name for one in hpas if _scales_the_same(one, hpa)}
-        rivals = [one.name for one in policies if one.policy and one.policy.hpa in same and one.name != policy.name]
-        seen = any(pace.tolerance is not None for one in hpas for pace in (one.scale_up, one.scale_down))
-        return Wiring(
-            policy=policy,
-            hpa=hpa,
-            beside=tuple(sorted(same - {hpa.name})),
-            rivals=tuple(sorted(rivals)),
-            has_tolerance=True if seen else None,
-        )
+    async def _links_for(self, policy: Policy) -> Links:
+        """The links of the policy's namespace. Raises ClusterFault where the policy's HPA is missing or faulty."""
+        if policy.namespace not in self._links:
+            self._links[policy.namespace] = await self._read_links(policy.namespace)
+        links, faults = self._links[policy.namespace]
+        if policy.hpa in faults:
+            raise ClusterError(f"HorizontalPodAutoscaler {policy.hpa}: {faults[policy.hpa]}")
+        if policy.hpa not in links.hpas:
+            raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
+        return links
 
-    async def _neighbourhood(self, namespace: str) -> tuple[list[Hpa], list[Named]]:
-        """The HPAs and policies of a namespace; an HPA that cannot be read is nobody's neighbour."""
-        if namespace not in self._neighbourhoods:
-            found = [self._parsed(raw) for raw in await self._items(collection(*_HPAS, namespace))]
-            hpas = [one for one in found if one is not None]
-            self._neighbourhoods[namespace] = hpas, await self.policies([namespace])
-        return self._neighbourhoods[namespace]
+    async def _read_links(self, namespace: str) -> tuple[Links, dict[str, str]]:
+        """The links of a namespace, and the faults of HPAs that cannot be read, by name."""
+        links, faults = Links(), dict[str, str]()
+        for raw in await self._items(HPAS.collection(namespace)):
+            try:
+                hpa = parse_hpa(raw, self._tolerance)
+            except FaultyDocument as error:
+                faults[_decoded(raw, Decoder(AnyObject).decode, "HorizontalPodAutoscaler").metadata.name] = str(error)
+            else:
+                links.put_hpa(hpa.name, hpa)
+        for policy in await self.policies([namespace]):
+            links.put_policy(policy.name, policy.policy)
+        return links, faults
 
     def _parsed(self, raw: msgspec.Raw) -> Hpa | None:
         try:
             return parse_hpa(raw, self._tolerance)
-        except (FaultyDocument, msgspec.MsgspecError):
+        except FaultyDocument:
             return None
-
-    async def _hpa(self, policy: Policy) -> Hpa:
-        raw = await self._one(collection(*_HPAS, policy.namespace), policy.hpa)
-        if raw is None:
-            raise ClusterFault(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
-        try:
-            return parse_hpa(raw, self._tolerance)
-        except FaultyDocument as error:
-            raise ClusterFault(f"HorizontalPodAutoscaler {policy.hpa}: {error}") from error
 
     async def _one(self, path: str, name: str) -> msgspec.Raw | None:
         """An object by its name, as a list: what may be watched may be listed, and needs no further right to be got."""
@@ -224,13 +224,13 @@ class Cluster:
         return _decoded(body, Decoder(_List).decode, path).items or []
 
 
-def _policy(body: bytes | msgspec.Raw) -> Named:
+def _policy(body: bytes | msgspec.Raw) -> ListedPolicy:
     wire = _decoded(body, Decoder(_PolicyWithStatus).decode, "WatermarkPolicy")
-    namespace, name, status = wire.metadata.namespace, wire.metadata.name, wire.status or Status()
+    namespace, name, status = wire.metadata.namespace, wire.metadata.name, wire.status or ReportedStatus()
     try:
-        return Named(namespace, name, parse_policy(wire), status=status)
+        return ListedPolicy(namespace, name, parse_policy(wire), status=status)
     except FaultyDocument as error:
-        return Named(namespace, name, None, str(error), status)
+        return ListedPolicy(namespace, name, None, str(error), status)
 
 
 def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str) -> T:
@@ -240,6 +240,15 @@ def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], 
         raise MalformedAnswer(f"{what}: {error}") from error
 
 
-def _scales_the_same(one: Hpa, other: Hpa) -> bool:
-    ours, theirs = one.target, other.target
-    return (ours.group, ours.kind, ours.name) == (theirs.group, theirs.kind, theirs.name)
+def _selector(found: TargetObject) -> LabelSelector:
+    """The selector of a target's pods. Raises ClusterFault where the server could not use it either."""
+    name = f"{found.target.kind} {found.target.name}"
+    if found.scale is None:
+        raise ClusterError(f"{name} {NO_SCALE}")
+    try:
+        selector = parse_selector(found.scale.selector)
+    except SelectorError as error:
+        raise ClusterError(f"{name}: {error}") from error
+    if fault := selector_fault(selector):
+        raise ClusterError(f"{name}: {fault}")
+    return selector

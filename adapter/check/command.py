@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from adapter.check import watches
-from adapter.check.cluster import Cluster, ClusterFault, Named, TargetPods
-from adapter.check.findings import PROBE, matching, registry_section, roster_of, service_section
-from adapter.check.report import Kind, Section
+from adapter.check import health
+from adapter.check.cluster import Cluster, ClusterError, ListedPolicy, TargetPods
+from adapter.check.findings import PROBE_SERVICE, add_pod_matches, fullest_roster, registry_section, service_section
+from adapter.check.report import ReportSection, SubjectKind
 from adapter.check.rights import rights_section
-from adapter.check.strays import strays
-from adapter.kube.credentials import account_token
+from adapter.check.strays import dangling_hpas
+from adapter.kube.credentials import service_account_token_file
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, uses_registry
@@ -27,12 +27,12 @@ from adapter.settings import Settings
 from adapter.settings.registries import Registry
 
 
-class Unusable(Exception):  # noqa: N818  an error is called what happened
+class ScopeError(Exception):
     """What shall be checked does not fit together; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Scope:
     """What shall be checked; empty: all there is. `policy` is NAMESPACE/NAME, and excludes the others."""
 
     registry: str = ""
@@ -42,11 +42,11 @@ class Wanted:
     policy: str = ""
 
 
-async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> list[Section]:
+async def run_checks(settings: Settings, wanted: Scope, kubeconfig: str | None) -> list[ReportSection]:
     """Check what is wanted, and say what was found. Raises Unusable."""
     registries = {one.name: one for one in settings.registries}
     wanted = _completed(wanted, registries)
-    notes: list[Section] = []
+    notes: list[ReportSection] = []
     async with _cluster(kubeconfig, settings, wanted, notes) as cluster:
         if cluster:
             notes.append(await rights_section(cluster.session, settings.kubernetes.namespaces))
@@ -55,42 +55,42 @@ async def check(settings: Settings, wanted: Wanted, kubeconfig: str | None) -> l
         services = _services(wanted, registries, policies)
         looks = await _look_at_all(registries, services)
         sections = [registry_section(registries[name], looks[name]) for name in sorted(looks)]
-        named = sorted(key for keys in services.values() for key in keys if key.service != PROBE)
+        named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
         sections += [service_section(key, looks[key.registry]) for key in named]
         for policy in policies:
             key = service_of(policy)
-            roster = roster_of(key, looks.get(key.registry, ())) if key else None
+            roster = fullest_roster(key, looks.get(key.registry, ())) if key else None
             sections += await _policy_sections(cluster, settings, policy, roster)
         if cluster:
             sections += _told(cluster, settings, found, sections)
-            if wanted == Wanted():
+            if wanted == Scope():
                 sections += await _whole(cluster, settings, found)
     return notes + sections
 
 
-def _completed(wanted: Wanted, registries: Mapping[str, Registry]) -> Wanted:
+def _completed(wanted: Scope, registries: Mapping[str, Registry]) -> Scope:
     """What is wanted, the only registry put in where a service needs one. Raises Unusable."""
     known = ", ".join(sorted(registries)) or "none"
     if wanted.service and not registries:
-        raise Unusable("the settings name no registries, so no service can be looked for")
+        raise ScopeError("the settings name no registries, so no service can be looked for")
     if wanted.registry and wanted.registry not in registries:
-        raise Unusable(f"registry {wanted.registry!r} is not in the settings; there are {known}")
+        raise ScopeError(f"registry {wanted.registry!r} is not in the settings; there are {known}")
     if wanted.policy and not all(wanted.policy.partition("/")):
-        raise Unusable(f"--policy {wanted.policy!r}: write NAMESPACE/NAME")
+        raise ScopeError(f"--policy {wanted.policy!r}: write NAMESPACE/NAME")
     if wanted.policy and (wanted.service or wanted.registry):
-        raise Unusable("a policy knows its registry and service; leave --registry and --service away")
+        raise ScopeError("a policy knows its registry and service; leave --registry and --service away")
     if (wanted.namespace or wanted.group) and not wanted.service:
-        raise Unusable("--namespace and --group are those of a service in its registry; name it with --service")
+        raise ScopeError("--namespace and --group are those of a service in its registry; name it with --service")
     if wanted.service and not wanted.registry:
         if len(registries) > 1:
-            raise Unusable(f"the settings name several registries ({known}); say with --registry which one is asked")
+            raise ScopeError(f"the settings name several registries ({known}); say with --registry which one is asked")
         return replace(wanted, registry=known)
     return wanted
 
 
 @asynccontextmanager
 async def _cluster(
-    kubeconfig: str | None, settings: Settings, wanted: Wanted, notes: list[Section]
+    kubeconfig: str | None, settings: Settings, wanted: Scope, notes: list[ReportSection]
 ) -> AsyncIterator[Cluster | None]:
     """The cluster, None where none is needed or none can be reached. That is wrong only where there is nothing else
     to check, or it was asked for.
@@ -98,7 +98,7 @@ async def _cluster(
     if wanted.service:
         yield None
         return
-    section = Section("cluster")
+    section = ReportSection("cluster")
     tell = section.wrong if kubeconfig or wanted.policy or not settings.registries else section.note
     try:
         session = await Session.open(kubeconfig)
@@ -111,12 +111,12 @@ async def _cluster(
         yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
 
 
-async def _found(cluster: Cluster, settings: Settings, wanted: Wanted, notes: list[Section]) -> list[Named]:
+async def _found(cluster: Cluster, settings: Settings, wanted: Scope, notes: list[ReportSection]) -> list[ListedPolicy]:
     """The policies to check. Those that are not valid, and what the API server refuses, are noted as wrong."""
-    section = Section("cluster")
+    section = ReportSection("cluster")
     try:
         found = await _named(cluster, settings, wanted)
-    except (KubeError, ClusterFault) as error:
+    except (KubeError, ClusterError) as error:
         section.wrong(f"policies cannot be read: {error}")
         notes.append(section)
         return []
@@ -128,44 +128,46 @@ async def _found(cluster: Cluster, settings: Settings, wanted: Wanted, notes: li
     return found
 
 
-def _told(cluster: Cluster, settings: Settings, found: Sequence[Named], sections: Sequence[Section]) -> list[Section]:
+def _told(
+    cluster: Cluster, settings: Settings, found: Sequence[ListedPolicy], sections: Sequence[ReportSection]
+) -> list[ReportSection]:
     """What the running adapter says of these policies, in their own sections and in those that are returned."""
     by_name = {section.about: section for section in sections}
     checked = [one for one in found if f"policy {one}" in by_name]
     for one in checked:
-        watches.told_of(by_name[f"policy {one}"], one, cluster.now())
-    return watches.told(checked, cluster.now(), written=settings.companion.features.status)
+        health.add_policy_error(by_name[f"policy {one}"], one, cluster.now())
+    return health.status_sections(checked, cluster.now(), written=settings.companion.features.status)
 
 
-async def _whole(cluster: Cluster, settings: Settings, found: Sequence[Named]) -> list[Section]:
+async def _whole(cluster: Cluster, settings: Settings, found: Sequence[ListedPolicy]) -> list[ReportSection]:
     """What is told of a cluster only as a whole: HPAs that name no policy there is, and what its servers say."""
     try:
-        sections = list(strays(await cluster.hpas(settings.kubernetes.namespaces), found))
+        sections = list(dangling_hpas(await cluster.hpas(settings.kubernetes.namespaces), found))
     except KubeError as error:
-        section = Section("cluster")
+        section = ReportSection("cluster")
         section.wrong(f"HPAs cannot be read: {error}")
         sections = [section]
     where = settings.server.tls
     try:
         addresses = await cluster.addresses(where.namespace, where.service)
     except KubeError as error:
-        section = Section("servers")
+        section = ReportSection("servers")
         section.note(f"it cannot be told where they are: {error}")
         return [*sections, section]
     if not addresses:
-        section = Section("servers")
+        section = ReportSection("servers")
         section.note(f"Service {where.service} of namespace {where.namespace} has no pod that could be asked")
         return [*sections, section]
-    return sections + await watches.servers(addresses, await _account(cluster, settings))
+    return sections + await health.server_sections(addresses, await _account(cluster, settings))
 
 
-async def _account(cluster: Cluster, settings: Settings) -> watches.Account | None:
+async def _account(cluster: Cluster, settings: Settings) -> health.ServerAccess | None:
     """The service account of this pod; None outside of one, for no other credential is shown to a server."""
-    token_file, authority = account_token(cluster.kubeconfig), await cluster.authority()
+    token_file, authority = service_account_token_file(cluster.kubeconfig), await cluster.authority()
     where = settings.server.tls
     if not token_file or not authority:
         return None
-    return watches.Account(token_file, authority, f"{where.service}.{where.namespace}.svc")
+    return health.ServerAccess(token_file, authority, f"{where.service}.{where.namespace}.svc")
 
 
 def _registry_of(policy: Policy) -> str:
@@ -173,7 +175,7 @@ def _registry_of(policy: Policy) -> str:
     return registry.name if registry is not None else KUBERNETES
 
 
-async def _named(cluster: Cluster, settings: Settings, wanted: Wanted) -> list[Named]:
+async def _named(cluster: Cluster, settings: Settings, wanted: Scope) -> list[ListedPolicy]:
     if not wanted.policy:
         return await cluster.policies(settings.kubernetes.namespaces)
     namespace, _, name = wanted.policy.partition("/")
@@ -181,7 +183,7 @@ async def _named(cluster: Cluster, settings: Settings, wanted: Wanted) -> list[N
 
 
 def _services(
-    wanted: Wanted, registries: Mapping[str, Registry], policies: Iterable[Policy]
+    wanted: Scope, registries: Mapping[str, Registry], policies: Iterable[Policy]
 ) -> dict[str, set[ServiceKey]]:
     """The services that each registry is asked about: at least one, or nothing would be learnt of the connection."""
     if wanted.service:
@@ -194,7 +196,7 @@ def _services(
         if named is not None and not admission.refusal(named, policy.namespace):
             asked.setdefault(named.registry, set()).add(named)
     chosen = (wanted.registry,) if wanted.registry else asked if wanted.policy else registries
-    return {name: asked.get(name) or {ServiceKey(name, PROBE)} for name in chosen}
+    return {name: asked.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in chosen}
 
 
 async def _look_at_all(
@@ -206,22 +208,22 @@ async def _look_at_all(
 
 async def _policy_sections(
     cluster: Cluster | None, settings: Settings, policy: Policy, roster: Roster | None
-) -> list[Section]:
+) -> list[ReportSection]:
     """Whether a policy may name its service, which of its pods match what the registry listed, and its HPA."""
-    section = Section(f"policy {policy.namespace}/{policy.name}", Kind.POLICY)
+    section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
     assert cluster is not None
     if not _may_name_its_service(section, settings, policy):
         return [section]
     try:
         found = await cluster.pods(policy)
-    except (KubeError, ClusterFault) as error:
+    except (KubeError, ClusterError) as error:
         section.wrong(str(error))
         return [section]
     _match(section, policy, found, roster)
     return [section, _hpa_section(found.wiring)]
 
 
-def _may_name_its_service(section: Section, settings: Settings, policy: Policy) -> bool:
+def _may_name_its_service(section: ReportSection, settings: Settings, policy: Policy) -> bool:
     service = service_of(policy)
     if service is None:
         return True
@@ -233,7 +235,7 @@ def _may_name_its_service(section: Section, settings: Settings, policy: Policy) 
     return True
 
 
-def _match(section: Section, policy: Policy, found: TargetPods, roster: Roster | None) -> None:
+def _match(section: ReportSection, policy: Policy, found: TargetPods, roster: Roster | None) -> None:
     registry = uses_registry(policy)
     pods = f"{len(found.pods)} pods of {found.target.kind} {found.target.name}"
     if registry is None:
@@ -241,12 +243,14 @@ def _match(section: Section, policy: Policy, found: TargetPods, roster: Roster |
     elif roster is None:
         section.note(f"{pods} wait for a valid answer")
     else:
-        matching(section, registry, found.target, found.pods, roster)
+        add_pod_matches(section, registry, found.target, found.pods, roster)
 
 
-def _hpa_section(wiring: Wiring) -> Section:
+def _hpa_section(wiring: Wiring) -> ReportSection:
     """What is unwise about how policy and HPA are joined."""
-    section = Section(f"HPA {wiring.hpa.namespace}/{wiring.hpa.name} of policy {wiring.policy.name}", Kind.HPA)
+    section = ReportSection(
+        f"HPA {wiring.hpa.namespace}/{wiring.hpa.name} of policy {wiring.policy.name}", SubjectKind.HPA
+    )
     for flaw in flaws(wiring):
         section.note(flaw.message)
     if not section.findings:

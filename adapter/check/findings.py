@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from adapter.check.report import Kind, Section
+from adapter.check.report import ReportSection, SubjectKind
 from adapter.load.matching import Claim, claims
 from adapter.load.membership import out_word_of
 from adapter.load.pods import Pod
@@ -16,17 +16,17 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble, count_states
 from adapter.settings.registries import Registry
 
-PROBE = "effective-load-check"
+PROBE_SERVICE = "effective-load-check"
 """The service that a registry is asked about where nobody names one: that it is not known is an answer too."""
-LISTED = 20
+MAX_LISTED = 20
 """Instances without a pod that are listed; of more, the number is told."""
 
 _CREDENTIALS = ("username", "token_file", "access_key_file", "bearer_token_file")
 
 
-def registry_section(settings: Registry, looks: Sequence[ProbeResult]) -> Section:
+def registry_section(settings: Registry, looks: Sequence[ProbeResult]) -> ReportSection:
     """How far the adapter gets with each server of a registry."""
-    section = Section(f"registry {settings.name} ({settings.type})", Kind.REGISTRY)
+    section = ReportSection(f"registry {settings.name} ({settings.type})", SubjectKind.REGISTRY)
     if not looks:
         section.note("it asks nobody: the platform tells by PUT")
     for one in looks:
@@ -34,7 +34,7 @@ def registry_section(settings: Registry, looks: Sequence[ProbeResult]) -> Sectio
     return section
 
 
-def _server(section: Section, one: ProbeResult, *, has_credentials: bool) -> None:
+def _server(section: ReportSection, one: ProbeResult, *, has_credentials: bool) -> None:
     """Reachable, authenticated, allowed: a step that fails is the last."""
     server = one.server
     trouble = None if one.rosters else next(iter(one.troubles.values()))
@@ -51,7 +51,7 @@ def _server(section: Section, one: ProbeResult, *, has_credentials: bool) -> Non
         section.wrong(f"{server} does not accept who asks: {said}")
     elif trouble and reason in {"forbidden", "filtered"}:
         section.wrong(f"{server} does not let the adapter read: {said}")
-    elif trouble and reason == "unknown" and any(key.service == PROBE for key in one.troubles):
+    elif trouble and reason == "unknown" and any(key.service == PROBE_SERVICE for key in one.troubles):
         section.note(f"{server} was asked about a service that does not exist; name one that does: {said}")
     elif trouble:
         section.wrong(f"{server} gives no answer that is of use: {said}")
@@ -69,17 +69,19 @@ def _accepted(server: str, *, has_credentials: bool) -> str:
     return f"{server} accepts the credentials" if has_credentials else f"{server} asks for no credentials"
 
 
-def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> Section:
+def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> ReportSection:
     """Whether a registry knows a service, and how many instances it lists."""
     places = [f"namespace {key.namespace}"] * bool(key.namespace) + [f"group {key.group}"] * bool(key.group)
-    section = Section(" ".join([f"service {key.service} of registry {key.registry}", *places]), Kind.SERVICE)
+    section = ReportSection(
+        " ".join([f"service {key.service} of registry {key.registry}", *places]), SubjectKind.SERVICE
+    )
     for one in looks:
         if key in one.troubles and one.rosters:
             section.wrong(f"{one.server}: {_said(one.server, one.troubles[key])}")
     counts = {one.server: _count(one.rosters[key]) for one in looks if key in one.rosters}
     for server, count in counts.items() if len(set(counts.values())) > 1 else ():
         section.note(f"{server} lists {count}: servers differ")
-    best = roster_of(key, looks)
+    best = fullest_roster(key, looks)
     if not looks:
         section.note("only a running adapter knows what the platform told of it")
     elif best is None:
@@ -89,7 +91,7 @@ def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> Section:
     return section
 
 
-def _instances(section: Section, roster: Roster) -> None:
+def _instances(section: ReportSection, roster: Roster) -> None:
     if roster.instances:
         section.ok(f"it is known: {_count(roster)}")
     elif roster.absence_counts:
@@ -100,7 +102,7 @@ def _instances(section: Section, roster: Roster) -> None:
         section.note("the registry protects itself: it calls unhealthy instances healthy, so health says nothing")
 
 
-def roster_of(key: ServiceKey, looks: Sequence[ProbeResult]) -> Roster | None:
+def fullest_roster(key: ServiceKey, looks: Sequence[ProbeResult]) -> Roster | None:
     """The answer about a service: the fullest, where servers differ; None where none gave one."""
     return max((one.rosters[key] for one in looks if key in one.rosters), key=lambda r: len(r.instances), default=None)
 
@@ -112,7 +114,9 @@ def _count(roster: Roster) -> str:
     return f"{number} instance{'s' * (number != 1)}" + (f" ({told})" if told else "")
 
 
-def matching(section: Section, registry: PolicyRegistry, target: Target, pods: Sequence[Pod], roster: Roster) -> None:
+def add_pod_matches(
+    section: ReportSection, registry: PolicyRegistry, target: Target, pods: Sequence[Pod], roster: Roster
+) -> None:
     """Which pods of a target have a registration that counts, and which have none, and why."""
     found = list(claims(pods, roster, registry))
     by_pod: dict[str, list[Instance]] = {}
@@ -134,10 +138,10 @@ def matching(section: Section, registry: PolicyRegistry, target: Target, pods: S
     _leftovers(section, [claim for claim in found if claim.miss is not None])
 
 
-def _leftovers(section: Section, without_pod: Sequence[Claim]) -> None:
-    for claim in without_pod[:LISTED]:
+def _leftovers(section: ReportSection, without_pod: Sequence[Claim]) -> None:
+    for claim in without_pod[:MAX_LISTED]:
         section.note(f"instance {address(claim.instance)} counts for no pod: {claim.miss}")
-    if len(without_pod) > LISTED:
-        reasons = Counter(str(claim.miss) for claim in without_pod[LISTED:])
+    if len(without_pod) > MAX_LISTED:
+        reasons = Counter(str(claim.miss) for claim in without_pod[MAX_LISTED:])
         told = "; ".join(f"{count} because {reason}" for reason, count in sorted(reasons.items()))
-        section.note(f"{len(without_pod) - LISTED} more instances count for no pod: {told}")
+        section.note(f"{len(without_pod) - MAX_LISTED} more instances count for no pod: {told}")

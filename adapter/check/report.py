@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """What a finding means for the whole."""
 
     OK = "ok"
@@ -15,7 +15,7 @@ class Verdict(StrEnum):
     NOTE = "note"
 
 
-class Kind(StrEnum):
+class SubjectKind(StrEnum):
     """What sections are about, as the summary counts them."""
 
     REGISTRY = "registry"
@@ -25,85 +25,85 @@ class Kind(StrEnum):
     SERVER = "server"
 
 
-_PLURALS = {Kind.REGISTRY: "registries", Kind.POLICY: "policies"}
+_PLURALS = {SubjectKind.REGISTRY: "registries", SubjectKind.POLICY: "policies"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One sentence."""
 
-    verdict: Verdict
+    verdict: Severity
     text: str
 
 
 @dataclass(slots=True)
-class Section:
+class ReportSection:
     """What was found about one thing; `kind` is what that is, where such things are counted."""
 
     about: str
-    kind: Kind | None = None
+    kind: SubjectKind | None = None
     findings: list[Finding] = field(default_factory=list)
 
     def ok(self, text: str) -> None:
-        self.findings.append(Finding(Verdict.OK, text))
+        self.findings.append(Finding(Severity.OK, text))
 
     def wrong(self, text: str) -> None:
-        self.findings.append(Finding(Verdict.WRONG, text))
+        self.findings.append(Finding(Severity.WRONG, text))
 
     def note(self, text: str) -> None:
-        self.findings.append(Finding(Verdict.NOTE, text))
+        self.findings.append(Finding(Severity.NOTE, text))
 
 
-def is_well(sections: Iterable[Section]) -> bool:
+def all_ok(sections: Iterable[ReportSection]) -> bool:
     """Whether nothing is wrong."""
-    return all(finding.verdict is not Verdict.WRONG for section in sections for finding in section.findings)
+    return all(finding.verdict is not Severity.WRONG for section in sections for finding in section.findings)
 
 
-def lines(sections: Iterable[Section], *, verbose: bool = False) -> Iterator[str]:
+def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) -> Iterator[str]:
     """The sections as text: a line a finding, its verdict first, and the summary last.
 
     Unless `verbose`, what is well has one line together.
     """
     kept = list(sections)
     for section in kept:
-        shown = [one for one in section.findings if verbose or one.verdict is not Verdict.OK]
+        shown = [one for one in section.findings if verbose or one.verdict is not Severity.OK]
         if shown:
             yield section.about
             yield from (f"  {finding.verdict.value:5}  {finding.text}" for finding in shown)
-    well = counted(section for section in kept if all(one.verdict is Verdict.OK for one in section.findings))
-    if well and not verbose and any(_number(kept, verdict) for verdict in (Verdict.WRONG, Verdict.NOTE)):
-        yield f"{Verdict.OK.value:7}{well} (--verbose tells what was found)"
+    well = counted(section for section in kept if all(one.verdict is Severity.OK for one in section.findings))
+    if well and not verbose and any(_number(kept, verdict) for verdict in (Severity.WRONG, Severity.NOTE)):
+        yield f"{Severity.OK.value:7}{well} (--verbose tells what was found)"
     yield summary(kept)
 
 
-def summary(sections: Iterable[Section]) -> str:
+def summary(sections: Iterable[ReportSection]) -> str:
     """One line: how many things were looked at, and how much of it is wrong or worth knowing."""
     kept = list(sections)
-    wrong, notes = _number(kept, Verdict.WRONG), _number(kept, Verdict.NOTE)
+    wrong, notes = _number(kept, Severity.WRONG), _number(kept, Severity.NOTE)
     told = [f"{wrong} wrong" if wrong else "nothing wrong", *[f"{notes} note{'s' * (notes != 1)}"] * bool(notes)]
     found = ", ".join(told) if wrong or notes else "all is well"
     return f"{counted(kept) or 'no policies and no registries'}: {found}"
 
 
-def counted(sections: Iterable[Section]) -> str:
+def counted(sections: Iterable[ReportSection]) -> str:
     """How many things of each kind there are sections about; empty where there are none."""
     numbers = Counter(section.kind for section in sections)
-    return ", ".join(f"{numbers[kind]} {_noun(kind, numbers[kind])}" for kind in Kind if numbers[kind])
+    return ", ".join(f"{numbers[kind]} {_noun(kind, numbers[kind])}" for kind in SubjectKind if numbers[kind])
 
 
-def _noun(kind: Kind, number: int) -> str:
+def _noun(kind: SubjectKind, number: int) -> str:
     return kind.value if number == 1 else _PLURALS.get(kind, f"{kind.value}s")
 
 
-def _number(sections: Iterable[Section], verdict: Verdict) -> int:
+def _number(sections: Iterable[ReportSection], verdict: Severity) -> int:
     return sum(one.verdict is verdict for section in sections for one in section.findings)
 
 
-def as_data(sections: Iterable[Section]) -> dict[str, Any]:
+def as_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
     """The sections as plain data for JSON."""
     kept = list(sections)
     return {
-        "ok": is_well(kept),
+        "ok": all_ok(kept),
         "sections": [
             {
                 "about": section.about,

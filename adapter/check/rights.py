@@ -5,20 +5,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapter.check.report import Section
+from adapter.check.report import ReportSection
+from adapter.kube.api import (
+    ENDPOINT_SLICES,
+    HPAS,
+    PODS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    WATERMARK_POLICIES,
+    GroupVersionResource,
+)
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.session import Session
 from adapter.runtime.decoding import decode
 
-NEEDED = (
-    ("", "pods"),
-    ("autoscaling", "horizontalpodautoscalers"),
-    ("discovery.k8s.io", "endpointslices"),
-    ("effective-load.io", "watermarkpolicies"),
-)
-"""Group and plural of what every policy needs."""
+NEEDED = (PODS, HPAS, ENDPOINT_SLICES, WATERMARK_POLICIES)
+"""The resources that every policy needs."""
 VERBS = ("list", "watch")
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class _Lack(NamedTuple):
@@ -38,16 +40,16 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
-async def rights_section(session: Session, namespaces: Iterable[str]) -> Section:
+async def rights_section(session: Session, namespaces: Iterable[str]) -> ReportSection:
     """Whether the account that asks has these rights, in these namespaces or in all of them where none is named."""
-    section = Section("rights")
+    section = ReportSection("rights")
     try:
         lacks = [
-            _Lack(verb, plural, namespace)
+            _Lack(verb, resource.plural, namespace)
             for namespace in tuple(namespaces) or ("",)
-            for group, plural in NEEDED
+            for resource in NEEDED
             for verb in VERBS
-            if not await _may(session, verb, group, plural, namespace)
+            if not await _may(session, verb, resource, namespace)
         ]
     except KubeError as error:
         section.note(f"what this account may do cannot be found out: {error}")
@@ -55,18 +57,18 @@ async def rights_section(session: Session, namespaces: Iterable[str]) -> Section
     for lack in lacks:
         section.wrong(f"this account may not {lack}: bind ClusterRole effective-load-server to it")
     if not lacks:
-        section.ok(f"this account may list and watch {', '.join(plural for _, plural in NEEDED)}")
+        section.ok(f"this account may list and watch {', '.join(one.plural for one in NEEDED)}")
     return section
 
 
-async def _may(session: Session, verb: str, group: str, plural: str, namespace: str) -> bool:
-    attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
+async def _may(session: Session, verb: str, resource: GroupVersionResource, namespace: str) -> bool:
+    attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
     review = {
-        "apiVersion": "authorization.k8s.io/v1",
+        "apiVersion": SELF_SUBJECT_ACCESS_REVIEWS.api_version,
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    answer = await session.request("POST", _REVIEWS, body=msgspec.json.encode(review))
+    answer = await session.request("POST", SELF_SUBJECT_ACCESS_REVIEWS.collection(), body=msgspec.json.encode(review))
     try:
         return decode(answer.body, _Review).status.allowed
     except msgspec.MsgspecError as error:

@@ -15,13 +15,15 @@ from adapter.companion.work_queue import WorkQueue
 from adapter.companion.writes.actions import Action, ActionResult, WriteStatus
 from adapter.companion.writes.writer import Writer
 from adapter.kube.errors import Forbidden, KubeError
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.load.pipeline import decide
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.log_once import LogOnce
 from adapter.settings import CompanionSettings
-from adapter.snapshot import WATCH_SILENT, Key, Neighbours, Problem, SnapshotStore
+from adapter.snapshot import WATCH_SILENT, Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
 LOOK_SECONDS = 10.0
@@ -48,7 +50,7 @@ class Companion:
     def __init__(
         self,
         session: Session,
-        lease: Lease,
+        lease: LeaderElector,
         picture: SnapshotStore,
         hpa: Callable[[Key], Hpa | None],
         neighbours: Callable[[Key], Neighbours],
@@ -74,7 +76,7 @@ class Companion:
         self._watched: dict[Key, Watched] = {}
         self._looked_at: dict[Key, float] = {}
         self._leads_since = 0.0
-        self._patience = self._writer.patience
+        self._backoff = self._writer.backoff
         self._urgent, self._steady = WorkQueue(), WorkQueue()
         self._next_turn = 0.0
 
@@ -96,7 +98,7 @@ class Companion:
         """The policy is gone; one of its name that comes later is another one."""
         for known in (self._pasts, self._watched, self._looked_at):
             known.pop(key, None)
-        self._patience.forget(key)
+        self._backoff.forget(key)
         self._urgent.drop(key)
         self._steady.drop(key)
 
@@ -135,14 +137,13 @@ class Companion:
         return pasts
 
     async def _inherited_in(self, namespace: str) -> dict[Key, State]:
-        complaint, backoff = "", Backoff()
+        backoff, log_once = Backoff(), LogOnce()
         while True:
             try:
                 return await found(self._session, [namespace] if namespace else [])
             except KubeError as error:
-                if complaint != str(error):
-                    complaint = str(error)
-                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=complaint)
+                if log_once.is_new(str(error)):
+                    _log.warning("the policies' statuses cannot be read", namespace=namespace, error=str(error))
                 if namespace and isinstance(error, Forbidden):
                     return {}  # nor are its policies known, and the other namespaces do not wait for it
                 await asyncio.sleep(backoff.next())
@@ -166,19 +167,19 @@ class Companion:
                     await self._plan_for(key, kind, planned, turn)
                 except Exception as error:  # noqa: BLE001  whatever it is, the other policies go on
                     self._metrics.errors.labels(reason="companion").inc()
-                    if self._patience.refused(key, kind, repr(error), self._session.now()):
+                    if self._backoff.failed(key, kind, repr(error), self._session.now()):
                         _log.exception("planning failed", namespace=key.namespace, policy=key.name)
             await asyncio.sleep(0)
 
     async def _plan_for(self, key: Key, kind: str, planned: Planned, turn: Turn) -> None:
         situation = self._situation(key)
-        if situation is None or not self._patience.may(key, kind, situation.now):
+        if situation is None or not self._backoff.is_ready(key, kind, situation.now):
             return
         for action in tuple(planned(situation)):
             if self._writer.may(action):
                 await turn()
                 await self._do(key, action)
-        self._patience.done(key, kind)
+        self._backoff.reset(key, kind)
 
     def _look(self, situation: Context) -> Iterable[Action]:
         """Note what there is to tell, and give what is urgent. What is to be written of it waits its turn."""
@@ -219,7 +220,7 @@ class Companion:
     def _situation(self, key: Key) -> Context | None:
         """The policy as it stands; None where it is gone or not looked at yet. A silent watch's word is left out."""
         view = self._picture.current.policies.get(key)
-        if view is None or view.announced or not self._picture.current.synced:
+        if view is None or view.pending or not self._picture.current.synced:
             return None
         silent = self._stale(key)
         if view.problem is None and silent is not None:

@@ -8,8 +8,9 @@ from adapter.companion.replica_observer import Watched
 from adapter.companion.state import Announced, Noticed, ReplicaHistory
 from adapter.load.assessment import Decision
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionSettings
-from adapter.snapshot import WATCH_SILENT, Key, Neighbours, PolicyView
+from adapter.snapshot import WATCH_SILENT, Key, PolicyView
 
 
 class PolicyCondition(NamedTuple):

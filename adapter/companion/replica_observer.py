@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from adapter.policy.scale_up_limit import Change
+from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
 
 REMEMBERED_SECONDS = 1800.0
@@ -20,7 +20,7 @@ class Watched:
     since: float
     scaled_before: float | None
     replicas: int
-    rises: tuple[Change, ...] = ()
+    rises: tuple[ReplicaChange, ...] = ()
 
 
 def look(known: Watched | None, view: PolicyView, now: float) -> Watched | None:
@@ -33,5 +33,5 @@ def look(known: Watched | None, view: PolicyView, now: float) -> Watched | None:
         return Watched(target=view.target.uid, since=now, scaled_before=last, replicas=replicas)
     if replicas == known.replicas:
         return known
-    rises = known.rises if replicas < known.replicas else (*known.rises, Change(now, replicas - known.replicas))
+    rises = known.rises if replicas < known.replicas else (*known.rises, ReplicaChange(now, replicas - known.replicas))
     return replace(known, replicas=replicas, rises=tuple(rise for rise in rises if now - rise.at < REMEMBERED_SECONDS))

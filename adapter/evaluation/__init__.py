@@ -1,1 +1,1 @@
-"""Keeps the picture current: a change marks the policies it touches, a worker assesses them in small slices."""
+"""From a changed object, sample or roster to the next snapshot: index, delay queue, evaluator, worker."""

@@ -1,4 +1,4 @@
-"""Objects as the watches bring them: policies valid or with the sentence that says what is wrong."""
+"""Decodes WatermarkPolicies and HPAs as the watches deliver them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adapter.kube.objects import some_labels
+from adapter.kube.objects import bounded_labels
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.objects import PolicyMetadata, PolicyObject
@@ -17,8 +17,8 @@ from adapter.runtime.faults import FaultyDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyEntry:
-    """A WatermarkPolicy object: `policy` where it is valid, else `fault`. `memory` is its status's, still JSON."""
+class DecodedPolicy:
+    """A WatermarkPolicy: `policy` if it is valid, else `fault` with the reason. `memory` is JSON from its status."""
 
     namespace: str
     name: str
@@ -29,11 +29,7 @@ class PolicyEntry:
     fault: str = ""
     memory: bytes = b""
     created: str = ""
-    """Its creationTimestamp, as the API server writes it: these sort as they stand."""
-
-
-class _Metadata(PolicyMetadata, frozen=True, kw_only=True):
-    created: str | None = msgspec.field(name="creationTimestamp", default=None)
+    """The creationTimestamp as the API server writes it; as text it sorts by time."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -41,7 +37,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _Watched(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: PolicyMetadata = PolicyMetadata()
     spec: dict[str, Any] | None = None
     status: _Status | None = None
 
@@ -49,8 +45,8 @@ class _Watched(msgspec.Struct, frozen=True):
 _DECODER = Decoder(_Watched)
 
 
-def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
-    """Read a WatermarkPolicy; one that is not valid keeps its name and says why. Raises msgspec.MsgspecError."""
+def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
+    """Decode a WatermarkPolicy; an invalid one keeps its name and gets a fault. Raises msgspec.MsgspecError."""
     wire = _DECODER.decode(body)
     metadata, policy, fault = wire.metadata, None, ""
     memory = bytes(wire.status.memory) if wire.status is not None else b""
@@ -58,12 +54,12 @@ def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
         policy = parse_policy(PolicyObject(metadata=metadata, spec=wire.spec))
     except FaultyDocument as error:
         fault = str(error)
-    return PolicyEntry(
+    return DecodedPolicy(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
-        labels=some_labels(metadata.labels),
+        labels=bounded_labels(metadata.labels),
         policy=policy,
         fault=fault,
         memory=memory,
@@ -72,10 +68,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> PolicyEntry:
 
 
 def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
-    """Read an HPA; `tolerance` is that of those that set none themselves.
-
-    Raises msgspec.MsgspecError for one that cannot be used, with the sentence that says why.
-    """
+    """Decode an HPA; `tolerance` applies if the HPA sets none. Raises msgspec.MsgspecError with the reason."""
     try:
         return parse_hpa(body, tolerance)
     except FaultyDocument as error:

@@ -1,18 +1,17 @@
-"""From what is known of a policy to its view in the picture: the inputs joined, then assessed."""
+"""Evaluates one policy: collects its HPA, target, pods, samples and roster, then assesses them."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import structlog
 
-from adapter.evaluation.decode import PolicyEntry
-from adapter.evaluation.object_index import Link, ObjectIndex, TargetRef
+from adapter.evaluation.decode import DecodedPolicy
+from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.targets import ResolvedTarget
-from adapter.kube.selectors import SelectorError
-from adapter.kube.selectors import parse as parse_selector
-from adapter.load.matching import owned_by, owns_its_pods
+from adapter.kube.selectors import SelectorError, parse_selector
+from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import without_registry
 from adapter.load.pipeline import assess
@@ -21,71 +20,56 @@ from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import status_memory
-from adapter.policy.memory_json import RecollectionError
-from adapter.policy.references import reference_faults
+from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault, target_pods
+from adapter.policy.memory_json import MemoryDecodeError
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
 from adapter.runtime.faults import Fault
 from adapter.snapshot import WATCH_SILENT, Key, PolicyView, Problem
 
-log = structlog.get_logger(__name__)
-
-MOST_REQUIREMENTS_OF_A_TARGET = 32
-"""Every pod is held against each of them at every look, so this bounds what a look costs. Workloads have a handful."""
+_log = structlog.get_logger(__name__)
 
 
-class Inputs(Protocol):
-    """Where samples, rosters and targets come from; everything answers from memory at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Where targets, samples and rosters come from. Every function answers from memory, without I/O."""
 
-    def find(self, ref: TargetRef) -> ResolvedTarget | str:
-        """The scale target, or the sentence that says why it is not known."""
-        ...
-
-    def silence(self, namespace: str, target: TargetRef | None) -> str | None:
-        """Why what the watches say of a policy in this namespace, for this target, is not to be believed."""
-        ...
-
-    def resources(self, namespace: str) -> ResourceSamples:
-        """What metrics.k8s.io said of a namespace."""
-        ...
-
-    def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
-        """What a query said of a workload."""
-        ...
-
-    def roster(self, policy: Policy) -> Roster | None:
-        """The registry's latest answer for a policy's service."""
-        ...
-
-    def registry_refusal(self, service: ServiceKey, namespace: str) -> str:
-        """Why a policy of this namespace may not have this service followed; empty where it may."""
-        ...
-
-    def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:
-        """Whether an EndpointSlice has the pod as serving, None where none lists it."""
-        ...
+    find: Callable[[TargetRef], ResolvedTarget | str]
+    """The scale target, or a sentence why it is unknown."""
+    silence: Callable[[str, TargetRef | None], str | None]
+    """Why the watches for a namespace and a target are stale; None while they are current."""
+    resources: Callable[[str], ResourceSamples]
+    """The samples of metrics.k8s.io for a namespace."""
+    query: Callable[[Query, str, str], QuerySamples]
+    """The samples of a query for a namespace and a workload."""
+    roster: Callable[[ServiceKey], Roster | None]
+    """The registry's latest roster of a service."""
+    registry_refusal: Callable[[ServiceKey, str], str]
+    """Why a policy of a namespace may not use a service; empty if it may."""
+    endpoint_serving: Callable[[str, str, str], bool | None]
+    """Whether EndpointSlices list a pod (namespace, name, uid) as serving; None if none lists it."""
 
 
 class Evaluator:
-    """Makes the view of a policy, and keeps the policies' memories. `now` is the API server's clock."""
+    """Turns a policy into its view, and keeps the memory of each policy. `now` is the API server's clock (seconds)."""
 
-    def __init__(self, world: ObjectIndex, inputs: Inputs, now: Callable[[], float]) -> None:
-        self._world = world
+    def __init__(self, index: ObjectIndex, inputs: Inputs, now: Callable[[], float]) -> None:
+        self._index = index
         self._inputs = inputs
         self._now = now
         self._memories: dict[Key, tuple[Policy, Memory]] = {}
-        """With the policy as it was when they were made."""
+        """The memory of each policy's last assessment, with the policy as it was then."""
 
-    def view(self, key: Key) -> PolicyView | None:
-        """The policy as it stands now; None where it no longer exists."""
-        entry = self._world.policies.get(key)
-        if entry is None:
+    def evaluate(self, key: Key) -> PolicyView | None:
+        """The policy's view as of now; None if the policy was deleted."""
+        decoded = self._index.policies.get(key)
+        if decoded is None:
             self._memories.pop(key, None)
             return None
-        view, link = unassessed(entry), self._world.link(key)
+        view, link = initial_view(decoded), self._index.link(key)
         if view.problem is not None:
             return view
-        silence = self._inputs.silence(key.namespace, self._world.target(key))
+        silence = self._inputs.silence(key.namespace, self._index.target(key))
         silent = Problem(503, WATCH_SILENT, silence) if silence else None
         if link is None:
             missing = (
@@ -93,52 +77,47 @@ class Evaluator:
             )
             problem = silent or Problem(404, "NotFound", f"{missing} in namespace {key.namespace}")
             return replace(view, problem=problem)
-        return self._linked(key, view, link, silent)
+        return self._with_target(key, view, link, silent)
 
-    def _linked(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> PolicyView:
+    def _with_target(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> PolicyView:
         view = replace(view, bounds=link.hpa.bounds)
-        faults = list(reference_faults(*link.ref[1:]))
+        faults = list(reference_faults(*link.hpa.target))
         if faults:
-            return replace(view, problem=silent or _wrong_reference(link, faults))
+            return replace(view, problem=silent or _invalid_reference(link, faults))
         view = replace(view, target_name=link.ref.name)
-        problem = silent or _refusal(link, self._inputs.registry_refusal)
-        found = self._inputs.find(link.ref)
-        if isinstance(found, str):
-            return replace(view, problem=problem or Problem(503, "ServiceUnavailable", found))
-        target, scale = found.object.target, found.object.scale
+        problem = silent or self._refusal(key, link)
+        resolved = self._inputs.find(link.ref)
+        if isinstance(resolved, str):
+            return replace(view, problem=problem or _unavailable(resolved))
+        target, scale = resolved.object.target, resolved.object.scale
         view = replace(
             view,
             target=target,
-            target_resource=found.resource,
-            target_labels=found.object.labels,
-            scale_path=found.scale_path,
-            # What was true once is not known to be so now.
+            target_resource=resolved.resource,
+            target_labels=resolved.object.labels,
+            scale_path=resolved.scale_path,
+            # A stale watch does not show the current count.
             scale=None if silent else scale,
-            scale_proven_at=found.proven_at,
+            scale_proven_at=resolved.confirmed_at,
             problem=problem,
         )
         if problem is not None:
             return view
         if scale is None:
-            message = (
-                f"{link.ref.kind} {link.ref.name} has no usable scale: the paths of its scale subresource lead "
-                "nowhere, or its selector is none that is read"
-            )
-            return replace(view, problem=Problem(503, "ServiceUnavailable", message))
-        return self._assessed(key, view, link, target, scale)
+            return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name} {NO_SCALE}"))
+        return self._with_assessment(key, view, link, target, scale)
 
-    def _assessed(self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale) -> PolicyView:
+    def _with_assessment(self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale) -> PolicyView:
         try:
             pods = self._pods(link.ref, scale.selector, target)
         except SelectorError as error:
-            return replace(
-                view, problem=Problem(503, "ServiceUnavailable", f"{link.ref.kind} {link.ref.name}: {error}")
-            )
+            return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name}: {error}"))
+        service = service_of(link.policy)
         assessment = assess(
             link.policy,
             pods,
             self._samples(link),
-            self._inputs.roster(link.policy),
+            self._inputs.roster(service) if service is not None else None,
             scale,
             link.hpa.bounds,
             self._memory(key, link.policy),
@@ -149,40 +128,37 @@ class Evaluator:
         return replace(view, assessment=assessment)
 
     def _memory(self, key: Key, policy: Policy) -> Memory:
-        """What is remembered of this very policy, by this process or else by its status, where another left it."""
+        """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
         before, memory = self._memories.get(key, (None, Memory()))
         if before is None or before.uid != policy.uid:
-            return replace(self._left_behind(key), looking_since=self._now())
+            return replace(self._status_memory(key), looking_since=self._now())
         return memory if service_of(before) == service_of(policy) else without_registry(memory)
 
-    def _left_behind(self, key: Key) -> Memory:
-        """The memory in the policy's status. One that cannot be read is none: what is not known decides nothing."""
-        entry = self._world.policies.get(key)
-        if entry is None or not entry.memory:
+    def _status_memory(self, key: Key) -> Memory:
+        """The memory in the policy's status, which another replica wrote; an empty one if it is unreadable."""
+        decoded = self._index.policies.get(key)
+        if decoded is None or not decoded.memory:
             return Memory()
         try:
-            return status_memory.load(decode(entry.memory, dict[str, Any]))
-        except (msgspec.MsgspecError, RecollectionError) as error:
-            log.warning("a policy's memory cannot be read", namespace=key.namespace, policy=key.name, error=str(error))
+            return status_memory.from_status(decode(decoded.memory, dict[str, Any]))
+        except (msgspec.MsgspecError, MemoryDecodeError) as error:
+            _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
             return Memory()
 
     def _pods(self, ref: TargetRef, selector_text: str, target: Target) -> list[Pod]:
-        """The target's pods, by selector and owner. Raises SelectorError where the scale has no usable selector."""
-        if not selector_text:
-            raise SelectorError("its scale has no selector, so its pods cannot be told")
+        """The target's pods, by selector and owner. Raises SelectorError if the scale has no usable selector."""
         selector = parse_selector(selector_text)
-        if (asked := len(selector.requirements)) > MOST_REQUIREMENTS_OF_A_TARGET:
-            most = f"at most {MOST_REQUIREMENTS_OF_A_TARGET} are read"
-            raise SelectorError(f"its selector has {asked} requirements; {most}, so select the pods by fewer")
+        if fault := selector_fault(selector):
+            raise SelectorError(fault)
         pods: Iterable[Pod]
         if owns_its_pods(ref.kind):
-            pods = self._world.pods.owned(ref.namespace, ref.name)
+            pods = self._index.pods.owned(ref.namespace, ref.name)
         else:
-            pods = self._world.pods.namespace(ref.namespace).values()
-        return [self._with_endpoint(pod) for pod in pods if selector.matches(pod.labels) and owned_by(pod, target)]
+            pods = self._index.pods.namespace(ref.namespace).values()
+        return [self._with_endpoint(pod) for pod in target_pods(pods, selector, target)]
 
     def _with_endpoint(self, pod: Pod) -> Pod:
-        """The pod with what its endpoints say where that keeps it out; that they serve decides nothing."""
+        """The pod, marked if its endpoints are not serving; endpoints that are serving decide nothing."""
         serving = self._inputs.endpoint_serving(pod.namespace, pod.name, pod.uid)
         return replace(pod, endpoint_serving=False) if serving is False else pod
 
@@ -197,40 +173,36 @@ class Evaluator:
         resources = self._inputs.resources(policy.namespace) if needs_resources else ResourceSamples()
         return Samples(resources=resources, queries=queries)
 
+    def _refusal(self, key: Key, link: Link) -> Problem | None:
+        """Why a policy that is valid by itself is refused: another policy has its target, or its registry refuses."""
+        if rivals := self._index.neighbours(key).policies:
+            others = ", ".join(rivals)
+            message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
+            return Problem(409, "Conflict", message)
+        service = service_of(link.policy)
+        if service is not None and (refusal := self._inputs.registry_refusal(service, link.policy.namespace)):
+            return _unavailable(f"WatermarkPolicy {link.policy.name}: {refusal}")
+        return None
 
-def unassessed(entry: PolicyEntry) -> PolicyView:
-    """What a policy shows by itself, before anything else is looked at; one that is not valid has its problem."""
-    if entry.policy is None:
-        return PolicyView(policy=_bare(entry), labels=entry.labels, problem=Problem(422, "Invalid", entry.fault))
-    return PolicyView(policy=entry.policy, labels=entry.labels)
 
-
-def _bare(entry: PolicyEntry) -> Policy:
-    """What is left of a policy that is not valid: which one it is."""
-    return Policy(
-        namespace=entry.namespace,
-        name=entry.name,
-        uid=entry.uid,
-        generation=entry.generation,
-        hpa=entry.name,
+def initial_view(decoded: DecodedPolicy) -> PolicyView:
+    """The view of a policy before its evaluation; an invalid policy has its problem already."""
+    if decoded.policy is not None:
+        return PolicyView(policy=decoded.policy, labels=decoded.labels)
+    nameplate = Policy(
+        namespace=decoded.namespace,
+        name=decoded.name,
+        uid=decoded.uid,
+        generation=decoded.generation,
+        hpa=decoded.name,
         metrics=(),
     )
+    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(422, "Invalid", decoded.fault))
 
 
-def _wrong_reference(link: Link, faults: Iterable[Fault]) -> Problem:
-    said = "; ".join(map(str, faults))
-    return Problem(422, "Invalid", f"HorizontalPodAutoscaler {link.hpa.name}: {said}")
+def _unavailable(message: str) -> Problem:
+    return Problem(503, "ServiceUnavailable", message)
 
 
-def _refusal(link: Link, registry_refusal: Callable[[ServiceKey, str], str]) -> Problem | None:
-    """Why a policy that is valid by itself is refused all the same."""
-    if link.rivals:
-        others = ", ".join(sorted(key.name for key in link.rivals))
-        message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
-        return Problem(409, "Conflict", message)
-    service = service_of(link.policy)
-    if service is not None:
-        refusal = registry_refusal(service, link.policy.namespace)
-        if refusal:
-            return Problem(503, "ServiceUnavailable", f"WatermarkPolicy {link.policy.name}: {refusal}")
-    return None
+def _invalid_reference(link: Link, faults: Iterable[Fault]) -> Problem:
+    return Problem(422, "Invalid", f"HorizontalPodAutoscaler {link.hpa.name}: {'; '.join(map(str, faults))}")

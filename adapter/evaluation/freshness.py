@@ -1,4 +1,4 @@
-"""Which watches are not to be believed, and whose answers that concerns: those that need the watch, and no others.
+"""Which watches are stale, and which policies that affects: only those that need the watch.
 
 Every policy needs the policies, HPAs, pods and EndpointSlices of its namespace, and the objects of its target's kind.
 """
@@ -6,32 +6,33 @@ Every policy needs the policies, HPAs, pods and EndpointSlices of its namespace,
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from adapter.evaluation.object_index import TargetRef
-from adapter.kube.errors import Forbidden, KubeError, NotFound
+from adapter.kube.errors import Forbidden, NotFound
+from adapter.kube.reflector import Reflector
+from adapter.policy.linking import TargetRef
 from adapter.runtime.times import format_time
 from adapter.telemetry.metrics import Metrics
 
 K = TypeVar("K")
 
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 
-OWN = "watermarkpolicies"
+POLICIES_NAME = "watermarkpolicies"
 MANIFEST = "manifests/base/rbac.yaml"
 GRANTED = frozenset(
     {
         "pods",
         "endpointslices",
         "horizontalpodautoscalers",
-        OWN,
+        POLICIES_NAME,
         "deployments.apps",
         "statefulsets.apps",
         "replicasets.apps",
         "replicationcontrollers",
     }
 )
-"""What ClusterRole effective-load-server lets a service account list and watch."""
+"""The resources that ClusterRole effective-load-server allows to list and watch."""
 
 
 class KindKey(NamedTuple):
@@ -41,51 +42,34 @@ class KindKey(NamedTuple):
     kind: str
 
 
-class Watch(Protocol):
-    """A live copy of a collection (`adapter.kube.reflector.Reflector`); `namespace` is empty for all namespaces."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def synced(self) -> asyncio.Event: ...
-    @property
-    def silent(self) -> bool: ...
-    @property
-    def proven_at(self) -> float | None: ...
-    @property
-    def trouble(self) -> KubeError | None: ...
+KindWatches = Mapping[KindKey, Mapping[str, Reflector[Any]]]
+"""The watches of scale targets: by kind, then by namespace (empty: all namespaces)."""
 
 
-KindWatches = Mapping[KindKey, Mapping[str, Watch]]
-"""The watches of scale targets: by kind, then by namespace."""
+def silence_of(watch: Reflector[Any]) -> str | None:
+    """Why the objects of a watch may be stale; None while they are current.
 
-
-def silence(watch: Watch) -> str | None:
-    """Why what a watch holds is not to be believed, None where it is.
-
-    The sentence stays the same while nothing changes: it is written into HPAs' and policies' conditions.
+    The sentence does not change as time passes: it is written into conditions of HPAs and policies.
     """
     if not watch.silent and watch.synced.is_set():
         return None
-    where = f"{watch.name} in namespace {watch.namespace}" if watch.namespace else watch.name
+    objects = f"{watch.name} in namespace {watch.namespace}" if watch.namespace else watch.name
     cause = f": {_cause(watch)}" if watch.trouble is not None else ""
-    if watch.proven_at is None or not watch.synced.is_set():
-        return f"{where} have not been listed yet{cause}"
-    since = format_time(watch.proven_at)
-    return f"the watch of {where} has shown no life since {since}, so nothing is decided on what it last said{cause}"
+    if watch.confirmed_at is None or not watch.synced.is_set():
+        return f"{objects} have not been listed yet{cause}"
+    since = format_time(watch.confirmed_at)
+    return f"the watch of {objects} has shown no life since {since}, so nothing is decided on what it last said{cause}"
 
 
-def _was_revoked(watch: Watch) -> bool:
+def _was_revoked(watch: Reflector[Any]) -> bool:
     return watch.synced.is_set() and isinstance(watch.trouble, Forbidden | NotFound)
 
 
-def _cause(watch: Watch) -> str:
+def _cause(watch: Reflector[Any]) -> str:
     match watch.trouble:
         case Forbidden(message=message):
             return f"{message.rstrip('.')}; {_remedy(watch)}"
-        case NotFound() if watch.name == OWN:
+        case NotFound() if watch.name == POLICIES_NAME:
             return "the API server does not serve them; apply manifests/crd"
         case None:
             return ""
@@ -93,8 +77,8 @@ def _cause(watch: Watch) -> str:
             return error.public
 
 
-def _remedy(watch: Watch) -> str:
-    """How the right to list and watch is given."""
+def _remedy(watch: Reflector[Any]) -> str:
+    """How to grant the right to list and watch."""
     where = f" in namespace {watch.namespace}" if watch.namespace else ""
     if watch.name in GRANTED:
         return f"bind ClusterRole effective-load-server to the service account{where} ({MANIFEST})"
@@ -102,54 +86,55 @@ def _remedy(watch: Watch) -> str:
 
 
 class Freshness:
-    """Looks at the watches four times a second, so that requests need not.
+    """Checks all watches four times a second, so that requests need not.
 
-    `shared` are the watches that every policy of their namespace needs. `on_shared` is called with a namespace (empty:
-    all of them), `on_kind` with a kind, when what is known of its watch is no longer what it was.
+    Every policy of a namespace needs its `shared` watches; `kinds` returns the watches of scale targets. When the
+    freshness of a watch changes, `on_shared` is called with its namespace (empty: all), or `on_kind` with its kind.
     """
 
     def __init__(
         self,
-        shared: Sequence[Watch],
+        shared: Sequence[Reflector[Any]],
         kinds: Callable[[], KindWatches],
         on_shared: Callable[[str], None],
         on_kind: Callable[[KindKey], None],
         metrics: Metrics,
     ) -> None:
-        self._feeds = shared
+        self._shared_watches = shared
         self._kind_watches = kinds
         self._on_shared = on_shared
         self._on_kind = on_kind
         self._metrics = metrics
         self._shared: dict[str, str] = {}
+        """Why the shared watches are stale, by namespace."""
         self._kinds: dict[tuple[KindKey, str], str] = {}
+        """Why the watches of scale targets are stale, by kind and namespace."""
         self._counted: set[str] = set()
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check until cancelled."""
         while True:
-            self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            self.check()
+            await asyncio.sleep(CHECK_SECONDS)
 
-    def look(self) -> None:
-        """Find the silent watches, and tell of those that were not, or no longer are."""
-        shared, kinds = self._silent_feeds(), self._silent_kinds()
-        before, self._shared = self._shared, shared
-        for namespace in _changed(before, shared):
+    def check(self) -> None:
+        """Find the stale watches, and call `on_shared` and `on_kind` for each that became stale or current."""
+        last_shared, self._shared = self._shared, self._stale_shared()
+        for namespace in _changed(last_shared, self._shared):
             self._on_shared(namespace)
-        known, self._kinds = self._kinds, kinds
-        for kind in {kind for kind, _ in _changed(known, kinds)}:
+        last_kinds, self._kinds = self._kinds, self._stale_kinds()
+        for kind in {kind for kind, _ in _changed(last_kinds, self._kinds)}:
             self._on_kind(kind)
         self._count()
 
     def shared(self, namespace: str) -> str | None:
-        """Why nothing may be decided in this namespace, None where it may."""
+        """Why no policy of this namespace may be decided on; None if they may."""
         if not self._shared:
             return None
         return self._shared.get("") or self._shared.get(namespace)
 
     def policy(self, namespace: str, target: TargetRef | None) -> str | None:
-        """Why nothing may be decided on a policy of this namespace, for this target; None where it may."""
+        """Why a policy of this namespace with this target may not be decided on; None if it may."""
         if not self._shared and not self._kinds:
             return None
         if (sentence := self.shared(namespace)) is not None or target is None:
@@ -158,39 +143,40 @@ class Freshness:
         return self._kinds.get((kind, "")) or self._kinds.get((kind, namespace))
 
     def unready(self) -> str | None:
-        """Why this process can decide nothing, where another one may be able to; None otherwise.
+        """Why this replica can decide on no policy while another replica may be able to; None otherwise.
 
-        A right that was taken away is taken from all replicas. To have none that is ready would bring HPAs a worse
-        sentence, and would keep the cluster's namespaces from being deleted (their metrics API would not answer). Where
-        it was never there, the replicas of before go on.
+        A revoked right is missing in all replicas. With no replica ready, HPAs would show a less helpful message, and
+        namespaces could not be deleted (the metrics API would be unavailable). If the right was never granted to this
+        version, the replicas of the previous version go on.
         """
-        able = {feed.namespace for feed in self._feeds} - self._shared.keys()
-        own = (silence(feed) for feed in self._feeds if not _was_revoked(feed))
-        return None if able else next(filter(None, own), None)
+        current = {watch.namespace for watch in self._shared_watches} - self._shared.keys()
+        sentences = (silence_of(watch) for watch in self._shared_watches if not _was_revoked(watch))
+        return None if current else next(filter(None, sentences), None)
 
-    def trouble(self) -> str | None:
-        """What a watch lacks that every policy needs, in some namespace or in all; None where they are all alive."""
+    def warning(self) -> str | None:
+        """Why the shared watches of some namespace, or of all, are stale; None while all are current."""
         return next(iter(self._shared.values()), None)
 
-    def _silent_feeds(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for feed in self._feeds:
-            if feed.namespace not in found and (sentence := silence(feed)) is not None:
-                found[feed.namespace] = sentence
-        return found
+    def _stale_shared(self) -> dict[str, str]:
+        stale: dict[str, str] = {}
+        for watch in self._shared_watches:
+            if watch.namespace not in stale and (sentence := silence_of(watch)) is not None:
+                stale[watch.namespace] = sentence
+        return stale
 
-    def _silent_kinds(self) -> dict[tuple[KindKey, str], str]:
+    def _stale_kinds(self) -> dict[tuple[KindKey, str], str]:
         return {
             (kind, namespace): sentence
             for kind, watches in self._kind_watches().items()
             for namespace, watch in watches.items()
-            if (sentence := silence(watch)) is not None
+            if (sentence := silence_of(watch)) is not None
         }
 
     def _count(self) -> None:
-        every = [*self._feeds, *(watch for watches in self._kind_watches().values() for watch in watches.values())]
-        counts = Counter({watch.name: 0 for watch in every})
-        counts.update(watch.name for watch in every if watch.silent)
+        kinds = (watch for watches in self._kind_watches().values() for watch in watches.values())
+        watches = [*self._shared_watches, *kinds]
+        counts = Counter({watch.name: 0 for watch in watches})
+        counts.update(watch.name for watch in watches if watch.silent)
         for name, count in counts.items():
             self._metrics.watch_silent.labels(name).set(count)
         for name in self._counted - counts.keys():

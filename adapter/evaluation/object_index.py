@@ -1,47 +1,25 @@
-"""What the watches have told, and which policies a change touches. No I/O; one event loop, so no locks."""
+"""Index of the watched objects; maps a change to the policies it affects. No I/O; one event loop, so no locks."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from adapter.evaluation.decode import PolicyEntry
-from adapter.evaluation.pod_index import PodIndex, owners
+from adapter.evaluation.decode import DecodedPolicy
+from adapter.kube.label_index import PodStore
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
-from adapter.load.spec import Policy
-from adapter.policy.hpa import Hpa
+from adapter.policy.hpa import Hpa, ObjectReference
+from adapter.policy.linking import Link, Links, Neighbours, TargetRef, discard, target_ref
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.fair_slots import Claim
-from adapter.snapshot import Key, Neighbours, PodsMetricTarget, TargetKey
-
-K = TypeVar("K")
-
-
-class TargetRef(NamedTuple):
-    """A scale target as an HPA names it."""
-
-    namespace: str
-    api_version: str
-    kind: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A valid policy with its HPA, and the target of that; `rivals` are other policies for the same target."""
-
-    policy: Policy
-    hpa: Hpa
-    ref: TargetRef
-    rivals: frozenset[Key]
+from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 
 
 class ObjectIndex:
-    """Policies, HPAs and pods, linked: policy → HPA → target → pods.
+    """Policies, HPAs and pods, and the links between them.
 
-    `mark` is called for each policy that a change touches, `mark_soon` where a registry told it. `on_links` is called
-    when what policies need of the outside (targets, samples, queries) may have changed.
+    `mark` is called for each policy that a change affects, `mark_soon` where a registry reported the change. `on_links`
+    is called when the targets, samples or queries that policies need may have changed.
     """
 
     def __init__(
@@ -51,88 +29,82 @@ class ObjectIndex:
         mark_soon: Callable[[Key], None] | None = None,
     ) -> None:
         self.pods = PodIndex()
-        self.policies: dict[Key, PolicyEntry] = {}
-        self.hpas: dict[Key, Hpa] = {}
+        self.policies: dict[Key, DecodedPolicy] = {}
         self.tolerances = 0
-        """HPAs that have a tolerance of their own."""
+        """HPAs that set a tolerance of their own."""
         self._mark = mark
         self._mark_soon = mark_soon or mark
         self._on_links = on_links
+        self._links: dict[str, Links] = defaultdict(Links)
         self._by_namespace: dict[str, set[Key]] = defaultdict(set)
-        self._by_hpa: dict[Key, set[Key]] = defaultdict(set)
         self._refs: dict[Key, TargetRef] = {}
-        self._by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
         self._by_kind: dict[tuple[str, str], set[Key]] = defaultdict(set)
-        self._hpas_by_ref: dict[TargetRef, set[Key]] = defaultdict(set)
         self._by_owner: dict[Key, set[Key]] = defaultdict(set)
-        self._loose: dict[str, set[Key]] = defaultdict(set)
+        self._by_selector_alone: dict[str, set[Key]] = defaultdict(set)
+        """Policies by namespace whose targets' pods are known by selector alone, so that any pod may be theirs."""
         self._by_service: dict[ServiceKey, set[Key]] = defaultdict(set)
 
-    def policy_changed(self, old: PolicyEntry | None, new: PolicyEntry | None) -> None:
-        """A policy came, changed or went."""
+    def policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
+        """A policy was added, changed or deleted."""
         key = _key_of(old, new)
         if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
             self.policies[key] = new
-            return  # a new status decides nothing here, but a policy's first assessment begins with the latest one
-        if old is not None and old.policy is not None:
-            self._by_hpa[Key(key.namespace, old.policy.hpa)].discard(key)
-            if (service := service_of(old.policy)) is not None:
-                _discard(self._by_service, service, key)
+            return  # a new status changes no decision here, but a policy's first assessment starts from the latest one
+        if (service := _service_of(old)) is not None:
+            discard(self._by_service, service, key)
         if new is None:
             self.policies.pop(key, None)
-            _discard(self._by_namespace, key.namespace, key)
+            discard(self._by_namespace, key.namespace, key)
         else:
             self.policies[key] = new
             self._by_namespace[key.namespace].add(key)
-            if new.policy is not None:
-                self._by_hpa[Key(key.namespace, new.policy.hpa)].add(key)
-                if (service := service_of(new.policy)) is not None:
-                    self._by_service[service].add(key)
+        if (service := _service_of(new)) is not None:
+            self._by_service[service].add(key)
+        self._links[key.namespace].put_policy(key.name, new.policy if new is not None else None)
         self._relink(key)
+        self._drop_unlinked(key.namespace)
 
     def hpa_changed(self, old: Hpa | None, new: Hpa | None) -> None:
-        """An HPA came, changed or went. What its status says decides nothing here."""
-        found = new or old
-        assert found is not None
-        key = Key(found.namespace, found.name)
-        if old is not None:
-            _discard(self._hpas_by_ref, _unversioned(old), key)
-        if new is None:
-            self.hpas.pop(key, None)
-        else:
-            self.hpas[key] = new
-            self._hpas_by_ref[_unversioned(new)].add(key)
-        self.tolerances += _has_tolerance(new) - _has_tolerance(old)
+        """An HPA was added, changed or deleted. Its status changes nothing here."""
+        hpa = new or old
+        assert hpa is not None
+        links = self._links[hpa.namespace]
+        links.put_hpa(hpa.name, new)
+        self.tolerances += bool(new and new.sets_tolerance) - bool(old and old.sets_tolerance)
+        policies = [Key(hpa.namespace, name) for name in links.policies_of_hpa(hpa.name)]
         if old is not None and new is not None and old.target == new.target:
-            # HPAs change with every scaling; who is linked to what does not.
-            self._mark_all(self._by_hpa.get(key, ()))
+            # HPAs change with every scaling; their links do not.
+            self._mark_all(policies)
             if old.pods_metrics != new.pods_metrics:
                 self._on_links()
             return
-        for policy in tuple(self._by_hpa.get(key, ())):
+        for policy in policies:
             self._relink(policy)
+        self._drop_unlinked(hpa.namespace)
         self._on_links()
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod came, changed or went."""
+        """A pod was added, changed or deleted."""
         self.pods.change(old, new)
         touched: set[Key] = set()
         for pod in (old, new):
             if pod is not None:
-                touched |= self._loose.get(pod.namespace, frozenset())
+                touched |= self._by_selector_alone.get(pod.namespace, frozenset())
                 touched.update(*(self._by_owner.get(owner, ()) for owner in owners(pod)))
         self._mark_all(touched)
 
     def endpoint_changed(self, namespace: str, pod_name: str) -> None:
-        """What EndpointSlices say of a pod changed."""
+        """A pod's state in EndpointSlices changed."""
         pod = self.pods.get(namespace, pod_name)
         if pod is not None:
             self._mark_all(key for owner in owners(pod) for key in self._by_owner.get(owner, ()))
-            self._mark_all(self._loose.get(namespace, ()))
+            self._mark_all(self._by_selector_alone.get(namespace, ()))
 
     def target_changed(self, ref: TargetRef) -> None:
-        """A scale target came, changed or went."""
-        self._mark_all(self._by_ref.get(ref, ()))
+        """A scale target was added, changed or deleted, or shares its policies with one more or one fewer."""
+        if (links := self._links.get(ref.namespace)) is not None:
+            _, *target = ref
+            self._mark_all(Key(ref.namespace, name) for name in links.policies_of_target(ObjectReference(*target)))
 
     def usage_changed(self, namespace: str) -> None:
         """New samples from metrics.k8s.io, or a new error."""
@@ -144,7 +116,7 @@ class ObjectIndex:
             self._mark_all(self._by_owner.get(workload, ()))
 
     def roster_changed(self, service: ServiceKey) -> None:
-        """A registry's word about a service changed, or its error."""
+        """A registry's roster of a service changed, or its error."""
         for key in tuple(self._by_service.get(service, ())):
             self._mark_soon(key)
 
@@ -153,11 +125,11 @@ class ObjectIndex:
         return self._refs.get(key)
 
     def mark_namespace(self, namespace: str) -> None:
-        """Something else is known of all policies in a namespace, of all there are where it is empty."""
+        """Mark the policies of a namespace, all policies where it is empty."""
         self._mark_all(self._by_namespace.get(namespace, ()) if namespace else self.policies)
 
     def mark_kind(self, api_version: str, kind: str) -> None:
-        """Something else is known of a kind of target."""
+        """Mark the policies whose targets are of this kind."""
         self._mark_all(self._by_kind.get((api_version, kind), ()))
 
     def target_claims(self) -> Iterable[Claim[TargetRef]]:
@@ -165,7 +137,7 @@ class ObjectIndex:
         return [Claim(key.namespace, self._since(key), ref) for key, ref in self._refs.items()]
 
     def service_claims(self) -> Iterable[Claim[ServiceKey]]:
-        """The services that policies name, likewise."""
+        """The services that policies name, each with the policy's namespace and age."""
         return [
             Claim(key.namespace, self._since(key), service)
             for service, keys in self._by_service.items()
@@ -173,24 +145,18 @@ class ObjectIndex:
         ]
 
     def _since(self, key: Key) -> tuple[str, str]:
-        """What orders the policies of a namespace by age, in the same way in every process."""
+        """Sort key: orders the policies of a namespace by age, alike in every process."""
         return self.policies[key].created, key.name
 
     def link(self, key: Key) -> Link | None:
-        """The policy with its HPA and target, None where it is not valid or its HPA does not exist."""
-        entry = self.policies.get(key)
-        if entry is None or entry.policy is None:
-            return None
-        hpa = self.hpas.get(Key(key.namespace, entry.policy.hpa))
-        if hpa is None:
-            return None
-        ref = self._refs[key]
-        return Link(entry.policy, hpa, ref, frozenset(self._by_ref[ref] - {key}))
+        """The policy's link; None where the policy is not valid or its HPA does not exist."""
+        links = self._links.get(key.namespace)
+        return links.link(key.name) if links is not None else None
 
-    def neighbours(self, link: Link) -> Neighbours:
-        """Who else has to do with the target of a policy."""
-        hpas = self._hpas_by_ref.get(_unversioned(link.hpa), set()) - {Key(link.hpa.namespace, link.hpa.name)}
-        return Neighbours(tuple(sorted(key.name for key in hpas)), tuple(sorted(key.name for key in link.rivals)))
+    def neighbours(self, key: Key) -> Neighbours:
+        """Other HPAs and policies of a policy's target."""
+        links = self._links.get(key.namespace)
+        return links.neighbours(key.name) if links is not None else Neighbours()
 
     def links(self) -> Iterable[Link]:
         """All policies that have an HPA."""
@@ -205,75 +171,118 @@ class ObjectIndex:
         }
 
     def pods_metric_targets(self, resource_of: Callable[[str, str], str]) -> dict[str, tuple[PodsMetricTarget, ...]]:
-        """HPAs that ask for Pods metrics of ours, by namespace."""
-        found: dict[str, list[PodsMetricTarget]] = defaultdict(list)
-        for hpa in self.hpas.values():
-            ref = ref_of(hpa)
-            resource = resource_of(ref.api_version, ref.kind)
-            target = TargetKey(ref.namespace, resource, ref.name) if resource else None
-            found[hpa.namespace] += [
-                PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
-                for metric, average in hpa.pods_metrics
-            ]
-        return {namespace: tuple(targets) for namespace, targets in found.items()}
+        """HPAs that ask for this adapter's Pods metrics, by namespace."""
+        return {
+            namespace: tuple(target for hpa in links.hpas.values() for target in _pods_metric_targets(hpa, resource_of))
+            for namespace, links in self._links.items()
+            if links.hpas
+        }
 
     def _relink(self, key: Key) -> None:
-        """Follow a policy to its target anew, and mark whoever shares, or shared, that target."""
-        before = self._refs.pop(key, None)
+        """Link a policy again, and mark it with every policy that shares, or shared, its target."""
+        before, link = self._refs.pop(key, None), self.link(key)
+        after = link.ref if link is not None else None
         if before is not None:
             self._unfile(key, before)
-        entry = self.policies.get(key)
-        hpa = self.hpas.get(Key(key.namespace, entry.policy.hpa)) if entry and entry.policy else None
-        if hpa is not None:
-            self._file(key, ref_of(hpa))
+        if after is not None:
+            self._file(key, after)
         self._mark(key)
-        after = self._refs.get(key)
         if before != after:
-            self._mark_all(self._by_ref.get(before, ()) if before else ())
-            self._mark_all(self._by_ref.get(after, ()) if after else ())
+            for ref in (before, after):
+                if ref is not None:
+                    self.target_changed(ref)
         self._on_links()
+
+    def _drop_unlinked(self, namespace: str) -> None:
+        if not self._links[namespace]:
+            del self._links[namespace]
 
     def _file(self, key: Key, ref: TargetRef) -> None:
         self._refs[key] = ref
-        self._by_ref[ref].add(key)
         self._by_kind[ref.api_version, ref.kind].add(key)
         self._by_owner[Key(ref.namespace, ref.name)].add(key)
         if not owns_its_pods(ref.kind):
-            self._loose[ref.namespace].add(key)
+            self._by_selector_alone[ref.namespace].add(key)
 
     def _unfile(self, key: Key, ref: TargetRef) -> None:
-        _discard(self._by_ref, ref, key)
-        _discard(self._by_kind, (ref.api_version, ref.kind), key)
-        _discard(self._by_owner, Key(ref.namespace, ref.name), key)
-        _discard(self._loose, ref.namespace, key)
+        discard(self._by_kind, (ref.api_version, ref.kind), key)
+        discard(self._by_owner, Key(ref.namespace, ref.name), key)
+        discard(self._by_selector_alone, ref.namespace, key)
 
     def _mark_all(self, keys: Iterable[Key]) -> None:
         for key in tuple(keys):
             self._mark(key)
 
 
-def ref_of(hpa: Hpa) -> TargetRef:
-    """The target that an HPA names."""
-    return TargetRef(hpa.namespace, hpa.target.api_version, hpa.target.kind, hpa.target.name)
+def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> Iterable[PodsMetricTarget]:
+    ref = target_ref(hpa)
+    resource = resource_of(ref.api_version, ref.kind)
+    target = TargetKey(ref.namespace, resource, ref.name) if resource else None
+    for metric, average in hpa.pods_metrics:
+        yield PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
 
 
-def _unversioned(hpa: Hpa) -> TargetRef:
-    """The target, in whatever version an HPA names it."""
-    return ref_of(hpa)._replace(api_version=hpa.target.group)
+def _service_of(entry: DecodedPolicy | None) -> ServiceKey | None:
+    return service_of(entry.policy) if entry is not None and entry.policy is not None else None
 
 
-def _has_tolerance(hpa: Hpa | None) -> bool:
-    return hpa is not None and not (hpa.scale_up.tolerance is None and hpa.scale_down.tolerance is None)
+def _key_of(old: DecodedPolicy | None, new: DecodedPolicy | None) -> Key:
+    entry = new or old
+    assert entry is not None
+    return Key(entry.namespace, entry.name)
 
 
-def _discard(index: dict[K, set[Key]], place: K, key: Key) -> None:
-    keys = index.get(place, set())
-    keys.discard(key)
-    if not keys:
-        index.pop(place, None)
+class PodIndex:
+    """All pods. A pod is indexed by its controller's name, and by that name without the pod's template hash."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, PodStore] = defaultdict(PodStore)
+        self._by_owner: dict[Key, dict[str, Pod]] = defaultdict(dict)
+
+    def change(self, old: Pod | None, new: Pod | None) -> None:
+        """Apply a watch event: `old` is None for a new pod, `new` is None for a deleted one."""
+        if old is not None:
+            self._drop(old)
+        if new is not None:
+            self._by_namespace[new.namespace].put(new)
+            for key in owners(new):
+                self._by_owner[key][new.name] = new
+
+    def _drop(self, pod: Pod) -> None:
+        pods = self._by_namespace.get(pod.namespace)
+        if pods is not None:
+            pods.drop(pod.name)
+            if not pods:
+                del self._by_namespace[pod.namespace]
+        for key in owners(pod):
+            owned = self._by_owner.get(key)
+            if owned is not None:
+                owned.pop(pod.name, None)
+                if not owned:
+                    del self._by_owner[key]
+
+    def owned(self, namespace: str, name: str) -> Iterable[Pod]:
+        """PodStore whose controller has this name, directly or through a ReplicaSet; its kind is not compared."""
+        return self._by_owner.get(Key(namespace, name), {}).values()
+
+    def namespace(self, namespace: str) -> Mapping[str, Pod]:
+        """The pods of a namespace, by name."""
+        return self._by_namespace.get(namespace, {})
+
+    def namespaces(self) -> Mapping[str, PodStore]:
+        """All pods by namespace and name. The map is live: readers must not await while they use it."""
+        return self._by_namespace
+
+    def get(self, namespace: str, name: str) -> Pod | None:
+        """One pod."""
+        return self.namespace(namespace).get(name)
 
 
-def _key_of(old: PolicyEntry | None, new: PolicyEntry | None) -> Key:
-    found = new or old
-    assert found is not None
-    return Key(found.namespace, found.name)
+def owners(pod: Pod) -> Iterator[Key]:
+    """The names that the scale target of this pod may have."""
+    if pod.owner is None:
+        return
+    yield Key(pod.namespace, pod.owner.name)
+    stem = pod.owner.name.removesuffix(f"-{pod.template_hash}") if pod.template_hash else pod.owner.name
+    if stem != pod.owner.name:
+        yield Key(pod.namespace, stem)

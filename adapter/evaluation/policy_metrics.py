@@ -1,4 +1,4 @@
-"""A policy as its own metrics show it."""
+"""The values of the metrics of each policy."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,7 +12,7 @@ from adapter.telemetry.policies import MetricRow, PolicyRow
 
 
 def policy_rows(snapshot: Snapshot, now: float) -> Iterator[PolicyRow]:
-    """A row for each policy, by its watched scale. `now` is the API server's clock (seconds)."""
+    """The metric values of each policy, by its watched scale. `now` is the API server's clock (seconds)."""
     return (_row(view, now) for view in snapshot.policies.values())
 
 

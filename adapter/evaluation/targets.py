@@ -1,4 +1,4 @@
-"""Scale targets of whatever kind: each kind that an HPA names is resolved by discovery and watched."""
+"""Scale targets of any kind: resolves each kind that an HPA names by discovery, and watches its objects."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -7,25 +7,24 @@ from functools import partial
 
 import structlog
 
-from adapter.evaluation.freshness import KindKey, KindWatches, silence
-from adapter.evaluation.object_index import TargetRef
+from adapter.evaluation.freshness import KindKey, KindWatches, silence_of
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.reflector import Reflector
-from adapter.kube.resources import Resource, Resources
+from adapter.kube.rest_mapper import RestMapper, RestMapping
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
-from adapter.policy.references import kind_faults
+from adapter.policy.linking import TargetRef, kind_faults
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.fair_slots import Claim, places
+from adapter.runtime.fair_slots import Claim, grant_slots
 from adapter.telemetry.metrics import Metrics
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
-LASTING_SECONDS = 60.0
-"""A kind that was watched for so long is looked up again at once when it goes; one that comes and goes is not."""
-LOOK_AGAIN_SECONDS = 30.0
-"""How often a kind is looked up while it is watched: no watch tells that objects keep their scale elsewhere now."""
-USUAL = frozenset(
+STABLE_SECONDS = 60.0
+"""A kind that was watched for this long is resolved again at once when it is removed; others are after a back-off."""
+REDISCOVERY_SECONDS = 30.0
+"""How often a watched kind is resolved again: no watch event announces that the paths of its scale changed."""
+BUILTIN_KINDS = frozenset(
     {
         KindKey("apps/v1", "Deployment"),
         KindKey("apps/v1", "ReplicaSet"),
@@ -33,136 +32,139 @@ USUAL = frozenset(
         KindKey("v1", "ReplicationController"),
     }
 )
-"""Kinds that every API server serves: they are always watched where they are named."""
-KINDS_OF_A_NAMESPACE = 20
-"""So many other kinds may the HPAs of one namespace name: each is a watch, or is looked for again and again."""
-KINDS = 200
-"""So many other kinds are watched in all. Beyond, every namespace's oldest comes before any namespace's second."""
+"""Kinds that every API server serves; the limits do not count them."""
+MAX_KINDS_PER_NAMESPACE = 20
+"""Other kinds that the HPAs of one namespace may name: each costs a watch, or repeated discovery."""
+MAX_KINDS = 200
+"""Other kinds watched in all. Beyond it, every namespace's oldest kind comes before any namespace's second."""
 
-_CROWDED = (
-    f"{{kind}} ({{api_version}}) is not watched: HPAs of policies name too many kinds (at most {KINDS_OF_A_NAMESPACE} "
-    f"beside Kubernetes' own in a namespace, and {KINDS} in all); name fewer"
+_TOO_MANY_KINDS = (
+    "{kind} ({api_version}) is not watched: HPAs of policies name too many kinds (at most "
+    f"{MAX_KINDS_PER_NAMESPACE} beside Kubernetes' own in a namespace, and {MAX_KINDS} in all); name fewer"
 )
 
 
-class _Changed(Exception):  # noqa: N818 - it is called what happened
-    """The kind is served in another way than before."""
+class _KindChanged(Exception):  # noqa: N818 - it is called what happened
+    """Discovery returns another resource for the kind than before."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTarget:
-    """A target as the watch knows it. `proven_at`: the watch's last proof of life (API server's time)."""
+    """A scale target with its resource (`deployments.apps`) and the path of its scale subresource.
+
+    `confirmed_at`: when the watch was last proven current (API server's time).
+    """
 
     object: TargetObject
     resource: str
     scale_path: str
-    proven_at: float | None
+    confirmed_at: float | None
 
 
-class TargetKind:
-    """A kind of scale target that is wanted: resolved by discovery, then watched; anew where it came back, or changed.
+class KindWatcher:
+    """Resolves one kind of scale target by discovery and watches it; starts again when the kind changed or returned.
 
-    `reflector` makes the watch of a namespace (empty: of all). `on_news` is called when the kind was resolved or
+    `reflector` creates the watch of a namespace (empty: of all). `on_change` is called when the kind was resolved or
     listed, or can no longer be resolved.
     """
 
     def __init__(
         self,
         key: KindKey,
-        resources: Resources,
-        reflector: Callable[[Resource, str], Reflector[TargetObject]],
+        resources: RestMapper,
+        reflector: Callable[[RestMapping, str], Reflector[TargetObject]],
         namespaces: tuple[str, ...],
-        on_news: Callable[[KindKey], None],
+        on_change: Callable[[KindKey], None],
     ) -> None:
-        self.resource: Resource | None = None
+        self.resource: RestMapping | None = None
         self.fault = ""
-        """Why it cannot be resolved."""
+        """Why the kind cannot be resolved; empty if it is."""
         self.watches: dict[str, Reflector[TargetObject]] = {}
         self._key = key
         self._resources = resources
         self._reflector = reflector
         self._namespaces = namespaces
-        self._on_news = on_news
+        self._on_change = on_change
         self._backoff = Backoff()
 
     async def run(self) -> None:
-        """Follow the kind until cancelled."""
+        """Resolve and watch the kind until cancelled."""
         while True:
-            self.resource = await self._resolved()
+            self.resource = await self._resolve()
             self.fault = ""
             self.watches = {
                 namespace: self._reflector(self.resource, namespace) for namespace in self._namespaces or ("",)
             }
-            self._on_news(self._key)
+            self._on_change(self._key)
             began = asyncio.get_running_loop().time()
             served = await self._watch(self.resource)
-            if asyncio.get_running_loop().time() - began > LASTING_SECONDS:
+            if asyncio.get_running_loop().time() - began > STABLE_SECONDS:
                 self._backoff.reset()
             what = "is served in another way now" if served else "is gone"
-            log.info("looking a scale target kind up anew", kind=self._key.kind, because=what)
+            _log.info("scale target kind changed", kind=self._key.kind, because=what)
             self.fault = "" if served else f"the API server serves no {self.resource.name} any more"
             self.resource, self.watches = None, {}
             self._resources.forget(self._key.api_version, self._key.kind)
-            self._on_news(self._key)
+            self._on_change(self._key)
             if not served:
                 await asyncio.sleep(self._backoff.next())
 
-    async def _watch(self, resource: Resource) -> bool:
-        """Watch until the API server no longer serves the kind as it was; whether it still serves it."""
+    async def _watch(self, resource: RestMapping) -> bool:
+        """Watch until the kind is removed or changed; return whether the API server still serves it."""
         served = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 for reflector in self.watches.values():
                     tasks.create_task(reflector.run(until=(NotFound,)))
-                    tasks.create_task(self._tell_when_synced(reflector))
-                tasks.create_task(self._end_when_changed(resource))
+                    tasks.create_task(self._report_sync(reflector))
+                tasks.create_task(self._detect_change(resource))
         except* NotFound:
             pass
-        except* _Changed:
+        except* _KindChanged:
             served = True
         return served
 
-    async def _end_when_changed(self, resource: Resource) -> None:
-        """Raise _Changed once the kind is found to be served in another way; what cannot be looked up is as it was."""
+    async def _detect_change(self, resource: RestMapping) -> None:
+        """Raise _KindChanged once discovery returns another resource for the kind; a failed lookup changes nothing."""
         while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(REDISCOVERY_SECONDS)
             self._resources.forget(self._key.api_version, self._key.kind)
             try:
-                found = await self._resources.find(self._key.api_version, self._key.kind)
+                latest = await self._resources.find(self._key.api_version, self._key.kind)
             except KubeError:
                 continue
-            if found != resource and not found.hint:
-                raise _Changed
+            if latest != resource and not latest.hint:
+                raise _KindChanged
 
-    async def _tell_when_synced(self, reflector: Reflector[TargetObject]) -> None:
+    async def _report_sync(self, reflector: Reflector[TargetObject]) -> None:
         await reflector.synced.wait()
-        self._on_news(self._key)
+        self._on_change(self._key)
 
-    async def _resolved(self) -> Resource:
-        """The kind as the API server serves it now; until it serves one, the fault says why not."""
+    async def _resolve(self) -> RestMapping:
+        """Wait until discovery finds the kind; meanwhile `fault` says why it does not."""
         while True:
             try:
                 resource = await self._resources.scalable(self._key.api_version, self._key.kind, anew=True)
             except KubeError as error:
-                self._complain(error.public, str(error))
+                self._fail(error.public, str(error))
             else:
                 if not resource.hint:
                     return resource
-                self._complain(f"{self._key.kind} has no scale that can be read: {resource.hint}")
+                self._fail(f"{self._key.kind} has no scale that can be read: {resource.hint}")
             await asyncio.sleep(self._backoff.next())
 
-    def _complain(self, sentence: str, detail: str = "") -> None:
+    def _fail(self, sentence: str, detail: str = "") -> None:
         if self.fault != sentence:
-            log.warning("scale target kind cannot be resolved", kind=self._key.kind, error=detail or sentence)
+            _log.warning("scale target kind unresolved", kind=self._key.kind, error=detail or sentence)
             self.fault = sentence
-            self._on_news(self._key)
+            self._on_change(self._key)
 
 
 class Targets:
-    """Watches every kind that is wanted, and no other: a kind whose last policy is gone is let go.
+    """Watches exactly the kinds of scale targets that policies need.
 
-    `on_change` is called with each target that came, changed or went, `on_kind` with a kind of which something else is
-    known now.
+    `on_change` is called with each target that was added, changed or deleted, `on_kind` with a kind that was resolved,
+    listed, changed or dropped.
     """
 
     def __init__(
@@ -174,32 +176,32 @@ class Targets:
         metrics: Metrics,
     ) -> None:
         self._session = session
-        self._resources = Resources(session)
+        self._resources = RestMapper(session)
         self._namespaces = namespaces
         self._on_change = on_change
         self._on_kind = on_kind
         self._metrics = metrics
-        self._kinds: dict[KindKey, TargetKind] = {}
+        self._kinds: dict[KindKey, KindWatcher] = {}
         self._running: dict[KindKey, asyncio.Task[None]] = {}
-        self._left_out: set[KindKey] = set()
+        self._excluded: set[KindKey] = set()
         self._changed = asyncio.Event()
 
-    def want(self, claims: Iterable[Claim[TargetRef]]) -> None:
-        """Have the kinds of these targets watched, and no others: none that cannot be one, and only so many unusual."""
+    def watch(self, claims: Iterable[Claim[TargetRef]]) -> None:
+        """Set the kinds to watch to those of these targets, without invalid kinds and within the limits."""
         kinds = [Claim(one.namespace, one.since, KindKey(one.item.api_version, one.item.kind)) for one in claims]
-        usual = {claim.item for claim in kinds} & USUAL
-        unusual = [claim for claim in kinds if claim.item not in USUAL and not any(kind_faults(*claim.item))]
-        wanted = usual | {key for _, key in places(unusual, KINDS_OF_A_NAMESPACE, KINDS)}
-        self._note_left_out({claim.item for claim in unusual} - wanted)
+        builtin = {claim.item for claim in kinds} & BUILTIN_KINDS
+        others = [claim for claim in kinds if claim.item not in BUILTIN_KINDS and not any(kind_faults(*claim.item))]
+        wanted = builtin | {key for _, key in grant_slots(others, MAX_KINDS_PER_NAMESPACE, MAX_KINDS)}
+        self._exclude({claim.item for claim in others} - wanted)
         for key in self._kinds.keys() - wanted:
-            self._let_go(key)
+            self._drop(key)
         for key in wanted - self._kinds.keys():
-            reflector = partial(self._make_reflector, key)
-            self._kinds[key] = TargetKind(key, self._resources, reflector, self._namespaces, self._on_kind)
+            reflector = partial(self._new_reflector, key)
+            self._kinds[key] = KindWatcher(key, self._resources, reflector, self._namespaces, self._on_kind)
             self._changed.set()
 
     async def run(self) -> None:
-        """Resolve and watch what is wanted, for ever."""
+        """Resolve and watch the kinds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for key in self._kinds.keys() - self._running.keys():
@@ -207,51 +209,52 @@ class Targets:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def _note_left_out(self, left_out: set[KindKey]) -> None:
-        changed, self._left_out = self._left_out ^ left_out, left_out
+    def _exclude(self, excluded: set[KindKey]) -> None:
+        """Note the kinds beyond the limits."""
+        changed, self._excluded = self._excluded ^ excluded, excluded
         for key in changed:
             self._on_kind(key)
 
-    def _let_go(self, key: KindKey) -> None:
+    def _drop(self, key: KindKey) -> None:
         self._kinds.pop(key)
         self._resources.forget(*key)
         if (task := self._running.pop(key, None)) is not None:
             task.cancel()
         self._on_kind(key)
 
-    def _make_reflector(self, key: KindKey, resource: Resource, namespace: str) -> Reflector[TargetObject]:
+    def _new_reflector(self, key: KindKey, resource: RestMapping, namespace: str) -> Reflector[TargetObject]:
         return Reflector(
             self._session,
             resource.collection(namespace),
             target_decoder(key.api_version, key.kind, resource.paths),
             name=resource.name,
             namespace=namespace,
-            on_event=partial(self._tell, key),
+            on_event=partial(self._target_changed, key),
             metrics=self._metrics,
         )
 
-    def _tell(self, key: KindKey, old: TargetObject | None, new: TargetObject | None) -> None:
-        found = new or old
-        if found is not None:
-            self._on_change(TargetRef(found.namespace, key.api_version, key.kind, found.target.name))
+    def _target_changed(self, key: KindKey, old: TargetObject | None, new: TargetObject | None) -> None:
+        item = new or old
+        if item is not None:
+            self._on_change(TargetRef(item.namespace, key.api_version, key.kind, item.target.name))
 
     def resource(self, api_version: str, kind: str) -> str:
-        """The plural with its group (`deployments.apps`); empty while it is not resolved."""
-        found = self._kinds.get(KindKey(api_version, kind))
-        return found.resource.name if found is not None and found.resource is not None else ""
+        """The plural with its group (`deployments.apps`); empty while the kind is not resolved."""
+        watcher = self._kinds.get(KindKey(api_version, kind))
+        return watcher.resource.name if watcher is not None and watcher.resource is not None else ""
 
     def find(self, ref: TargetRef) -> ResolvedTarget | str:
-        """The target, or the sentence that says why it is not known."""
+        """The target, or a sentence why it is unknown."""
         kind = self._kinds.get(key := KindKey(ref.api_version, ref.kind))
-        if key in self._left_out:
-            return _CROWDED.format(kind=ref.kind, api_version=ref.api_version)
+        if key in self._excluded:
+            return _TOO_MANY_KINDS.format(kind=ref.kind, api_version=ref.api_version)
         if kind is None or kind.resource is None:
             return (kind.fault if kind is not None else "") or f"{ref.kind} {ref.name} has not been looked up yet"
         reflector = kind.watches.get(ref.namespace) or kind.watches.get("")
         if reflector is None:
             return f"namespace {ref.namespace} is not watched"
         item = reflector.items.get(f"{ref.namespace}/{ref.name}")
-        if item is None and (sentence := silence(reflector)) is not None:
+        if item is None and (sentence := silence_of(reflector)) is not None:
             return sentence
         if item is None:
             return f"{ref.kind} {ref.name}, that the HPA scales, does not exist in namespace {ref.namespace}"
@@ -259,10 +262,10 @@ class Targets:
             object=item,
             resource=kind.resource.name,
             scale_path=kind.resource.scale_path(ref.namespace, ref.name),
-            proven_at=reflector.proven_at,
+            confirmed_at=reflector.confirmed_at,
         )
 
     @property
     def watches(self) -> KindWatches:
-        """The watches of all kinds that are resolved."""
+        """The watches of all resolved kinds."""
         return {key: kind.watches for key, kind in self._kinds.items()}

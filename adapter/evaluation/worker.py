@@ -1,172 +1,172 @@
-"""Assesses marked policies in slices of about 2 ms, and swaps the results into the picture."""
+"""Evaluates queued policies in slices of about 2 ms, and publishes their views in the next snapshot."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from time import perf_counter
 
 import structlog
 
 from adapter.evaluation.delay_queue import DelayQueue
-from adapter.kube.label_index import OwnersByLabels
-from adapter.kube.pod_store import Pods
-from adapter.runtime.slices import turn
-from adapter.snapshot import Key, PodsMetricTarget, PolicyView, QueryView, SnapshotStore, TargetKey
+from adapter.kube.label_index import OwnersByLabels, PodStore
+from adapter.runtime.slices import Slices
+from adapter.snapshot import Key, PodsMetricTarget, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
+from adapter.usage.series import NamedQueryResult
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
-SLICE_SECONDS = 0.001
-"""No assessment is begun after that; the one under way takes one or two milliseconds more."""
-PUBLISH_AT_MOST = 32
-"""So many results wait for each other while more policies are due: a swap copies the whole list of policies."""
-STALE_SECONDS = 0.01
-"""So long after the moment at which a sample still counts it no longer does."""
-REASSESS_SECONDS = 25.0
-"""Ages count too: a policy that nothing touched for so long is assessed again, at most a quarter later. Samples, which
-are fetched every 10 s and are 15 s apart, touch nearly every policy before."""
+EVALUATION_SLICE_SECONDS = 0.001
+"""A slice starts no evaluation after this time; the one in progress takes one or two milliseconds more."""
+MAX_BATCH = 32
+"""Views in one snapshot while more policies are due. Each swap copies the map of all policies, so views share one."""
+STALENESS_MARGIN_SECONDS = 0.01
+"""How long after its expiry a sample no longer counts for certain."""
+RESYNC_SECONDS = 25.0
+"""Evaluation also depends on the age of samples: a policy that no change touches is evaluated again after this time, at
+most a quarter later. New samples (polled every 10 s, 15 s apart) touch nearly every policy before that."""
 
 
 class Worker:
-    """One task that keeps the picture current. `view` makes a policy's view, None where the policy is gone.
+    """The task that evaluates policies and publishes snapshots; the only writer of the snapshot store.
 
-    `on_views` hears of the policies whose views were swapped in. `unassessed` are those announced and not assessed yet.
+    `evaluate` returns the view of a policy, None for a deleted one. `pending` holds the policies that were listed and
+    not evaluated yet.
     """
 
     def __init__(
-        self, marks: DelayQueue, picture: SnapshotStore, view: Callable[[Key], PolicyView | None], metrics: Metrics
+        self,
+        queue: DelayQueue,
+        snapshots: SnapshotStore,
+        evaluate: Callable[[Key], PolicyView | None],
+        metrics: Metrics,
     ) -> None:
-        self._marks = marks
-        self._picture = picture
-        self._view = view
+        self._queue = queue
+        self._snapshots = snapshots
+        self._evaluate = evaluate
         self._metrics = metrics
-        self.on_views: Callable[[Iterable[Key]], None] = _nobody
-        self.unassessed: set[Key] = set()
-        self._assessed = asyncio.Event()
+        self.pending: set[Key] = set()
+        self._published = asyncio.Event()
         self._by_pods: dict[str, OwnersByLabels[Key]] = {}
 
     async def run(self) -> None:
-        """Assess what is marked, for ever."""
+        """Evaluate queued policies until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._assess_for_ever())
-            tasks.create_task(self._mark_for_ever())
+            tasks.create_task(self._work())
+            tasks.create_task(self._resync())
 
-    async def _assess_for_ever(self) -> None:
-        found: dict[Key, PolicyView | None] = {}
+    async def _work(self) -> None:
+        views: dict[Key, PolicyView | None] = {}
+        slices = Slices(EVALUATION_SLICE_SECONDS)
         while True:
-            if len(found) >= PUBLISH_AT_MOST or not self._marks.due:
-                self.publish(found)
-                found = {}
-            await self._marks.wait()
-            await turn()
-            found |= self._slice()
+            if len(views) >= MAX_BATCH or not self._queue.ready:
+                self.publish(views)
+                views = {}
+            await self._queue.wait()
+            await slices.next()
+            views |= self._evaluate_slice(slices)
 
-    async def _mark_for_ever(self) -> None:
-        """Look at every policy once in a while, a fiftieth of them at a time, and mark the old ones."""
+    async def _resync(self) -> None:
+        """Queue policies that were not evaluated for RESYNC_SECONDS; each step checks a fiftieth of all policies."""
         while True:
-            keys = tuple(self._picture.current.policies)
+            keys = tuple(self._snapshots.current.policies)
             step = max(1, len(keys) // 50)
             for first in range(0, max(1, len(keys)), step):
                 for key in keys[first : first + step]:
-                    self._marks.mark_old(key, REASSESS_SECONDS)
-                await asyncio.sleep(REASSESS_SECONDS / 4 * step / max(1, len(keys)))
+                    self._queue.add_if_idle(key, RESYNC_SECONDS)
+                await asyncio.sleep(RESYNC_SECONDS / 4 * step / max(1, len(keys)))
 
-    def _slice(self) -> dict[Key, PolicyView | None]:
-        found: dict[Key, PolicyView | None] = {}
-        until = perf_counter() + SLICE_SECONDS
-        while perf_counter() < until and (key := self._marks.take()) is not None:
-            found[key] = self._safe_view(key)
-            self._mark_next(key, found[key])
-        return found
+    def _evaluate_slice(self, slices: Slices) -> dict[Key, PolicyView | None]:
+        views: dict[Key, PolicyView | None] = {}
+        while not slices.is_over and (key := self._queue.pop()) is not None:
+            views[key] = self._evaluate_safely(key)
+            self._add_next(key, views[key])
+        return views
 
-    def _mark_next(self, key: Key, view: PolicyView | None) -> None:
-        """Look at a policy again as soon as a sample that counts becomes too old to: nobody else tells of that."""
+    def _add_next(self, key: Key, view: PolicyView | None) -> None:
+        """Queue the policy for the moment when one of its samples becomes too old: no event announces that."""
         if view is None:
-            self._marks.forget(key)
-        elif view.assessment is not None and view.assessment.stale_at is not None:
-            self._marks.mark(key, after=max(0.0, view.assessment.stale_at - view.assessment.at) + STALE_SECONDS)
+            self._queue.forget(key)
+        elif (assessment := view.assessment) is not None and assessment.stale_at is not None:
+            self._queue.add_after(key, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
 
-    def _safe_view(self, key: Key) -> PolicyView | None:
-        """The view; a policy whose assessment breaks must not stop the others, and must not keep an old answer."""
+    def _evaluate_safely(self, key: Key) -> PolicyView | None:
+        """Evaluate; after an unexpected error the policy loses its assessment, and the other policies go on."""
         try:
-            return self._view(key)
-        except Exception:
-            log.exception("assessment failed", namespace=key.namespace, policy=key.name)
+            return self._evaluate(key)
+        except Exception:  # noqa: BLE001  logged with its traceback, and counted
+            _log.exception("assessment failed", namespace=key.namespace, policy=key.name)
             self._metrics.errors.labels(reason="assessment").inc()
-            known = self._picture.current.policies.get(key)
-            return None if known is None else replace(known, assessment=None, problem=None, announced=False)
+            last = self._snapshots.current.policies.get(key)
+            return None if last is None else replace(last, assessment=None, problem=None, pending=False)
 
-    def announce(self, views: Mapping[Key, PolicyView]) -> None:
-        """Swap in policies that have only just become known, so that they are known before they are assessed."""
-        policies = self._picture.current.policies
-        new = {key: replace(view, announced=True) for key, view in views.items() if key not in policies}
+    def publish_pending(self, views: Mapping[Key, PolicyView]) -> None:
+        """Publish policies that were just listed, so that requests find them before their first evaluation."""
+        policies = self._snapshots.current.policies
+        new = {key: replace(view, pending=True) for key, view in views.items() if key not in policies}
         if new:
-            self.unassessed |= new.keys()
-            self._picture.swap(replace(self._picture.current, policies={**policies, **new}))
+            self.pending |= new.keys()
+            self._snapshots.swap(replace(self._snapshots.current, policies={**policies, **new}))
 
-    async def settled(self) -> None:
-        """Return once every policy that was announced has been assessed, or is gone."""
-        while self.unassessed:
-            self._assessed.clear()
-            await self._assessed.wait()
+    async def evaluated(self) -> None:
+        """Return once no policy is pending: each was evaluated, or deleted."""
+        while self.pending:
+            self._published.clear()
+            await self._published.wait()
 
     def publish(self, views: Mapping[Key, PolicyView | None]) -> None:
-        """Swap these views into the picture."""
+        """Publish new views; None removes a policy."""
         if not views:
             return
-        self.unassessed -= views.keys()
-        self._assessed.set()
-        current = self._picture.current
+        self.pending -= views.keys()
+        self._published.set()
+        current = self._snapshots.current
         policies = dict(current.policies)
         moved: dict[Key, PolicyView | None] = {}
         for key, view in views.items():
-            known = policies.pop(key, None)
+            last = policies.pop(key, None)
             if view is not None:
                 policies[key] = view
             target = _target_key(view)
-            # A rival's going leaves the target to whoever is still there, though that one has not moved.
-            if _target_key(known) != target or (target is not None and current.by_target.get(target) != key):
-                moved[key] = known
-        by_target = _retargeted(current.by_target, moved, views) if moved else current.by_target
+            # When a rival policy of the target is deleted, the one that stays gets the target, though it did not move.
+            if _target_key(last) != target or (target is not None and current.by_target.get(target) != key):
+                moved[key] = last
+        by_target = _retarget(current.by_target, moved, views) if moved else current.by_target
         for key, view in views.items():
-            self._find_by_pods(key, view)
-        self._picture.swap(replace(current, policies=policies, by_target=by_target, by_pods=self._by_pods))
-        self.on_views(views)
+            self._index_pods(key, view)
+        self._snapshots.swap(
+            replace(current, policies=policies, by_target=by_target, by_pods=self._by_pods), changed=views
+        )
 
-    def _find_by_pods(self, key: Key, view: PolicyView | None) -> None:
+    def _index_pods(self, key: Key, view: PolicyView | None) -> None:
         assessment = view.assessment if view is not None else None
-        of_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
-        of_namespace.put(key, () if assessment is None else (reading.pod.labels for reading in assessment.pods))
-        if not of_namespace:
+        in_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
+        in_namespace.put(key, () if assessment is None else (each.pod.labels for each in assessment.pods))
+        if not in_namespace:
             del self._by_pods[key.namespace]
 
-    def publish_queries(self, queries: Mapping[str, QueryView]) -> None:
-        """Swap the named queries' answers into the picture."""
-        self._picture.swap(replace(self._picture.current, queries=queries))
+    def publish_queries(self, queries: Mapping[str, NamedQueryResult]) -> None:
+        """Publish the results of the named queries."""
+        self._snapshots.swap(replace(self._snapshots.current, queries=queries))
 
-    def publish_world(
+    def publish_objects(
         self,
         targets: Mapping[str, tuple[PodsMetricTarget, ...]],
-        pods: Mapping[str, Pods],
+        pods: Mapping[str, PodStore],
         *,
         synced: bool,
     ) -> None:
-        """Swap in which HPAs ask for Pods metrics, the pods by namespace, and whether every cache is filled."""
-        current = self._picture.current
-        self._picture.swap(replace(current, pods_metric_targets=targets, pods=pods, synced=synced))
+        """Publish the HPAs with Pods metrics and the pods, by namespace, and whether the snapshot is complete."""
+        current = self._snapshots.current
+        self._snapshots.swap(replace(current, pods_metric_targets=targets, pods=pods, synced=synced))
 
 
-def _nobody(_keys: Iterable[Key]) -> None:
-    pass
-
-
-def _retargeted(
+def _retarget(
     before: Mapping[TargetKey, Key], moved: Mapping[Key, PolicyView | None], views: Mapping[Key, PolicyView | None]
 ) -> dict[TargetKey, Key]:
-    """Which policy each target has, after some of them moved on from the view that was known."""
+    """The policy of each target; `moved` holds the last views of the policies whose target changed."""
     by_target = dict(before)
-    for key, known in moved.items():
-        old, new = _target_key(known), _target_key(views[key])
+    for key, last in moved.items():
+        old, new = _target_key(last), _target_key(views[key])
         if old is not None and by_target.get(old) == key:
             del by_target[old]
         if new is not None:

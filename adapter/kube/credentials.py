@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import structlog
 import yaml
 
-from adapter.kube.errors import CredentialsError
+from adapter.kube.errors import CredentialsError, KubeError
+from adapter.runtime.log_once import LogOnce
+from adapter.runtime.single_flight import SingleFlight
 from adapter.runtime.times import parse_time
 
 IN_CLUSTER_SECONDS = 60.0
@@ -29,6 +32,10 @@ _MALFORMED = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What the package lets out for a file that is none of a kubeconfig."""
 _EARLY_SECONDS = 60.0
 _LEAST_SECONDS = 5.0
+_AFTER_REFUSAL_SECONDS = 5.0
+_AFTER_FAILURE_SECONDS = 10.0
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +57,59 @@ Load = Callable[[], Awaitable[ClusterAccess]]
 """Loads credentials anew. Raises CredentialsError."""
 
 
-def choose(kubeconfig: str | None) -> Load:
+class CredentialKeeper:
+    """The current credentials. Loading runs beside the requests: those go on with what there is until it is refused."""
+
+    def __init__(self, load: Load, monotonic: Callable[[], float]) -> None:
+        self._load = load
+        self._monotonic = monotonic
+        self._flight: SingleFlight[str, ClusterAccess] = SingleFlight()
+        self._access: ClusterAccess | None = None
+        self._due: float | None = None
+        self._refused_at: float | None = None
+        self._log_once = LogOnce()
+
+    async def current(self) -> ClusterAccess:
+        """Credentials to use now. Raises CredentialsError where none were ever loaded."""
+        if self._access is None:
+            return await self._flight.join("load", self._anew)
+        if self._due is not None and self._monotonic() >= self._due:
+            self._flight.begin("load", self._anew)
+        return self._access
+
+    async def renew(self, refused: ClusterAccess) -> ClusterAccess:
+        """Credentials after these were refused (401): others where there are any, else the same ones again.
+
+        Loads at most every 5 s, so that refusals do not start an exec plugin each. Raises CredentialsError.
+        """
+        if self._access is not None and self._access is not refused:
+            return self._access
+        now = self._monotonic()
+        if self._refused_at is not None and now - self._refused_at < _AFTER_REFUSAL_SECONDS:
+            return refused
+        access = await self._flight.join("load", self._anew)
+        self._refused_at = now
+        return access
+
+    async def close(self) -> None:
+        """Stop loading."""
+        await self._flight.close()
+
+    async def _anew(self) -> ClusterAccess:
+        try:
+            access = await self._load()
+        except KubeError as error:
+            self._due = self._monotonic() + _AFTER_FAILURE_SECONDS
+            if self._log_once.is_new(str(error)):
+                _log.warning("credentials cannot be loaded", error=str(error))
+            raise
+        self._log_once.clear()
+        self._access = access
+        self._due = None if access.lifetime is None else self._monotonic() + access.lifetime
+        return access
+
+
+def choose_credentials(kubeconfig: str | None) -> Load:
     """Credentials as kubectl chooses them: the file named, else in-cluster, else KUBECONFIG or ~/.kube/config."""
     contexts = TlsContexts()
     return lambda: asyncio.to_thread(_chosen, kubeconfig, contexts)
@@ -110,8 +169,8 @@ def _package() -> Any:
 _TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
-def account_token(kubeconfig: str | None) -> str:
-    """The file with this pod's service account token, where that is what `choose` chooses; else an empty text."""
+def service_account_token_file(kubeconfig: str | None) -> str:
+    """The file of this pod's service account token where `choose_credentials` uses it; else an empty text."""
     return str(_TOKEN_FILE) if _is_in_cluster(kubeconfig) else ""
 
 
@@ -187,7 +246,10 @@ def _held(package: Any, pem: str) -> str:
 def _lifetime(expires: str | None) -> float | None:
     if not expires:
         return None
-    left = parse_time(expires) - time.time()
+    at = parse_time(expires)
+    if at is None:
+        raise ValueError(f"{str(expires)[:40]!r} is no RFC 3339 time; an exec plugin writes 2026-01-01T12:00:00Z")
+    left = at - time.time()
     return max(left - _EARLY_SECONDS, left * 0.8, _LEAST_SECONDS)
 
 

@@ -163,7 +163,9 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
-def from_answer(code: int, body: bytes | msgspec.Raw, *, request: str = "", retry_after: str = "") -> ApiStatusError:
+def error_from_answer(
+    code: int, body: bytes | msgspec.Raw, *, request: str = "", retry_after: str = ""
+) -> ApiStatusError:
     """The error for an answer outside 2xx; a body that is no Status is quoted. `retry_after` is the header."""
     try:
         status = decode(body, _Status)

@@ -1,10 +1,11 @@
 """Objects by their labels: what a selector matches is found without a look at the others."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from adapter.kube.selectors import Operator, Requirement, Selector
+from adapter.kube.selectors import LabelSelector, Operator, Requirement
+from adapter.load.pods import Pod
 from adapter.runtime.slices import Slices
 
 MOST_SHAPES = 16
@@ -67,7 +68,7 @@ class LabelIndex(Generic[K, T]):
             if new is not None:
                 _file(shelf, shape, key, new)
 
-    def selected(self, selector: Selector) -> Collection[T]:
+    def selected(self, selector: LabelSelector) -> Collection[T]:
         """The items that the selector matches."""
         if not selector.requirements:
             return [item for _, item in self._items()]
@@ -95,7 +96,7 @@ class LabelIndex(Generic[K, T]):
         self._shelves[shape] = shelf
 
 
-def _taken_apart(selector: Selector) -> tuple[Shape, tuple[str, ...]]:
+def _taken_apart(selector: LabelSelector) -> tuple[Shape, tuple[str, ...]]:
     equal = [each for each in selector.requirements if each.operator is Operator.IN and len(each.values) == 1]
     others = tuple(each for each in selector.requirements if each.operator is not Operator.IN or len(each.values) != 1)
     return Shape(tuple(each.key for each in equal), others), tuple(each.values[0] for each in equal)
@@ -150,7 +151,7 @@ class OwnersByLabels(Generic[K]):
             for number, group in enumerate(self._groups[owner]):
                 self._index.change((owner, number), None, group)
 
-    def selected(self, selector: Selector) -> set[K]:
+    def selected(self, selector: LabelSelector) -> set[K]:
         """The owners with an object that the selector matches."""
         return {group.owner for group in self._index.selected(selector)}
 
@@ -158,3 +159,40 @@ class OwnersByLabels(Generic[K]):
         for owner, groups in self._groups.items():
             for number, group in enumerate(groups):
                 yield (owner, number), group
+
+
+class PodStore(Mapping[str, Pod]):
+    """A namespace's pods; the last changed one comes last."""
+
+    def __init__(self, pods: Iterable[Pod] = ()) -> None:
+        self._by_name: dict[str, Pod] = {pod.name: pod for pod in pods}
+        self._index: LabelIndex[str, Pod] = LabelIndex(self._by_name.items)
+
+    def __getitem__(self, name: str) -> Pod:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def values(self) -> ValuesView[Pod]:
+        """The pods, as fast as a dict gives them."""
+        return self._by_name.values()
+
+    def put(self, pod: Pod) -> None:
+        """Take in a pod, in place of the one of that name."""
+        self.drop(pod.name)
+        self._by_name[pod.name] = pod
+        self._index.change(pod.name, None, pod)
+
+    def drop(self, name: str) -> None:
+        """Forget a pod, if it is here."""
+        old = self._by_name.pop(name, None)
+        if old is not None:
+            self._index.change(name, old, None)
+
+    def selected(self, selector: LabelSelector | None) -> Collection[Pod]:
+        """The pods that the selector matches, all without one: a live view."""
+        return self._by_name.values() if selector is None else self._index.selected(selector)

@@ -24,7 +24,7 @@ MOST_LABELS = 1024
 """Of an object with more labels none are kept: the API server admits a hundred times as many."""
 
 
-def some_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
+def bounded_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
     """An object's labels; none where they are too many."""
     return labels if labels and len(labels) <= MOST_LABELS else {}
 
@@ -39,8 +39,18 @@ class OwnerReference(_Narrow, frozen=True):
     controller: bool | None = None
 
 
-class Metadata(_Narrow, frozen=True):
-    """The metadata of any object. Times are RFC 3339 texts."""
+class ListMeta(_Narrow, frozen=True):
+    """The metadata of a list: its resource version, and the token that continues it (empty: complete)."""
+
+    resource_version: str = ""
+    token: str = msgspec.field(name="continue", default="")
+
+
+class ObjectMeta(_Narrow, frozen=True):
+    """The metadata of any object. Times are RFC 3339 texts.
+
+    Pods, watch events and PodMetrics, of which there are many, have narrower ones of their own.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -91,7 +101,7 @@ class Endpoint(_Narrow, frozen=True):
 class EndpointSlice(_Narrow, frozen=True):
     """A slice of a Service's endpoints."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     endpoints: list[Endpoint] | None = None
 
 
@@ -114,7 +124,7 @@ class AnyObject(_Narrow, frozen=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
 

@@ -12,12 +12,13 @@ from adapter.kube.objects import Condition as WireCondition
 from adapter.kube.objects import OwnerReference, Quantity
 from adapter.load import quantity
 from adapter.load.pods import Condition, Container, Owner, Pod
+from adapter.policy.watermark_policy import GROUP
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.times import known_time
+from adapter.runtime.times import parse_time
 
-PULLED_OUT_ANNOTATION = "effective-load.io/pulled-out"
+PULLED_OUT_ANNOTATION = f"{GROUP}/pulled-out"
 DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
-MARK_ANNOTATION = "effective-load.io/deletion-cost-set"
+MARK_ANNOTATION = f"{GROUP}/deletion-cost-set"
 """By it the companion knows the deletion costs that it set itself; `true` or absent."""
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
 _SHARED_AT_MOST = 4096
@@ -160,8 +161,8 @@ class PodDecoder:
             namespace=sys.intern(meta.namespace),
             name=meta.name,
             uid=meta.uid,
-            created_at=known_time(meta.creation_timestamp) or 0.0,
-            started_at=known_time(status.start_time),
+            created_at=parse_time(meta.creation_timestamp) or 0.0,
+            started_at=parse_time(status.start_time),
             deleting=meta.deletion_timestamp is not None,
             phase=sys.intern(status.phase or "Running"),
             ready=_ready(conditions.get("Ready")),
@@ -263,7 +264,7 @@ def _owner(body: bytes) -> Owner | None:
 def _ready(condition: WireCondition | None) -> Condition | None:
     if condition is None:
         return None
-    return Condition(condition.status == "True", known_time(condition.last_transition_time))
+    return Condition(condition.status == "True", parse_time(condition.last_transition_time))
 
 
 def _is_true(condition: WireCondition | None) -> bool:

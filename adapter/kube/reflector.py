@@ -27,12 +27,14 @@ from adapter.kube.errors import (
     TooManyRequests,
     Unauthorized,
     Unreachable,
-    from_answer,
+    error_from_answer,
 )
+from adapter.kube.objects import ListMeta
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.decoding import Decoder, TooDeepError, shallow
-from adapter.runtime.slices import Slices, spare_what_lives
+from adapter.runtime.decoding import Decoder, TooDeepError, truncate_nesting
+from adapter.runtime.log_once import LogOnce
+from adapter.runtime.slices import Slices, freeze_live_objects
 from adapter.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -41,7 +43,7 @@ WATCH_SECONDS = (50, 60)
 """A watch is asked to end after a random number of seconds in this range: with a reconnect well below 90 s."""
 SILENCE_SECONDS = 10.0
 """So much later than it should have ended a silent watch is given up."""
-PROOF_SECONDS = 90.0
+CONFIRMED_SECONDS = 90.0
 """A copy without proof that it is current for so long is not believed, and listed anew before it is again."""
 
 LARGEST_PAGE = 4_000_000
@@ -62,13 +64,8 @@ class _Narrow(msgspec.Struct, frozen=True, rename="camel", gc=False):
     pass
 
 
-class _ListMeta(_Narrow, frozen=True):
-    resource_version: str = ""
-    token: str = msgspec.field(name="continue", default="")
-
-
 class _Page(_Narrow, frozen=True):
-    metadata: _ListMeta
+    metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
@@ -134,7 +131,7 @@ class Reflector(Generic[T]):
         """Set once the first list is complete."""
         self.answered = asyncio.Event()
         """Set once the first list is complete, or the API server refused it: 403, or 404."""
-        self.proven_at: float | None = None
+        self.confirmed_at: float | None = None
         """The API server's time of the last proof that the copy is current: list, watch connected, event, bookmark."""
         self.trouble: KubeError | None = None
         """What went wrong last, None once there was proof again."""
@@ -152,7 +149,7 @@ class Reflector(Generic[T]):
         self._versions: dict[str, str] = {}
         self._place: str | None = None
         self._refusals = 0
-        self._complaint = ""
+        self._log_once = LogOnce()
 
     @property
     def items(self) -> Mapping[str, T]:
@@ -162,7 +159,7 @@ class Reflector(Generic[T]):
     @property
     def silent(self) -> bool:
         """Whether the copy is not to be believed: it was never complete, or nothing proved it for 90 s."""
-        return self.proven_at is None or self._session.now() - self.proven_at > PROOF_SECONDS
+        return self.confirmed_at is None or self._session.now() - self.confirmed_at > CONFIRMED_SECONDS
 
     async def run(self, *, until: tuple[type[KubeError], ...] = ()) -> None:
         """List and watch until cancelled. What goes wrong is logged, counted and tried again.
@@ -201,13 +198,13 @@ class Reflector(Generic[T]):
         await self._collect(page, found, versions, slices)
         await self._replace(found, versions, slices)
         self._place = self._version_of(page.metadata)
-        self._prove(as_of)
+        self._confirm(as_of)
         self.synced.set()
         self.answered.set()
         seconds = round(self._session.clock.monotonic() - began, 3)
         _log.info("listed", resource=self.name, objects=len(found), seconds=seconds)
         if len(found) >= _MANY:
-            spare_what_lives()
+            freeze_live_objects()
 
     async def _fetch(self, token: str, slices: Slices) -> _Page:
         """One page, its objects not yet decoded. Its length follows from how large the objects were so far."""
@@ -216,7 +213,7 @@ class Reflector(Generic[T]):
         try:
             page = _read(_PAGE, body, self._path)
         except _TooDeep:
-            page = _read(_PAGE, await asyncio.to_thread(shallow, body), self._path)
+            page = _read(_PAGE, await asyncio.to_thread(truncate_nesting, body), self._path)
         await slices.breathe()
         if page.items:
             self._limit = max(1, min(self._page, _PAGE_BYTES * len(page.items) // len(body)))
@@ -275,12 +272,12 @@ class Reflector(Generic[T]):
         began = self._session.clock.monotonic()
         slices = Slices()
         async with self._session.stream(self._path, params, idle=seconds + SILENCE_SECONDS) as lines:
-            self._prove(self._session.now())
+            self._confirm(self._session.now())
             async for line in lines:
                 try:
                     self._take(line)
                 except _TooDeep:  # one object shall not blind the watch for all others
-                    self._take(await asyncio.to_thread(shallow, line))
+                    self._take(await asyncio.to_thread(truncate_nesting, line))
                 await slices.breathe()
         if self._place == place and self._session.clock.monotonic() - began < _AT_ONCE_SECONDS:
             raise Unreachable(f"watch of {self._path}: ended at once and without a word")
@@ -290,7 +287,7 @@ class Reflector(Generic[T]):
         """One line of the watch."""
         event = _read(_EVENT, line, self._path)
         if event.type == "ERROR":
-            raise from_answer(500, event.object, request=f"watch of {self._path}")
+            raise error_from_answer(500, event.object, request=f"watch of {self._path}")
         meta = _read(_HEAD, event.object, self._path).metadata
         place = self._version_of(meta)
         if event.type == "DELETED":
@@ -300,10 +297,10 @@ class Reflector(Generic[T]):
             if known is not None:
                 self._put(meta.key, *known)
         self._place = place
-        self._prove(self._session.now())
+        self._confirm(self._session.now())
         self._well()
 
-    def _version_of(self, meta: _ListMeta | _Meta) -> str:
+    def _version_of(self, meta: ListMeta | _Meta) -> str:
         """Where a watch may go on; from nowhere it would silently skip what was deleted meanwhile."""
         if not meta.resource_version:
             raise MalformedAnswer(f"{self._path}: an answer without resourceVersion")
@@ -325,8 +322,8 @@ class Reflector(Generic[T]):
         if old is not None:
             self._on_event(old, None)
 
-    def _prove(self, moment: float) -> None:
-        self.proven_at = moment
+    def _confirm(self, moment: float) -> None:
+        self.confirmed_at = moment
         self.trouble = None
         self._metrics.watch_proof.labels(self.name).set(moment)
         self._metrics.watch_objects.labels(self.name).set(len(self._items))
@@ -342,9 +339,8 @@ class Reflector(Generic[T]):
     def _well(self) -> None:
         self._backoff.reset()
         self._refusals = 0
-        if self._complaint:
+        if self._log_once.clear():
             _log.info("watch works again", resource=self.name)
-            self._complaint = ""
 
     async def _recover(self, error: KubeError) -> None:
         self._metrics.watch_restarts.labels(self.name, _reason(error)).inc()
@@ -370,12 +366,10 @@ class Reflector(Generic[T]):
 
     def _complain(self, error: KubeError) -> None:
         """Warn once of one kind of trouble, not at each attempt."""
-        kind = type(error).__name__
         if isinstance(error, Gone):
             _log.info("watch expired, listing anew", resource=self.name)
-        elif kind != self._complaint:
+        elif self._log_once.is_new(type(error).__name__):
             _log.warning("watch failed, trying again", resource=self.name, error=str(error))
-            self._complaint = kind
 
 
 _REASONS: tuple[tuple[type[KubeError], str], ...] = (

@@ -15,7 +15,7 @@ from adapter.telemetry.metrics import Metrics
 
 DEADLINE_SECONDS = 0.5
 REUSE_SECONDS = 1.0
-PROVEN_SECONDS = 5.0
+FALLBACK_SECONDS = 5.0
 _PATHS = 10_000
 _UNREAD = "{cause}; and no watched count was proven within 5 s"
 
@@ -33,10 +33,10 @@ class ScaleReader:
         # Failures are kept as well: a slow API server is asked once a second, too.
         self._answers: TTLCache[str, Scale | KubeError] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
 
-    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
+    async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale:
         """The scale at this path, at most a second old; if that fails the watched one, proven within 5 s.
 
-        `proven_at` is in the API server's time. Raises a KubeError that names the path and the cause.
+        `confirmed_at` is in the API server's time. Raises a KubeError that names the path and the cause.
         """
         began = self._timer()
         answer, result = self._answers.get(scale_path), "cached"
@@ -45,7 +45,7 @@ class ScaleReader:
         if isinstance(answer, Scale):
             self._observe(result, began)
             return answer
-        fallback = self._proven(watched, proven_at)
+        fallback = self._confirmed(watched, confirmed_at)
         self._observe("failed" if fallback is None else "watched", began)
         if fallback is None:
             raise ScaleUnread(_UNREAD.format(cause=answer), public=_UNREAD.format(cause=answer.public)) from answer
@@ -55,8 +55,8 @@ class ScaleReader:
         """Cancel the reads under way."""
         await self._flights.close()
 
-    def _proven(self, watched: Scale | None, proven_at: float | None) -> Scale | None:
-        recent = proven_at is not None and self._session.now() - proven_at <= PROVEN_SECONDS
+    def _confirmed(self, watched: Scale | None, confirmed_at: float | None) -> Scale | None:
+        recent = confirmed_at is not None and self._session.now() - confirmed_at <= FALLBACK_SECONDS
         return watched if recent else None
 
     def _observe(self, result: str, began: float) -> None:

@@ -23,10 +23,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _SPECIAL = frozenset("=!<>(),") | {"==", "!="}
 _INT64 = 1 << 63
 
-LONGEST = 16 * 1024
+LONGEST_SELECTOR = 16 * 1024
 """Characters of a selector's text."""
 MOST_REQUIREMENTS = 256
-MOST_VALUES = 1024
+MOST_SELECTOR_VALUES = 1024
 """Values of all requirements together."""
 _SMALL_LENGTH = 512
 _SMALL_COMMAS = 8
@@ -93,7 +93,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class LabelSelector:
     """All requirements together, sorted; none at all matches everything. `str` gives the canonical text."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -111,7 +111,7 @@ def is_small(text: str) -> bool:
     return len(text) <= _SMALL_LENGTH and text.count(",") + text.count("%2C") + text.count("%2c") <= _SMALL_COMMAS
 
 
-def parse(text: str) -> Selector:
+def parse_selector(text: str) -> LabelSelector:
     """Read a selector. Raises SelectorError, whose message names the fault and what was expected.
 
     What small texts mean is kept, for the same few come back all the time.
@@ -120,11 +120,11 @@ def parse(text: str) -> Selector:
 
 
 @functools.lru_cache(maxsize=4096)
-def _kept(text: str) -> Selector:
+def _kept(text: str) -> LabelSelector:
     return _parsed(text)
 
 
-def _parsed(text: str) -> Selector:
+def _parsed(text: str) -> LabelSelector:
     reader = _Reader(text)
     found: set[Requirement] = set()
     if not reader.done:
@@ -134,34 +134,34 @@ def _parsed(text: str) -> Selector:
             found.add(_requirement(reader))
             if len(found) > MOST_REQUIREMENTS:
                 raise reader.refusal(f"it has more than {MOST_REQUIREMENTS} requirements, and no more are read")
-    if sum(len(each.values) for each in found) > MOST_VALUES:
-        raise reader.refusal(f"it lists more than {MOST_VALUES} values, and no more are read")
-    return Selector(tuple(sorted(found)))
+    if sum(len(each.values) for each in found) > MOST_SELECTOR_VALUES:
+        raise reader.refusal(f"it lists more than {MOST_SELECTOR_VALUES} values, and no more are read")
+    return LabelSelector(tuple(sorted(found)))
 
 
 def canonical(text: str) -> str:
     """The canonical text of a selector; what is none comes back as it is."""
     try:
-        return str(parse(text))
+        return str(parse_selector(text))
     except SelectorError:
         return text
 
 
 def from_label_selector(
     match_labels: Mapping[str, str] | None, match_expressions: Iterable[tuple[str, str, Collection[str]]] = ()
-) -> Selector:
+) -> LabelSelector:
     """A metav1.LabelSelector: labels, and (key, In | NotIn | Exists | DoesNotExist, values). Raises SelectorError."""
     match_expressions = tuple(match_expressions)
     listed = sum(len(values) for _, _, values in match_expressions)
-    if len(match_labels or ()) + len(match_expressions) > MOST_REQUIREMENTS or listed > MOST_VALUES:
-        most = f"{MOST_REQUIREMENTS} requirements and {MOST_VALUES} values"
+    if len(match_labels or ()) + len(match_expressions) > MOST_REQUIREMENTS or listed > MOST_SELECTOR_VALUES:
+        most = f"{MOST_REQUIREMENTS} requirements and {MOST_SELECTOR_VALUES} values"
         raise SelectorError(f"the selector has more than {most}, and no more are read")
     found = {Requirement(key, Operator.IN, (value,)) for key, value in (match_labels or {}).items()}
     for key, operator, values in match_expressions:
         if operator not in _EXPRESSIONS:
             raise SelectorError(f"{operator!r} is no operator of matchExpressions; {', '.join(_EXPRESSIONS)} are")
         found.add(Requirement(key, _EXPRESSIONS[operator], tuple(sorted(set(values)))))
-    return Selector(tuple(sorted(found)))
+    return LabelSelector(tuple(sorted(found)))
 
 
 _EXPRESSIONS = {
@@ -180,12 +180,12 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        if len(text) > LONGEST:
-            raise self.refusal(f"it has {len(text)} characters, at most {LONGEST} are read")
-        if (commas := text.count(",")) > MOST_REQUIREMENTS + MOST_VALUES:  # counted before anything is taken apart
-            raise self.refusal(
-                f"it has {commas} commas, more than {MOST_REQUIREMENTS} requirements and {MOST_VALUES} values have"
-            )
+        if len(text) > LONGEST_SELECTOR:
+            raise self.refusal(f"it has {len(text)} characters, at most {LONGEST_SELECTOR} are read")
+        commas = text.count(",")
+        if commas > MOST_REQUIREMENTS + MOST_SELECTOR_VALUES:  # counted before the text is split
+            most = f"{MOST_REQUIREMENTS} requirements and {MOST_SELECTOR_VALUES} values"
+            raise self.refusal(f"it has {commas} commas, more than {most} have")
         self._tokens = _TOKEN.findall(text)
         self._next = 0
 

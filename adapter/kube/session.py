@@ -2,6 +2,10 @@
 
 import asyncio
 import contextlib
+import email.utils
+import statistics
+import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,24 +15,25 @@ import aiohttp
 from yarl import URL
 
 from adapter.kube import credentials
-from adapter.kube.clock import ServerClock
-from adapter.kube.credential_keeper import CredentialKeeper
-from adapter.kube.credentials import ClusterAccess, Load
-from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, from_answer
+from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load
+from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, error_from_answer
 from adapter.runtime.answer_budget import (
     ANSWERS,
     MIB,
     SEGMENT_BYTES,
     AnswerBudget,
     Body,
-    Lease,
     Limit,
+    Reservation,
     read_body,
 )
-from adapter.runtime.connector import Connector, words
+from adapter.runtime.connector import Connector, error_text
 from adapter.runtime.source_errors import AnswerTooLarge
 from adapter.telemetry.metrics import Metrics, package_version
 
+_CLOCK_SAMPLES = 15
+_HALF_SECOND = 0.5
+"""A Date header is cut to whole seconds: on average half of one is missing."""
 _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
 _OK = range(200, 300)
@@ -43,12 +48,43 @@ LARGEST_LINE = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ApiResponse:
     """An answer within 2xx; header names in any case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class ServerClock:
+    """Epoch seconds as the API server counts them: a monotonic clock plus the median of the last offsets seen.
+
+    Until a header was seen it is this machine's clock. The median may move it by fractions of a second either way.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self.monotonic = monotonic
+        self._wall = wall
+        self._offsets: deque[float] = deque(maxlen=_CLOCK_SAMPLES)
+        self._offset = wall() - monotonic()
+
+    def observe(self, date: str) -> None:
+        """Take in a `Date` header that arrived just now; one that cannot be read is passed over."""
+        try:
+            told = email.utils.parsedate_to_datetime(date).timestamp()
+        except (ValueError, OverflowError):
+            return
+        self._offsets.append(told + _HALF_SECOND - self.monotonic())
+        self._offset = statistics.median(self._offsets)
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self.monotonic() + self._offset
+
+    @property
+    def skew(self) -> float:
+        """Seconds by which this machine's clock is ahead of the API server's; 0 until the latter is known."""
+        return self._wall() - self.now() if self._offsets else 0.0
 
 
 class Session:
@@ -80,7 +116,7 @@ class Session:
     @classmethod
     async def open(cls, kubeconfig: str | None = None, *, metrics: Metrics | None = None) -> Self:
         """A session by the file named, else in-cluster, else KUBECONFIG or ~/.kube/config. Raises CredentialsError."""
-        session = cls(credentials.choose(kubeconfig), metrics=metrics)
+        session = cls(credentials.choose_credentials(kubeconfig), metrics=metrics)
         try:
             await session._keeper.current()
         except BaseException:
@@ -137,8 +173,8 @@ class Session:
     ) -> AsyncIterator[Body]:
         """The body of a GET to a source, counted by the budget of answers until this context ends."""
         question = _Question("GET", path, None, {"Accept": "application/json"})
-        async with self._budget.lease(source) as lease:
-            yield (await self._whole(question, timeout, limit, lease)).body
+        async with self._budget.reserve(source) as reservation:
+            yield (await self._whole(question, timeout, limit, reservation)).body
 
     async def request(
         self,
@@ -151,26 +187,26 @@ class Session:
         accept: str = "application/json",
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
         largest: int = LARGEST_ANSWER,
-    ) -> Response:
+    ) -> ApiResponse:
         """The whole answer of a request within 2xx; anything else is raised as the ApiStatusError it stands for."""
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
         question = _Question(method, path, params, headers, body)
         answer = await self._whole(question, timeout, Limit(largest), None)
-        return Response(answer.status, answer.headers, answer.body.whole())
+        return ApiResponse(answer.status, answer.headers, answer.body.whole())
 
     async def _whole(
         self,
         question: "_Question",
         timeout: float,  # noqa: ASYNC109  see `get`
         limit: Limit,
-        lease: Lease | None,
+        reservation: Reservation | None,
     ) -> "_Whole":
         late = f"no answer within {timeout:g} s"
-        with _translated(question, lambda: lease.late(timeout) if lease is not None else late):
+        with _translated(question, lambda: reservation.late(timeout) if reservation is not None else late):
             async with asyncio.timeout(timeout), await self._ask(question) as answer:
-                return _Whole(answer.status, answer.headers, await _body(question, answer, limit, lease))
+                return _Whole(answer.status, answer.headers, await _body(question, answer, limit, reservation))
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -253,13 +289,17 @@ class _Whole(NamedTuple):
     body: Body
 
 
-async def _body(question: _Question, answer: aiohttp.ClientResponse, limit: Limit, lease: Lease | None) -> Body:
+async def _body(
+    question: _Question, answer: aiohttp.ClientResponse, limit: Limit, reservation: Reservation | None
+) -> Body:
     """The body of an answer within 2xx; anything else is raised."""
-    body = await read_body(answer, limit, lease)
+    body = await read_body(answer, limit, reservation)
     if answer.status in _OK:
         return body
     shown = body.start(SEGMENT_BYTES)
-    raise from_answer(answer.status, shown, request=str(question), retry_after=answer.headers.get("Retry-After", ""))
+    raise error_from_answer(
+        answer.status, shown, request=str(question), retry_after=answer.headers.get("Retry-After", "")
+    )
 
 
 def _abandon(answer: aiohttp.ClientResponse) -> None:
@@ -304,4 +344,4 @@ def _translated(question: _Question, late: Callable[[], str]) -> Iterator[None]:
     except AnswerTooLarge as error:
         raise TooLarge(f"{question}: {error}") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Unreachable(f"{question}: {words(error)}") from error
+        raise Unreachable(f"{question}: {error_text(error)}") from error

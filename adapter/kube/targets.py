@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from adapter.kube import selectors
-from adapter.kube.objects import AnyObject, Condition, some_labels
+from adapter.kube.objects import AnyObject, Condition, bounded_labels
 from adapter.load.spec import Scale, Target
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.times import known_time
+from adapter.runtime.times import parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ def _target_object(found: AnyObject, api_version: str, kind: str, paths: ScalePa
             name=meta.name,
             uid=meta.uid,
             progressing=progressing.reason,
-            progressing_since=known_time(progressing.last_update_time or progressing.last_transition_time),
+            progressing_since=parse_time(progressing.last_update_time or progressing.last_transition_time),
         ),
-        labels=some_labels(meta.labels),
+        labels=bounded_labels(meta.labels),
         scale=watched_scale(found, paths),
     )
 
@@ -119,7 +119,7 @@ def _selector(value: Any) -> str | None:
         return None
 
 
-def _from_object(value: Mapping[str, Any]) -> selectors.Selector:
+def _from_object(value: Mapping[str, Any]) -> selectors.LabelSelector:
     if value.keys() - {"matchLabels", "matchExpressions"}:
         return selectors.from_label_selector(value)
     expressions = value.get("matchExpressions") or ()

@@ -1,20 +1,21 @@
 """What is wrong, or unwise, about how a policy and its HPA are joined: one sentence each. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.spec import Average, Metric, Mode, Policy
 from adapter.load.tolerance import percent_text
-from adapter.policy.hpa import DESIRED, Hpa, HpaMetric, MetricKind, Pace, TargetKind
+from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingRules
+from adapter.policy.linking import Neighbours
 
 READ_ONLY = ("effective_pods", "pulled_out_pods")
 READ_ONLY_PREFIXES = ("effective_", "raw_")
 DEFAULT_WINDOW = 300
 """Seconds for which an HPA waits with a scale-down where it says nothing itself."""
-_STOCK = (MetricKind.RESOURCE, MetricKind.CONTAINER_RESOURCE)
+_STOCK = (MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE)
 
 
 class Flaw(NamedTuple):
@@ -28,15 +29,13 @@ class Flaw(NamedTuple):
 class Wiring:
     """A policy and its HPA.
 
-    `beside`: names of other HPAs of the same target. `rivals`: names of other policies for it. `has_tolerance`: whether
-    the cluster's HPAs have the field `tolerance`, None where that is not known. `swallowed`: what the HPA's tolerance
-    keeps from being set at this moment, a sentence, empty where it is nothing.
+    `has_tolerance`: whether the cluster's HPAs have the field `tolerance`; None where that is unknown. `swallowed`: a
+    sentence about the step that the HPA's tolerance suppresses now; empty where it suppresses none.
     """
 
     policy: Policy
     hpa: Hpa
-    beside: tuple[str, ...] = ()
-    rivals: tuple[str, ...] = ()
+    neighbours: Neighbours = field(default_factory=Neighbours)
     has_tolerance: bool | None = None
     swallowed: str = ""
 
@@ -55,11 +54,11 @@ def flaws(wiring: Wiring) -> tuple[Flaw, ...]:
 def _refusals(wiring: Wiring) -> Iterator[Flaw]:
     """Where nothing is scaled at all."""
     hpa = wiring.hpa
-    if wiring.rivals:
-        names = ", ".join(wiring.rivals)
+    if wiring.neighbours.policies:
+        names = ", ".join(wiring.neighbours.policies)
         yield Flaw("PolicyConflict", f"{hpa.target.kind} {hpa.target.name} has other policies as well ({names})")
-    if wiring.beside:
-        names = ", ".join(wiring.beside)
+    if wiring.neighbours.hpas:
+        names = ", ".join(wiring.neighbours.hpas)
         yield Flaw(
             "SharedTarget",
             f"{hpa.target.kind} {hpa.target.name} is scaled by other HPAs as well ({names}); HPAs that select the same "
@@ -80,21 +79,24 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
     policy, hpa = wiring.policy, wiring.hpa
     asked = hpa.asks_for(policy.name)
     if not asked and policy.mode is not Mode.OBSERVE:  # beside whatever scales a service, a policy is tried out
-        yield Flaw("NotWired", f"HPA {hpa.name} does not ask for {DESIRED} of policy {policy.name}")
+        yield Flaw("NotWired", f"HPA {hpa.name} does not ask for {DESIRED_REPLICAS} of policy {policy.name}")
     if asked and policy.mode is not Mode.ACTIVE:
         yield Flaw(
             "Resting",
-            f"the policy is in mode {policy.mode.value} and HPA {hpa.name} asks for its {DESIRED}: the current count, "
-            "which keeps the HPA's other metrics from scaling down",
+            f"the policy is in mode {policy.mode.value} and HPA {hpa.name} asks for its {DESIRED_REPLICAS}: the "
+            "current count, which keeps the HPA's other metrics from scaling down",
         )
     for metric in hpa.desired_metrics:
-        if (metric.target, metric.aim) != (TargetKind.AVERAGE_VALUE, NANO):
-            yield Flaw("AverageValue", f'HPA {hpa.name} must ask for {DESIRED} with averageValue "1", {_given(metric)}')
+        if (metric.target, metric.aim) != (MetricTargetType.AVERAGE_VALUE, NANO):
+            yield Flaw(
+                "AverageValue",
+                f'HPA {hpa.name} must ask for {DESIRED_REPLICAS} with averageValue "1", {_given(metric)}',
+            )
     for metric in hpa.metrics:
         if _is_read_only(metric, wiring):
             yield Flaw(
                 "ReadOnlyMetric",
-                f"HPA {hpa.name} scales on {metric.name}, which is there to be read; take {DESIRED} instead",
+                f"HPA {hpa.name} scales on {metric.name}, which is there to be read; take {DESIRED_REPLICAS} instead",
             )
         if metric.kind in _STOCK and asked:
             yield Flaw(
@@ -107,12 +109,12 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
 def _given(metric: HpaMetric) -> str:
     if metric.target is None or metric.aim is None:
         return "but gives no target"
-    aim = f"{metric.aim} %" if metric.target is TargetKind.UTILIZATION else nano_text(metric.aim)
+    aim = f"{metric.aim} %" if metric.target is MetricTargetType.UTILIZATION else nano_text(metric.aim)
     return f"not {metric.target.value} {aim}"
 
 
 def _is_read_only(metric: HpaMetric, wiring: Wiring) -> bool:
-    if metric.kind in {MetricKind.PODS, *_STOCK}:
+    if metric.kind in {MetricSourceType.PODS, *_STOCK}:
         return False
     ours = metric.names(wiring.policy.name) or metric.describes(wiring.hpa.target)
     return ours and (metric.name in READ_ONLY or metric.name.startswith(READ_ONLY_PREFIXES))
@@ -147,7 +149,7 @@ def _waiting(wiring: Wiring) -> Iterator[Flaw]:
             "NoStabilization",
             f"HPA {hpa.name} has scaleDown.stabilizationWindowSeconds 0: every dip of the load takes pods away at once",
         )
-    directions: tuple[tuple[str, Pace, int, float], ...] = (
+    directions: tuple[tuple[str, ScalingRules, int, float], ...] = (
         ("Up", hpa.scale_up, 0, cooldown.up),
         ("Down", hpa.scale_down, DEFAULT_WINDOW, cooldown.down),
     )

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.form import LONGEST, Form
-from adapter.policy.managed_fields import Managers, read_managers
+from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader
+from adapter.policy.managed_fields import FieldManagers, read_field_managers
 from adapter.policy.objects import PolicyError, Source, as_mapping
-from adapter.policy.times import seconds_of
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
+from adapter.runtime.times import parse_time
 
-DESIRED = "desired_replicas"
+DESIRED_REPLICAS = "desired_replicas"
 """The metric that is the replica count."""
 POLICY_LABEL = "policy"
 """The label that names the policy where the metric is asked for as an External one."""
@@ -29,7 +29,7 @@ _ADMITTED = 3 * 2**20
 """The longest text that an object of the API server can carry: its request is bounded."""
 
 
-class MetricKind(StrEnum):
+class MetricSourceType(StrEnum):
     """Where an HPA takes a metric from."""
 
     OBJECT = "Object"
@@ -39,7 +39,7 @@ class MetricKind(StrEnum):
     CONTAINER_RESOURCE = "ContainerResource"
 
 
-class TargetKind(StrEnum):
+class MetricTargetType(StrEnum):
     """What an HPA's target number is."""
 
     VALUE = "Value"
@@ -47,7 +47,7 @@ class TargetKind(StrEnum):
     UTILIZATION = "Utilization"
 
 
-class Reference(NamedTuple):
+class ObjectReference(NamedTuple):
     """An object of the HPA's namespace, by kind and name; `api_version` may be empty."""
 
     api_version: str
@@ -59,6 +59,11 @@ class Reference(NamedTuple):
         """The API group, empty for the core one."""
         return self.api_version.rpartition("/")[0]
 
+    @property
+    def identity(self) -> "ObjectReference":
+        """The reference with its group instead of its version: equal for all versions of one object."""
+        return ObjectReference(self.group, self.kind, self.name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HpaMetric:
@@ -67,27 +72,26 @@ class HpaMetric:
     `match_labels` are the metric selector's. `container` is set for ContainerResource metrics.
     """
 
-    kind: MetricKind
+    kind: MetricSourceType
     name: str
-    described: Reference | None = None
+    described: ObjectReference | None = None
     match_labels: Mapping[str, str] = field(default_factory=dict)
-    target: TargetKind | None = None
+    target: MetricTargetType | None = None
     aim: int | None = None
     container: str = ""
 
     def names(self, policy: str) -> bool:
         """Whether it asks for something of that policy by the policy's own name (as an object, or by label)."""
-        if self.kind is MetricKind.EXTERNAL:
+        if self.kind is MetricSourceType.EXTERNAL:
             return self.match_labels.get(POLICY_LABEL) == policy
-        return self.describes(Reference(API_VERSION, KIND, policy))
+        return self.describes(ObjectReference(API_VERSION, KIND, policy))
 
-    def describes(self, other: Reference) -> bool:
+    def describes(self, other: ObjectReference) -> bool:
         """Whether it is an Object metric of that object; versions of one group count as the same."""
-        own = self.described
-        return own is not None and (own.group, own.kind, own.name) == (other.group, other.kind, other.name)
+        return self.described is not None and self.described.identity == other.identity
 
 
-class PacePolicy(NamedTuple):
+class ScalingPolicy(NamedTuple):
     """`Pods` or `Percent`, how many, in so many seconds."""
 
     kind: str
@@ -96,13 +100,13 @@ class PacePolicy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ScalingRules:
     """One direction of an HPA's behavior. None or empty: the HPA's own default. `stabilization` is in seconds."""
 
     tolerance: Fraction | None = None
     stabilization: int | None = None
     select: str = ""
-    policies: tuple[PacePolicy, ...] = ()
+    policies: tuple[ScalingPolicy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,20 +122,20 @@ class Hpa:
     uid: str = ""
     generation: int = 0
     resource_version: str = ""
-    target: Reference
+    target: ObjectReference
     bounds: Bounds
     metrics: tuple[HpaMetric, ...] = ()
-    scale_up: Pace = field(default_factory=Pace)
-    scale_down: Pace = field(default_factory=Pace)
+    scale_up: ScalingRules = field(default_factory=ScalingRules)
+    scale_down: ScalingRules = field(default_factory=ScalingRules)
     active: bool = False
-    managers: Managers = field(default_factory=Managers)
+    managers: FieldManagers = field(default_factory=FieldManagers)
     ambiguous: str = ""
     has_behavior: bool = False
 
     @property
     def desired_metrics(self) -> tuple[HpaMetric, ...]:
         """The metrics that ask for the replica count, in any form."""
-        return tuple(metric for metric in self.metrics if metric.name == DESIRED)
+        return tuple(metric for metric in self.metrics if metric.name == DESIRED_REPLICAS)
 
     @property
     def pods_metrics(self) -> tuple[tuple[str, int], ...]:
@@ -139,8 +143,13 @@ class Hpa:
         return tuple(
             (metric.name, metric.aim)
             for metric in self.metrics
-            if metric.kind is MetricKind.PODS and metric.name.startswith(_EFFECTIVE) and metric.aim is not None
+            if metric.kind is MetricSourceType.PODS and metric.name.startswith(_EFFECTIVE) and metric.aim is not None
         )
+
+    @property
+    def sets_tolerance(self) -> bool:
+        """Whether it sets a tolerance of its own, in either direction."""
+        return not (self.scale_up.tolerance is None and self.scale_down.tolerance is None)
 
     def asks_for(self, policy: str) -> bool:
         """Whether it takes its replica count from that policy, be it named or found by the scale target."""
@@ -153,7 +162,7 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
     `tolerance` is that of HPAs which set none themselves (a ratio; 0 where it is not known).
     """
     faults: list[Fault] = []
-    hpa = _hpa(Form(as_mapping(source), "", faults))
+    hpa = _hpa(FieldReader(as_mapping(source), "", faults))
     if faults:
         raise PolicyError(faults, f"HPA {hpa.namespace}/{hpa.name}".rstrip("/"))
     return replace(hpa, bounds=replace(hpa.bounds, tolerance=_tolerance(hpa, tolerance)))
@@ -165,7 +174,7 @@ def _tolerance(hpa: Hpa, default: Fraction) -> HpaTolerance | None:
     return HpaTolerance(up, down) if hpa.desired_metrics and (up or down) else None
 
 
-def _hpa(root: Form) -> Hpa:
+def _hpa(root: FieldReader) -> Hpa:
     metadata, spec, status = root.section("metadata"), root.section("spec"), root.section("status")
     behavior = spec.section("behavior")
     return Hpa(
@@ -183,30 +192,30 @@ def _hpa(root: Form) -> Hpa:
             (one.get("type"), one.get("status")) == ("ScalingActive", "True")
             for one in status.sections("conditions", _MOST)
         ),
-        managers=read_managers(metadata.get("managedFields")),
+        managers=read_field_managers(metadata.get("managedFields")),
         ambiguous=_ambiguous(status),
         has_behavior=spec.get("behavior") is not None,
     )
 
 
-def _ambiguous(status: Form) -> str:
+def _ambiguous(status: FieldReader) -> str:
     for condition in status.sections("conditions", _MOST):
         if condition.get("reason") == _AMBIGUOUS:
             return _text(condition, "message")
     return ""
 
 
-def _target(spec: Form) -> Reference:
+def _target(spec: FieldReader) -> ObjectReference:
     reference = spec.section("scaleTargetRef")
-    return Reference(
+    return ObjectReference(
         _text(reference, "apiVersion", longest=_ADMITTED),
-        # Of any length: what they may be is judged where they are used, for the policy to say (`references`).
+        # Of any length: `linking.reference_faults` judges them, so that the policy can report the fault.
         reference.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
         reference.text("name", required="the name of what the HPA scales", longest=_ADMITTED),
     )
 
 
-def _bounds(spec: Form, last_scale: float | None) -> Bounds:
+def _bounds(spec: FieldReader, last_scale: float | None) -> Bounds:
     minimum = spec.integer("minReplicas", 1, 0, _LARGEST)
     if not spec.has("maxReplicas"):
         spec.fault("maxReplicas", None, "is required")
@@ -216,18 +225,18 @@ def _bounds(spec: Form, last_scale: float | None) -> Bounds:
     return Bounds(minimum=minimum, maximum=maximum, last_scale=last_scale)
 
 
-def _metrics(spec: Form) -> list[HpaMetric]:
+def _metrics(spec: FieldReader) -> list[HpaMetric]:
     return [metric for form in spec.sections("metrics", _MOST) if (metric := _metric(form)) is not None]
 
 
-def _metric(form: Form) -> HpaMetric | None:
-    kind = form.choice("type", MetricKind)
+def _metric(form: FieldReader) -> HpaMetric | None:
+    kind = form.choice("type", MetricSourceType)
     if kind is None:
         if not form.has("type"):
-            form.fault("type", None, f"is required: one of {', '.join(MetricKind)}")
+            form.fault("type", None, f"is required: one of {', '.join(MetricSourceType)}")
         return None
     source = form.section(kind.value[0].lower() + kind.value[1:])
-    if kind in {MetricKind.RESOURCE, MetricKind.CONTAINER_RESOURCE}:
+    if kind in {MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}:
         target, aim = _aim(source)
         container = _text(source, "container")
         return HpaMetric(kind=kind, name=_text(source, "name"), target=target, aim=aim, container=container)
@@ -238,40 +247,40 @@ def _metric(form: Form) -> HpaMetric | None:
     return HpaMetric(
         kind=kind,
         name=identifier.text("name", required="the metric's name"),
-        described=_described(source) if kind is MetricKind.OBJECT else None,
+        described=_described(source) if kind is MetricSourceType.OBJECT else None,
         match_labels=_texts(labels) if isinstance(labels, Mapping) and len(labels) <= _MOST else {},
         target=target,
         aim=aim,
     )
 
 
-def _described(source: Form) -> Reference:
+def _described(source: FieldReader) -> ObjectReference:
     described = source.section("describedObject")
-    return Reference(_text(described, "apiVersion"), _text(described, "kind"), _text(described, "name"))
+    return ObjectReference(_text(described, "apiVersion"), _text(described, "kind"), _text(described, "name"))
 
 
-def _aim(source: Form) -> tuple[TargetKind | None, int | None]:
+def _aim(source: FieldReader) -> tuple[MetricTargetType | None, int | None]:
     target = source.section("target")
-    kind = target.choice("type", TargetKind)
+    kind = target.choice("type", MetricTargetType)
     match kind:
-        case TargetKind.UTILIZATION:
+        case MetricTargetType.UTILIZATION:
             return kind, target.optional_integer("averageUtilization", 1, _LARGEST)
-        case TargetKind.VALUE:
+        case MetricTargetType.VALUE:
             return kind, target.nano("value")
-        case TargetKind.AVERAGE_VALUE:
+        case MetricTargetType.AVERAGE_VALUE:
             return kind, target.nano("averageValue")
         case None:
             return None, None
 
 
-def _pace(rules: Form) -> Pace:
+def _pace(rules: FieldReader) -> ScalingRules:
     tolerance = rules.nano("tolerance")
-    return Pace(
+    return ScalingRules(
         tolerance=None if tolerance is None else Fraction(tolerance, NANO),
         stabilization=rules.optional_integer("stabilizationWindowSeconds", 0, 3600),
         select=_text(rules, "selectPolicy"),
         policies=tuple(
-            PacePolicy(
+            ScalingPolicy(
                 _text(one, "type"), one.integer("value", 0, 0, _LARGEST), one.integer("periodSeconds", 0, 0, 1800)
             )
             for one in rules.sections("policies", _MOST)
@@ -279,7 +288,7 @@ def _pace(rules: Form) -> Pace:
     )
 
 
-def _text(form: Form, key: str, *, longest: int = LONGEST) -> str:
+def _text(form: FieldReader, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
     """A text that the API may write as an empty one."""
     return "" if form.get(key) == "" else form.text(key, longest=longest)
 
@@ -288,11 +297,11 @@ def _texts(found: Mapping[str, object]) -> Mapping[str, str]:
     return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
-def _time(form: Form, key: str) -> float | None:
+def _time(form: FieldReader, key: str) -> float | None:
     text = form.get(key)
     if not text:
         return None
-    found = seconds_of(text)
+    found = parse_time(text)
     if found is None:
         form.fault(key, text, "is no RFC 3339 time; write 2026-01-01T12:00:00Z")
     return found

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-OWN = "effective-load-companion"
+FIELD_MANAGER = "effective-load-companion"
 """The companion's own field manager."""
 DIRECTIONS = ("scaleUp", "scaleDown")
 
 
 @dataclass(frozen=True, slots=True)
-class Managers:
+class FieldManagers:
     """`owners` of the fields of behavior (`scaleUp.tolerance`, …); `last`: who wrote the spec, the companion aside."""
 
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -18,19 +18,19 @@ class Managers:
 
     def others(self, name: str) -> tuple[str, ...]:
         """The owners of a field other than the companion."""
-        return tuple(owner for owner in self.owners.get(name, ()) if owner != OWN)
+        return tuple(owner for owner in self.owners.get(name, ()) if owner != FIELD_MANAGER)
 
 
-def read_managers(managed_fields: object) -> Managers:
+def read_field_managers(managed_fields: object) -> FieldManagers:
     """Read metadata.managedFields; what is not as the API server writes it tells nothing."""
     owners: dict[str, list[str]] = {}
     last, at = "", ""
     for manager, time, spec in _entries(managed_fields):
         for name in _behavior(spec):
             owners.setdefault(name, []).append(manager)
-        if manager != OWN and time >= at:
+        if manager != FIELD_MANAGER and time >= at:
             last, at = manager, time
-    return Managers({name: tuple(found) for name, found in owners.items()}, last)
+    return FieldManagers({name: tuple(found) for name, found in owners.items()}, last)
 
 
 def _entries(managed_fields: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -6,14 +6,13 @@ is not remembered. The last valid roster is written as `decide` reads rosters.
 
 from collections.abc import Mapping, Sized
 from dataclasses import fields
-from datetime import UTC, datetime
 from typing import Any
 
 from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse
 from adapter.load.roster import Instance, Roster
-from adapter.policy.times import seconds_of
-from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of, shorten
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of, shorten
+from adapter.runtime.times import format_micro_time, parse_time
 
 _TIMES = {
     "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
@@ -36,11 +35,11 @@ _OF_METRICS = ("lastSample", "ahead")
 _APART = {"pods", "samples", "departed", "ahead", "last_valid", "replacement"} | _OWN
 
 
-class RecollectionError(FaultyDocument):
+class MemoryDecodeError(FaultyDocument):
     """A memory cannot be read."""
 
 
-def dump(memory: Memory) -> dict[str, Any]:
+def memory_to_json(memory: Memory) -> dict[str, Any]:
     """The memory as JSON-able data; what is not remembered is left out."""
     known: dict[str, Any] = _plain(memory, skip=_APART)
     pods = {uid: _dump_pod(uid, pod, memory) for uid, pod in memory.pods.items()}
@@ -50,32 +49,27 @@ def dump(memory: Memory) -> dict[str, Any]:
     if memory.ahead:
         known["ahead"] = _dump_ahead(memory.ahead)
     if memory.last_valid is not None:
-        known["lastValid"] = dump_roster(memory.last_valid)
+        known["lastValid"] = roster_to_json(memory.last_valid)
     if memory.replacement != Replacement():
         known["replacement"] = _plain(memory.replacement)
     return known
 
 
-def dump_roster(roster: Roster) -> dict[str, Any]:
+def roster_to_json(roster: Roster) -> dict[str, Any]:
     """A roster as JSON-able data."""
     return _plain(roster, skip={"instances"}) | {"instances": [_plain(instance) for instance in roster.instances]}
 
 
-def load(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
-    """The memory from JSON data. Raises RecollectionError with the foremost faults; `at` is the path they start with.
+def memory_from_json(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:
+    """The memory from JSON data. Raises MemoryDecodeError with the foremost faults; `at` is the path they start with.
 
     Unless `strict`, keys that are not known are passed over: another version may have written them.
     """
-    reader = Reader(strict=strict)
+    reader = MemoryReader(strict=strict)
     memory = reader.memory(data, at)
     if reader.faults:
-        raise RecollectionError(foremost(reader.faults))
+        raise MemoryDecodeError(first_faults(reader.faults))
     return memory
-
-
-def time_text(seconds: float) -> str:
-    """RFC 3339 with microseconds, UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _plain(item: Any, skip: frozenset[str] | set[str] = frozenset()) -> dict[str, Any]:
@@ -86,7 +80,7 @@ def _plain(item: Any, skip: frozenset[str] | set[str] = frozenset()) -> dict[str
         if field.name in skip or value is None or (not value and isinstance(value, str | Mapping)):
             continue
         key = _camel(field.name)
-        found[key] = time_text(value) if key in _TIMES else dict(value) if isinstance(value, Mapping) else value
+        found[key] = format_micro_time(value) if key in _TIMES else dict(value) if isinstance(value, Mapping) else value
     return found
 
 
@@ -116,16 +110,21 @@ def _by_metric(
 
 
 def _dump_departed(pod: Departed) -> dict[str, Any]:
-    return {"at": time_text(pod.at)} | ({"lastSample": _dump_samples(pod.last_sample)} if pod.last_sample else {})
+    last = {"lastSample": _dump_samples(pod.last_sample)} if pod.last_sample else {}
+    return {"at": format_micro_time(pod.at)} | last
 
 
 def _dump_samples(samples: Mapping[str, LastSample]) -> dict[str, Any]:
-    return {name: {"at": time_text(one.at), "value": nano_text(one.value)} for name, one in samples.items()}
+    return {name: {"at": format_micro_time(one.at), "value": nano_text(one.value)} for name, one in samples.items()}
 
 
 def _dump_ahead(samples: Mapping[str, AheadSample]) -> dict[str, Any]:
     return {
-        name: {"at": time_text(one.at), "value": nano_text(one.value), "firstSeen": time_text(one.first_seen)}
+        name: {
+            "at": format_micro_time(one.at),
+            "value": nano_text(one.value),
+            "firstSeen": format_micro_time(one.first_seen),
+        }
         for name, one in samples.items()
     }
 
@@ -140,7 +139,7 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-class Reader:
+class MemoryReader:
     """Reads memories and rosters, collecting every fault."""
 
     def __init__(self, *, strict: bool = True) -> None:
@@ -239,7 +238,7 @@ class Reader:
 
     def time(self, data: object, at: tuple[str | int, ...]) -> float:
         """Epoch seconds of an RFC 3339 time."""
-        found = seconds_of(data)
+        found = parse_time(data)
         if found is None:
             self.fault(at, data, "must be a time with its offset, such as 2026-01-01T12:00:00Z")
         elif not 0 <= found < _LATEST:

@@ -23,6 +23,7 @@ class PolicyMetadata(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     uid: str = ""
     generation: int = 0
+    created: str | None = msgspec.field(name="creationTimestamp", default=None)
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from adapter.load.spec import Cooldown, Fallback, Schedule, Velocity
-from adapter.policy.form import Form
+from adapter.policy.field_reader import FieldReader
 
 MOST_SCHEDULES = 20
 MOST_REPLICAS = 2**31 - 1
@@ -17,7 +17,7 @@ _CRON_FIELDS = 5
 _LONGEST_NAME = 63
 
 
-def velocity(form: Form) -> Velocity:
+def velocity(form: FieldReader) -> Velocity:
     """The policy's velocity; a direction that is absent is not limited."""
     found = Velocity(
         up=form.optional_integer("scaleUpPercent", 0, _LARGEST_PERCENT),
@@ -27,14 +27,14 @@ def velocity(form: Form) -> Velocity:
     return found
 
 
-def cooldown(form: Form) -> Cooldown:
+def cooldown(form: FieldReader) -> Cooldown:
     """The policy's cooldown; a direction that is absent has none."""
     found = Cooldown(up=form.integer("scaleUpSeconds", 0, 0, _DAY), down=form.integer("scaleDownSeconds", 0, 0, _DAY))
     form.close()
     return found
 
 
-def schedules(spec: Form) -> tuple[Schedule, ...]:
+def schedules(spec: FieldReader) -> tuple[Schedule, ...]:
     """The policy's schedules, in their order."""
     found = tuple(_schedule(form) for form in spec.sections("schedules", MOST_SCHEDULES))
     names = [schedule.name for schedule in found if schedule.name]
@@ -43,7 +43,7 @@ def schedules(spec: Form) -> tuple[Schedule, ...]:
     return found
 
 
-def _schedule(form: Form) -> Schedule:
+def _schedule(form: FieldReader) -> Schedule:
     schedule = Schedule(
         name=form.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_NAME),
         cron=_cron(form),
@@ -62,7 +62,7 @@ def _schedule(form: Form) -> Schedule:
     return schedule
 
 
-def _cron(form: Form) -> str:
+def _cron(form: FieldReader) -> str:
     text = form.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
     reason = _fault_of(text) if text else ""
     if reason:
@@ -80,7 +80,7 @@ def _fault_of(cron: str) -> str:
     return "" if first is not None else "it never comes"
 
 
-def _zone(form: Form) -> tzinfo:
+def _zone(form: FieldReader) -> tzinfo:
     name = form.text("timeZone") or "UTC"
     try:
         return ZoneInfo(name)
@@ -89,7 +89,7 @@ def _zone(form: Form) -> tzinfo:
         return UTC
 
 
-def fallback(spec: Form) -> Fallback | None:
+def fallback(spec: FieldReader) -> Fallback | None:
     """The policy's fallback, None where it has none."""
     if spec.get("fallback") is None:
         return None

@@ -14,7 +14,7 @@ from typing import Any
 from adapter.load.memory import Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory_json as recollection
-from adapter.policy.memory_json import RecollectionError
+from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.watermark_policy import MOST_METRICS
 from adapter.runtime.faults import Fault, path_of
 
@@ -27,7 +27,7 @@ _FOREIGN = Instance(pod_uid="of no pod here")
 """Stands for instances that are no pod's: an answer that had some was not an empty one."""
 
 
-def dump(memory: Memory) -> dict[str, Any]:
+def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON-able data for the status."""
     # Few pods are strange, and this is done for every policy with every sample: no copies of the others.
     pods = {uid: known for uid, known in memory.pods.items() if _since(known) is not None}
@@ -41,7 +41,7 @@ def dump(memory: Memory) -> dict[str, Any]:
         known = memory.pods.get(uid, _NOTHING)
         kept.setdefault(uid, PodMemory(seen=known.seen, served=known.served))
     left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_PODS])
-    data = recollection.dump(_ours_alone(replace(memory, pods=kept, samples=before, departed=left)))
+    data = recollection.memory_to_json(_ours_alone(replace(memory, pods=kept, samples=before, departed=left)))
     # A list, not a key each: the API server keeps book of every key in the object's managed fields.
     registered = sorted(uid for uid, known in memory.pods.items() if known.seen is not None)[:MOST_REGISTERED]
     return data | ({REGISTERED: registered} if registered else {})
@@ -67,21 +67,21 @@ def _before_zeros(memory: Memory) -> dict[str, SampleMemory]:
     }
 
 
-def lasting(data: Mapping[str, Any]) -> dict[str, Any]:
+def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
     """What of a dumped memory is not overtaken by each answer of a registry: a change of that is worth telling."""
     pods = data.get("pods") or {}
     kept = {uid: {key: value for key, value in pod.items() if key != "absentCount"} for uid, pod in pods.items()}
     return {key: value for key, value in data.items() if key not in _FLEETING} | {"pods": kept}
 
 
-def load(data: Mapping[str, Any]) -> Memory:
+def from_status(data: Mapping[str, Any]) -> Memory:
     """The memory from a status. Raises RecollectionError with every fault."""
     _refuse_more_than_is_written(data)
     rest = {key: value for key, value in data.items() if key != REGISTERED}
-    memory = recollection.load(rest, strict=False)
+    memory = recollection.memory_from_json(rest, strict=False)
     registered = data.get(REGISTERED) or []
     if not isinstance(registered, list):
-        raise RecollectionError([Fault(path_of(("memory", REGISTERED)), registered, "must be a list of UIDs")])
+        raise MemoryDecodeError([Fault(path_of(("memory", REGISTERED)), registered, "must be a list of UIDs")])
     seen = memory.roster_at if memory.roster_at is not None else 0.0
     pods = {uid: PodMemory(seen=seen) for uid in registered if isinstance(uid, str)} | dict(memory.pods)
     last = memory.last_valid
@@ -89,7 +89,7 @@ def load(data: Mapping[str, Any]) -> Memory:
 
 
 def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
-    """Raises RecollectionError where reading would take long: `dump` writes no more."""
+    """Raises RecollectionError where reading would take long: `to_status` writes no more."""
     last = data.get("lastValid")
     _at_most(data.get("pods"), 2 * MOST_PODS, "pods")
     _at_most(data.get("departed"), MOST_PODS, "departed")
@@ -106,7 +106,7 @@ def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
 
 def _at_most(value: object, most: int, key: str) -> None:
     if isinstance(value, Mapping | list) and len(value) > most:
-        raise RecollectionError([Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")])
+        raise MemoryDecodeError([Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")])
 
 
 def _told(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:

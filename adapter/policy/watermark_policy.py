@@ -28,10 +28,10 @@ from adapter.load.spec import (
     Strategy,
 )
 from adapter.policy import pacing
-from adapter.policy.form import Form, percent_as_quantity
+from adapter.policy.field_reader import FieldReader, percent_as_quantity
 from adapter.policy.objects import PolicyError, Source, as_mapping
-from adapter.policy.times import seconds_of
 from adapter.runtime.faults import Fault
+from adapter.runtime.times import parse_time
 
 GROUP = "effective-load.io"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -63,14 +63,14 @@ class _UsageResource(StrEnum):
 def parse_policy(source: Source) -> Policy:
     """Read a policy, every default resolved. Raises PolicyError with every fault in it."""
     faults: list[Fault] = []
-    root = Form(as_mapping(source), "", faults)
+    root = FieldReader(as_mapping(source), "", faults)
     policy = _policy(root)
     if faults:
         raise PolicyError(faults, f"policy {policy.namespace}/{policy.name}".rstrip("/"))
     return policy
 
 
-def _policy(root: Form) -> Policy:
+def _policy(root: FieldReader) -> Policy:
     _identity(root)
     metadata, spec = root.section("metadata"), root.section("spec")
     name = metadata.text("name", required="a policy needs a name")
@@ -110,20 +110,20 @@ def _policy(root: Form) -> Policy:
     return policy
 
 
-def _hold_until(metadata: Form) -> float | None:
+def _hold_until(metadata: FieldReader) -> float | None:
     """Until when somebody holds the policy by annotation, in seconds; None where nobody does."""
     annotations = metadata.get("annotations")
     text = annotations.get(HOLD_UNTIL) if isinstance(annotations, Mapping) else None
     if text is None:
         return None
-    until = seconds_of(text)
+    until = parse_time(text)
     if until is None:
         advice = "is no time; write one with its offset, such as 2026-01-01T12:00:00Z, or take the annotation away"
         metadata.fault(f"annotations[{HOLD_UNTIL}]", text, advice)
     return until
 
 
-def _identity(root: Form) -> None:
+def _identity(root: FieldReader) -> None:
     for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         found = root.get(key)
         # Compared, not hashed: it may be a list.
@@ -136,7 +136,7 @@ def _identity(root: Form) -> None:
     root.close()
 
 
-def _tolerance(spec: Form) -> Fraction:
+def _tolerance(spec: FieldReader) -> Fraction:
     found = spec.ratio("tolerance")
     if found is None:
         return _DEFAULT_TOLERANCE
@@ -145,7 +145,7 @@ def _tolerance(spec: Form) -> Fraction:
     return found
 
 
-def _converge(spec: Form, metrics: tuple[Metric, ...]) -> Converge | None:
+def _converge(spec: FieldReader, metrics: tuple[Metric, ...]) -> Converge | None:
     towards = spec.choice("convergeTowards", Converge)
     named = [m.high if towards is Converge.HIGH else m.low for m in metrics]
     if towards is not None and metrics and not any(named):
@@ -154,7 +154,7 @@ def _converge(spec: Form, metrics: tuple[Metric, ...]) -> Converge | None:
     return towards
 
 
-def _metrics(spec: Form, average: Average) -> tuple[Metric, ...]:
+def _metrics(spec: FieldReader, average: Average) -> tuple[Metric, ...]:
     read: list[Metric] = []
     for form in spec.sections("metrics", MOST_METRICS):
         metric = _metric(form)
@@ -168,7 +168,7 @@ def _metrics(spec: Form, average: Average) -> tuple[Metric, ...]:
     return tuple(read)
 
 
-def _metric(form: Form) -> Metric:
+def _metric(form: FieldReader) -> Metric:
     name = form.text("name", required="Required value: a metric needs a name", longest=_LONGEST_LABEL)
     if name and (not _NAME.fullmatch(name) or name in _RESERVED):
         form.fault("name", name, _NAME_ADVICE)
@@ -183,7 +183,7 @@ def _metric(form: Form) -> Metric:
     return Metric(name=name, resource=resource, query=query, high=high, low=low)
 
 
-def _watermarks(form: Form, *, of: bool) -> tuple[Fraction | None, Fraction | None]:
+def _watermarks(form: FieldReader, *, of: bool) -> tuple[Fraction | None, Fraction | None]:
     high, low = (_watermark(form, key, of=of) for key in ("highWatermark", "lowWatermark"))
     if form.get("highWatermark") is None and form.get("lowWatermark") is None:
         form.fault("", form.get("name"), "give highWatermark, lowWatermark, or both")
@@ -192,7 +192,7 @@ def _watermarks(form: Form, *, of: bool) -> tuple[Fraction | None, Fraction | No
     return high, low
 
 
-def _watermark(form: Form, key: str, *, of: bool) -> Fraction | None:
+def _watermark(form: FieldReader, key: str, *, of: bool) -> Fraction | None:
     """A watermark in nano-units, finer ones rounded up as the API server rounds quantities."""
     text = form.quantity_text(key)
     if not text:
@@ -220,7 +220,7 @@ def _watermark_advice(text: str, value: Fraction, *, of: bool) -> str:
     return ""
 
 
-def _resource(form: Form) -> Resource:
+def _resource(form: FieldReader) -> Resource:
     name = form.choice("name", _UsageResource)
     if form.get("name") is None:
         form.fault("name", None, "Required value: cpu or memory")
@@ -233,7 +233,7 @@ def _resource(form: Form) -> Resource:
     return resource
 
 
-def _query(form: Form) -> Query:
+def _query(form: FieldReader) -> Query:
     query = Query(
         name=form.text("name"),
         prom_ql=form.text("promQL", longest=4096),
@@ -254,7 +254,7 @@ def _query(form: Form) -> Query:
     return query
 
 
-def _registry(form: Form) -> Registry:
+def _registry(form: FieldReader) -> Registry:
     registry = Registry(
         name=form.text("name", required="Required value: a registry needs a name"),
         service=form.text("service"),
@@ -282,7 +282,7 @@ def _registry(form: Form) -> Registry:
     return registry
 
 
-def _pulled_out(form: Form) -> PulledOut:
+def _pulled_out(form: FieldReader) -> PulledOut:
     pulled_out = PulledOut(
         replace=form.flag("replace", default=True),
         replace_after=form.integer("replaceAfterSeconds", 60, 0, _DAY),

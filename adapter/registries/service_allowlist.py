@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from adapter.registries.roster import ServiceKey
-from adapter.runtime.fair_slots import Claim, places
+from adapter.runtime.fair_slots import Claim, grant_slots
 from adapter.settings.registries import AllowedServices, ConsulRegistry, NacosRegistry, PolarisRegistry, Registry
 
 _GROUPED = "@@"
@@ -64,7 +64,7 @@ class ServiceAllowlist:
         followed: dict[str, dict[ServiceKey, str]] = {}
         left_out: set[ServiceKey] = set()
         for name, of_one in allowed.items():
-            placed = places(of_one, self._settings[name].services_per_namespace)
+            placed = grant_slots(of_one, self._settings[name].services_per_namespace)
             counts = Counter(namespace for namespace, _ in placed)
             # Of several namespaces the one with the fewest services counts: the others' claims must not slow a service.
             ordered = sorted(placed, key=lambda one: (-counts[one[0]], one[0]))

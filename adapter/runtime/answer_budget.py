@@ -62,13 +62,13 @@ class AnswerBudget:
         self._serve()
 
     @contextlib.asynccontextmanager
-    async def lease(self, source: str) -> AsyncIterator["Lease"]:
+    async def reserve(self, source: str) -> AsyncIterator["Reservation"]:
         """Room for one answer of a source, taken when the answer turns out to be large; given back at the end."""
-        lease = Lease(self, source)
+        reservation = Reservation(self, source)
         try:
-            yield lease
+            yield reservation
         finally:
-            if lease.held:
+            if reservation.held:
                 del self._taken[source]
                 self._serve()
 
@@ -102,7 +102,7 @@ class AnswerBudget:
             future.set_result(None)
 
 
-class Lease:
+class Reservation:
     """One answer's part of the budget. `waiting`: it has asked for its part and not got it."""
 
     def __init__(self, budget: AnswerBudget, source: str) -> None:
@@ -129,7 +129,7 @@ class _Content(Protocol):
     def iter_any(self) -> AsyncIterator[bytes]: ...
 
 
-class Response(Protocol):
+class IncomingResponse(Protocol):
     """What is read of a response of aiohttp."""
 
     @property
@@ -187,21 +187,21 @@ class Body:
         return b"".join(self._segments)
 
 
-async def read_body(response: Response, limit: Limit, lease: Lease | None) -> Body:
-    """The whole body, unpacked; without a lease it is not counted. Raises AnswerTooLarge once it is over the limit."""
+async def read_body(response: IncomingResponse, limit: Limit, reservation: Reservation | None) -> Body:
+    """The whole body, unpacked, counted by the reservation if there is one. Raises AnswerTooLarge over the limit."""
     length = None if "Content-Encoding" in response.headers else response.content_length
     limit.check(length or 0)
     body = Body()
     async for chunk in response.content.iter_any():
         size = len(body) + len(chunk)
         limit.check(size)
-        if lease is not None and size > FREE_BYTES:
-            await lease.take(limit.size if length is None else length)
+        if reservation is not None and size > FREE_BYTES:
+            await reservation.take(limit.size if length is None else length)
         body.append(chunk)
     return body
 
 
-async def discard_body(response: Response, limit: Limit) -> None:
+async def discard_body(response: IncomingResponse, limit: Limit) -> None:
     """Read past the body and keep nothing of it. Raises AnswerTooLarge as `read_body`."""
     size = 0
     async for chunk in response.content.iter_any():

@@ -1,25 +1,77 @@
-"""How long to wait before the next attempt."""
+"""Exponential back-off: the delay before the next attempt, for one caller or by key."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Generic, NamedTuple, TypeVar
 
 FIRST_SECONDS = 0.5
 LONGEST_SECONDS = 30.0
+KEYED_FIRST_SECONDS = 2.0
+KEYED_LONGEST_SECONDS = 300.0
+
+K = TypeVar("K", bound=Hashable)
+
+
+def exponential(retries: int, first: float, longest: float, factor: float = 2.0) -> float:
+    """Seconds before the next retry: `first`, and `factor` times as long after each of `retries`, up to `longest`."""
+    return min(first * factor ** min(retries, 64), longest)
 
 
 class Backoff:
-    """Exponential with full jitter: anything from nothing to a bound that doubles from 0.5 s to 30 s."""
+    """Exponential with full jitter: a random delay from 0 to a bound that doubles from 0.5 s to 30 s."""
 
     def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
         self._uniform = uniform
         self.failures = 0
 
-    def next(self, asked: float | None = None) -> float:
-        """Seconds to wait after one more failure; what the server asked for is honoured up to 30 s."""
-        bound = min(FIRST_SECONDS * 2 ** min(self.failures, 10), LONGEST_SECONDS)
+    def next(self, retry_after: float | None = None) -> float:
+        """Seconds to wait after one more failure; at least the server's `retry_after`, of which 30 s count."""
+        bound = exponential(self.failures, FIRST_SECONDS, LONGEST_SECONDS)
         self.failures += 1
-        return max(self._uniform(0.0, bound), min(asked or 0.0, LONGEST_SECONDS))
+        return max(self._uniform(0.0, bound), min(retry_after or 0.0, LONGEST_SECONDS))
 
     def reset(self) -> None:
-        """It went well: begin again with short waits."""
+        """After a success: starts again with the shortest delay."""
         self.failures = 0
+
+
+class _Failure(NamedTuple):
+    """The last failure, the number of failures in a row, and when to try again (epoch seconds)."""
+
+    reason: str
+    times: int
+    until: float
+
+
+class KeyedBackoff(Generic[K]):
+    """Back-off of failed actions by key and kind: each failure in a row doubles the wait, from 2 s to 5 min."""
+
+    def __init__(self) -> None:
+        self._failures: dict[tuple[K, str], _Failure] = {}
+
+    def is_ready(self, key: K, kind: str, now: float) -> bool:
+        """Whether an action of this kind may be tried."""
+        failure = self._failures.get((key, kind))
+        return failure is None or now >= failure.until
+
+    def failed(self, key: K, kind: str, reason: str, now: float) -> bool:
+        """Records a failure; returns whether its reason is a new one, so that it is logged once."""
+        before = self._failures.get((key, kind))
+        times = before.times + 1 if before is not None else 1
+        wait = exponential(times - 1, KEYED_FIRST_SECONDS, KEYED_LONGEST_SECONDS)
+        self._failures[key, kind] = _Failure(reason, times, now + wait)
+        return before is None or before.reason != reason
+
+    def reset(self, key: K, kind: str) -> None:
+        """After a success."""
+        self._failures.pop((key, kind), None)
+
+    def reason(self, key: K, kind: str) -> str | None:
+        """The reason of the last failure; None after a success or before the first attempt."""
+        failure = self._failures.get((key, kind))
+        return failure.reason if failure is not None else None
+
+    def forget(self, key: K) -> None:
+        """Drops all kinds of a key."""
+        for known in [known for known in self._failures if known[0] == key]:
+            del self._failures[known]

@@ -15,7 +15,7 @@ _TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
 """What aiohttp says of TLS in its errors: a flag, or the address of an object, which differs each time."""
 
 
-def words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What went wrong on a connection, in words that stay the same while that does; never empty."""
     return _TLS.sub("", str(error)) or type(error).__name__
 

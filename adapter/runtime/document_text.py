@@ -48,10 +48,10 @@ class TextError(Exception):
         super().__init__("; ".join(map(str, faults)))
 
 
-def read(text: str) -> Any:
+def read_document(text: str) -> Any:
     """The data of a JSON or YAML text. Raises TextError with every fault, or with the one that ended the reading."""
     if len(text) > LARGEST_BYTES:
-        raise TextError(too_large())
+        raise TextError(too_large_fault())
     text = text.removeprefix("\ufeff")
     data = _json(text) if text.lstrip()[:1] in {"{", "["} else _NOT_JSON
     if isinstance(data, _NotJson):
@@ -61,7 +61,7 @@ def read(text: str) -> Any:
     return data
 
 
-def too_large() -> Fault:
+def too_large_fault() -> Fault:
     """The fault of a document of more than LARGEST_BYTES."""
     most = LARGEST_BYTES // 2**20
     return Fault("", None, f"the document is larger than {most} MiB; leave out what has no bearing (managedFields)")

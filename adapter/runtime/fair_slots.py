@@ -15,7 +15,7 @@ class Claim(NamedTuple, Generic[T]):
     item: T
 
 
-def places(claims: Iterable[Claim[T]], each: int, total: int | None = None) -> frozenset[tuple[str, T]]:
+def grant_slots(claims: Iterable[Claim[T]], each: int, total: int | None = None) -> frozenset[tuple[str, T]]:
     """The claims that have a place, as namespace and item: of each namespace the oldest `each`.
 
     Beyond `total` items every namespace's oldest comes before any namespace's second, and so on. The same claims have

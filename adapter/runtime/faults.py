@@ -42,7 +42,7 @@ class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and Policy
         return f"{self.title}: {sentences}" if self.title else sentences
 
 
-def foremost(faults: Sequence[Fault]) -> list[Fault]:
+def first_faults(faults: Sequence[Fault]) -> list[Fault]:
     """As many faults as anybody reads, and how many more there are."""
     more = len(faults) - _MOST
     rest = [Fault("", None, f"and {more} more faults; mend these first")] if more > 0 else []

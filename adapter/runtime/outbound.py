@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Lease, Limit, discard_body, read_body
-from adapter.runtime.connector import Connector, words
+from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Limit, Reservation, discard_body, read_body
+from adapter.runtime.connector import Connector, error_text
 from adapter.runtime.source_errors import SourceUnreachable, connection_fault
 
 AT_ONCE = 8
@@ -122,8 +122,8 @@ class Client:
         `content` goes to aiohttp as it is: `params`, `data`, `json`. `deadline` (seconds) covers all of it; redirects
         are not followed. Without `keep` the body is discarded, and empty. Raises SourceUnreachable and AnswerTooLarge.
         """
-        async with self._budget.lease(self._source) as lease:
-            yield await self._read(lease, method, url, deadline or self._timeout, headers or {}, keep, content)
+        async with self._budget.reserve(self._source) as reservation:
+            yield await self._read(reservation, method, url, deadline or self._timeout, headers or {}, keep, content)
 
     async def send(self, method: str, url: str, **more: Any) -> Reply:
         """As `answer`, for answers that are small."""
@@ -132,7 +132,7 @@ class Client:
 
     async def _read(
         self,
-        lease: Lease,
+        reservation: Reservation,
         method: str,
         url: str,
         seconds: float,
@@ -154,12 +154,12 @@ class Client:
                 async with request as response:
                     if not keep:
                         await discard_body(response, self._limit)
-                    body = await read_body(response, self._limit, lease) if keep else Body()
+                    body = await read_body(response, self._limit, reservation) if keep else Body()
                     return SegmentedReply(response.status, response.headers, body)
         except TimeoutError as error:
-            raise SourceUnreachable(lease.late(seconds), public="timed out") from error
+            raise SourceUnreachable(reservation.late(seconds), public="timed out") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SourceUnreachable(words(error), public=connection_fault(error)) from error
+            raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
 
     async def _credentials(self, *, secure: bool) -> _Opened:
         known = self._opened

@@ -10,17 +10,26 @@ SLICE_SECONDS = 0.002
 
 
 class Slices:
-    """Hands the loop over once the slice is used up; call `breathe` between steps that are short themselves."""
+    """Yields the event loop once a slice is used up; call `breathe` between steps that are short themselves."""
 
     def __init__(self, seconds: float = SLICE_SECONDS) -> None:
         self._seconds = seconds
         self._until = 0.0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the current slice is used up; true before the first one."""
+        return time.perf_counter() >= self._until
+
     async def breathe(self) -> None:
-        """Let others run if this slice is over, and begin the next."""
-        if time.perf_counter() >= self._until:
-            await turn()
-            self._until = time.perf_counter() + self._seconds
+        """Yields the loop and begins the next slice where this one is over."""
+        if self.is_over:
+            await self.next()
+
+    async def next(self) -> None:
+        """Waits for the turn of the next slice and begins it."""
+        await turn()
+        self._until = time.perf_counter() + self._seconds
 
 
 async def turn() -> None:
@@ -59,7 +68,7 @@ class _Turns:
 _TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
 
 
-def spare_what_lives() -> None:
+def freeze_live_objects() -> None:
     """Take all objects that live now out of the garbage collector's full passes, each of which holds the loop.
 
     A pass costs about 0.5 ms per thousand objects, and a copy of a large collection lives as long as the process does.

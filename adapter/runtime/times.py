@@ -1,36 +1,29 @@
-"""RFC 3339 times as the Kubernetes API writes them."""
+"""RFC 3339 times as the Kubernetes API writes them (metav1.Time and metav1.MicroTime)."""
 
 from datetime import UTC, datetime
 
 
-class TimeError(ValueError):
-    """The text is no RFC 3339 time."""
+def parse_time(text: object) -> float | None:
+    """Epoch seconds of an RFC 3339 time with an offset; digits beyond microseconds are cut.
 
-
-def parse_time(text: str) -> float:
-    """Epoch seconds of an RFC 3339 time, whole or with a fraction (digits beyond microseconds are cut).
-
-    Raises TimeError for anything else, a time without an offset included.
+    None for anything else, including a time before the year 1 or after 9999 in UTC, which cannot be written back.
     """
+    if not isinstance(text, str):
+        return None
     try:
         moment = datetime.fromisoformat(text)
-    except (ValueError, TypeError):
-        raise TimeError(f"{str(text)[:40]!r} is no RFC 3339 time") from None
-    if moment.tzinfo is None:
-        raise TimeError(f"{text!r} lacks its offset; write 2026-01-01T12:00:00Z")
-    return moment.timestamp()
-
-
-def known_time(text: str | None) -> float | None:
-    """As `parse_time`, but None where there is no time or none that can be read."""
-    if not text:
+        seconds = moment.timestamp()
+        datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError):
         return None
-    try:
-        return parse_time(text)
-    except TimeError:
-        return None
+    return seconds if moment.tzinfo is not None else None
 
 
 def format_time(seconds: float) -> str:
-    """RFC 3339, whole seconds, UTC."""
+    """UTC with whole seconds, as metav1.Time."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_time(seconds: float) -> str:
+    """UTC with microseconds, as metav1.MicroTime."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

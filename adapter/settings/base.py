@@ -1,10 +1,12 @@
-"""What every section of the settings is made of."""
+"""The types that sections of the settings share, and how rules that span keys read the raw file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+from adapter.runtime.faults import Fault
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
@@ -31,3 +33,47 @@ def type_of(section: type[BaseModel]) -> str:
     """The `type` by which a section is told apart from others in its place; empty where it has none."""
     field = section.model_fields.get("type")
     return str(get_args(field.annotation)[0]) if field is not None else ""
+
+
+def default_of(section: type[BaseModel], key: str) -> Any:
+    """The default of a field."""
+    return section.model_fields[key].default
+
+
+def raw_section(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """The section under these keys in the raw file; empty where it is absent or no mapping."""
+    for key in keys:
+        inner = document.get(key)
+        document = inner if isinstance(inner, dict) else {}
+    return document
+
+
+def raw_items(section: Mapping[str, Any], key: str) -> list[tuple[int, Mapping[str, Any]]]:
+    """The mappings in a list of the raw file, each with its index."""
+    found = section.get(key)
+    return [(i, item) for i, item in enumerate(found) if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def is_number(value: object) -> bool:
+    """Whether a raw value is a number, as no boolean is."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def repeated_faults(path: str, items: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Fault]:
+    """The faults of names that an earlier item has."""
+    seen: set[str] = set()
+    for index, item in items:
+        name = item.get("name")
+        if isinstance(name, str) and name in seen:
+            yield Fault(f"{path}[{index}].name", name, "is taken by an earlier entry; names are unique")
+        seen.add(str(name))
+
+
+def age_faults(path: str, section: Mapping[str, Any], kind: type[BaseModel]) -> Iterator[Fault]:
+    """The fault of a `maxAgeSeconds` that is not more than `intervalSeconds`."""
+    age = section.get("maxAgeSeconds", default_of(kind, "max_age_seconds"))
+    interval = section.get("intervalSeconds", default_of(kind, "interval_seconds"))
+    if is_number(age) and is_number(interval) and age <= interval:
+        yield Fault(
+            f"{path}.maxAgeSeconds", age, f"must be more than intervalSeconds ({interval}), or samples expire unseen"
+        )

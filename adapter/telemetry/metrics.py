@@ -1,8 +1,6 @@
 """All metrics of the adapter, in a registry of its own. Names are for ever: `tests/recorded` has them all."""
 
-import asyncio
 import platform
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
@@ -11,11 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
+from adapter.runtime.slices import Slices
 from adapter.telemetry import policies, registries
 from adapter.telemetry.families import Family, Row, lines
-
-SLICE = 0.002
-"""Seconds that rendering may hold the event loop at a time."""
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -120,12 +116,12 @@ class Metrics:
     async def exposition(self) -> bytes:
         """The whole exposition in Prometheus text format 0.0.4, made in slices of at most about 2 ms."""
         parts = []
-        breath = _Breath()
+        slices = Slices()
         for family in self.registry.collect():
             parts.append(_text(family))
-            await breath.taken()
-        parts += await _written(policies.FAMILIES, self.policy_rows(), breath)
-        parts += await _written(registries.FAMILIES, self.registry_rows(), breath)
+            await slices.breathe()
+        parts += await _written(policies.FAMILIES, self.policy_rows(), slices)
+        parts += await _written(registries.FAMILIES, self.registry_rows(), slices)
         return b"".join(parts)
 
     def names(self) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
@@ -175,29 +171,17 @@ def _text(family: Metric) -> bytes:
     return generate_latest(_One(family))
 
 
-class _Breath:
-    """Lets the event loop go when a slice is used up."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-
-    async def taken(self) -> None:
-        if time.perf_counter() - self._since > SLICE:
-            await asyncio.sleep(0)
-            self._since = time.perf_counter()
-
-
 R = TypeVar("R", bound=Row)
 
 
-async def _written(families: Sequence[Family[R]], rows: Iterable[R], breath: _Breath) -> list[bytes]:
+async def _written(families: Sequence[Family[R]], rows: Iterable[R], slices: Slices) -> list[bytes]:
     by_family: list[list[str]] = [[] for _ in families]
     for row in rows:
         for pieces, piece in zip(by_family, lines(families, row), strict=True):
             pieces.append(piece)
-        await breath.taken()
+        await slices.breathe()
     written = []
     for family, pieces in zip(families, by_family, strict=True):
         written.append((family.header + "".join(pieces)).encode())
-        await breath.taken()
+        await slices.breathe()
     return written

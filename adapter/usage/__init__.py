@@ -1,4 +1,4 @@
-"""Where load comes from: metrics.k8s.io and Prometheus. Each source keeps its last samples with their true times.
+"""Sources of load: metrics.k8s.io and Prometheus. Each keeps its last samples with their own times.
 
-Nothing here judges a sample's age: that is the arithmetic's part. A source that fails says so in a sentence.
+The age of a sample is judged in `load`, not here. A failing source gives its reason as a sentence.
 """

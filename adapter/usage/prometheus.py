@@ -1,72 +1,51 @@
-"""Usage from Prometheus: every distinct query is asked once a cycle, whoever needs it, and dated by its inputs."""
+"""Usage from Prometheus: polls each distinct query once per interval, and dates its samples by the query's inputs."""
 
 import asyncio
-import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.circuit_breaker import pause
-from adapter.usage.promql import Inputs, dating, inputs
-from adapter.usage.query_catalog import Catalog, Question, Wanted
-from adapter.usage.query_results import Answer, Dates, answer, release
-from adapter.usage.series import SeriesList
-from adapter.usage.server import Server
-from adapter.usage.wire import Sample
+from adapter.usage.polling import interval_shares, retry_delay, with_age
+from adapter.usage.prometheus_api import PrometheusClient, Sample
+from adapter.usage.promql import parse_inputs, sample_times_query
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
+from adapter.usage.query_results import QueryResult, SampleTimes, build_result, release
+from adapter.usage.series import NamedQueryResult
 
-SLOW_SECONDS = 1.0
-"""A question that took longer the last time is among those that cannot take every turn of their server."""
-
-_JITTER = 0.1
+SLOW_QUERY_SECONDS = 1.0
+"""A query whose last poll took longer is slow; slow queries share fewer slots of their server."""
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedQueryResult:
-    """A named query that needs no policy, as last answered: its series by namespace (empty: those without the label).
-
-    `error` says why there is no answer, or why the last one is still the one before, which counts until it is too old;
-    ages and times in seconds.
-    """
-
-    name: str
-    by_pod: bool
-    pod_label: str
-    namespace_label: str
-    max_age: float
-    series: Mapping[str, SeriesList] = field(default_factory=dict)
-    fetched_at: float | None = None
-    error: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known of a question. `cause`: why the last poll gave no answer, as policies may say it."""
+class _QueryState:
+    """The last result of a query. `cause`: why the last poll failed, in words that policies may show."""
 
-    answer: Answer | None = None
+    result: QueryResult | None = None
     cause: str = ""
     unanswered: bool = False
     slow: bool = False
 
 
-_NOTHING = _Known()
+_NOTHING = _QueryState()
 
 
 class Prometheus:
-    """Asks any number of Prometheus servers what policies and named queries need, and keeps the last answers.
+    """Polls any number of Prometheus servers for policies and named queries, and keeps the last results.
 
-    `on_change` is called with those who wanted a query whose answer, or the cause of its failure, is not what it was
-    (nobody may want it: named queries without variables are asked all the same). `clock` gives epoch seconds by the
-    API server's time; sample times are the Prometheus servers' own.
+    `on_change` is called with the users of a query when its result, or the cause of its failure, changed; named queries
+    without variables are polled without users as well. `clock` returns epoch seconds of the API server's clock; sample
+    times are those of the Prometheus servers.
     """
 
     def __init__(
@@ -75,232 +54,217 @@ class Prometheus:
         queries: Iterable[NamedQuery],
         *,
         inline_allowed: bool,
-        on_change: Callable[[frozenset[Wanted]], None],
+        on_change: Callable[[frozenset[WorkloadQuery]], None],
         clock: Callable[[], float],
         metrics: Metrics,
     ) -> None:
         self._on_change = on_change
         self._clock = clock
         self._metrics = metrics
-        self._servers: dict[str, Server] = {}
-        self._known: dict[Question, _Known] = {}
-        self._complaints: dict[Question, str] = {}
-        """What was logged of the questions that fail, with the servers' own words."""
-        self._pollers: dict[Question, asyncio.Task[None]] = {}
-        self._wanted: frozenset[Wanted] = frozenset()
-        self._questions: dict[Wanted, Question | str] = {}
-        self._users: dict[Question, set[Wanted]] = {}
-        self._shared: dict[str, Question | str] = {}
-        self._look = asyncio.Event()
+        self._clients: dict[str, PrometheusClient] = {}
+        self._states: dict[InstantQuery, _QueryState] = {}
+        self._log_once = LogOnce()
+        self._pollers: dict[InstantQuery, asyncio.Task[None]] = {}
+        self._wanted: frozenset[WorkloadQuery] = frozenset()
+        self._resolved: dict[WorkloadQuery, InstantQuery | str] = {}
+        self._users: dict[InstantQuery, set[WorkloadQuery]] = {}
+        self._shared: dict[str, InstantQuery | str] = {}
+        self._changed = asyncio.Event()
         self.reload(servers, queries, inline_allowed=inline_allowed)
 
-    # --- what is asked ---
+    # --- queries ---
 
     def reload(
         self, servers: Iterable[PrometheusServer], queries: Iterable[NamedQuery], *, inline_allowed: bool
     ) -> None:
-        """Take over changed settings. Answers to questions that stay the same are kept."""
+        """Apply changed settings. Unchanged queries keep their results."""
         self._settings = {server.name: server for server in servers}
-        self._catalog = Catalog(self._settings, queries, inline_allowed=inline_allowed)
+        self._catalog = QueryCatalog(self._settings, queries, inline_allowed=inline_allowed)
         self._shared = self._catalog.shared()
         self._resolve()
 
-    def want(self, wanted: Iterable[Wanted | tuple[Query, str, str]]) -> None:
-        """What the policies need from now on: query, namespace, and the workload's name, of each."""
-        found = frozenset(Wanted(*one) for one in wanted)
-        if found != self._wanted:
-            self._wanted = found
+    def set_queries(self, wanted: Iterable[WorkloadQuery]) -> None:
+        """Replace the queries that policies need."""
+        latest = frozenset(wanted)
+        if latest != self._wanted:
+            self._wanted = latest
             self._resolve()
 
     def _resolve(self) -> None:
-        self._questions = {wanted: self._catalog.question(wanted) for wanted in self._wanted}
-        self._users = {question: set() for question in self._shared.values() if isinstance(question, Question)}
-        for wanted, question in self._questions.items():
-            if isinstance(question, Question):
-                self._users.setdefault(question, set()).add(wanted)
-        self._look.set()
+        self._resolved = {wanted: self._catalog.resolve(wanted) for wanted in self._wanted}
+        self._users = {query: set() for query in self._shared.values() if isinstance(query, InstantQuery)}
+        for wanted, query in self._resolved.items():
+            if isinstance(query, InstantQuery):
+                self._users.setdefault(query, set()).add(wanted)
+        self._changed.set()
 
-    # --- what is known ---
+    # --- results ---
 
     def samples(self, query: Query, namespace: str, workload: str) -> QuerySamples:
-        """The last answer as far as it concerns this service; samples keep their true times, however old they get."""
-        wanted = Wanted(query, namespace, workload)
-        question = self._questions.get(wanted) or self._catalog.question(wanted)
-        if isinstance(question, str):
-            return QuerySamples(max_age=self._catalog.max_age(query), error=question)
-        known = self._known.get(question, _NOTHING)
-        nothing = QuerySamples(max_age=question.max_age)
-        found = known.answer.of(namespace, question.max_age) if known.answer else nothing
-        found = replace(found, window=question.window, by_pod=_answers_pods(question, known))
-        return replace(found, error=self._sentence(question, known)) if known.cause else found
+        """The samples of a workload from the last result; they keep their times, however old they get."""
+        wanted = WorkloadQuery(query, namespace, workload)
+        resolved = self._resolved.get(wanted) or self._catalog.resolve(wanted)
+        if isinstance(resolved, str):
+            return QuerySamples(max_age=self._catalog.max_age(query), error=resolved)
+        state = self._states.get(resolved, _NOTHING)
+        nothing = QuerySamples(max_age=resolved.max_age)
+        samples = state.result.of(namespace, resolved.max_age) if state.result else nothing
+        return replace(
+            samples,
+            window=resolved.window,
+            by_pod=_is_by_pod(resolved, state),
+            error=self._failure(resolved, state) if state.cause else samples.error,
+        )
 
-    def series(self, name: str) -> NamedQueryResult | None:
-        """The last answer to a named query without variables; None where there is no such query."""
-        question, named = self._shared.get(name), self._catalog.named(name)
-        if question is None or named is None:
+    def named_result(self, name: str) -> NamedQueryResult | None:
+        """The last result of a named query without variables; None if there is no such query."""
+        query, named = self._shared.get(name), self._catalog.named(name)
+        if query is None or named is None:
             return None
-        known = self._known.get(question, _NOTHING) if isinstance(question, Question) else _Known(cause=question)
-        found = known.answer
-        fault = found.faults.get("") if found else None
+        state = self._states.get(query, _NOTHING) if isinstance(query, InstantQuery) else _NOTHING
+        cause = query if isinstance(query, str) else _cause(query, state)
+        result = state.result
         return NamedQueryResult(
             name=name,
             by_pod=named.scope == "Pods",
             pod_label=named.pod_label,
             namespace_label=named.namespace_label,
             max_age=named.max_age_seconds,
-            series=found.series if found else {},
-            fetched_at=found.fetched_at if found else None,
-            error=_cause(question, known) or fault,
+            series=result.series if result else {},
+            fetched_at=result.fetched_at if result else None,
+            error=cause or (result.faults.get("") if result else None),
         )
 
-    def named(self) -> tuple[str, ...]:
-        """The names of the queries that `series` knows."""
-        return tuple(self._shared)
+    def named_results(self) -> Iterator[NamedQueryResult]:
+        """The last results of all named queries without variables."""
+        return filter(None, map(self.named_result, self._shared))
 
-    def _sentence(self, question: Question | str, known: _Known) -> str | None:
-        cause = _cause(question, known)
-        if isinstance(question, str) or cause is None:
-            return cause
-        when = "no answer so far"
-        if known.answer is not None:
-            when = f"last answer {max(0.0, self._clock() - known.answer.fetched_at):.0f} s ago"
-        return f"{cause} ({when})"
+    def _failure(self, query: InstantQuery, state: _QueryState) -> str:
+        fetched_at = state.result.fetched_at if state.result is not None else None
+        return with_age(_cause(query, state), fetched_at, self._clock())
 
-    # --- asking ---
+    # --- polling ---
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Poll until cancelled."""
         try:
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as tasks:
                 while True:
-                    await self._tend_servers()
-                    self._tend_pollers(group)
-                    await self._look.wait()
-                    self._look.clear()
+                    await self._update_clients()
+                    self._update_pollers(tasks)
+                    await self._changed.wait()
+                    self._changed.clear()
         finally:
-            for name in list(self._servers):
-                await self._retire(name)
+            for name in list(self._clients):
+                await self._close_client(name)
 
-    async def _tend_servers(self) -> None:
-        """Make clients for new and changed servers; who waited for a changed one asks anew."""
-        for name in [name for name, server in self._servers.items() if self._settings.get(name) != server.settings]:
-            await self._retire(name)
+    async def _update_clients(self) -> None:
+        """Create clients of new and changed servers; queries of a changed server are polled again."""
+        changed = [name for name, client in self._clients.items() if self._settings.get(name) != client.settings]
+        for name in changed:
+            await self._close_client(name)
         for name, settings in self._settings.items():
-            if name not in self._servers:
-                self._servers[name] = Server(settings)
+            if name not in self._clients:
+                self._clients[name] = PrometheusClient(settings)
 
-    async def _retire(self, name: str) -> None:
-        tasks = [self._pollers.pop(question) for question in list(self._pollers) if question.server == name]
-        for task in tasks:
+    async def _close_client(self, name: str) -> None:
+        pollers = [self._pollers.pop(query) for query in list(self._pollers) if query.server == name]
+        for task in pollers:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._servers.pop(name).close()
+        await asyncio.gather(*pollers, return_exceptions=True)
+        await self._clients.pop(name).close()
 
-    def _tend_pollers(self, group: asyncio.TaskGroup) -> None:
-        for question in self._users.keys() - self._pollers.keys():
-            if question.server in self._servers:  # settings that came meanwhile have their turn next
-                self._pollers[question] = group.create_task(self._poll(question, group))
-        for question in self._pollers.keys() - self._users.keys():
-            self._pollers.pop(question).cancel()
-        for question in self._known.keys() - self._users.keys():
-            del self._known[question]
-            self._complaints.pop(question, None)
+    def _update_pollers(self, tasks: asyncio.TaskGroup) -> None:
+        for query in self._users.keys() - self._pollers.keys():
+            if query.server in self._clients:  # the next update creates clients of servers that were added meanwhile
+                self._pollers[query] = tasks.create_task(self._poll(query, tasks))
+        for query in self._pollers.keys() - self._users.keys():
+            self._pollers.pop(query).cancel()
+        for query in self._states.keys() - self._users.keys():
+            del self._states[query]
+            self._log_once.clear(query)
 
-    async def _poll(self, question: Question, group: asyncio.TaskGroup) -> None:
-        """Ask at once, then after a random part of the interval, then in the rhythm that this gave.
-
-        A question that its server left unanswered keeps the interval, and then waits for its turn to probe.
-        """
-        share = random.random()  # noqa: S311  spreads load, guards nothing
-        loop, outage = asyncio.get_running_loop(), self._servers[question.server].outage
-        while True:
+    async def _poll(self, query: InstantQuery, tasks: asyncio.TaskGroup) -> None:
+        """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""
+        loop, breaker = asyncio.get_running_loop(), self._clients[query.server].breaker
+        for share in interval_shares():
             began = loop.time()
-            known = await self._asked(question)
-            answers, unanswered = outage.answers, known.unanswered
-            before = self._known.get(question, _NOTHING).answer
-            if before is not None and before is not known.answer and (large := before.large()):
-                group.create_task(release(large))
+            state = await self._fetch(query)
+            responses, unanswered = breaker.responses, state.unanswered
+            last = self._states.get(query, _NOTHING).result
+            if last is not None and last is not state.result and (large := last.large()):
+                tasks.create_task(release(large))
                 del large
-            del before
-            self._keep(question, known)
-            del known
+            del last
+            self._keep(query, state)
+            del state  # an old result must not live until the next poll
             if unanswered:
-                await asyncio.sleep(pause(question.interval * min(share, 1.0), loop.time() - began))
-                await outage.turn(answers, question.interval)
+                await asyncio.sleep(retry_delay(query.interval * min(share, 1.0), loop.time() - began))
+                await breaker.wait(responses, query.interval)
             else:
-                await asyncio.sleep(question.interval * share)
-            share = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  as above
+                await asyncio.sleep(query.interval * share)
 
-    async def _asked(self, question: Question) -> _Known:
-        last = self._known.get(question, _NOTHING)
-        source, server = f"prometheus/{question.server}", self._servers[question.server]
+    async def _fetch(self, query: InstantQuery) -> _QueryState:
+        last = self._states.get(query, _NOTHING)
+        source, client = f"prometheus/{query.server}", self._clients[query.server]
         loop = asyncio.get_running_loop()
-        async with server.slow_turn if last.slow else nullcontext(), server.turn:
+        async with client.slow_slots if last.slow else nullcontext(), client.slots:
             began = loop.time()
             try:
-                found = await self._answer(question, source)
+                result = await self._query(client, query, source)
             except SourceError as error:
-                self._failed(source, question, error)
+                self._report_failure(source, query, error)
                 if rejected := isinstance(error, QueryRejected):
-                    server.outage.answered()
-                slow = loop.time() - began > SLOW_SECONDS
+                    client.breaker.close()
+                slow = loop.time() - began > SLOW_QUERY_SECONDS
                 return replace(last, cause=error.public, unanswered=not rejected, slow=slow)
-        server.outage.answered()
-        self._complaints.pop(question, None)
+        client.breaker.close()
+        self._log_once.clear(query)
         self._metrics.source_up.labels(source).set(1)
-        self._metrics.source_success.labels(source).set(found.fetched_at)
-        return _Known(found, slow=loop.time() - began > SLOW_SECONDS)
+        self._metrics.source_success.labels(source).set(result.fetched_at)
+        return _QueryState(result, slow=loop.time() - began > SLOW_QUERY_SECONDS)
 
-    async def _answer(self, question: Question, source: str) -> Answer:
-        server = self._servers[question.server]
+    async def _query(self, client: PrometheusClient, query: InstantQuery, source: str) -> QueryResult:
+        """Send the query, then the query for the times of its inputs at the same moment. Raises SourceError."""
         slices = Slices()
-        read = inputs(question.text)
+        inputs = parse_inputs(query.text)
         duration = self._metrics.source_duration.labels(source)
-        found: list[Sample] = []
-        await server.read(question.text, found.append, slices, max_age=question.max_age, duration=duration)
-        dates = Dates(read, question, found[0].at if found else self._clock())
-        if found and read.selectors:
-            await self._date(dates, server, question, read, found[0].at, slices)
-        before = self._known.get(question, _NOTHING).answer
-        made = await answer(question, found, dates, self._clock(), slices, before=before)
-        await dates.clear(slices)
-        return made
+        samples: list[Sample] = []
+        await client.query(query.text, samples.append, slices, max_age=query.max_age, duration=duration)
+        times = SampleTimes(inputs, query, samples[0].at if samples else self._clock())
+        if samples and inputs.selectors:
+            times_query = sample_times_query(inputs.selectors, query.labels, query.max_age)
+            try:
+                await client.query(times_query, times.add, slices, max_age=query.max_age, at=samples[0].at)
+            except QueryRejected as error:
+                fault = "the times of its samples cannot be had (name one metric in each selector)"
+                raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
+        last = self._states.get(query, _NOTHING).result
+        result = await build_result(query, samples, times, self._clock(), slices, last=last)
+        await times.clear(slices)
+        return result
 
-    async def _date(
-        self, dates: Dates, server: Server, question: Question, read: Inputs, evaluated_at: float, slices: Slices
-    ) -> None:
-        """Learn when the inputs were sampled, as they stood at the moment of the evaluation."""
-        asked = dating(read.selectors, question.labels, question.max_age)
-        try:
-            await server.read(asked, dates.add, slices, max_age=question.max_age, at=evaluated_at)
-        except QueryRejected as error:
-            times = "the times of its samples cannot be had (name one metric in each selector)"
-            raise QueryRejected(f"{times}: {error}", public=f"{times}: {error.public}") from error
-
-    def _failed(self, source: str, question: Question, error: SourceError) -> None:
+    def _report_failure(self, source: str, query: InstantQuery, error: SourceError) -> None:
         self._metrics.source_up.labels(source).set(0)
         self._metrics.source_errors.labels(source, error.reason).inc()
-        if str(error) != self._complaints.get(question):
-            self._complaints[question] = str(error)
-            _log.warning("query failed", source=source, query=question.text, error=str(error))
+        if self._log_once.is_new(str(error), query):
+            _log.warning("query failed", source=source, query=query.text, error=str(error))
 
-    def _keep(self, question: Question, known: _Known) -> None:
-        last = self._known.get(question)
-        self._known[question] = known
-        same = last is not None and last.cause == known.cause
-        if not same or (known.answer is not None and not known.answer.same(last.answer if last else None)):
-            self._on_change(frozenset(self._users.get(question, ())))
-
-
-def _cause(question: Question | str, known: _Known) -> str | None:
-    """Why the last poll gave no answer, None where it did."""
-    if isinstance(question, str) or not known.cause:
-        return known.cause or None
-    return f"Prometheus {question.server}: {known.cause}"
+    def _keep(self, query: InstantQuery, state: _QueryState) -> None:
+        last = self._states.get(query)
+        self._states[query] = state
+        same = last is not None and last.cause == state.cause
+        if not same or (state.result is not None and not state.result.same(last.result if last else None)):
+            self._on_change(frozenset(self._users.get(query, ())))
 
 
-def _answers_pods(question: Question, known: _Known) -> bool | None:
-    """Whether it answers a value for each pod, by its settings or else by its last answer."""
-    if question.by_pod is not None or known.answer is None or not known.answer.counts:
-        return question.by_pod
-    return known.answer.by_pod
+def _cause(query: InstantQuery, state: _QueryState) -> str:
+    """Why the last poll failed; empty if it did not."""
+    return f"Prometheus {query.server}: {state.cause}" if state.cause else ""
+
+
+def _is_by_pod(query: InstantQuery, state: _QueryState) -> bool | None:
+    """Whether the query has a value for each pod, by its settings or by its last result; None if unknown."""
+    if query.by_pod is not None or state.result is None or not state.result.counts:
+        return query.by_pod
+    return state.result.by_pod

@@ -1,8 +1,8 @@
-"""PromQL as far as it must be understood here: putting names into it, and finding the series it reads.
+"""The part of PromQL that this process needs: substitutes variables and finds the vector selectors of an expression.
 
-An instant query stamps its answer with the moment of evaluation, whatever the age of what went in. So the selectors of
-an expression are found, and their newest samples are asked for beside it (`dating`). Nothing else is parsed; what the
-tokens do not fit is refused, since Prometheus would refuse it as well.
+Prometheus stamps the result of an instant query with the time of its evaluation, however old the samples that it reads.
+So a second query asks for the time of each selector's newest sample (`sample_times_query`). The parser reads nothing
+else of an expression; it rejects text that is no sequence of PromQL tokens, as Prometheus would.
 """
 
 import math
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 INPUT_LABEL = "effective_load_input"
-"""The label of a dating query's answer that holds the selector's number."""
+"""The label that holds the selector's number in the result of `sample_times_query`."""
 
-MOST_SELECTORS = 200
-"""Each is dated, so that many would make a long query of a short one."""
+MAX_SELECTORS = 200
+"""The query for sample times has a part for each selector, so many make it long."""
 
 _STEPS = 6
 _VARIABLE = re.compile(r"\$(?:\{(namespace|workload)\}|(namespace|workload)\b)", re.ASCII)
@@ -45,10 +45,10 @@ _AGGREGATORS = frozenset(
 )  # fmt: skip
 _OTHER_WORDS = frozenset({"and", "or", "unless", "bool", "atan2", "offset", "inf", "nan", "anchored", "smoothed"})
 _ALTERNATIVES = frozenset({"or", "unless", "absent", "absent_over_time"})
-"""What lets an expression have a value though one of its inputs has none."""
+"""Operators and functions whose result may have a value although one of their inputs has none."""
 
 UNKNOWN_WINDOW = 900.0
-"""Longer than any load of departed pods is remembered for (seconds)."""
+"""Longer than the load of departed pods is remembered (seconds)."""
 _DURATION = re.compile(r"([0-9]+)(ms|[smhdwy])", re.ASCII)
 _DURATIONS = re.compile(rf"({_DURATION.pattern})+", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
@@ -60,8 +60,8 @@ class PromqlError(ValueError):
     """An expression that cannot be sent; the text says what to change."""
 
 
-class Token(NamedTuple):
-    """A piece of an expression: its kind (`string`, `number`, `word`, `sign`), its text, and where it stands."""
+class PromqlToken(NamedTuple):
+    """A token of an expression: kind (`string`, `number`, `word`, `sign`), text, and position."""
 
     kind: str
     text: str
@@ -70,8 +70,8 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
-    """A selector as it was written, without its range. `shift` is its `offset` or `@`; empty: it reads the present."""
+class VectorSelector:
+    """A selector as written, without its range. `shift` is its `offset` or `@` modifier; empty: it has none."""
 
     text: str
     ranged: bool = False
@@ -79,29 +79,29 @@ class Selector:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """What an expression reads. `alternatives`: it may have a value though some of them have none.
+class QueryInputs:
+    """The selectors of an expression. `alternatives`: it may have a value although some of them have none.
 
-    `window`: how far back (seconds) it reads from the time of its newest samples: its longest range, that of each
-    subquery around it, and its longest offset (with subqueries all offsets, for one may hold another). UNKNOWN_WINDOW
-    where a duration is an expression of its own.
+    `window`: how far back (seconds) it reads from the time of its newest samples: the longest range, plus the range of
+    every subquery, plus the longest offset (with subqueries all offsets, since they may nest). UNKNOWN_WINDOW if a
+    duration is itself an expression.
     """
 
-    selectors: tuple[Selector, ...]
+    selectors: tuple[VectorSelector, ...]
     alternatives: bool = False
     window: float = 0.0
 
 
-def tokens(text: str) -> Iterator[Token]:
-    """The tokens of an expression, spaces and comments left out. Raises PromqlError at what is none."""
+def tokenize(text: str) -> Iterator[PromqlToken]:
+    """The tokens of an expression without spaces and comments. Raises PromqlError at any other text."""
     at = 0
     for match in _TOKEN.finditer(text):
         start, end = match.span()
         if start != at:
-            break  # what lies between is no token
+            break  # the text in between is no token
         kind = match.lastgroup or ""
         if kind != "space":
-            yield Token(kind, match[0], start, end)
+            yield PromqlToken(kind, match[0], start, end)
         at = end
     if at < len(text):
         raise PromqlError(_no_token(text, at))
@@ -115,72 +115,72 @@ def _no_token(text: str, at: int) -> str:
 
 
 def uses_variables(text: str) -> bool:
-    """Whether the expression has `$namespace` or `$workload` in it."""
+    """Whether the expression contains `$namespace` or `$workload`."""
     return _VARIABLE.search(text) is not None
 
 
 def substitute(text: str, namespace: str, workload: str) -> str:
-    """Put the names in place of `$namespace` and `$workload`, inside of strings only.
+    """Replace `$namespace` and `$workload` inside strings by the names.
 
-    In a regular expression (after `=~` and `!~`) their dots are escaped. Raises PromqlError for a name that no
-    Kubernetes object can have, and for a variable outside of a string.
+    In a regular expression (after `=~` and `!~`) it escapes their dots. Raises PromqlError for a name that no
+    Kubernetes object can have, and for a variable outside a string.
     """
     if not uses_variables(text):
         return text
     names = {
-        "namespace": _checked("namespace", namespace, _NAMESPACE),
-        "workload": _checked("workload", workload, _WORKLOAD),
+        "namespace": _valid_name("namespace", namespace, _NAMESPACE),
+        "workload": _valid_name("workload", workload, _WORKLOAD),
     }
-    done, at, before = [], 0, ""
-    for token in tokens(text):
+    parts, at, last = [], 0, ""
+    for token in tokenize(text):
         if token.kind == "string":
-            dot = "." if before not in {"=~", "!~"} else r"\." if token.text[0] == "`" else r"\\."
-            done += [text[at : token.start], _filled(token.text, names, dot)]
+            dot = "." if last not in {"=~", "!~"} else r"\." if token.text[0] == "`" else r"\\."
+            parts += [text[at : token.start], _substitute_in_string(token.text, names, dot)]
             at = token.end
-        before = token.text
-    return "".join([*done, text[at:]])
+        last = token.text
+    return "".join([*parts, text[at:]])
 
 
-def _filled(string: str, names: dict[str, str], dot: str) -> str:
+def _substitute_in_string(string: str, names: dict[str, str], dot: str) -> str:
     return _VARIABLE.sub(lambda match: names[match[1] or match[2]].replace(".", dot), string)
 
 
-def _checked(what: str, name: str, pattern: re.Pattern[str]) -> str:
+def _valid_name(kind: str, name: str, pattern: re.Pattern[str]) -> str:
     if not pattern.fullmatch(name):
-        raise PromqlError(f"{name[:80]!r} is no {what}'s name; it cannot be put into a query")
+        raise PromqlError(f"{name[:80]!r} is no {kind}'s name; it cannot be put into a query")
     return name
 
 
-def inputs(text: str) -> Inputs:
-    """The selectors of an expression, each once, in order. Raises PromqlError for what cannot be read."""
-    return _Scan(text).inputs()
+def parse_inputs(text: str) -> QueryInputs:
+    """The distinct selectors of an expression in order. Raises PromqlError for text that is no PromQL."""
+    return _Scanner(text).inputs()
 
 
-class _Scan:
-    """One walk along the tokens."""
+class _Scanner:
+    """Walks along the tokens of an expression once, and collects its selectors and durations."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = list(tokens(text))
+        self._tokens = list(tokenize(text))
         self._at = 0
-        self._found: list[Selector] = []
+        self._selectors: list[VectorSelector] = []
         self._alternatives = False
         self._subquery = False
         self._longest_range = 0.0
         self._subqueries = 0.0
         self._offsets = [0.0]
 
-    def inputs(self) -> Inputs:
+    def inputs(self) -> QueryInputs:
         while self._at < len(self._tokens):
             self._step(self._tokens[self._at])
-        chosen = [s for s in self._found if not s.shift] or self._found
-        # Inside a subquery an instant selector is read over a range as well; which ones are is not worth knowing.
-        chosen = [Selector(s.text, s.ranged or self._subquery, s.shift) for s in chosen]
+        selectors = [s for s in self._selectors if not s.shift] or self._selectors
+        # A subquery reads its instant selectors over a range; which selectors are inside of one is not tracked.
+        selectors = [VectorSelector(s.text, s.ranged or self._subquery, s.shift) for s in selectors]
         offset = sum(self._offsets) if self._subquery else max(self._offsets)
         window = self._longest_range + self._subqueries + offset
-        return Inputs(tuple(dict.fromkeys(chosen)), self._alternatives, window)
+        return QueryInputs(tuple(dict.fromkeys(selectors)), self._alternatives, window)
 
-    def _step(self, token: Token) -> None:
+    def _step(self, token: PromqlToken) -> None:
         if token.kind == "word":
             self._word(token)
         elif token.text == "{":
@@ -192,7 +192,7 @@ class _Scan:
         else:
             self._at += 1
 
-    def _word(self, token: Token) -> None:
+    def _word(self, token: PromqlToken) -> None:
         word, following = token.text.lower(), self._peek(1)
         if word in _ALTERNATIVES and (following == "(" or word in _OTHER_WORDS):
             self._alternatives = True
@@ -210,7 +210,7 @@ class _Scan:
     def _is_aggregator(self, word: str, following: str) -> bool:
         return word in _AGGREGATORS and following.lower() in {"by", "without"}
 
-    def _selector(self, first: Token) -> None:
+    def _selector(self, first: PromqlToken) -> None:
         if first.kind == "word":
             self._at += 1
         if self._peek() == "{":
@@ -219,12 +219,12 @@ class _Scan:
         ranged = self._peek() == "["
         if ranged:
             self._range()
-        self._found.append(Selector(text, ranged, self._shift()))
-        if len(self._found) > MOST_SELECTORS:
-            raise PromqlError(f"the expression has more than {MOST_SELECTORS} selectors; record a part of it by a rule")
+        self._selectors.append(VectorSelector(text, ranged, self._shift()))
+        if len(self._selectors) > MAX_SELECTORS:
+            raise PromqlError(f"the expression has more than {MAX_SELECTORS} selectors; record a part of it by a rule")
 
     def _range(self) -> None:
-        """Past `[5m]`, or past the `[5m:1m]` of a subquery."""
+        """Skip `[5m]`, or the `[5m:1m]` of a subquery, and note its duration."""
         start = self._tokens[self._at].end
         self._skip_group()
         text, colon, _ = self._text[start : self._tokens[self._at - 1].start].partition(":")
@@ -243,18 +243,18 @@ class _Scan:
         return self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
 
     def _offset(self) -> None:
-        """Past `offset 5m`, or past `@ …`, which names a time and no distance."""
+        """Skip `offset 5m` and note its duration; skip `@ …`, which names a time."""
         is_offset = self._peek().lower() == "offset"
         self._at += 1
         start = self._at
         self._skip_moment()
         if is_offset:
             text = self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
-            # What lies ahead of the present reaches back no further.
+            # A negative offset reads ahead of the present, and no further back.
             self._offsets.append(0.0 if text.startswith("-") else _duration(text))
 
     def _skip_moment(self) -> None:
-        """Past what follows `offset` or `@`: `5m`, `-5m`, `1700000000.5`, `start()`, `(1m + 30s)`."""
+        """Skip the operand of `offset` or `@`: `5m`, `-5m`, `1700000000.5`, `start()`, `(1m + 30s)`."""
         while self._peek() in {"+", "-"}:
             self._at += 1
         if self._at >= len(self._tokens):
@@ -266,15 +266,15 @@ class _Scan:
         self._skip_group()
 
     def _skip_group(self) -> None:
-        """Past a bracket and all that it holds."""
-        waiting: list[str] = []
+        """Skip a bracket with its content."""
+        open_brackets: list[str] = []
         for index in range(self._at, len(self._tokens)):
             text = self._tokens[index].text
             if text in _CLOSING:
-                waiting.append(_CLOSING[text])
-            elif waiting and text == waiting[-1]:
-                waiting.pop()
-            if not waiting:
+                open_brackets.append(_CLOSING[text])
+            elif open_brackets and text == open_brackets[-1]:
+                open_brackets.pop()
+            if not open_brackets:
                 self._at = index + 1
                 return
         raise PromqlError(f"{self._tokens[self._at].text!r} is never closed")
@@ -285,7 +285,7 @@ class _Scan:
 
 
 def _duration(text: str) -> float:
-    """Seconds of `5m`, `1h30m` or plain seconds; UNKNOWN_WINDOW for what has to be computed."""
+    """Seconds of `5m`, `1h30m` or plain seconds; UNKNOWN_WINDOW for an expression."""
     text = "".join(text.split()).removeprefix("+")
     try:
         if _DURATIONS.fullmatch(text):
@@ -297,12 +297,12 @@ def _duration(text: str) -> float:
     return seconds if math.isfinite(seconds) else UNKNOWN_WINDOW
 
 
-def dating(selectors: Sequence[Selector], labels: Iterable[str], max_age: float) -> str:
-    """The query for the newest sample's time (seconds) of each selector, by these labels, numbered by INPUT_LABEL.
+def sample_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str], max_age: float) -> str:
+    """A query for the time (seconds) of each selector's newest sample, by these labels, numbered by INPUT_LABEL.
 
-    Send it with the `time` of the answer that is dated and `lookback_delta` as there: an instant selector then finds
-    nothing older than `max_age` seconds. A selector with a range still reads samples of a series that has ended, or
-    that missed a scrape, so the last ones are looked for in steps of a sixth of `max_age`.
+    Send it with the time of the first query's evaluation and the same `lookback_delta`: an instant selector then finds
+    no sample older than `max_age` seconds. A selector with a range also reads samples of a series that has ended, or
+    that missed a scrape, so a subquery with steps of a sixth of `max_age` finds its last sample.
     """
     by = ", ".join(_label(label) for label in labels)
     parts = [
@@ -312,7 +312,7 @@ def dating(selectors: Sequence[Selector], labels: Iterable[str], max_age: float)
     return "\nor ".join(parts)
 
 
-def _times(selector: Selector, max_age: float) -> str:
+def _times(selector: VectorSelector, max_age: float) -> str:
     now = f"timestamp({' '.join(filter(None, (selector.text, selector.shift)))})"
     if not selector.ranged or selector.shift:
         return now
@@ -321,7 +321,7 @@ def _times(selector: Selector, max_age: float) -> str:
 
 
 def _label(name: str) -> str:
-    """A label's name in a grouping; what is more than letters, digits and _ is quoted, as Prometheus 3 wants it."""
+    """A label name in a grouping; Prometheus 3 requires quotes around other characters than letters, digits and _."""
     if _PLAIN_LABEL.fullmatch(name):
         return name
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

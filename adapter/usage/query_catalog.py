@@ -1,4 +1,4 @@
-"""What is asked of which server: a policy's query with its names put in. Pure."""
+"""Resolves the queries of policies and settings to the instant queries that Prometheus servers are sent. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery
-from adapter.usage.promql import PromqlError, inputs, substitute, uses_variables
+from adapter.usage.promql import PromqlError, parse_inputs, substitute, uses_variables
 
 INLINE_MAX_AGE_SECONDS = 90.0
 INLINE_INTERVAL_SECONDS = 15.0
 
 
-class Wanted(NamedTuple):
-    """A query as one policy needs it: for its namespace and its workload's name."""
+class WorkloadQuery(NamedTuple):
+    """A query of a policy, with the namespace and the name of the policy's workload."""
 
     query: Query
     namespace: str
@@ -21,11 +21,11 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """One query to one server, shared by all who ask the same.
+class InstantQuery:
+    """A query as one server is sent it; equal ones are polled once.
 
-    `by_pod`: one series a pod, or one number for a service; None: the answer's labels show it. Ages and intervals in
-    seconds, and so is `window`: how far back values reach from their time.
+    `by_pod`: it returns one series a pod, or one number for a service; None: its labels show which. All times are in
+    seconds; `window` is how far back its values reach from their time.
     """
 
     server: str
@@ -39,55 +39,55 @@ class Question:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that an answer is sorted by."""
+        """The labels that its result is grouped by."""
         return (self.namespace_label,) if self.by_pod is False else (self.namespace_label, self.pod_label)
 
 
-class Catalog:
-    """The settings' queries by name, and whether policies may bring their own."""
+class QueryCatalog:
+    """The named queries of the settings, and whether policies may have inline PromQL."""
 
     def __init__(self, servers: Iterable[str], queries: Iterable[NamedQuery], *, inline_allowed: bool) -> None:
         self._servers = frozenset(servers)
         self._queries: Mapping[str, NamedQuery] = {query.name: query for query in queries}
         self._inline_allowed = inline_allowed
 
-    def shared(self) -> dict[str, Question | str]:
-        """The questions of all named queries that need no policy; a sentence where one cannot be asked."""
+    def shared(self) -> dict[str, InstantQuery | str]:
+        """The named queries without variables, by name; or a sentence why one cannot be sent."""
         return {
-            name: self._question(query, query.query)
+            name: self._from_settings(query, query.query)
             for name, query in self._queries.items()
             if not uses_variables(query.query)
         }
 
     def named(self, name: str) -> NamedQuery | None:
-        """A named query's settings."""
+        """The settings of a named query."""
         return self._queries.get(name)
 
     def max_age(self, query: Query) -> float:
-        """How old a sample of this query may be, in seconds."""
+        """The largest age of a sample of this query, in seconds."""
         named = self._queries.get(query.name)
         return named.max_age_seconds if named else INLINE_MAX_AGE_SECONDS
 
-    def question(self, wanted: Wanted) -> Question | str:
-        """What to ask for a policy; a sentence where it cannot be asked."""
+    def resolve(self, wanted: WorkloadQuery) -> InstantQuery | str:
+        """The instant query for a workload; or a sentence why it cannot be sent."""
         query, named = wanted.query, self._queries.get(wanted.query.name)
         if query.prom_ql:
             return self._inline(wanted)
         if named is None:
             known = ", ".join(sorted(self._queries)) or "none yet"
             return f"the settings define no such query (they have {known})"
-        return self._filled(named, wanted)
+        return self._named(named, wanted)
 
-    def _filled(self, named: NamedQuery, wanted: Wanted) -> Question | str:
+    def _named(self, named: NamedQuery, wanted: WorkloadQuery) -> InstantQuery | str:
         try:
             text = substitute(named.query, wanted.namespace, wanted.workload)
         except PromqlError as error:
             return str(error)
-        return self._question(named, text)
+        return self._from_settings(named, text)
 
-    def _question(self, named: NamedQuery, text: str) -> Question | str:
+    def _from_settings(self, named: NamedQuery, text: str) -> InstantQuery | str:
         return self._checked(
-            Question(
+            InstantQuery(
                 server=named.server,
                 text=text,
                 by_pod=named.scope == "Pods",
@@ -99,7 +99,7 @@ class Catalog:
             named.window_seconds,
         )
 
-    def _inline(self, wanted: Wanted) -> Question | str:
+    def _inline(self, wanted: WorkloadQuery) -> InstantQuery | str:
         if not self._inline_allowed:
             return (
                 "PromQL in a policy is not allowed here; name a query of the settings, or set prometheus.inlineQueries"
@@ -108,15 +108,15 @@ class Catalog:
             text = substitute(wanted.query.prom_ql, wanted.namespace, wanted.workload)
         except PromqlError as error:
             return str(error)
-        return self._checked(Question(server=wanted.query.server, text=text, by_pod=None))
+        return self._checked(InstantQuery(server=wanted.query.server, text=text, by_pod=None))
 
-    def _checked(self, question: Question, window: float | None = None) -> Question | str:
-        """The question with its window (None: as its text says); a sentence where it cannot be asked."""
-        if question.server not in self._servers:
+    def _checked(self, query: InstantQuery, window: float | None = None) -> InstantQuery | str:
+        """The query with its window (None: that of its text); or a sentence why it cannot be sent."""
+        if query.server not in self._servers:
             known = ", ".join(sorted(self._servers)) or "none yet"
-            return f"the settings define no Prometheus server {question.server!r} (they have {known})"
+            return f"the settings define no Prometheus server {query.server!r} (they have {known})"
         try:
-            read = inputs(question.text)
+            inputs = parse_inputs(query.text)
         except PromqlError as error:
             return str(error)
-        return replace(question, window=read.window if window is None else window)
+        return replace(query, window=inputs.window if window is None else window)

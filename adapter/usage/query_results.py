@@ -1,6 +1,6 @@
-"""From the samples of a query to what policies need: by namespace and pod, or one number for a service. Pure.
+"""Groups the samples of a query by namespace and pod, or takes the one number of a service. Pure.
 
-Each value carries the time of what went into it, not the moment of evaluation (see `promql`).
+Each value has the time of the samples that it was computed from, not the time of its evaluation (see `promql`).
 """
 
 import asyncio
@@ -12,26 +12,26 @@ from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
-from adapter.usage.promql import INPUT_LABEL, Inputs
-from adapter.usage.query_catalog import Question
+from adapter.usage.prometheus_api import Sample
+from adapter.usage.promql import INPUT_LABEL, QueryInputs
+from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.series import Series, SeriesList
-from adapter.usage.wire import Sample
 
 RELEASE_SECONDS = 5.0
-"""How long an answer may still be in use after a newer one came."""
+"""How long a result may still be in use after a newer one replaced it."""
 _MANY = 1000
 _STEP = 500
 _SHOWN = 200
-_MOST_SHAPES = 4  # of selectors, that an answer is made ready for
-_SAFE_DIGITS = 12  # far from what a quantity cannot hold
+_MAX_SHAPES = 4  # of selectors, that a new result is indexed for
+_SAFE_DIGITS = 12  # far below the limit of a quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A query's answer by namespace (empty: series without that label).
+class QueryResult:
+    """The result of a query by namespace (empty: series without that label).
 
-    `counts` is the number of series before their values were judged; `faults` says for a namespace (empty: for all) why
-    there is nothing to take from the answer; `fingerprint` differs where values or times do.
+    `counts` is the number of series, unusable values included; `faults` says why the result is unusable for a namespace
+    (empty: for all); `fingerprint` differs if values or times do.
     """
 
     by_pod: bool
@@ -42,12 +42,12 @@ class Answer:
     faults: Mapping[str, str] = field(default_factory=dict)
     fingerprint: int = 0
 
-    def same(self, other: "Answer | None") -> bool:
-        """Whether both say the same, at the same sample times."""
+    def same(self, other: "QueryResult | None") -> bool:
+        """Whether both have the same values, times and faults."""
         return other is not None and self.fingerprint == other.fingerprint and self.faults == other.faults
 
     def of(self, namespace: str, max_age: float) -> QuerySamples:
-        """What it says of a service in this namespace. Samples of other namespaces are never taken."""
+        """The samples for a service in this namespace, never those of another namespace."""
         fault = self.faults.get(namespace) or self.faults.get("")
         if not fault and not self.by_pod:
             fault = self._ambiguous(namespace)
@@ -55,12 +55,12 @@ class Answer:
             return QuerySamples(max_age=max_age, error=fault, fetched_at=self.fetched_at)
         if self.by_pod:
             return QuerySamples(pods=self.pods.get(namespace, {}), max_age=max_age, fetched_at=self.fetched_at)
-        found = next(iter((*self.series.get(namespace, ()), *self.series.get("", ()))), None)
-        total = Point(found.at, found.value) if found else None
+        series = next(iter((*self.series.get(namespace, ()), *self.series.get("", ()))), None)
+        total = Point(series.at, series.value) if series else None
         return QuerySamples(total=total, max_age=max_age, fetched_at=self.fetched_at)
 
     def large(self) -> list[list[Series]]:
-        """Its series, for `release`; none where they are few."""
+        """The series for `release`; empty if they are few."""
         return [list(series) for series in self.series.values() if len(series) > _MANY]
 
     def _ambiguous(self, namespace: str) -> str:
@@ -68,25 +68,25 @@ class Answer:
         return f"answers {count} series where one number is wanted; put sum(…) around it" if count > 1 else ""
 
 
-async def release(answer: list[list[Series]]) -> None:
-    """Free the series of a large answer in slices, once a newer one has taken its place.
+async def release(result: list[list[Series]]) -> None:
+    """Free the series of a large result in slices, some time after a newer one replaced it.
 
-    To free as many objects at once holds the loop, so they are kept until whoever uses the answer has the newer.
+    Freeing that many objects at once blocks the loop; the delay lets all users change to the newer result first.
     """
     await asyncio.sleep(RELEASE_SECONDS)
     slices = Slices()
-    for series in answer:
+    for series in result:
         while series:
             del series[-_STEP:]
             await slices.breathe()
 
 
-class _Times:
+class _SelectorTimes:
     """The newest sample's time of one selector's series."""
 
     def __init__(self) -> None:
         self._of_pod: dict[str, dict[str, float]] = {}
-        """By namespace, then by pod."""
+        """By namespace and pod."""
         self._of_namespace: dict[str, float] = {}
         self._newest: float | None = None
 
@@ -98,7 +98,7 @@ class _Times:
         self._newest = at if self._newest is None else max(at, self._newest)
 
     def at(self, namespace: str, pod: str) -> float | None:
-        """By the labels that the series have: those that tell pods apart date a pod by its own series only."""
+        """The time for these labels; if the selector's series have a pod label, only the pod's own series counts."""
         if pod and self._of_pod:
             own = self._of_pod.get(namespace, _NO_TIMES).get(pod)
             return own if own is not None else self._of_pod.get("", _NO_TIMES).get(pod)
@@ -107,7 +107,7 @@ class _Times:
         return self._newest
 
     async def clear(self, slices: Slices) -> None:
-        """Forget all, in slices: to free as many objects at once would hold the loop."""
+        """Drop all times in slices: freeing them at once would block the loop."""
         for of_pod in self._of_pod.values():
             while of_pod:
                 of_pod.popitem()
@@ -117,31 +117,31 @@ class _Times:
 _NO_TIMES: Mapping[str, float] = {}
 
 
-class Dates:
-    """When the inputs of an expression were sampled.
+class SampleTimes:
+    """The times of the samples that an expression reads.
 
-    All selectors must have a sample, or one of them where the expression has alternatives (`or`); the oldest of them
-    dates the value. An expression that reads nothing (`vector(1)`) is as old as its evaluation.
+    A value has the time of the oldest of its selectors' newest samples. Every selector must have one, or any of them if
+    the expression has alternatives (`or`). A value without selectors (`vector(1)`) has the time of its evaluation.
     """
 
-    def __init__(self, inputs: Inputs, question: Question, evaluated_at: float) -> None:
-        self._question = question
+    def __init__(self, inputs: QueryInputs, query: InstantQuery, evaluated_at: float) -> None:
+        self._query = query
         self._alternatives = inputs.alternatives
         self._evaluated_at = evaluated_at
-        self._times = [_Times() for _ in inputs.selectors]
+        self._times = [_SelectorTimes() for _ in inputs.selectors]
 
     def add(self, sample: Sample) -> None:
-        """Take in a sample of the answer to `promql.dating`. Raises WrongAnswer for anything else."""
+        """Add a sample of the result of `promql.sample_times_query`. Raises WrongAnswer for any other sample."""
         labels = sample.labels
-        place = (labels.get(self._question.namespace_label, ""), labels.get(self._question.pod_label, ""))
+        namespace, pod = labels.get(self._query.namespace_label, ""), labels.get(self._query.pod_label, "")
         try:
-            self._times[int(labels[INPUT_LABEL])].add(*place, float(sample.value))
+            self._times[int(labels[INPUT_LABEL])].add(namespace, pod, float(sample.value))
         except (LookupError, ValueError) as error:
             shown = str(dict(labels))[:_SHOWN]
             raise WrongAnswer(f"the sample times are not what was asked for: {shown}") from error
 
     def at(self, namespace: str, pod: str) -> float | None:
-        """The time of the value with these labels (empty: it lacks the label); None where it has no live input."""
+        """The time of the value with these labels (empty: it lacks the label); None if no live series went into it."""
         if not self._times:
             return self._evaluated_at
         times = [times.at(namespace, pod) for times in self._times]
@@ -151,42 +151,42 @@ class Dates:
         return min(known)
 
     async def clear(self, slices: Slices) -> None:
-        """Forget all, in slices."""
+        """Drop all times in slices."""
         for times in self._times:
             await times.clear(slices)
 
 
-async def answer(
-    question: Question,
-    found: list[Sample],
-    dates: Dates,
+async def build_result(
+    query: InstantQuery,
+    samples: list[Sample],
+    times: SampleTimes,
     fetched_at: float,
     slices: Slices,
     *,
-    before: Answer | None = None,
-) -> Answer:
-    """Sort samples by namespace and pod; they are used up. NaN, infinite, negative and undated values are no samples.
+    last: QueryResult | None = None,
+) -> QueryResult:
+    """Group samples by namespace and pod, and consume the list. NaN, infinite, negative and undated values are dropped.
 
-    What was selected of the answer `before` is likely to be selected of this one, too: it is made ready for that.
+    Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
     """
-    filing = _Filing(question, dates, any(sample.labels.get(question.pod_label) for sample in found))
-    found.reverse()
-    while found:
-        filing.add(found.pop())
+    builder = _ResultBuilder(query, times, any(sample.labels.get(query.pod_label) for sample in samples))
+    samples.reverse()
+    while samples:
+        builder.add(samples.pop())
         await slices.breathe()
-    made = await filing.answer(fetched_at, slices)
-    for namespace, series in made.series.items():
-        if before is not None and (earlier := before.series.get(namespace)) is not None:
-            await series.prepare(earlier.shapes[-_MOST_SHAPES:], slices)
-    return made
+    result = await builder.build(fetched_at, slices)
+    for namespace, series in result.series.items():
+        if last is not None and (earlier := last.series.get(namespace)) is not None:
+            await series.prepare(earlier.shapes[-_MAX_SHAPES:], slices)
+    return result
 
 
-class _Filing:
-    def __init__(self, question: Question, dates: Dates, names_pods: bool) -> None:
-        self._question = question
-        self._dates = dates
-        # Inline PromQL does not say what it answers: its labels do.
-        self._by_pod = question.by_pod if question.by_pod is not None else names_pods
+class _ResultBuilder:
+    def __init__(self, query: InstantQuery, times: SampleTimes, has_pods: bool) -> None:
+        self._query = query
+        self._times = times
+        # Inline PromQL does not declare its scope; the labels of its result show it.
+        self._by_pod = query.by_pod if query.by_pod is not None else has_pods
         self._series: dict[str, SeriesList] = {}
         self._seen: dict[str, set[str]] = {}
         self._counts: dict[str, int] = {}
@@ -195,42 +195,42 @@ class _Filing:
         self._fingerprint = 0
 
     def add(self, sample: Sample) -> None:
-        namespace = sample.labels.get(self._question.namespace_label, "")
-        pod = sample.labels.get(self._question.pod_label, "") if self._by_pod else ""
+        namespace = sample.labels.get(self._query.namespace_label, "")
+        pod = sample.labels.get(self._query.pod_label, "") if self._by_pod else ""
         self._counts[namespace] = self._counts.get(namespace, 0) + 1
         if pod and namespace:
-            self._once(namespace, pod)
-        at = self._dates.at(namespace, pod)
+            self._check_unique(namespace, pod)
+        at = self._times.at(namespace, pod)
         if at is None:
             self._undated += 1
             return
         with suppress(QuantityError):
-            self._file(namespace, pod, Series(sample.labels, _nano(sample.value), at))
+            self._add_series(namespace, pod, Series(sample.labels, _nano(sample.value), at))
 
-    def _once(self, namespace: str, pod: str) -> None:
+    def _check_unique(self, namespace: str, pod: str) -> None:
         seen = self._seen.setdefault(namespace, set())
         if pod in seen:
             self._faults[namespace] = f"answers several series of pod {pod}; write it as {self._by()}"
         seen.add(pod)
 
-    def _file(self, namespace: str, pod: str, series: Series) -> None:
-        of_namespace = self._series.get(namespace)
-        if of_namespace is None:
-            pod_label = self._question.pod_label if self._by_pod else ""
-            of_namespace = self._series[namespace] = SeriesList(pod_label)
-        of_namespace.add(series)
-        self._fingerprint += hash((namespace, pod, series.value, series.at))  # a sum: their order says nothing
+    def _add_series(self, namespace: str, pod: str, series: Series) -> None:
+        in_namespace = self._series.get(namespace)
+        if in_namespace is None:
+            pod_label = self._query.pod_label if self._by_pod else ""
+            in_namespace = self._series[namespace] = SeriesList(pod_label)
+        in_namespace.add(series)
+        self._fingerprint += hash((namespace, pod, series.value, series.at))  # a sum: their order does not matter
 
-    async def answer(self, fetched_at: float, slices: Slices) -> Answer:
+    async def build(self, fetched_at: float, slices: Slices) -> QueryResult:
         if self._by_pod:
-            await self._find_lacking_labels(slices)
+            await self._find_missing_labels(slices)
         self._find_undated()
         for seen in self._seen.values():
             while seen:
                 seen.pop()
                 await slices.breathe()
         pods = {namespace: series.points for namespace, series in self._series.items() if namespace}
-        return Answer(
+        return QueryResult(
             by_pod=self._by_pod,
             fetched_at=fetched_at,
             series=self._series,
@@ -240,12 +240,12 @@ class _Filing:
             fingerprint=self._fingerprint,
         )
 
-    async def _find_lacking_labels(self, slices: Slices) -> None:
-        """Some series without the labels belong to no pod (cAdvisor's root cgroup); all of them are a mistake."""
-        question = self._question
+    async def _find_missing_labels(self, slices: Slices) -> None:
+        """Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong."""
+        query = self._query
         if self._counts and self._counts.keys() == {""}:
-            self._faults[""] = f"its series lack the label {question.namespace_label!r}; write it as {self._by()}"
-        lacking = f"its series lack the label {question.pod_label!r}; write it as {self._by()}"
+            self._faults[""] = f"its series lack the label {query.namespace_label!r}; write it as {self._by()}"
+        lacking = f"its series lack the label {query.pod_label!r}; write it as {self._by()}"
         for namespace in self._counts:
             if namespace and namespace not in self._seen:
                 self._faults[namespace] = lacking
@@ -253,15 +253,15 @@ class _Filing:
 
     def _find_undated(self) -> None:
         if self._undated and self._undated == sum(self._counts.values()) and "" not in self._faults:
-            of = f" of the same {self._question.namespace_label} and {self._question.pod_label}" if self._by_pod else ""
-            self._faults[""] = f"no series that it reads has a sample{of} in the last {self._question.max_age:g} s"
+            of = f" of the same {self._query.namespace_label} and {self._query.pod_label}" if self._by_pod else ""
+            self._faults[""] = f"no series that it reads has a sample{of} in the last {self._query.max_age:g} s"
 
     def _by(self) -> str:
-        return f"sum by ({self._question.namespace_label}, {self._question.pod_label}) (…)"
+        return f"sum by ({self._query.namespace_label}, {self._query.pod_label}) (…)"
 
 
 def _nano(text: str) -> int:
-    """As `parse_number`, with a short way for plain digits."""
+    """`parse_number`, with a fast path for plain digits."""
     whole, _, fraction = text.partition(".")
     if not (whole.isdecimal() and text.isascii() and len(whole) <= _SAFE_DIGITS and (fraction or "0").isdecimal()):
         return parse_number(text)

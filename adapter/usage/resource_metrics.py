@@ -1,74 +1,49 @@
-"""Usage from metrics.k8s.io: each namespace with policies is asked in turn, its last samples are kept as they were."""
+"""Usage from metrics.k8s.io: polls PodMetrics of each namespace that needs them, and keeps the last samples."""
 
 import asyncio
 import functools
-import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 import msgspec
 import structlog
 
+from adapter.kube.api import POD_METRICS
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
-from adapter.kube.paths import collection
+from adapter.kube.session import Session
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
+from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
+from adapter.settings import ResourceMetricsSettings
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.circuit_breaker import pause
+from adapter.usage.polling import interval_shares, retry_delay, with_age
 
 SOURCE = "metrics.k8s.io"
-AT_ONCE = 8
-"""Requests under way at a time."""
+CONCURRENT_REQUESTS = 8
+"""Requests in progress at a time."""
 
-_LOOK_SECONDS = 0.5
-_JITTER = 0.1
+_CHECK_SECONDS = 0.5
 _STEP = 32
-"""Pods turned into samples between two looks at the clock."""
+"""Pods converted between two checks of the time slice."""
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
-_LONGEST_DURATION = 64  # a long one that is none would be looked through once for each of its digits
+_LONGEST_DURATION = 64  # the regular expression takes quadratic time for a long text that is no duration
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
-_BOTH = {"cpu", "memory"}
-_USUAL = {"n": 1, "Ki": 1024 * NANO, "m": NANO // 1000}
-_SAFE_DIGITS = 12  # far from what a quantity cannot hold
+_CPU_AND_MEMORY = {"cpu", "memory"}
+_COMMON_SUFFIXES = {"n": 1, "Ki": 1024 * NANO, "m": NANO // 1000}
+_SAFE_DIGITS = 12  # far below the limit of a quantity
 
 _log = structlog.get_logger(__name__)
-
-
-class Asks(Protocol):
-    """What is needed of a session with the API server."""
-
-    def now(self) -> float:
-        """Epoch seconds by the API server's clock."""
-
-    def reading(self, path: str, *, source: str, limit: Limit, timeout: float) -> AbstractAsyncContextManager[Body]:
-        """The body of a GET; raises KubeError."""
-
-
-class Options(Protocol):
-    """How often is asked, how old a sample may be, how long a request may take (seconds), how large an answer may be
-    (MiB); the settings have these.
-    """
-
-    @property
-    def interval_seconds(self) -> float: ...
-    @property
-    def max_age_seconds(self) -> float: ...
-    @property
-    def timeout_seconds(self) -> float: ...
-    @property
-    def max_answer_mib(self) -> int: ...
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -98,13 +73,13 @@ _ITEMS = array("items")
 
 
 def decode_usage(body: bytes) -> tuple[str, PodUsage]:
-    """One PodMetrics object: the pod's name and its usage. Raises msgspec.MsgspecError for anything else."""
-    found = _ONE.decode(body)
-    return found.metadata.name, _usage(found)
+    """Decode one PodMetrics object: the pod's name and its usage. Raises msgspec.MsgspecError for another body."""
+    item = _ONE.decode(body)
+    return item.metadata.name, _usage(item)
 
 
 async def decode_usages(body: Body) -> dict[str, PodUsage]:
-    """A PodMetricsList by pod name, decoded in slices of about 2 ms; the body is used up. Raises WrongAnswer."""
+    """Decode a PodMetricsList by pod name in slices of about 2 ms, and consume the body. Raises WrongAnswer."""
     slices = Slices()
     pods: dict[str, PodUsage] = {}
     try:
@@ -132,11 +107,11 @@ def _usage(item: _PodMetrics) -> PodUsage:
     if item.timestamp.tzinfo is None:
         raise msgspec.ValidationError(f"timestamp of {item.metadata.name} lacks its offset")
     containers = {sys.intern(container.name): _amounts(container.usage) for container in item.containers or ()}
-    return PodUsage(at=item.timestamp.timestamp(), window=seconds(item.window), containers=containers)
+    return PodUsage(at=item.timestamp.timestamp(), window=parse_go_duration(item.window), containers=containers)
 
 
 class CpuAndMemory(Mapping[str, int]):
-    """What nearly every container has, in a quarter of a dict's memory: there is one for each container there is."""
+    """The usage of nearly every container, in a quarter of a dict's memory: there is one for each container."""
 
     __slots__ = ("_cpu", "_memory")
 
@@ -162,9 +137,9 @@ class CpuAndMemory(Mapping[str, int]):
 
 
 def _amounts(usage: Mapping[str, str | int | float]) -> Mapping[str, int]:
-    """Nano-units by resource; what cannot be read is left out, so that the pod counts as missing for it alone."""
+    """Nano-units by resource without unreadable ones, so that the pod's sample is missing for these alone."""
     try:
-        if usage.keys() == _BOTH:
+        if usage.keys() == _CPU_AND_MEMORY:
             return CpuAndMemory(_nano(usage["cpu"]), _nano(usage["memory"]))
     except QuantityError:
         pass
@@ -175,19 +150,19 @@ def _amounts(usage: Mapping[str, str | int | float]) -> Mapping[str, int]:
     return amounts
 
 
-def _nano(found: str | float) -> int:
-    """As `parse_nano`, with a short way for what metrics-server writes: `250m`, `12345678n`, `120336Ki`."""
-    text = str(found)
+def _nano(quantity: str | float) -> int:
+    """`parse_nano`, with a fast path for the quantities of metrics-server: `250m`, `12345678n`, `120336Ki`."""
+    text = str(quantity)
     number = text.rstrip("nmKi")
-    factor = _USUAL.get(text[len(number) :])
+    factor = _COMMON_SUFFIXES.get(text[len(number) :])
     if factor and number.isdecimal() and number.isascii() and len(number) <= _SAFE_DIGITS:
         return int(number) * factor
     return parse_nano(text)
 
 
 @functools.lru_cache(256)
-def seconds(duration: str) -> float:
-    """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for anything else."""
+def parse_go_duration(duration: str) -> float:
+    """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for another text."""
     parts = _DURATION.findall(duration[:_LONGEST_DURATION])
     if "".join(number + unit for number, unit in parts) != duration:
         return 0.0
@@ -195,139 +170,128 @@ def seconds(duration: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _NamespaceState:
     pods: Mapping[str, PodUsage]
     fetched_at: float | None = None
     cause: str = ""
 
 
-_NOTHING = _Known({})
+_NOTHING = _NamespaceState({})
 
 
 class ResourceMetrics:
-    """Polls PodMetrics of the namespaces that are needed, each in a rhythm of its own so that many make no burst.
+    """Polls PodMetrics of the namespaces that policies need, each at times of its own so that they make no burst.
 
-    `namespaces` is asked twice a second for what is needed now; a new one is fetched at once. `on_change` is called
-    with a namespace when its samples, or the cause of its failure, are not what they were.
+    `namespaces` is called twice a second; a new namespace is fetched at once. `on_change` is called with a namespace
+    when its samples, or the cause of its failure, changed.
     """
 
     def __init__(
         self,
-        session: Asks,
+        session: Session,
         namespaces: Callable[[], Iterable[str]],
-        options: Options,
+        settings: ResourceMetricsSettings,
         on_change: Callable[[str], None],
         metrics: Metrics,
     ) -> None:
-        self.options = options
+        self.settings = settings
         self._session = session
         self._namespaces = namespaces
         self._on_change = on_change
         self._metrics = metrics
-        self._known: dict[str, _Known] = {}
-        self._complaints: dict[str, str] = {}
-        """What was logged of the namespaces that fail, with the servers' own words."""
+        self._states: dict[str, _NamespaceState] = {}
+        self._log_once = LogOnce()
         self._pollers: dict[str, asyncio.Task[None]] = {}
-        self._turn = asyncio.Semaphore(AT_ONCE)
-        self._look = asyncio.Event()
+        self._slots = asyncio.Semaphore(CONCURRENT_REQUESTS)
+        self._changed = asyncio.Event()
 
     def samples(self, namespace: str) -> ResourceSamples:
-        """What is known of a namespace. While fetches fail, `error` has the cause and the age of the last answer."""
-        known = self._known.get(namespace, _NOTHING)
+        """The samples of a namespace. While polls fail, `error` has the cause and the age of the last samples."""
+        state = self._states.get(namespace, _NOTHING)
         return ResourceSamples(
-            pods=known.pods,
-            max_age=self.options.max_age_seconds,
-            error=self._sentence(known),
-            fetched_at=known.fetched_at,
+            pods=state.pods,
+            max_age=self.settings.max_age_seconds,
+            error=self._failure(state),
+            fetched_at=state.fetched_at,
         )
 
     def refresh(self) -> None:
-        """Look for new namespaces now."""
-        self._look.set()
+        """Check for new namespaces now."""
+        self._changed.set()
 
     async def run(self) -> None:
         """Poll until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    self._tend(set(self._namespaces()), group)
-                    self._look.clear()
-                    # Not wait_for: before Python 3.12 it swallows a cancellation that comes together with the event.
+                    self._update_pollers(set(self._namespaces()), group)
+                    self._changed.clear()
+                    # Not wait_for: before Python 3.12 it swallows a cancellation that coincides with the event.
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(_LOOK_SECONDS):
-                            await self._look.wait()
+                        async with asyncio.timeout(_CHECK_SECONDS):
+                            await self._changed.wait()
         finally:
             self._pollers.clear()
 
-    def _tend(self, wanted: set[str], group: asyncio.TaskGroup) -> None:
+    def _update_pollers(self, wanted: set[str], group: asyncio.TaskGroup) -> None:
         for namespace in wanted - self._pollers.keys():
             self._pollers[namespace] = group.create_task(self._poll(namespace), name=f"usage of {namespace}")
         for namespace in self._pollers.keys() - wanted:
             self._pollers.pop(namespace).cancel()
-            self._known.pop(namespace, None)
-            self._complaints.pop(namespace, None)
+            self._states.pop(namespace, None)
+            self._log_once.clear(namespace)
 
     async def _poll(self, namespace: str) -> None:
-        """Fetch at once, then after a random part of the interval, then in the rhythm that this gave.
-
-        After a failure no more than the interval passes from the one attempt to the next.
-        """
-        share = random.random()  # noqa: S311  spreads load, guards nothing
+        """Poll a namespace at its interval, measured from the start of a poll that failed."""
         loop = asyncio.get_running_loop()
-        while True:
-            async with self._turn:
+        for share in interval_shares():
+            async with self._slots:
                 began = loop.time()
-                known = await self._fetched(namespace)
-            self._keep(namespace, known)
-            interval = self.options.interval_seconds
+                state = await self._fetch(namespace)
+            self._keep(namespace, state)
+            interval = self.settings.interval_seconds
             await asyncio.sleep(
-                pause(interval * min(share, 1.0), loop.time() - began) if known.cause else interval * share
+                retry_delay(interval * min(share, 1.0), loop.time() - began) if state.cause else interval * share
             )
-            share = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  as above
 
-    async def _fetched(self, namespace: str) -> _Known:
-        last = self._known.get(namespace, _NOTHING)
-        path = collection("metrics.k8s.io/v1beta1", "pods", namespace)
-        limit = Limit(self.options.max_answer_mib * MIB, "resourceMetrics.maxAnswerMiB")
+    async def _fetch(self, namespace: str) -> _NamespaceState:
+        last = self._states.get(namespace, _NOTHING)
+        path = POD_METRICS.collection(namespace)
+        limit = Limit(self.settings.max_answer_mib * MIB, "resourceMetrics.maxAnswerMiB")
         try:
-            async with AsyncExitStack() as reading:
+            async with AsyncExitStack() as stack:
                 with self._metrics.source_duration.labels(SOURCE).time():
-                    body = await reading.enter_async_context(
-                        self._session.reading(path, source=SOURCE, limit=limit, timeout=self.options.timeout_seconds)
+                    body = await stack.enter_async_context(
+                        self._session.reading(path, source=SOURCE, limit=limit, timeout=self.settings.timeout_seconds)
                     )
                 pods = await decode_usages(body)
         except (KubeError, WrongAnswer) as error:
-            self._failed(namespace, error)
+            self._report_failure(namespace, error)
             return replace(last, cause=error.public)
-        self._complaints.pop(namespace, None)
+        self._log_once.clear(namespace)
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
-        return _Known(pods, now)
+        return _NamespaceState(pods, now)
 
-    def _failed(self, namespace: str, error: KubeError | WrongAnswer) -> None:
+    def _report_failure(self, namespace: str, error: KubeError | WrongAnswer) -> None:
         self._metrics.source_up.labels(SOURCE).set(0)
         self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-        if str(error) != self._complaints.get(namespace):
-            self._complaints[namespace] = str(error)
-            _log.warning("usage cannot be fetched", source=SOURCE, namespace=namespace, error=str(error))
+        if self._log_once.is_new(str(error), namespace):
+            _log.warning("usage fetch failed", source=SOURCE, namespace=namespace, error=str(error))
 
-    def _keep(self, namespace: str, known: _Known) -> None:
-        last = self._known.get(namespace)
-        self._known[namespace] = known
-        if last is None or last.cause != known.cause or _times(last) != _times(known):
+    def _keep(self, namespace: str, state: _NamespaceState) -> None:
+        last = self._states.get(namespace)
+        self._states[namespace] = state
+        if last is None or last.cause != state.cause or _times(last) != _times(state):
             self._on_change(namespace)
 
-    def _sentence(self, known: _Known) -> str | None:
-        if not known.cause:
-            return None
-        if known.fetched_at is None:
-            return f"{known.cause} (no answer so far)"
-        return f"{known.cause} (last answer {max(0.0, self._session.now() - known.fetched_at):.0f} s ago)"
+    def _failure(self, state: _NamespaceState) -> str | None:
+        return with_age(state.cause, state.fetched_at, self._session.now()) if state.cause else None
 
 
-def _times(known: _Known) -> dict[str, float]:
-    return {name: usage.at for name, usage in known.pods.items()}
+def _times(state: _NamespaceState) -> dict[str, float]:
+    return {name: usage.at for name, usage in state.pods.items()}
 
 
 def _reason(error: Exception) -> str:

@@ -1,20 +1,21 @@
-"""The series of one namespace in a query's answer, found by selector and by pod."""
+"""The series of one namespace in the result of a query, found by selector and by pod."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import overload
 
 import msgspec
 
 from adapter.kube.label_index import LabelIndex, Shape
-from adapter.kube.selectors import Selector
+from adapter.kube.selectors import LabelSelector
 from adapter.load.samples import Point
 from adapter.runtime.slices import Slices
 
-_MOST_SELECTORS = 64
+_MAX_CACHED_SELECTORS = 64
 
 
 class Series(msgspec.Struct, frozen=True, gc=False):
-    """One series: its labels, its value in nano-units, the time of its newest input (seconds)."""
+    """A series: labels, value in nano-units, time of its newest input (epoch seconds)."""
 
     labels: Mapping[str, str]
     value: int
@@ -22,9 +23,9 @@ class Series(msgspec.Struct, frozen=True, gc=False):
 
 
 class SeriesList(Sequence[Series]):
-    """Series in the order of the answer. Filled once by `add`, and complete before it is read.
+    """Series in the order of the result. `add` fills it before the first read.
 
-    `pod_label` names the label by which `of_pod` finds them; without one they belong to no pod.
+    `of_pod` finds series by the label `pod_label`; without one they belong to no pod.
     """
 
     def __init__(self, pod_label: str = "", series: Iterable[Series] = ()) -> None:
@@ -33,12 +34,12 @@ class SeriesList(Sequence[Series]):
         self._by_pod: dict[str, Series] = {}
         self._several: dict[str, list[Series]] = {}
         self._index: LabelIndex[int, Series] = LabelIndex(lambda: enumerate(self._all))
-        self._repeated: dict[Selector, tuple[Series, ...]] = {}
+        self._repeated: dict[LabelSelector, tuple[Series, ...]] = {}
         for each in series:
             self.add(each)
 
     def add(self, series: Series) -> None:
-        """Take in the next one."""
+        """Append a series."""
         self._all.append(series)
         pod = series.labels.get(self._pod_label) if self._pod_label else None
         if not pod:
@@ -62,43 +63,43 @@ class SeriesList(Sequence[Series]):
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """The shapes of the selectors that were asked for."""
+        """The shapes of the selectors that requests used."""
         return self._index.shapes
 
     async def prepare(self, shapes: Iterable[Shape], slices: Slices) -> None:
-        """Make ready for selectors of these shapes, so that the first request need not."""
+        """Index the series for selectors of these shapes, so that the first request need not."""
         await self._index.prepare(shapes, slices)
 
-    def selected(self, selector: Selector | None) -> Collection[Series]:
-        """The series that the selector matches, all without one."""
+    def selected(self, selector: LabelSelector | None) -> Collection[Series]:
+        """The series that the selector matches; without a selector all."""
         return self._all if selector is None else self._index.selected(selector)
 
     @property
     def points(self) -> Mapping[str, Point]:
-        """The values of the pods: of those that have several series the first."""
+        """The value of each pod; of a pod with several series the first."""
         return _Points(self._by_pod)
 
     def of_pod(self, pod: str) -> Sequence[Series]:
         """The series of one pod."""
-        found = self._several.get(pod)
-        if found is not None:
-            return found
+        several = self._several.get(pod)
+        if several is not None:
+            return several
         only = self._by_pod.get(pod)
         return () if only is None else (only,)
 
-    def of_repeated_pods(self, selector: Selector | None) -> Sequence[Series]:
-        """All series that the selector matches of the pods that have several: none, where the query is a good one."""
+    def of_repeated_pods(self, selector: LabelSelector | None) -> Sequence[Series]:
+        """The matching series of pods with several matching series; empty for a correct query."""
         if not self._several:
             return ()
-        selector = selector or Selector()
-        found = self._repeated.get(selector)
-        if found is None:
-            if len(self._repeated) >= _MOST_SELECTORS:
+        selector = selector or LabelSelector()
+        repeated = self._repeated.get(selector)
+        if repeated is None:
+            if len(self._repeated) >= _MAX_CACHED_SELECTORS:
                 self._repeated.clear()
-            found = self._repeated[selector] = self._of_repeated_pods(selector)
-        return found
+            repeated = self._repeated[selector] = self._of_repeated_pods(selector)
+        return repeated
 
-    def _of_repeated_pods(self, selector: Selector) -> tuple[Series, ...]:
+    def _of_repeated_pods(self, selector: LabelSelector) -> tuple[Series, ...]:
         own = {
             pod: [each for each in several if selector.matches(each.labels)] for pod, several in self._several.items()
         }
@@ -111,7 +112,7 @@ class SeriesList(Sequence[Series]):
 
 
 class _Points(Mapping[str, Point]):
-    """Series by pod, seen as points: a second copy of each would cost as much memory as the first."""
+    """A view of series by pod as points; copies would double the memory."""
 
     __slots__ = ("_series",)
 
@@ -119,8 +120,8 @@ class _Points(Mapping[str, Point]):
         self._series = series
 
     def __getitem__(self, pod: str) -> Point:
-        found = self._series[pod]
-        return Point(found.at, found.value)
+        series = self._series[pod]
+        return Point(series.at, series.value)
 
     def __contains__(self, pod: object) -> bool:
         return pod in self._series
@@ -133,3 +134,21 @@ class _Points(Mapping[str, Point]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedQueryResult:
+    """The last result of a named query without variables: its series by namespace (empty: series without that label).
+
+    Samples count for `max_age` seconds. `error` says why the last poll gave no result; the result before it stays until
+    its samples are too old. `fetched_at` is epoch seconds.
+    """
+
+    name: str
+    by_pod: bool
+    pod_label: str = "pod"
+    namespace_label: str = "namespace"
+    max_age: float = 90.0
+    series: Mapping[str, SeriesList] = field(default_factory=dict)
+    fetched_at: float | None = None
+    error: str | None = None

@@ -55,7 +55,7 @@ class StubScales:
     error: KubeError | None = None
     reads: list[str] = field(default_factory=list)
 
-    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
+    async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale:
         self.reads.append(scale_path)
         if self.error is not None:
             raise self.error
@@ -186,7 +186,14 @@ def client_authority() -> trustme.CA:
 
 @pytest.fixture
 def options() -> ServerOptions:
-    tls = TlsOptions(namespace="adapter", api_services=SERVICES, round_seconds=0.05, poll_seconds=0.05)
+    tls = TlsOptions(
+        namespace="adapter",
+        service="effective-load",
+        secret="effective-load-serving",
+        api_services=SERVICES,
+        round_seconds=0.05,
+        poll_seconds=0.05,
+    )
     return ServerOptions(tls=tls, address="127.0.0.1", port=0, external=True, trust_seconds=0.05, grace_seconds=2)
 
 

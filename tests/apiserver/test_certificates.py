@@ -18,7 +18,7 @@ from adapter.apiserver.serving.tls import server_context
 from adapter.apiserver.status import CertificateError
 
 NOW = 1_800_000_000.0
-NAMES = TlsOptions(namespace="ns", service="svc").names
+NAMES = TlsOptions(namespace="ns", service="svc", secret="tls").names
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.status import StatusError
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.snapshot import Problem, Snapshot
 from harness.snapshots import NOW, measured, query, series, snapshot, view
 from tests.apiserver.asking import EXTERNAL, ask, items, value
@@ -157,7 +157,9 @@ async def test_whatever_the_selector_exactly_the_series_it_selects_are_served(
     from urllib.parse import quote_plus
 
     found = [series(number + 1, at=NOW - 1, **each) for number, each in enumerate(labels)]
-    wanted = [f"{n + 1}m" for n, each in enumerate(labels) if parse(selector).matches({"namespace": "shop", **each})]
+    wanted = [
+        f"{n + 1}m" for n, each in enumerate(labels) if parse_selector(selector).matches({"namespace": "shop", **each})
+    ]
     target = f"{EXTERNAL}/depth?labelSelector={quote_plus(selector)}"
     if wanted:
         assert [item["value"] for item in await items(depth(*found), target)] == wanted

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.routes import Kind, route
 from adapter.apiserver.status import StatusError
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.load.pods import PodState
 from adapter.snapshot import Snapshot, SnapshotStore
 from adapter.usage.series import Series
@@ -112,7 +112,7 @@ def plain(found: list[Any], pods: list[Any], chosen: str, wanted: str) -> list[t
     by_pod: dict[str, Any] = {}
     for each in found:
         name = each.labels.get("pod")
-        if name is None or NOW - each.at > 90 or not parse(chosen).matches(each.labels):
+        if name is None or NOW - each.at > 90 or not parse_selector(chosen).matches(each.labels):
             continue
         if name in by_pod:
             return str(name)
@@ -122,7 +122,7 @@ def plain(found: list[Any], pods: list[Any], chosen: str, wanted: str) -> list[t
 
 
 def _meant(each: Any, wanted: str) -> bool:
-    return parse(wanted).matches(each.labels)
+    return parse_selector(wanted).matches(each.labels)
 
 
 @given(st.lists(found_series, max_size=6), st.lists(st.dictionaries(keys, some), max_size=3), selector, selector)

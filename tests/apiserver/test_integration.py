@@ -44,7 +44,13 @@ async def session(api_server: ControlPlane) -> AsyncIterator[Session]:
 async def service(
     api_server: ControlPlane, session: Session, options: ServerOptions, registered: str
 ) -> AsyncIterator[Service]:
-    tls = TlsOptions(namespace=registered, api_services=NAMES, round_seconds=0.2)
+    tls = TlsOptions(
+        namespace=registered,
+        service="effective-load",
+        secret="effective-load-serving",
+        api_services=NAMES,
+        round_seconds=0.2,
+    )
     service = Service(None, session, dataclasses.replace(options, tls=tls))  # type: ignore[arg-type]  # the real one
     pods = [snapshots.reading("p1", cpu=100)]
     service.picture.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))

@@ -18,7 +18,9 @@ from adapter.telemetry.metrics import Metrics
 from tests.apiserver.cluster import SECRET, SECRETS, SERVICES, Cluster
 
 V2, V1 = "v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"
-OPTIONS = TlsOptions(namespace="adapter", api_services=(V2, V1))
+OPTIONS = TlsOptions(
+    namespace="adapter", service="effective-load", secret="effective-load-serving", api_services=(V2, V1)
+)
 
 
 class Replica:

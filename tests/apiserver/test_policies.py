@@ -195,7 +195,7 @@ async def test_nothing_is_answered_before_the_caches_are_filled() -> None:
 
 def announced(name: str = "checkout") -> PolicyView:
     """A policy as it is known before anybody looked at it: nobody knows what it scales."""
-    return replace(view(name, assessed=False), target=None, target_resource="", announced=True)
+    return replace(view(name, assessed=False), target=None, target_resource="", pending=True)
 
 
 @pytest.mark.parametrize(

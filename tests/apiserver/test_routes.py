@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.routes import Attributes, Kind, route
-from adapter.kube.selectors import Operator, Requirement, Selector
+from adapter.kube.selectors import LabelSelector, Operator, Requirement
 
 BASE = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
@@ -33,7 +33,7 @@ requirements = st.one_of(
         st.integers(0, 10**9),
     ),
 )
-selectors = st.builds(lambda found: Selector(tuple(sorted(found))), st.sets(requirements, min_size=1, max_size=4))
+selectors = st.builds(lambda found: LabelSelector(tuple(sorted(found))), st.sets(requirements, min_size=1, max_size=4))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_an_absent_or_empty_selector_selects_everything(query: str) -> None:
 
 @given(st.lists(metric_names, min_size=3, max_size=3), selectors, selectors)
 def test_any_names_and_selectors_survive_the_encoding_of_the_aggregator(
-    parts: list[str], labels: Selector, series: Selector
+    parts: list[str], labels: LabelSelector, series: LabelSelector
 ) -> None:
     namespace, name, metric = parts
     path = "/".join(quote(part, safe="") for part in ("namespaces", namespace, "pods", name, metric))

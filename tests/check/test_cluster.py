@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.check.cluster import Cluster
-from adapter.check.watches import told
+from adapter.check.cluster import Cluster, ClusterError
+from adapter.check.health import status_sections
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws
+from adapter.policy.linking import MOST_REQUIREMENTS, Neighbours
 from tests.kube.fake import FakeApi, text
 
 APPS, HPAS = "/apis/apps/v1", "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
@@ -69,8 +70,40 @@ async def test_other_policies_and_hpas_of_the_same_target_are_told(api: FakeApi,
     (web,) = [one.policy for one in await cluster.policies(["shop"]) if one.name == "web"]
     assert web is not None
     wiring = (await cluster.pods(web)).wiring
-    assert (wiring.beside, wiring.rivals) == (("beside",), ("again", "beside"))
+    assert wiring.neighbours == Neighbours(hpas=("beside",), policies=("again", "beside"))
     assert {"PolicyConflict", "SharedTarget"} <= {flaw.reason for flaw in flaws(wiring)}
+
+
+async def test_a_selector_that_the_server_does_not_read_is_refused_here_too(api: FakeApi, cluster: Cluster) -> None:
+    api.answers[POLICIES] = items(policy("web"))
+    labels = {f"k{number}": "v" for number in range(MOST_REQUIREMENTS + 1)}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}}
+    deployment = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
+    api.answers[f"{APPS}/namespaces/shop/deployments"] = items(deployment)
+    (web,) = [one.policy for one in await cluster.policies(["shop"])]
+    assert web is not None
+    with pytest.raises(ClusterError, match=f"Deployment web: its selector has {MOST_REQUIREMENTS + 1} requirements"):
+        await cluster.pods(web)
+
+
+@pytest.mark.parametrize(
+    ("named", "sentence"),
+    [
+        ("faulty", "HorizontalPodAutoscaler faulty: HPA shop/faulty: spec.maxReplicas: is required"),
+        ("gone", "there is no HorizontalPodAutoscaler gone, which the policy names"),
+    ],
+)
+async def test_an_hpa_that_cannot_be_used_is_named_with_its_fault(
+    api: FakeApi, cluster: Cluster, named: str, sentence: str
+) -> None:
+    faulty = hpa("faulty", "web")
+    del faulty["spec"]["maxReplicas"]
+    api.answers[HPAS] = items(hpa("web", "web"), faulty)
+    api.answers[POLICIES] = items(policy("web", of=named))
+    (web,) = [one.policy for one in await cluster.policies(["shop"])]
+    assert web is not None
+    with pytest.raises(ClusterError, match=sentence):
+        await cluster.pods(web)
 
 
 async def test_a_namespace_is_asked_for_once_whatever_number_of_policies_it_has(api: FakeApi, cluster: Cluster) -> None:
@@ -93,7 +126,7 @@ async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, clus
     api.answers[POLICIES] = items(
         policy("web") | {"status": {"conditions": [silent]}}, policy("beside") | {"status": {"conditions": [well]}}
     )
-    (section,) = told(await cluster.policies(["shop"]), 0.0, written=False)
+    (section,) = status_sections(await cluster.policies(["shop"]), 0.0, written=False)
     assert [one.text for one in section.findings] == ["the watch of pods is silent (said by the status of shop/web)"]
 
 

@@ -1,4 +1,4 @@
-"""What `check` says of a whole cluster."""
+"""What `run_checks` says of a whole cluster."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.check.command import Wanted, check
-from adapter.check.report import lines
+from adapter.check.command import Scope, run_checks
+from adapter.check.report import report_lines
 from adapter.settings import Settings
 from tests.check.test_rights import REVIEWS, Rights
 from tests.kube.fake import FakeApi, text
@@ -53,7 +53,7 @@ def kubeconfig(api: FakeApi, tmp_path: Path) -> str:
 async def test_silent_watches_are_told_once_with_the_policies_that_tell_of_them(api: FakeApi, kubeconfig: str) -> None:
     silent = [policy(f"p{number}", SILENT) for number in range(7)]
     api.answers[POLICIES] = text(json.dumps({"items": [*silent, policy("well")]}))
-    found = list(lines(await check(Settings(), Wanted(), kubeconfig), verbose=True))
+    found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig), verbose=True))
     told = f"  wrong  {SILENT} (said by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)"
     assert [line for line in found if "has shown no life" in line] == [told]
     assert [line for line in found if "may list and watch" in line]

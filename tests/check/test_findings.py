@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.check.findings import LISTED, PROBE, matching, registry_section, service_section
-from adapter.check.report import Kind, Section, as_data, is_well, lines
+from adapter.check.findings import MAX_LISTED, PROBE_SERVICE, add_pod_matches, registry_section, service_section
+from adapter.check.report import ReportSection, SubjectKind, all_ok, as_data, report_lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.registries.probe import ProbeResult
@@ -27,7 +27,7 @@ def failed(reason: str, server: str = "http://a") -> ProbeResult:
     return ProbeResult(server=server, rosters={}, troubles={KEY: Trouble(reason, "its own words", "")})
 
 
-def text(section: Section) -> list[str]:
+def text(section: ReportSection) -> list[str]:
     return [f"{one.verdict}: {one.text}" for one in section.findings]
 
 
@@ -66,18 +66,18 @@ class TestRegistry:
         ]
 
     def test_that_an_invented_service_is_not_known_is_no_fault(self) -> None:
-        key = ServiceKey("main", PROBE)
+        key = ServiceKey("main", PROBE_SERVICE)
         unknown = ProbeResult(server="http://a", rosters={}, troubles={key: Trouble("unknown", "no such service", "")})
         section = registry_section(CONSUL, [unknown])
         assert text(section)[1].startswith("note: http://a was asked about a service that does not exist")
 
     def test_that_what_answers_an_invented_service_is_no_registry_is_wrong(self) -> None:
-        key = ServiceKey("main", PROBE)
+        key = ServiceKey("main", PROBE_SERVICE)
         login = ProbeResult(server="http://a", rosters={}, troubles={key: Trouble("malformed", "a login page", "")})
-        assert not is_well([registry_section(CONSUL, [login])])
+        assert not all_ok([registry_section(CONSUL, [login])])
 
     def test_one_dead_server_of_two_is_wrong(self) -> None:
-        assert not is_well([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])
+        assert not all_ok([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])
 
     def test_a_registry_that_is_told_asks_nobody(self) -> None:
         section = registry_section(HttpRegistry(name="main", type="HTTP", push=True), [])
@@ -121,9 +121,9 @@ class TestService:
 
 class TestMatching:
     def match(self, *instances: Instance, pods: list[Pod] | None = None, protected: bool = False) -> list[str]:
-        section = Section("policy")
+        section = ReportSection("policy")
         pods = [pod("web-0", ip="10.0.0.1"), pod("web-1", ip="10.0.0.2")] if pods is None else pods
-        matching(section, REGISTRY, TARGET, pods, Roster(at=NOW, instances=instances, protected=protected))
+        add_pod_matches(section, REGISTRY, TARGET, pods, Roster(at=NOW, instances=instances, protected=protected))
         return text(section)
 
     def test_pods_that_match_are_counted_and_those_that_are_out_named(self) -> None:
@@ -153,30 +153,33 @@ class TestMatching:
         assert self.match(pods=gone) == ["ok: 0 of 0 pods of Deployment web match an instance"]
 
     def test_where_absence_says_nothing_pods_may_be_missing(self) -> None:
-        section = Section("policy")
-        matching(section, REGISTRY, TARGET, [pod("web-0", ip="10.0.0.1")], Roster(at=NOW, absence_counts=False))
+        section = ReportSection("policy")
+        add_pod_matches(section, REGISTRY, TARGET, [pod("web-0", ip="10.0.0.1")], Roster(at=NOW, absence_counts=False))
         assert [line.partition(":")[0] for line in text(section)] == ["ok", "note"]
 
     def test_no_match_at_all_is_wrong(self) -> None:
         assert self.match(pods=[pod("web-0")])[0] == "wrong: 0 of 1 pods of Deployment web match an instance"
 
     def test_of_many_leftovers_the_rest_is_counted(self) -> None:
-        found = self.match(*(Instance(ip=f"10.1.0.{n}") for n in range(LISTED + 3)), pods=[])
-        assert len(found) == 1 + LISTED + 1
+        found = self.match(*(Instance(ip=f"10.1.0.{n}") for n in range(MAX_LISTED + 3)), pods=[])
+        assert len(found) == 1 + MAX_LISTED + 1
         assert found[-1].startswith("note: 3 more instances count for no pod: 3 because its address")
 
 
 def test_what_is_well_has_one_line_and_the_last_one_is_the_summary() -> None:
-    well = [Section(f"policy shop/{name}", Kind.POLICY) for name in ("a", "b", "c")]
+    well = [ReportSection(f"policy shop/{name}", SubjectKind.POLICY) for name in ("a", "b", "c")]
     for section in well:
         section.ok("fine")
-    assert list(lines(well)) == ["3 policies: all is well"]
-    odd, ill = Section("HPA shop/a of policy a", Kind.HPA), Section("registry main (Consul)", Kind.REGISTRY)
+    assert list(report_lines(well)) == ["3 policies: all is well"]
+    odd, ill = (
+        ReportSection("HPA shop/a of policy a", SubjectKind.HPA),
+        ReportSection("registry main (Consul)", SubjectKind.REGISTRY),
+    )
     odd.note("odd")
-    assert list(lines([*well, odd]))[-1] == "3 policies, 1 HPA: nothing wrong, 1 note"
+    assert list(report_lines([*well, odd]))[-1] == "3 policies, 1 HPA: nothing wrong, 1 note"
     ill.ok("http://a can be reached")
     ill.wrong("http://b cannot be reached")
-    assert list(lines([ill, *well, odd])) == [
+    assert list(report_lines([ill, *well, odd])) == [
         "registry main (Consul)",
         "  wrong  http://b cannot be reached",
         "HPA shop/a of policy a",
@@ -184,7 +187,7 @@ def test_what_is_well_has_one_line_and_the_last_one_is_the_summary() -> None:
         "ok     3 policies (--verbose tells what was found)",
         "1 registry, 3 policies, 1 HPA: 1 wrong, 1 note",
     ]
-    assert list(lines([])) == ["no policies and no registries: all is well"]
+    assert list(report_lines([])) == ["no policies and no registries: all is well"]
 
 
 def test_a_server_that_cannot_be_reached_is_named_once() -> None:
@@ -197,16 +200,16 @@ def sentence(words: str) -> ProbeResult:
 
 
 def test_the_report_reads_as_text_and_as_json() -> None:
-    section = Section("service web", Kind.SERVICE)
+    section = ReportSection("service web", SubjectKind.SERVICE)
     section.ok("it is known")
     section.wrong("no")
-    assert list(lines([section], verbose=True)) == [
+    assert list(report_lines([section], verbose=True)) == [
         "service web",
         "  ok     it is known",
         "  wrong  no",
         "1 service: 1 wrong",
     ]
-    assert list(lines([section])) == ["service web", "  wrong  no", "1 service: 1 wrong"]
+    assert list(report_lines([section])) == ["service web", "  wrong  no", "1 service: 1 wrong"]
     assert as_data([section]) == {
         "ok": False,
         "sections": [

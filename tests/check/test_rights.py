@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.check.report import lines
+from adapter.check.report import report_lines
 from adapter.check.rights import rights_section
 from adapter.kube.session import Session
 from tests.kube.fake import FakeApi, status
@@ -41,7 +41,7 @@ async def session(rights: Rights) -> AsyncIterator[Session]:
 
 
 async def test_all_rights_are_told_in_one_line(session: Session, rights: Rights) -> None:
-    assert list(lines([await rights_section(session, ())], verbose=True))[:-1] == [
+    assert list(report_lines([await rights_section(session, ())], verbose=True))[:-1] == [
         "rights",
         "  ok     this account may list and watch pods, horizontalpodautoscalers, endpointslices, watermarkpolicies",
     ]
@@ -56,7 +56,7 @@ async def test_all_rights_are_told_in_one_line(session: Session, rights: Rights)
 async def test_each_right_that_is_missing_is_named_with_its_namespace(session: Session, rights: Rights) -> None:
     rights.denied = {("watch", "pods", "shop"), ("list", "endpointslices", "cart")}
     remedy = "bind ClusterRole effective-load-server to it"
-    assert list(lines([await rights_section(session, ("shop", "cart"))]))[1:-1] == [
+    assert list(report_lines([await rights_section(session, ("shop", "cart"))]))[1:-1] == [
         f"  wrong  this account may not watch pods in namespace shop: {remedy}",
         f"  wrong  this account may not list endpointslices in namespace cart: {remedy}",
     ]
@@ -65,6 +65,6 @@ async def test_each_right_that_is_missing_is_named_with_its_namespace(session: S
 async def test_what_cannot_be_found_out_is_noted() -> None:
     async with FakeApi() as api, Session(api.load) as session:
         api.answers[REVIEWS] = status(403, "Forbidden", "no reviews")
-        (line,) = list(lines([await rights_section(session, ())]))[1:-1]
+        (line,) = list(report_lines([await rights_section(session, ())]))[1:-1]
     assert line.startswith("  note   what this account may do cannot be found out")
     assert "no reviews" in line

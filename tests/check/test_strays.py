@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from adapter.check.cluster import Named
-from adapter.check.report import Section
-from adapter.check.strays import strays
+from adapter.check.cluster import ListedPolicy
+from adapter.check.report import ReportSection
+from adapter.check.strays import dangling_hpas
 from adapter.policy.hpa import Hpa, parse_hpa
 from tests.load.world import cpu, policy
 
@@ -30,15 +30,15 @@ def hpa(name: str, *metrics: dict[str, Any], target: str = "", namespace: str = 
     return parse_hpa({"metadata": {"name": name, "namespace": namespace}, "spec": spec})
 
 
-def known(name: str, of: str = "", namespace: str = "shop") -> Named:
-    return Named(namespace, name, policy(cpu(), namespace=namespace, name=name, hpa=of or name))
+def known(name: str, of: str = "", namespace: str = "shop") -> ListedPolicy:
+    return ListedPolicy(namespace, name, policy(cpu(), namespace=namespace, name=name, hpa=of or name))
 
 
-def found(hpas: list[Hpa], policies: list[Named]) -> dict[str, list[str]]:
-    def texts(section: Section) -> list[str]:
+def found(hpas: list[Hpa], policies: list[ListedPolicy]) -> dict[str, list[str]]:
+    def texts(section: ReportSection) -> list[str]:
         return [one.text for one in section.findings]
 
-    return {section.about: texts(section) for section in strays(hpas, policies)}
+    return {section.about: texts(section) for section in dangling_hpas(hpas, policies)}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_hpa_of_a_policy_and_what_is_not_ours_are_no_strays(metric: dict[str,
 
 
 def test_a_policy_that_is_not_valid_exists_and_what_it_scales_is_not_known() -> None:
-    broken = [Named("shop", "web", None, "highWatermark: 'much' is no quantity")]
+    broken = [ListedPolicy("shop", "web", None, "highWatermark: 'much' is no quantity")]
     by_name, by_target = described(WMP | {"name": "web"}), described(DEPLOYMENT | {"name": "web"})
     assert found([hpa("web", by_name, by_target)], broken) == {}
 

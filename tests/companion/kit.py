@@ -11,13 +11,13 @@ from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Target
 from adapter.settings import CompanionSettings
-from adapter.settings.notifications import Notifications, Route
+from adapter.settings.notifications import NotificationRoute, Notifications
 from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, TARGET, cpu, policy, same, scale, see, usage
 
 KEY = Key("shop", "web")
 RULE = policy(cpu("1200m", "400m"), uid="policy-uid", generation=1)
-ROUTE = Route(name="oncall", urls=("json://localhost",), default=True, namespaces=("*",))
+ROUTE = NotificationRoute(name="oncall", urls=("json://localhost",), default=True, namespaces=("*",))
 HEARD = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
 """Settings with somebody who listens."""
 

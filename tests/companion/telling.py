@@ -12,7 +12,7 @@ from adapter.companion.state import Notice
 from adapter.companion.writes.actions import Notify
 from adapter.kube.errors import Unreachable
 from adapter.settings import CompanionSettings
-from adapter.settings.notifications import Notifications, Production, Route, Severity, Topic
+from adapter.settings.notifications import NotificationRoute, Notifications, Production, Severity, Topic
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from tests.load.world import NOW
@@ -47,10 +47,10 @@ class Stand:
     def route(self, *urls: str, production: Production | None = None, queue: int = 200, **changes: Any) -> None:
         """One route for all policies; in a hurry, unless told otherwise."""
         given = {"name": "oncall", "default": True, "namespaces": ("*",), "urls": urls, "attempts": 2}
-        route = Route(**{**given, **changes})
+        route = NotificationRoute(**{**given, **changes})
         self.configure(route, production=production, queue=queue)
 
-    def configure(self, *routes: Route, production: Production | None = None, queue: int = 200) -> None:
+    def configure(self, *routes: NotificationRoute, production: Production | None = None, queue: int = 200) -> None:
         notifications = Notifications(cluster="north", routes=routes, queue=queue)
         self.settings = CompanionSettings(notifications=notifications, production=production or Production())
 

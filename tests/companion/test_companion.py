@@ -15,7 +15,7 @@ from adapter.companion.companion import Companion
 from adapter.companion.context import Context
 from adapter.companion.features.status import status_of
 from adapter.companion.writes.actions import Action, MarkPod, RaiseScale, WriteStatus
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
@@ -56,7 +56,7 @@ class Case:
         self.hangs: set[str] = set()
         self.companion = Companion(
             session,
-            cast("Lease", self.lease),
+            cast("LeaderElector", self.lease),
             self.picture,
             lambda _: None,
             cast("Any", lambda _: situation().neighbours),
@@ -430,7 +430,7 @@ async def test_a_policy_that_was_not_looked_at_yet_has_no_status_written(make: C
     case = make(2)
     views = case.picture.current.policies
     [first, second] = views
-    announced = replace(views[first], assessment=None, announced=True)
+    announced = replace(views[first], assessment=None, pending=True)
     case.picture.swap(Snapshot(policies={first: announced, second: views[second]}, synced=True))
     await case.until(lambda: second.name in case.names)
     assert first.name not in case.names

@@ -13,7 +13,7 @@ import requests
 from adapter.companion.notifications import delivery
 from adapter.companion.notifications.delivery import Delivery, NoLibraryError
 from adapter.companion.notifications.messages import Message
-from adapter.settings.notifications import Route, Severity, Topic
+from adapter.settings.notifications import NotificationRoute, Severity, Topic
 from tests.companion.receivers import hook, mailbox
 from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, telling
 from tests.load.world import NOW
@@ -54,10 +54,10 @@ async def test_a_mail_is_sent(stand: Stand) -> None:
 async def test_a_receiver_that_hangs_holds_up_neither_the_loop_nor_another_route(stand: Stand) -> None:
     async with hook() as silent, hook() as other, notifying(stand) as notifier:
         silent.answers.clear()
-        hanging = Route(
+        hanging = NotificationRoute(
             name="hanging", default=True, namespaces=("*",), urls=(silent.url,), timeout_seconds=1, attempts=1
         )
-        stand.configure(hanging, Route(name="oncall", default=True, namespaces=("*",), urls=(other.url,)))
+        stand.configure(hanging, NotificationRoute(name="oncall", default=True, namespaces=("*",), urls=(other.url,)))
         notifier.take(telling())
         await silent.told(1)
         notifier.take(telling(notice(2)))

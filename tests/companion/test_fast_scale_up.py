@@ -13,8 +13,16 @@ from adapter.companion.replica_observer import Watched, look
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy
-from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
-from adapter.policy.scale_up_limit import Change
+from adapter.policy.behavior import ReplicaChange
+from adapter.policy.hpa import (
+    Hpa,
+    HpaMetric,
+    MetricSourceType,
+    MetricTargetType,
+    ObjectReference,
+    ScalingPolicy,
+    ScalingRules,
+)
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, TARGET, cpu, pod, policy, scale, see, usage
@@ -22,22 +30,22 @@ from tests.load.world import NOW, TARGET, cpu, pod, policy, scale, see, usage
 KEY = Key("shop", "web")
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
-POLICY = Reference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
-DEPLOYMENT = Reference("apps/v1", "Deployment", "web")
+POLICY = ObjectReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
+DEPLOYMENT = ObjectReference("apps/v1", "Deployment", "web")
 DESIRED = HpaMetric(
-    kind=MetricKind.OBJECT,
+    kind=MetricSourceType.OBJECT,
     name="desired_replicas",
     described=POLICY,
-    target=TargetKind.AVERAGE_VALUE,
+    target=MetricTargetType.AVERAGE_VALUE,
     aim=NANO,
 )
-EXTERNAL = replace(DESIRED, kind=MetricKind.EXTERNAL, described=None, match_labels={"policy": "web"})
-FREE = Pace(tolerance=Fraction(0), stabilization=0, select="Max", policies=(PacePolicy("Percent", 900, 60),))
+EXTERNAL = replace(DESIRED, kind=MetricSourceType.EXTERNAL, described=None, match_labels={"policy": "web"})
+FREE = ScalingRules(tolerance=Fraction(0), stabilization=0, select="Max", policies=(ScalingPolicy("Percent", 900, 60),))
 LONG_AGO = NOW - 3600.0
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(fast_scale_up=True))
 
 
-def hpa(up: Pace = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa:
+def hpa(up: ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa:
     base = Hpa(
         namespace="shop",
         name="web",
@@ -50,7 +58,7 @@ def hpa(up: Pace = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa
     return replace(base, **changes)
 
 
-def watched(replicas: int = 4, *rises: Change, **changes: Any) -> Watched:
+def watched(replicas: int = 4, *rises: ReplicaChange, **changes: Any) -> Watched:
     base = Watched(target="target", since=LONG_AGO, scaled_before=None, replicas=replicas, rises=rises)
     return replace(base, **changes)
 
@@ -157,8 +165,8 @@ def test_an_hpa_that_takes_the_count_as_it_is_agrees(metric: HpaMetric) -> None:
         replace(EXTERNAL, match_labels={"policy": "other"}),
         replace(DESIRED, name="effective_cpu"),
         replace(DESIRED, aim=2 * NANO),
-        replace(DESIRED, target=TargetKind.VALUE),
-        HpaMetric(kind=MetricKind.RESOURCE, name="cpu", target=TargetKind.UTILIZATION, aim=70),
+        replace(DESIRED, target=MetricTargetType.VALUE),
+        HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=70),
     ],
 )
 def test_an_hpa_that_does_not_is_left_alone(metric: HpaMetric) -> None:
@@ -167,7 +175,7 @@ def test_an_hpa_that_does_not_is_left_alone(metric: HpaMetric) -> None:
 
 
 def test_other_metrics_of_the_hpa_do_not_matter_for_the_largest_wins() -> None:
-    other = HpaMetric(kind=MetricKind.RESOURCE, name="cpu", target=TargetKind.UTILIZATION, aim=70)
+    other = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=70)
     assert raised_to(situation(above=hpa(metrics=(other, DESIRED)))) == 8
 
 
@@ -225,14 +233,14 @@ def test_a_target_that_somebody_scaled_to_zero_stays_there() -> None:
 @pytest.mark.parametrize(
     ("pace", "expected"),
     [
-        (replace(FREE, policies=(PacePolicy("Pods", 2, 60),)), 6),
-        (replace(FREE, policies=(PacePolicy("Percent", 50, 60),)), 6),
-        (replace(FREE, policies=(PacePolicy("Pods", 3, 60), PacePolicy("Percent", 50, 60))), 7),
-        (replace(FREE, select="Min", policies=(PacePolicy("Pods", 3, 60), PacePolicy("Percent", 50, 60))), 6),
+        (replace(FREE, policies=(ScalingPolicy("Pods", 2, 60),)), 6),
+        (replace(FREE, policies=(ScalingPolicy("Percent", 50, 60),)), 6),
+        (replace(FREE, policies=(ScalingPolicy("Pods", 3, 60), ScalingPolicy("Percent", 50, 60))), 7),
+        (replace(FREE, select="Min", policies=(ScalingPolicy("Pods", 3, 60), ScalingPolicy("Percent", 50, 60))), 6),
         (replace(FREE, policies=()), 8),
     ],
 )
-def test_the_hpas_policies_limit_it(pace: Pace, expected: int) -> None:
+def test_the_hpas_policies_limit_it(pace: ScalingRules, expected: int) -> None:
     assert raised_to(situation(above=hpa(pace))) == expected
 
 
@@ -241,14 +249,14 @@ def test_without_any_behavior_it_may_double() -> None:
 
 
 def test_what_rose_within_the_period_counts_whoever_raised_it() -> None:
-    pace = replace(FREE, policies=(PacePolicy("Pods", 3, 60),))
-    assert raised_to(situation(above=hpa(pace), seen=watched(4, Change(NOW - 59, 2)))) == 5
-    assert raised_to(situation(above=hpa(pace), seen=watched(4, Change(NOW - 59, 3)))) is None
-    assert raised_to(situation(above=hpa(pace), seen=watched(4, Change(NOW - 61, 3)))) == 7
+    pace = replace(FREE, policies=(ScalingPolicy("Pods", 3, 60),))
+    assert raised_to(situation(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 59, 2)))) == 5
+    assert raised_to(situation(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 59, 3)))) is None
+    assert raised_to(situation(above=hpa(pace), seen=watched(4, ReplicaChange(NOW - 61, 3)))) == 7
 
 
 def test_a_scaling_that_was_not_seen_may_have_taken_all_there_was() -> None:
-    pace = replace(FREE, policies=(PacePolicy("Pods", 3, 60),))
+    pace = replace(FREE, policies=(ScalingPolicy("Pods", 3, 60),))
     for ago, expected in ((60.0, None), (61.0, 7)):
         assert raised_to(situation(above=hpa(pace), seen=watched(4, scaled_before=NOW - ago))) == expected
 
@@ -263,11 +271,11 @@ def test_a_count_that_was_never_watched_is_left_to_the_hpa() -> None:
 
 
 def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None:
-    pace = replace(FREE, policies=(PacePolicy("Percent", 900, 300),))
+    pace = replace(FREE, policies=(ScalingPolicy("Percent", 900, 300),))
     assert raised_to(situation("15600m", pods=1, above=hpa(pace))) == 10
-    later = situation("1560m", pods=10, above=hpa(pace), seen=watched(10, Change(NOW - 299, 9)))
+    later = situation("1560m", pods=10, above=hpa(pace), seen=watched(10, ReplicaChange(NOW - 299, 9)))
     assert raised_to(later) is None
-    assert raised_to(replace(later, watched=watched(10, Change(NOW - 300, 9)))) == 13
+    assert raised_to(replace(later, watched=watched(10, ReplicaChange(NOW - 300, 9)))) == 13
 
 
 # --- once in 15 s
@@ -280,12 +288,12 @@ def test_a_target_is_raised_once_in_15_seconds(ago: float, expected: int | None)
 
 @pytest.mark.parametrize(("led_for", "expected"), [(5.0, None), (11.0, 8)])
 def test_a_raise_before_this_replica_led_may_be_its_predecessors(led_for: float, expected: int | None) -> None:
-    case = situation(seen=watched(4, Change(NOW - 10, 1)))
+    case = situation(seen=watched(4, ReplicaChange(NOW - 10, 1)))
     assert raised_to(replace(case, leads_since=NOW - led_for)) == expected
 
 
 def test_a_raise_by_the_hpa_is_no_reason_to_wait() -> None:
-    assert raised_to(situation(seen=watched(4, Change(NOW - 1, 1)))) == 8
+    assert raised_to(situation(seen=watched(4, ReplicaChange(NOW - 1, 1)))) == 8
 
 
 def test_a_target_is_watched_for_15_seconds_first() -> None:
@@ -358,7 +366,7 @@ def test_rises_are_dated_and_falls_are_not_kept() -> None:
         since=NOW,
         scaled_before=None,
         replicas=9,
-        rises=(Change(NOW + 2, 2), Change(NOW + 4, 5)),
+        rises=(ReplicaChange(NOW + 2, 2), ReplicaChange(NOW + 4, 5)),
     )
 
 

@@ -1,10 +1,9 @@
-"""Who is planned for next, and how long what was refused waits."""
+"""Which policy is planned for next."""
 
 import asyncio
 
 import pytest
 
-from adapter.companion.keyed_backoff import LONGEST_SECONDS, KeyedBackoff
 from adapter.companion.work_queue import WorkQueue
 from adapter.snapshot import Key
 
@@ -77,34 +76,3 @@ async def test_whoever_waits_is_woken() -> None:
     lane.add([B, C])
     async with asyncio.timeout(1):
         assert {await one for one in waiting} == {B, C}
-
-
-def test_what_is_refused_waits_twice_as_long_each_time_up_to_five_minutes() -> None:
-    patience, now, waits = KeyedBackoff(), 0.0, []
-    for _ in range(12):
-        patience.refused(A, "WriteStatus", "Forbidden", now)
-        began = now
-        while not patience.may(A, "WriteStatus", now):
-            now += 1
-        waits.append(now - began)
-    assert waits == [2, 4, 8, 16, 32, 64, 128, 256, *[LONGEST_SECONDS] * 4]
-
-
-def test_a_refusal_is_news_once_and_again_for_another_reason_or_after_success() -> None:
-    patience = KeyedBackoff()
-    assert [patience.refused(A, "x", reason, 0) for reason in ("Forbidden", "Forbidden", "TimedOut")] == [
-        True, False, True,
-    ]  # fmt: skip
-    patience.done(A, "x")
-    assert patience.may(A, "x", 0)
-    assert patience.refused(A, "x", "TimedOut", 0)
-
-
-def test_others_do_not_wait_for_it_and_nothing_is_kept_of_policies_that_are_gone() -> None:
-    patience = KeyedBackoff()
-    patience.refused(A, "x", "Forbidden", 0)
-    assert patience.may(A, "y", 0)
-    assert patience.may(B, "x", 0)
-    patience.forget(A)
-    assert patience.may(A, "x", 0)
-    assert patience.reason(A, "x") is None

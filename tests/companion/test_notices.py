@@ -9,7 +9,7 @@ from adapter.companion.features import notices
 from adapter.companion.writes.actions import ActionResult, Notify
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
-from adapter.settings.notifications import Notifications, Route, Severity, Topic
+from adapter.settings.notifications import NotificationRoute, Notifications, Severity, Topic
 from tests.companion.kit import HEARD, ROUTE, RULE, Leader, situation, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.world import NOW, REGISTRY, out, roster, same
@@ -227,7 +227,7 @@ def test_a_route_that_the_settings_do_not_know_is_a_condition() -> None:
 
 
 def test_a_route_that_is_kept_for_other_namespaces_is_no_route_for_this_policy() -> None:
-    kept = Route(name="live", urls=("json://localhost",), namespaces=("prod-*",))
+    kept = NotificationRoute(name="live", urls=("json://localhost",), namespaces=("prod-*",))
     settings = CompanionSettings(notifications=Notifications(routes=(ROUTE, kept)))
     (finding,) = notices.findings(situation(rule=replace(RULE, notify=("oncall", "live")), settings=settings))
     assert (finding.type, finding.is_true, finding.reason) == ("RoutesKnown", False, "RouteNotForNamespace")

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from adapter.companion.notifications.notifier import STALE_SECONDS, Notifier
-from adapter.settings.notifications import Production, RateLimit, Route, Severity, Topic
+from adapter.settings.notifications import NotificationRoute, Production, RateLimit, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, telling
 from tests.load.world import NOW
@@ -57,8 +57,10 @@ async def test_a_title_is_one_line_whatever_is_put_in(stand: Stand) -> None:
 async def test_a_route_is_told_of_what_is_its_business(stand: Stand, route: dict[str, Any], told: bool) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
-        made = Route(**{"name": "oncall", "default": True, "namespaces": ("*",), "urls": ("json://it",), **route})
-        stand.configure(made, Route(name="all", default=True, namespaces=("*",), urls=("json://all",)))
+        made = NotificationRoute(
+            **{"name": "oncall", "default": True, "namespaces": ("*",), "urls": ("json://it",), **route}
+        )
+        stand.configure(made, NotificationRoute(name="all", default=True, namespaces=("*",), urls=("json://all",)))
         notifier.take(telling(routes=["team"]))
         await stand.ended("sent", route="all")
         if told:
@@ -266,8 +268,10 @@ async def test_addresses_are_read_from_the_file_as_it_is_at_the_time(stand: Stan
 
 async def test_a_file_name_that_is_none_stops_nothing_else(stand: Stand) -> None:
     async with notifying(stand, Sent()) as notifier:
-        good = Route(name="good", default=True, namespaces=("*",), urls=("json://a",))
-        stand.configure(Route(name="oncall", default=True, namespaces=("*",), url_file="\0", attempts=1), good)
+        good = NotificationRoute(name="good", default=True, namespaces=("*",), urls=("json://a",))
+        stand.configure(
+            NotificationRoute(name="oncall", default=True, namespaces=("*",), url_file="\0", attempts=1), good
+        )
         notifier.take(telling())
         await stand.ended("noAddress")
         notifier.take(telling(notice(2)))
@@ -296,7 +300,7 @@ async def test_a_route_that_the_settings_drop_is_told_nothing_more(stand: Stand)
         stand.route("json://a")
         notifier.take(telling())
         await stand.ended("sent")
-        stand.configure(Route(name="new", default=True, namespaces=("*",), urls=("json://b",)))
+        stand.configure(NotificationRoute(name="new", default=True, namespaces=("*",), urls=("json://b",)))
         notifier.take(telling(notice(2)))
         await stand.ended("sent", route="new")
     assert [url for url, *_ in sent.all] == ["json://a", "json://b"]

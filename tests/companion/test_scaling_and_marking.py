@@ -8,7 +8,7 @@ import pytest
 from adapter.companion.writes.actions import Action, ActionResult, MarkPod, Notify, RaiseScale
 from adapter.companion.writes.writer import Writer
 from adapter.kube.errors import Conflict, Forbidden, NotFound, TimedOut
-from adapter.kube.session import Response, Session
+from adapter.kube.session import ApiResponse, Session
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
@@ -50,11 +50,11 @@ class Server:
 
     async def request(
         self, method: str, path: str, *, body: bytes, params: dict[str, str] | None = None, **_: Any
-    ) -> Response:
+    ) -> ApiResponse:
         if self.fault is not None:
             raise self.fault
         self.writes.append((method, path, msgspec.json.decode(body), params))
-        return Response(200, {}, b"{}")
+        return ApiResponse(200, {}, b"{}")
 
 
 async def carried_out(server: Server, action: Action = RAISE, leader: Leader | None = None) -> ActionResult:

@@ -16,7 +16,7 @@ from adapter.companion.status_reader import written
 from adapter.companion.writes.actions import WriteStatus
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, Resource
-from adapter.policy.hpa import Hpa, Reference
+from adapter.policy.hpa import Hpa, ObjectReference
 from adapter.snapshot import Problem
 from tests.companion.kit import KEY, RULE, situation
 from tests.load.world import NOW, out, pod, policy, usage
@@ -28,7 +28,7 @@ def planned(case: Context) -> list[WriteStatus]:
 
 def hpa() -> Hpa:
     """An HPA that is there."""
-    target = Reference("apps/v1", "Deployment", "web")
+    target = ObjectReference("apps/v1", "Deployment", "web")
     return Hpa(namespace="shop", name="web", target=target, bounds=Bounds(minimum=1, maximum=100))
 
 

@@ -16,11 +16,20 @@ from adapter.companion.writes.hpa_writer import HpaWriter
 from adapter.kube.errors import MalformedAnswer
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
-from adapter.policy.guarded_behavior import wanted
-from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
-from adapter.policy.managed_fields import OWN, Managers
+from adapter.policy.behavior import required_behavior
+from adapter.policy.hpa import (
+    Hpa,
+    HpaMetric,
+    MetricSourceType,
+    MetricTargetType,
+    ObjectReference,
+    ScalingPolicy,
+    ScalingRules,
+)
+from adapter.policy.linking import Neighbours
+from adapter.policy.managed_fields import FIELD_MANAGER, FieldManagers
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Key, Neighbours, PolicyView
+from adapter.snapshot import Key, PolicyView
 from tests.load.world import NOW, cpu, policy, same, see, usage
 
 KEY = Key("shop", "web")
@@ -30,10 +39,10 @@ REPORTED = replace(ENFORCED, hpa_wiring=HpaWiring.REPORT)
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(hpa_wiring=True))
 KNOWN = ToleranceField(known=True, asked_at=NOW + 1e9)
 DESIRED = HpaMetric(
-    kind=MetricKind.OBJECT,
+    kind=MetricSourceType.OBJECT,
     name="desired_replicas",
-    described=Reference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
-    target=TargetKind.AVERAGE_VALUE,
+    described=ObjectReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
+    target=MetricTargetType.AVERAGE_VALUE,
     aim=NANO,
 )
 PLAIN = Hpa(
@@ -41,7 +50,7 @@ PLAIN = Hpa(
     name="web",
     uid="above",
     resource_version="7",
-    target=Reference("apps/v1", "Deployment", "web"),
+    target=ObjectReference("apps/v1", "Deployment", "web"),
     bounds=Bounds(minimum=1, maximum=100, tolerance=TENTH),
     metrics=(DESIRED,),
 )
@@ -61,8 +70,8 @@ SET = replace(
     PLAIN,
     resource_version="8",
     bounds=Bounds(minimum=1, maximum=100),
-    scale_up=Pace(tolerance=Fraction(0), select="Max", policies=(PacePolicy("Pods", 100, 1),)),
-    scale_down=Pace(tolerance=Fraction(0), select="Max", policies=(PacePolicy("Percent", 100, 1),)),
+    scale_up=ScalingRules(tolerance=Fraction(0), select="Max", policies=(ScalingPolicy("Pods", 100, 1),)),
+    scale_down=ScalingRules(tolerance=Fraction(0), select="Max", policies=(ScalingPolicy("Percent", 100, 1),)),
 )
 WRITE = WireHpa(key=KEY, hpa="web", uid="above", version="7", behavior=BEHAVIOR)
 
@@ -101,7 +110,7 @@ def past(case: Context, seconds: float, **changes: Any) -> Context:
 
 
 def undone(case: Context, seconds: float, version: str = "9") -> Context:
-    hpa = replace(PLAIN, resource_version=version, managers=Managers(last="argocd-controller"))
+    hpa = replace(PLAIN, resource_version=version, managers=FieldManagers(last="argocd-controller"))
     return past(case, seconds, hpa=hpa)
 
 
@@ -156,7 +165,9 @@ class TestSetting:
 
 class TestOthers:
     def owned(self, name: str, **pace: Any) -> Hpa:
-        return replace(PLAIN, managers=Managers(owners={name: ("flux",)}), scale_up=replace(PLAIN.scale_up, **pace))
+        return replace(
+            PLAIN, managers=FieldManagers(owners={name: ("flux",)}), scale_up=replace(PLAIN.scale_up, **pace)
+        )
 
     def test_what_they_own_is_left_to_them_and_told(self) -> None:
         case = situation(self.owned("scaleUp.tolerance", tolerance=Fraction(1, 20)))
@@ -167,13 +178,13 @@ class TestOthers:
         assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message
 
     def test_rules_of_theirs_that_hold_nothing_back_are_no_conflict(self) -> None:
-        wide = (PacePolicy("Pods", 500, 15),)
+        wide = (ScalingPolicy("Pods", 500, 15),)
         assert finding(situation(self.owned("scaleUp.policies", policies=wide))).reason == "Tolerance"
-        narrow = (PacePolicy("Pods", 5, 15),)
+        narrow = (ScalingPolicy("Pods", 5, 15),)
         assert finding(situation(self.owned("scaleUp.policies", policies=narrow))).reason == "WiringConflict"
 
     def test_what_the_companion_owns_itself_is_repaired(self) -> None:
-        ours = replace(PLAIN, managers=Managers(owners={"scaleUp.tolerance": (OWN,)}))
+        ours = replace(PLAIN, managers=FieldManagers(owners={"scaleUp.tolerance": (FIELD_MANAGER,)}))
         assert list(hpa_wiring.plan(situation(ours))) == [WRITE]
 
 
@@ -265,7 +276,7 @@ class TestTolerance:
         kept.clear()
         await hpas.wire(WRITE)
         assert hpas.tolerance.known is False
-        assert sent[1][1] == {"fieldManager": OWN, "force": "false"}
+        assert sent[1][1] == {"fieldManager": FIELD_MANAGER, "force": "false"}
 
     async def test_an_answer_that_is_no_hpa_tells_nothing(self) -> None:
         async def patch(*_: object) -> bytes:
@@ -290,6 +301,6 @@ def test_what_is_swallowed_now_is_in_the_sentence() -> None:
 
 
 def test_the_set_hpa_is_what_is_wanted() -> None:
-    settings = wanted(ENFORCED, SET, tolerance=True)
+    settings = required_behavior(ENFORCED, SET, tolerance=True)
     assert settings
     assert all(one.is_set for one in settings)

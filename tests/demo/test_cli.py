@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.document import answer, read
+from adapter.document import decision_json, read_document
 from demo import cli
 from demo.errors import DemoError
 from demo.objects import OURS, STOCK
@@ -157,7 +157,7 @@ def test_a_decision_that_remains_is_one_that_decide_takes(tmp_path: Path) -> Non
     cli.leave(finished(), tmp_path)
     text = (tmp_path / "decision-1-from-5-to-7.yaml").read_text()
     assert text.startswith("# cpu: 5 pods use 1500m on average, above the high watermark")
-    assert answer(read(text))["desiredReplicas"] == 7
+    assert decision_json(read_document(text))["desiredReplicas"] == 7
     assert yaml.safe_load(text)["policy"]["metadata"]["name"] == OURS
 
 

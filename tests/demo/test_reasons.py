@@ -2,7 +2,7 @@
 
 import yaml
 
-from adapter.document import answer, read
+from adapter.document import decision_json, read_document
 from demo.objects import OURS, STOCK, Object
 from demo.observe import Look
 from demo.reasons import Reasoner, lean, lean_pod
@@ -50,7 +50,7 @@ def test_the_reason_behind_a_rescale_is_the_latest_that_asked_for_it() -> None:
 def test_a_document_can_be_decided_again_by_hand() -> None:
     reason = Reasoner("demo").consider(seen(5, 1500))
     assert reason is not None
-    assert answer(read(yaml.safe_dump(reason.document)))["desiredReplicas"] == 7
+    assert decision_json(read_document(yaml.safe_dump(reason.document)))["desiredReplicas"] == 7
 
 
 def test_a_look_without_samples_decides_nothing_and_does_no_harm() -> None:

@@ -13,7 +13,7 @@ import yaml
 from adapter import document
 from adapter.cli import INVALID
 from adapter.policy import status_memory
-from adapter.policy.memory_json import RecollectionError
+from adapter.policy.memory_json import MemoryDecodeError
 from adapter.runtime import document_text
 
 ROOT = Path(__file__).parent.parent.parent
@@ -39,7 +39,7 @@ def put(data: Any, path: tuple[str | int, ...], value: object) -> str:
 def faults_of(text: str) -> list[str]:
     began = time.process_time()
     with pytest.raises(document.DocumentError) as raised:
-        document.read(text)
+        document.read_document(text)
     assert time.process_time() - began < SECONDS
     return [str(fault) for fault in raised.value.faults]
 
@@ -151,7 +151,7 @@ def test_a_key_twice_is_named_in_json_and_in_yaml() -> None:
 
 
 def test_a_key_that_a_merge_brings_too_is_no_fault() -> None:
-    assert document_text.read("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: [{x: 9}, *a]}") == {
+    assert document_text.read_document("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: {<<: [{x: 9}, *a]}") == {
         "a": {"x": 1, "y": 2},
         "b": {"x": 3, "y": 2},
         "c": {"x": 9, "y": 2},
@@ -160,11 +160,11 @@ def test_a_key_that_a_merge_brings_too_is_no_fault() -> None:
 
 def test_yaml_is_read_as_the_usual_loader_reads_it() -> None:
     for file in VECTORS.rglob("[0-9]*.yaml"):
-        assert document_text.read(file.read_text()) == yaml.safe_load(file.read_text()), file
+        assert document_text.read_document(file.read_text()) == yaml.safe_load(file.read_text()), file
     text = (
         "[1, -2, 0x1f, 0o7, 017, 1_000, 12:30, 1.5, .5, 1e3, 1.e+3, .inf, yes, No, ~, null, '', \"1\", '~', !!str 5, a]"
     )
-    assert document_text.read(text) == yaml.safe_load(text)
+    assert document_text.read_document(text) == yaml.safe_load(text)
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -253,7 +253,7 @@ def test_the_most_pods_that_are_read_are_decided_soon() -> None:
     given["usage"] = [usage | {"metadata": {"name": name}} for name in names]
     text = json.dumps(given)
     began = time.process_time()
-    assert len(document.answer(document.read(text))["pods"]) == 5000
+    assert len(document.decision_json(document.read_document(text))["pods"]) == 5000
     assert time.process_time() - began < SECONDS
 
 
@@ -274,7 +274,7 @@ def test_many_endpoints_and_many_pods_are_decided_soon() -> None:
     ends = [{"conditions": {"serving": True}, "targetRef": {"kind": "Pod", "name": f"w-{n}"}} for n in range(2000)]
     given["endpointSlices"] = [{"metadata": {"name": "s"}, "endpoints": ends}] * 5
     began = time.process_time()
-    assert len(document.answer(document.read(json.dumps(given)))["pods"]) == 2000
+    assert len(document.decision_json(document.read_document(json.dumps(given)))["pods"]) == 2000
     assert time.process_time() - began < SECONDS
 
 
@@ -284,7 +284,7 @@ def test_a_thousand_pods_as_json_are_read_as_json() -> None:
     given["pods"] = [pod | {"metadata": pod["metadata"] | {"name": f"w-{n}", "uid": f"u-{n}"}} for n in range(1000)]
     text = json.dumps(given)
     began = time.process_time()
-    assert len(document.read(text).pods) == 1000
+    assert len(document.read_document(text).pods) == 1000
     assert time.process_time() - began < 0.5  # 3.0 s as YAML
 
 
@@ -300,8 +300,8 @@ def test_a_thousand_pods_as_json_are_read_as_json() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_garbage_memory_in_a_status_is_a_recollection_error(status: dict[str, Any]) -> None:
-    with pytest.raises(RecollectionError):
-        status_memory.load(status)
+    with pytest.raises(MemoryDecodeError):
+        status_memory.from_status(status)
 
 
 def decide(text: bytes, *more: str) -> subprocess.CompletedProcess[bytes]:

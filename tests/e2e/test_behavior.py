@@ -2,14 +2,14 @@
 
 from itertools import pairwise
 
-from adapter.policy.hpa import Pace, PacePolicy
-from adapter.policy.scale_up_limit import Change, highest
+from adapter.policy.behavior import ReplicaChange, highest_allowed
+from adapter.policy.hpa import ScalingPolicy, ScalingRules
 from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.course import Course, Numbers
 from tests.e2e.kit import query_watermarks
 
-UP = Pace(policies=(PacePolicy("Percent", 900, 30),))
+UP = ScalingRules(policies=(ScalingPolicy("Percent", 900, 30),))
 SEEN = 1.0
 """How much later than another change a busy machine may see one, in seconds."""
 BEHAVIOR = {
@@ -40,10 +40,10 @@ def test_one_to_thirteen_is_ten_at_once_as_the_model_says_and_back_goes_a_pod_at
             numbers.set("web", 1250)
             until(lambda: course.counts("web")[-1] == 13, 120, lambda: str(course.counts("web")))
             (_, one), (first, ten), (second, thirteen) = course.steps["web"]
-            assert ten == highest(one, UP, [], first) == 10
-            made = [Change(first, ten - one)]
-            assert highest(ten, UP, made, first + 30 - SEEN) == ten
-            assert min(thirteen, highest(ten, UP, made, second + SEEN)) == thirteen
+            assert ten == highest_allowed(one, UP, [], first) == 10
+            made = [ReplicaChange(first, ten - one)]
+            assert highest_allowed(ten, UP, made, first + 30 - SEEN) == ten
+            assert min(thirteen, highest_allowed(ten, UP, made, second + SEEN)) == thirteen
             assert 30 - SEEN <= second - first < 60
             changed = numbers.set("web", 600)  # thirteen are too many, ten are right
             until(lambda: course.counts("web")[-1] == 10, 120, lambda: str(course.counts("web")))

@@ -18,9 +18,9 @@ from harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
-PROOF_SECONDS = 90
+CONFIRMED_SECONDS = 90
 """A watch without a sign of life for so long is not believed (`adapter.kube.reflector`)."""
-SILENT_SECONDS = 60 + PROOF_SECONDS + 30
+SILENT_SECONDS = 60 + CONFIRMED_SECONDS + 30
 """A right that is taken away ends no watch: that goes on for up to a minute, and is not renewed then."""
 CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
 SCALE = {
@@ -183,7 +183,7 @@ def test_a_kind_whose_last_policy_is_gone_is_let_go_and_its_end_stops_nobody(
     scene.client.delete(hpa)
     scene.client.delete(f"/{policy}/namespaces/{scene.workloads.namespace}/watermarkpolicies/thing")
     kind.remove()
-    scene.hold("web", "8", PROOF_SECONDS + 10)
+    scene.hold("web", "8", CONFIRMED_SECONDS + 10)
     assert kind.resource not in adapter.metrics()
     assert adapter.get("/readyz").status == 200
     kind.define()

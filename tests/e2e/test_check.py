@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.check import watches
-from adapter.check.report import Verdict
+from adapter.check import health
+from adapter.check.report import Severity
 from adapter.runtime.times import format_time
 from harness.adapter import AdapterProcess
 from harness.workloads import Workloads, cpu_watermarks, external_metric, target_metric
@@ -224,5 +224,5 @@ def test_for_people_what_is_well_has_one_line_and_a_summary_is_the_last(check: C
 
 
 def test_a_real_server_says_of_itself_that_it_is_ready(adapter: AdapterProcess) -> None:
-    (section,) = asyncio.run(watches.servers([f"127.0.0.1:{adapter.port}"]))
-    assert [(one.verdict, one.text) for one in section.findings] == [(Verdict.OK, "it is ready")]
+    (section,) = asyncio.run(health.server_sections([f"127.0.0.1:{adapter.port}"]))
+    assert [(one.verdict, one.text) for one in section.findings] == [(Severity.OK, "it is ready")]

@@ -149,14 +149,14 @@ async def standing(**settings: Any) -> AsyncIterator[Stand]:
         engine = Engine(_settings(proms, urls, settings), session, metrics)
         scales = ScaleReader(session, metrics)
         stack.push_async_callback(scales.close)
-        answers = MetricsProvider(engine.picture, scales, engine.stale, engine.filling, session.now)
+        answers = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
         yield Stand(cluster, session, engine, metrics, proms, platforms, answers)
 
 
 @contextlib.asynccontextmanager
 async def running(stand: Stand) -> AsyncIterator[Stand]:
     """The same while the engine runs."""
-    task = asyncio.create_task(stand.engine.run(None))
+    task = asyncio.create_task(stand.engine.run())
     try:
         yield stand
     finally:

@@ -1,4 +1,4 @@
-"""Kinds of scale targets: watched while some policy needs them, let go afterwards, and found again when they return."""
+"""Kinds of scale targets: watched while a policy needs them, dropped afterwards, resolved again when they return."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,12 +13,12 @@ from tests.engine.kit import Service, Stand, running, standing, until
 
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("shop", "thing", "widgets", "cpu")
-PROOF_SECONDS = 1.0
+CONFIRMED_SECONDS = 1.0
 
 
 @pytest.fixture
 async def stand(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
-    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.2)))
     async with standing() as stand:
         stand.add(WEB)
@@ -32,7 +32,7 @@ def drop(stand: Stand, plural: str = "watermarkpolicies") -> None:
     stand.cluster.remove(plural, "shop/thing")
 
 
-async def until_let_go(stand: Stand) -> None:
+async def until_dropped(stand: Stand) -> None:
     async def gone() -> bool:
         return b"widgets" not in generate_latest(stand.metrics.registry)
 
@@ -40,15 +40,13 @@ async def until_let_go(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("plural", ["watermarkpolicies", "horizontalpodautoscalers"])
-async def test_a_kind_whose_last_policy_is_gone_is_let_go_with_its_watch_and_its_series(
-    stand: Stand, plural: str
-) -> None:
+async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(stand: Stand, plural: str) -> None:
     assert stand.silent("widgets.example.com") == 0
     drop(stand, plural)
-    await until_let_go(stand)
+    await until_dropped(stand)
     stand.cluster.asked.clear()
     stand.cluster.break_watches(stand.cluster.gone, "widgets")
-    deadline = asyncio.get_running_loop().time() + 3 * PROOF_SECONDS
+    deadline = asyncio.get_running_loop().time() + 3 * CONFIRMED_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         assert await stand.answer(WEB) == "5"
         await asyncio.sleep(0.05)
@@ -57,14 +55,14 @@ async def test_a_kind_whose_last_policy_is_gone_is_let_go_with_its_watch_and_its
 
 async def test_a_kind_that_comes_back_is_watched_again(stand: Stand) -> None:
     drop(stand)
-    await until_let_go(stand)
+    await until_dropped(stand)
     stand.cluster.remove("widgets", "shop/thing")
     stand.services.remove(THING)
     stand.add(THING)
     await stand.until_answered()
 
 
-async def test_a_kind_whose_definition_was_deleted_and_made_anew_is_resolved_and_watched_anew(stand: Stand) -> None:
+async def test_a_kind_whose_definition_was_deleted_and_created_again_is_watched_again(stand: Stand) -> None:
     stand.cluster.break_watches(stand.cluster.gone, "widgets")
     await stand.until_refused(["thing"], "serves no")
     assert stand.silent("widgets.example.com") is None
@@ -73,10 +71,10 @@ async def test_a_kind_whose_definition_was_deleted_and_made_anew_is_resolved_and
     await stand.until_answered()
 
 
-async def test_a_kind_whose_definition_keeps_the_scale_elsewhere_now_is_read_there_without_a_restart(
+async def test_changed_paths_of_a_kinds_scale_are_used_without_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(targets, "LOOK_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(targets, "REDISCOVERY_SECONDS", 0.2)
     async with standing() as stand:
         stand.add(WEB)
         stand.add(THING)
@@ -91,10 +89,10 @@ async def test_a_kind_whose_definition_keeps_the_scale_elsewhere_now_is_read_the
             await stand.until_answered()
 
 
-async def test_a_kind_that_stays_as_it_is_keeps_its_watch_also_while_it_cannot_be_looked_up(
+async def test_an_unchanged_kind_keeps_its_watch_while_discovery_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(targets, "LOOK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(targets, "REDISCOVERY_SECONDS", 0.02)
     async with standing() as stand:
         stand.add(THING)
         async with running(stand):
@@ -112,7 +110,7 @@ async def test_a_kind_that_stays_as_it_is_keeps_its_watch_also_while_it_cannot_b
             assert await stand.answer(THING) == "5"
 
 
-async def test_a_kind_that_cannot_be_resolved_is_asked_for_ever_more_seldom_and_no_longer_than_it_is_needed(
+async def test_an_unresolved_kind_is_looked_up_with_back_off_until_it_is_not_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
@@ -142,8 +140,8 @@ async def test_a_kind_that_cannot_be_resolved_is_asked_for_ever_more_seldom_and_
             assert len(waits) == count
 
 
-async def test_a_target_without_a_watch_that_was_ever_listed_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "PROOF_SECONDS", PROOF_SECONDS)
+async def test_a_target_whose_watch_was_never_listed_has_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
     async with standing() as stand:
         stand.add(WEB)
         stand.add(THING)
@@ -153,7 +151,7 @@ async def test_a_target_without_a_watch_that_was_ever_listed_is_told_why(monkeyp
             await stand.until_answered(["web"])
 
 
-async def test_a_server_that_may_not_list_says_so_in_its_answers_and_its_readiness() -> None:
+async def test_a_server_that_may_not_list_reports_it_in_answers_and_readiness() -> None:
     async with standing() as stand:
         stand.add(WEB)
         stand.cluster.refused.add("pods")
@@ -166,7 +164,7 @@ async def test_a_server_that_may_not_list_says_so_in_its_answers_and_its_readine
             assert stand.engine.unready() is None
 
 
-async def test_a_server_whose_list_gets_no_answer_names_what_it_waits_for() -> None:
+async def test_a_server_whose_list_hangs_names_the_cache() -> None:
     async with standing() as stand:
         stand.add(WEB)
         stand.cluster.muted.add("horizontalpodautoscalers")
@@ -175,12 +173,12 @@ async def test_a_server_whose_list_gets_no_answer_names_what_it_waits_for() -> N
                 ["web"],
                 "the Kubernetes caches are still being filled: horizontalpodautoscalers have not been listed yet",
             )
-            assert not stand.engine.picture.current.synced
+            assert not stand.engine.snapshots.current.synced
             stand.cluster.mend()
             await stand.until_answered()
 
 
-async def test_a_kind_that_discovery_knows_and_the_server_does_not_serve_is_asked_for_ever_more_seldom(
+async def test_a_kind_in_discovery_that_is_not_served_is_looked_up_with_back_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
@@ -205,7 +203,7 @@ async def test_a_kind_that_discovery_knows_and_the_server_does_not_serve_is_aske
             await stand.until_answered()
 
 
-async def test_a_kind_whose_definition_may_not_be_read_is_told_so_until_it_may() -> None:
+async def test_a_kind_whose_definition_may_not_be_read_has_that_fault_until_it_may() -> None:
     async with standing() as stand:
         stand.add(WEB)
         stand.add(THING)

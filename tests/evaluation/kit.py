@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from adapter.evaluation.decode import PolicyEntry
-from adapter.evaluation.object_index import TargetRef
+from adapter.evaluation.decode import DecodedPolicy
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.targets import TargetObject
 from adapter.load.pods import Owner, Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
-from adapter.load.spec import Bounds, Policy, Query, Scale, Target
-from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Reference
+from adapter.load.spec import Bounds, Query, Scale, Target
+from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, ObjectReference
+from adapter.policy.linking import TargetRef
 from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key
 from tests.load.world import NOW, pod, policy, usage
@@ -19,9 +19,9 @@ KEY = Key("shop", "web")
 REF = TargetRef("shop", "apps/v1", "Deployment", "web")
 
 
-def entry(name: str = "web", hpa: str = "", **changes: object) -> PolicyEntry:
+def entry(name: str = "web", hpa: str = "", **changes: object) -> DecodedPolicy:
     """A valid policy, for the HPA of its own name unless told otherwise."""
-    return PolicyEntry(namespace="shop", name=name, policy=policy(name=name, hpa=hpa or name, **changes))  # type: ignore[arg-type]
+    return DecodedPolicy(namespace="shop", name=name, policy=policy(name=name, hpa=hpa or name, **changes))  # type: ignore[arg-type]
 
 
 def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metrics: HpaMetric) -> Hpa:
@@ -29,7 +29,7 @@ def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metri
     return Hpa(
         namespace="shop",
         name=name,
-        target=Reference("apps/v1", kind, target),
+        target=ObjectReference("apps/v1", kind, target),
         bounds=Bounds(minimum=1, maximum=100),
         metrics=metrics,
     )
@@ -37,7 +37,7 @@ def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metri
 
 def pods_metric(name: str, aim: int) -> HpaMetric:
     """An HPA's Pods metric."""
-    return HpaMetric(kind=MetricKind.PODS, name=name, aim=aim)
+    return HpaMetric(kind=MetricSourceType.PODS, name=name, aim=aim)
 
 
 def web_pods(count: int, target: str = "web") -> list[Pod]:
@@ -75,8 +75,8 @@ class FakeInputs:
     def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
         return QuerySamples(error=f"{query.name} of {namespace}/{workload}")
 
-    def roster(self, policy: Policy) -> Roster | None:
-        assert policy.namespace == "shop"
+    def roster(self, service: ServiceKey) -> Roster | None:
+        assert service.service == self.service
         return self.listed
 
     def registry_refusal(self, service: ServiceKey, namespace: str) -> str:
@@ -99,7 +99,7 @@ def deployment(replicas: int, selector: str = "app=web", *, scale: bool = True) 
         ),
         resource="deployments.apps",
         scale_path="/apis/apps/v1/namespaces/shop/deployments/web/scale",
-        proven_at=NOW,
+        confirmed_at=NOW,
     )
 
 

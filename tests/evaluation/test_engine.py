@@ -22,54 +22,54 @@ async def engine(api_server: ControlPlane) -> AsyncIterator[Engine]:
     install_crds(api_server)
     async with await Session.open(str(api_server.kubeconfig)) as session:
         engine = Engine(Settings(), session, Metrics())
-        running = asyncio.create_task(engine.run(None))
+        running = asyncio.create_task(engine.run())
         yield engine
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_named_query_is_known_before_its_first_answer_and_gone_with_its_settings(engine: Engine) -> None:
+async def test_a_named_query_is_published_before_its_first_result_and_removed_with_its_settings(engine: Engine) -> None:
     server = PrometheusServer(name="gone", url="http://127.0.0.1:1")
     query = NamedQuery(name="depth", server="gone", query="sum(depth)", scope="Service")
-    engine._take_over(Settings(prometheus=PrometheusSettings(servers=(server,), queries=(query,))))
-    assert engine.picture.current.queries["depth"].fetched_at is None
-    engine._take_over(Settings())
-    assert not engine.picture.current.queries
+    engine.apply_settings(Settings(prometheus=PrometheusSettings(servers=(server,), queries=(query,))))
+    assert engine.snapshots.current.queries["depth"].fetched_at is None
+    engine.apply_settings(Settings())
+    assert not engine.snapshots.current.queries
 
 
 async def until_synced(engine: Engine) -> None:
     async with asyncio.timeout(30):
-        while not engine.picture.current.synced:  # noqa: ASYNC110  nobody tells
+        while not engine.snapshots.current.synced:  # noqa: ASYNC110  no event to wait for
             await asyncio.sleep(0.01)
 
 
-async def test_a_policy_that_comes_later_is_known_before_it_is_assessed(
+async def test_a_policy_that_is_created_later_is_published_before_its_evaluation(
     api_server: ControlPlane, api_namespace: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await until_synced(engine)
-    monkeypatch.setattr(engine._marks, "take", lambda: None)  # nobody gets round to it
+    monkeypatch.setattr(engine._queue, "pop", lambda: None)  # no policy is evaluated
     made = Workloads(api_server, api_namespace)
     await asyncio.to_thread(made.policy, "web", [cpu_watermarks("1200m", "400m")])
     key = Key(api_namespace, "web")
     async with asyncio.timeout(10):
-        while key not in engine.picture.current.policies:  # noqa: ASYNC110  nobody tells
+        while key not in engine.snapshots.current.policies:  # noqa: ASYNC110  no event to wait for
             await asyncio.sleep(0.01)
-    assert engine.picture.current.policies[key].announced
+    assert engine.snapshots.current.policies[key].pending
 
 
-async def test_the_picture_is_not_synced_before_every_policy_was_looked_at(
+async def test_the_snapshot_is_not_synced_before_every_policy_was_evaluated(
     api_server: ControlPlane, api_namespace: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = engine._marks.take
-    monkeypatch.setattr(engine._marks, "take", lambda: None)
+    pop = engine._queue.pop
+    monkeypatch.setattr(engine._queue, "pop", lambda: None)
     made = Workloads(api_server, api_namespace)
     await asyncio.to_thread(made.policy, "web", [cpu_watermarks("1200m", "400m")])
     assert "are still being filled: watermarkpolicies, " in engine.filling()
     async with asyncio.timeout(20):
-        while not engine.picture.current.policies:  # noqa: ASYNC110  nobody tells
+        while not engine.snapshots.current.policies:  # noqa: ASYNC110  no event to wait for
             await asyncio.sleep(0.01)
-    assert not engine.picture.current.synced
+    assert not engine.snapshots.current.synced
     assert "WatermarkPolicies have not been assessed yet" in engine.filling()
-    monkeypatch.setattr(engine._marks, "take", taken)
+    monkeypatch.setattr(engine._queue, "pop", pop)
     await until_synced(engine)
-    assert not any(view.announced for view in engine.picture.current.policies.values())
+    assert not any(view.pending for view in engine.snapshots.current.policies.values())

@@ -1,4 +1,4 @@
-"""Which watches are not believed, whom that concerns, and in which words."""
+"""Which watches are stale, which policies that affects, and the sentences that say so."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.evaluation.freshness import GRANTED, MANIFEST, Freshness, KindKey, silence
-from adapter.evaluation.object_index import TargetRef
+from adapter.evaluation.freshness import GRANTED, MANIFEST, Freshness, KindKey, silence_of
 from adapter.kube.errors import Forbidden, KubeError, NotFound, TimedOut
+from adapter.policy.linking import TargetRef
 from adapter.telemetry.metrics import Metrics
 from tests.load.world import NOW
 
@@ -24,32 +24,32 @@ FORBIDDEN = Forbidden(
 
 @dataclass
 class FakeWatch:
-    """A watch as far as it is looked at."""
+    """A reflector with the attributes that are checked."""
 
     name: str = "pods"
     namespace: str = ""
     silent: bool = False
-    proven_at: float | None = NOW
+    confirmed_at: float | None = NOW
     trouble: KubeError | None = None
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        if self.proven_at is not None:
+        if self.confirmed_at is not None:
             self.synced.set()
 
 
-class Told:
-    """A freshness over these watches, and of what it told."""
+class Checked:
+    """The freshness of these watches, and the calls that it made."""
 
     def __init__(self, *shared: FakeWatch, **kinds: FakeWatch) -> None:
         self.kinds = {KindKey("example.com/v1", kind): {one.namespace: one} for kind, one in kinds.items()}
         self.namespaces: list[str] = []
-        self.told_kinds: list[KindKey] = []
+        self.changed_kinds: list[KindKey] = []
         self.metrics = Metrics()
         self.freshness = Freshness(
-            shared, lambda: self.kinds, self.namespaces.append, self.told_kinds.append, self.metrics
+            shared, lambda: self.kinds, self.namespaces.append, self.changed_kinds.append, self.metrics
         )
-        self.freshness.look()
+        self.freshness.check()
 
     def policy(self, namespace: str = "shop", kind: str = "Deployment") -> str | None:
         version = "example.com/v1" if kind == "Widget" else "apps/v1"
@@ -59,119 +59,119 @@ class Told:
         return self.metrics.registry.get_sample_value("effective_load_watch_silent", {"resource": name})
 
 
-def test_while_all_watches_are_alive_everything_may_be_decided() -> None:
-    told = Told(FakeWatch(), Widget=FakeWatch("widgets.example.com"))
-    assert (told.policy(), told.policy(kind="Widget"), told.freshness.unready()) == (None, None, None)
-    assert (told.count("pods"), told.count("widgets.example.com")) == (0, 0)
+def test_while_all_watches_are_current_every_policy_may_be_decided_on() -> None:
+    checked = Checked(FakeWatch(), Widget=FakeWatch("widgets.example.com"))
+    assert (checked.policy(), checked.policy(kind="Widget"), checked.freshness.unready()) == (None, None, None)
+    assert (checked.count("pods"), checked.count("widgets.example.com")) == (0, 0)
 
 
-def test_a_silent_watch_of_a_kind_concerns_the_policies_of_that_kind() -> None:
-    told = Told(FakeWatch(), Widget=FakeWatch("widgets.example.com", silent=True))
-    assert told.policy() is None
-    assert "widgets.example.com" in (told.policy(kind="Widget") or "")
-    assert (told.freshness.unready(), told.freshness.trouble()) == (None, None)
-    assert (told.told_kinds, told.namespaces) == ([WIDGET], [])
-    assert told.count("widgets.example.com") == 1
+def test_a_silent_watch_of_a_kind_affects_the_policies_of_that_kind() -> None:
+    checked = Checked(FakeWatch(), Widget=FakeWatch("widgets.example.com", silent=True))
+    assert checked.policy() is None
+    assert "widgets.example.com" in (checked.policy(kind="Widget") or "")
+    assert (checked.freshness.unready(), checked.freshness.warning()) == (None, None)
+    assert (checked.changed_kinds, checked.namespaces) == ([WIDGET], [])
+    assert checked.count("widgets.example.com") == 1
 
 
-def test_a_silent_watch_of_one_namespace_concerns_that_namespace() -> None:
-    told = Told(FakeWatch(namespace="shop", silent=True), FakeWatch(namespace="cart"))
-    assert "pods in namespace shop" in (told.policy() or "")
-    assert (told.policy("cart"), told.freshness.unready()) == (None, None)
-    assert told.freshness.trouble() == told.policy()
-    assert told.namespaces == ["shop"]
+def test_a_silent_watch_of_one_namespace_affects_that_namespace() -> None:
+    checked = Checked(FakeWatch(namespace="shop", silent=True), FakeWatch(namespace="cart"))
+    assert "pods in namespace shop" in (checked.policy() or "")
+    assert (checked.policy("cart"), checked.freshness.unready()) == (None, None)
+    assert checked.freshness.warning() == checked.policy()
+    assert checked.namespaces == ["shop"]
 
 
-def test_where_every_namespace_is_silent_nothing_can_be_decided() -> None:
+def test_a_replica_whose_watches_are_all_silent_is_unready() -> None:
     watches = [FakeWatch(namespace="shop", silent=True), FakeWatch(namespace="cart")]
-    told = Told(*watches)
+    checked = Checked(*watches)
     watches[1].silent = True
-    told.freshness.look()
-    assert told.freshness.unready() == told.freshness.trouble() is not None
-    assert (told.policy() is not None, told.policy("cart") is not None) == (True, True)
+    checked.freshness.check()
+    assert checked.freshness.unready() == checked.freshness.warning() is not None
+    assert (checked.policy() is not None, checked.policy("cart") is not None) == (True, True)
 
 
-def test_a_silent_watch_of_the_whole_cluster_concerns_everybody() -> None:
-    told = Told(FakeWatch(), FakeWatch("horizontalpodautoscalers", silent=True))
-    assert told.policy() == told.policy("cart", "Widget") == told.freshness.unready() is not None
+def test_a_silent_watch_of_the_whole_cluster_affects_every_policy() -> None:
+    checked = Checked(FakeWatch(), FakeWatch("horizontalpodautoscalers", silent=True))
+    assert checked.policy() == checked.policy("cart", "Widget") == checked.freshness.unready() is not None
 
 
-def test_a_right_that_was_taken_away_from_all_replicas_makes_none_unready_and_is_told() -> None:
-    told = Told(FakeWatch(silent=True, trouble=FORBIDDEN))
-    assert told.freshness.unready() is None
-    assert "bind ClusterRole" in (told.freshness.trouble() or "")
+def test_a_revoked_right_is_a_warning_and_makes_no_replica_unready() -> None:
+    checked = Checked(FakeWatch(silent=True, trouble=FORBIDDEN))
+    assert checked.freshness.unready() is None
+    assert "bind ClusterRole" in (checked.freshness.warning() or "")
 
 
-def test_a_right_that_was_never_there_makes_a_replica_unready_so_that_those_of_before_go_on() -> None:
-    told = Told(FakeWatch(silent=True, proven_at=None, trouble=FORBIDDEN))
-    assert "bind ClusterRole" in (told.freshness.unready() or "")
+def test_a_right_that_was_never_granted_makes_the_replica_unready() -> None:
+    checked = Checked(FakeWatch(silent=True, confirmed_at=None, trouble=FORBIDDEN))
+    assert "bind ClusterRole" in (checked.freshness.unready() or "")
 
 
-def test_a_change_is_told_once() -> None:
+def test_a_change_is_reported_once() -> None:
     watch = FakeWatch()
-    told = Told(watch)
+    checked = Checked(watch)
     watch.silent = True
     for _ in range(3):
-        told.freshness.look()
-    assert told.namespaces == [""]
+        checked.freshness.check()
+    assert checked.namespaces == [""]
     watch.trouble = FORBIDDEN
-    told.freshness.look()
+    checked.freshness.check()
     watch.silent, watch.trouble = False, None
-    told.freshness.look()
-    told.freshness.look()
-    assert told.namespaces == [""] * 3
+    checked.freshness.check()
+    checked.freshness.check()
+    assert checked.namespaces == [""] * 3
 
 
-def test_a_kind_that_is_let_go_leaves_no_series_behind() -> None:
-    told = Told(FakeWatch(), Widget=FakeWatch("widgets.example.com"))
-    told.metrics.watch_proof.labels("widgets.example.com").set(1)
-    told.metrics.watch_restarts.labels("widgets.example.com", "refused").inc()
-    told.kinds.clear()
-    told.freshness.look()
-    assert told.count("widgets.example.com") is None
-    assert told.count("pods") == 0
-    for metric in (told.metrics.watch_proof, told.metrics.watch_restarts):
+def test_a_dropped_kind_leaves_no_series_behind() -> None:
+    checked = Checked(FakeWatch(), Widget=FakeWatch("widgets.example.com"))
+    checked.metrics.watch_proof.labels("widgets.example.com").set(1)
+    checked.metrics.watch_restarts.labels("widgets.example.com", "refused").inc()
+    checked.kinds.clear()
+    checked.freshness.check()
+    assert checked.count("widgets.example.com") is None
+    assert checked.count("pods") == 0
+    for metric in (checked.metrics.watch_proof, checked.metrics.watch_restarts):
         assert not [one for family in metric.collect() for one in family.samples if "widgets" in str(one.labels)]
 
 
-def test_the_sentence_says_since_when_and_stays_the_same() -> None:
-    sentence = silence(FakeWatch(silent=True, proven_at=NOW))
+def test_the_sentence_has_the_time_of_the_last_proof_and_stays_the_same() -> None:
+    sentence = silence_of(FakeWatch(silent=True, confirmed_at=NOW))
     assert sentence is not None
     assert sentence.startswith("the watch of pods has shown no life since 20")
-    assert sentence == silence(FakeWatch(silent=True, proven_at=NOW + 0.2))
+    assert sentence == silence_of(FakeWatch(silent=True, confirmed_at=NOW + 0.2))
 
 
 @pytest.mark.parametrize(
     ("watch", "says"),
     [
         (
-            FakeWatch(proven_at=None, silent=True, trouble=FORBIDDEN),
+            FakeWatch(confirmed_at=None, silent=True, trouble=FORBIDDEN),
             'pods have not been listed yet: pods is forbidden: User "me" cannot list resource "pods" in API group ""',
         ),
         (
-            FakeWatch(proven_at=None, silent=True, trouble=FORBIDDEN),
+            FakeWatch(confirmed_at=None, silent=True, trouble=FORBIDDEN),
             "; bind ClusterRole effective-load-server to the service account (manifests/base/rbac.yaml)",
         ),
         (
-            FakeWatch(proven_at=None, silent=True, trouble=FORBIDDEN, namespace="shop"),
+            FakeWatch(confirmed_at=None, silent=True, trouble=FORBIDDEN, namespace="shop"),
             "bind ClusterRole effective-load-server to the service account in namespace shop (",
         ),
         (
-            FakeWatch("widgets.example.com", proven_at=None, silent=True, trouble=FORBIDDEN),
+            FakeWatch("widgets.example.com", confirmed_at=None, silent=True, trouble=FORBIDDEN),
             "let the service account list and watch widgets.example.com",
         ),
         (
-            FakeWatch("watermarkpolicies", proven_at=None, silent=True, trouble=NotFound(404, "NotFound", "none")),
+            FakeWatch("watermarkpolicies", confirmed_at=None, silent=True, trouble=NotFound(404, "NotFound", "none")),
             "watermarkpolicies have not been listed yet: the API server does not serve them; apply manifests/crd",
         ),
         (FakeWatch(silent=True, trouble=TimedOut("GET /api/v1/pods: silent")), "said: no answer in time"),
     ],
 )
-def test_the_cause_is_named_with_what_to_do(watch: FakeWatch, says: str) -> None:
-    assert says in (silence(watch) or "")
+def test_the_cause_is_named_with_a_remedy(watch: FakeWatch, says: str) -> None:
+    assert says in (silence_of(watch) or "")
 
 
-def test_what_the_role_is_said_to_grant_it_grants() -> None:
+def test_the_role_grants_the_listed_resources() -> None:
     rules = [
         rule
         for item in yaml.safe_load_all((Path(__file__).parents[2] / MANIFEST).read_text())

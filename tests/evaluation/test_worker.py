@@ -4,11 +4,12 @@ from dataclasses import replace
 import pytest
 
 from adapter.evaluation.delay_queue import DelayQueue
-from adapter.evaluation.worker import PUBLISH_AT_MOST, Worker
-from adapter.kube.selectors import parse
+from adapter.evaluation.worker import MAX_BATCH, Worker
+from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
-from adapter.snapshot import Key, PolicyView, QueryView, SnapshotStore, TargetKey
+from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
+from adapter.usage.series import NamedQueryResult
 from harness import snapshots
 from tests.load.world import NOW, cpu, policy, same, see, usage
 
@@ -24,13 +25,13 @@ class Bench:
     def __init__(self) -> None:
         self.views: dict[Key, PolicyView | Exception | None] = {}
         self.seen: list[Key] = []
-        self.picture = SnapshotStore()
-        self.marks = DelayQueue(asyncio.get_running_loop().time, spacing=0.01)
+        self.snapshots = SnapshotStore()
+        self.queue = DelayQueue(asyncio.get_running_loop().time, spacing=0.01)
         self.metrics = Metrics()
-        self.worker = Worker(self.marks, self.picture, self.view, self.metrics)
+        self.worker = Worker(self.queue, self.snapshots, self.evaluate, self.metrics)
         self.changed = asyncio.Event()
 
-    def view(self, key: Key) -> PolicyView | None:
+    def evaluate(self, key: Key) -> PolicyView | None:
         self.seen.append(key)
         self.changed.set()
         found = self.views.get(key)
@@ -46,20 +47,20 @@ async def until(bench: Bench, count: int) -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_marked_policy_appears_in_the_picture_and_under_its_target() -> None:
+async def test_a_queued_policy_is_published_and_found_by_its_target() -> None:
     bench = Bench()
     bench.views[A] = view(A, "web")
     running = asyncio.create_task(bench.worker.run())
-    bench.marks.mark(A)
+    bench.queue.add(A)
     await until(bench, 1)
-    assert bench.picture.current.policies == {A: view(A, "web")}
-    assert bench.picture.current.by_target == {TargetKey("shop", "deployments.apps", "web"): A}
+    assert bench.snapshots.current.policies == {A: view(A, "web")}
+    assert bench.snapshots.current.by_target == {TargetKey("shop", "deployments.apps", "web"): A}
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
-async def test_a_policy_is_looked_at_again_as_soon_as_a_sample_becomes_too_old() -> None:
+async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old() -> None:
     bench = Bench()
     pods, loads = same(2, "1")
     now = NOW + 79.9
@@ -67,22 +68,22 @@ async def test_a_policy_is_looked_at_again_as_soon_as_a_sample_becomes_too_old()
     assert assessment.stale_at == NOW + 80
     bench.views[A] = replace(view(A), assessment=assessment)
     running = asyncio.create_task(bench.worker.run())
-    bench.marks.mark(A)
+    bench.queue.add(A)
     await until(bench, 2)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
-async def test_a_policy_that_breaks_the_assessment_keeps_no_old_answer_and_stops_nobody() -> None:
+async def test_a_failed_evaluation_drops_the_last_assessment_and_stops_no_other_policy() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A)})
     bench.views |= {A: ValueError("broken"), B: view(B)}
     running = asyncio.create_task(bench.worker.run())
-    bench.marks.mark(A)
-    bench.marks.mark(B)
+    bench.queue.add(A)
+    bench.queue.add(B)
     await until(bench, 2)
-    current = bench.picture.current
+    current = bench.snapshots.current
     assert current.policies[A].assessment is None
     assert current.policies[B] == view(B)
     assert bench.metrics.registry.get_sample_value("effective_load_errors_total", {"reason": "assessment"}) == 1
@@ -91,8 +92,8 @@ async def test_a_policy_that_breaks_the_assessment_keeps_no_old_answer_and_stops
         await running
 
 
-async def test_every_policy_is_looked_at_again_though_nothing_touched_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapter.evaluation.worker.REASSESS_SECONDS", 0.05)
+async def test_every_policy_is_evaluated_again_without_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapter.evaluation.worker.RESYNC_SECONDS", 0.05)
     bench = Bench()
     bench.views[A] = view(A)
     bench.worker.publish({A: view(A)})
@@ -104,21 +105,21 @@ async def test_every_policy_is_looked_at_again_though_nothing_touched_it(monkeyp
         await running
 
 
-async def test_results_of_policies_that_are_due_together_are_swapped_in_few_swaps_and_none_waits_for_long() -> None:
+async def test_views_of_policies_that_are_due_together_share_a_few_snapshots() -> None:
     bench = Bench()
-    keys = [Key("shop", f"policy-{index}") for index in range(3 * PUBLISH_AT_MOST)]
+    keys = [Key("shop", f"policy-{index}") for index in range(3 * MAX_BATCH)]
     bench.views |= {key: view(key) for key in keys}
     swapped: list[int] = []
     complete = asyncio.Event()
 
-    def swap() -> None:
-        swapped.append(len(bench.picture.current.policies))
+    def swap(_changed: object) -> None:
+        swapped.append(len(bench.snapshots.current.policies))
         if swapped[-1] == len(keys):
             complete.set()
 
-    bench.picture.forget = swap
+    bench.snapshots.subscribe(swap)
     for key in keys:
-        bench.marks.mark(key)
+        bench.queue.add(key)
     running = asyncio.create_task(bench.worker.run())
     await asyncio.wait_for(complete.wait(), 5)
     assert len(swapped) <= 4
@@ -127,75 +128,75 @@ async def test_results_of_policies_that_are_due_together_are_swapped_in_few_swap
         await running
 
 
-async def test_announced_policies_are_known_at_once_and_settled_once_each_was_assessed_or_is_gone() -> None:
+async def test_pending_policies_are_published_at_once_until_each_was_evaluated_or_deleted() -> None:
     bench = Bench()
     bench.views[A] = view(A)
-    bench.worker.announce({A: view(A), B: view(B)})
-    assert {key: found.announced for key, found in bench.picture.current.policies.items()} == {A: True, B: True}
-    settled = asyncio.create_task(bench.worker.settled())
+    bench.worker.publish_pending({A: view(A), B: view(B)})
+    assert {key: found.pending for key, found in bench.snapshots.current.policies.items()} == {A: True, B: True}
+    evaluated = asyncio.create_task(bench.worker.evaluated())
     running = asyncio.create_task(bench.worker.run())
-    bench.marks.mark(A)
+    bench.queue.add(A)
     await until(bench, 1)
     await asyncio.sleep(0)
-    assert (settled.done(), bench.worker.unassessed) == (False, {B})
-    bench.marks.mark(B)
-    await asyncio.wait_for(settled, 5)
-    assert {key: found.announced for key, found in bench.picture.current.policies.items()} == {A: False}
+    assert (evaluated.done(), bench.worker.pending) == (False, {B})
+    bench.queue.add(B)
+    await asyncio.wait_for(evaluated, 5)
+    assert {key: found.pending for key, found in bench.snapshots.current.policies.items()} == {A: False}
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
-async def test_what_was_assessed_is_not_announced_again() -> None:
+async def test_an_evaluated_policy_is_not_pending_again() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web")})
-    bench.worker.announce({A: view(A)})
-    assert bench.picture.current.policies == {A: view(A, "web")}
-    assert not bench.worker.unassessed
+    bench.worker.publish_pending({A: view(A)})
+    assert bench.snapshots.current.policies == {A: view(A, "web")}
+    assert not bench.worker.pending
 
 
-async def test_a_first_assessment_that_breaks_leaves_a_policy_that_exists() -> None:
+async def test_a_policy_whose_first_evaluation_fails_is_still_published() -> None:
     bench = Bench()
     bench.views[A] = ValueError("broken")
-    bench.worker.announce({A: view(A)})
+    bench.worker.publish_pending({A: view(A)})
     running = asyncio.create_task(bench.worker.run())
-    bench.marks.mark(A)
-    await asyncio.wait_for(bench.worker.settled(), 5)
-    assert bench.picture.current.policies == {A: view(A)}
+    bench.queue.add(A)
+    await asyncio.wait_for(bench.worker.evaluated(), 5)
+    assert bench.snapshots.current.policies == {A: view(A)}
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
-async def test_a_policy_that_is_gone_leaves_the_picture_and_frees_its_target() -> None:
+async def test_a_deleted_policy_leaves_the_snapshot_and_frees_its_target() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web")})
     bench.worker.publish({A: None})
-    assert not bench.picture.current.policies
-    assert not bench.picture.current.by_target
+    assert not bench.snapshots.current.policies
+    assert not bench.snapshots.current.by_target
 
 
-async def test_a_policy_that_turns_to_another_target_frees_the_first() -> None:
+async def test_a_policy_that_changes_its_target_frees_the_first() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web")})
     bench.worker.publish({A: view(A, "api")})
-    assert bench.picture.current.by_target == {TargetKey("shop", "deployments.apps", "api"): A}
+    assert bench.snapshots.current.by_target == {TargetKey("shop", "deployments.apps", "api"): A}
 
 
-async def test_a_target_that_another_policy_has_taken_stays_with_that_one() -> None:
+async def test_a_target_that_another_policy_took_over_stays_with_it() -> None:
     bench = Bench()
     bench.worker.publish({A: view(A, "web"), B: view(B, "web")})
     bench.worker.publish({A: view(A, "api")})
-    assert bench.picture.current.by_target[TargetKey("shop", "deployments.apps", "web")] == B
+    assert bench.snapshots.current.by_target[TargetKey("shop", "deployments.apps", "web")] == B
 
 
-async def test_each_part_of_the_picture_is_swapped_without_losing_the_others() -> None:
+async def test_each_part_of_the_snapshot_is_replaced_without_losing_the_others() -> None:
     bench = Bench()
-    before = bench.picture.current
+    before = bench.snapshots.current
     bench.worker.publish({A: view(A)})
-    bench.worker.publish_world({}, {"shop": {}}, synced=True)
-    bench.worker.publish_queries({"load": QueryView(name="load", by_pod=True)})
-    current = bench.picture.current
+    bench.worker.publish_objects({}, {"shop": {}}, synced=True)
+    bench.worker.publish_queries({"load": NamedQueryResult(name="load", by_pod=True)})
+    current = bench.snapshots.current
     assert (set(current.policies), current.synced, set(current.queries)) == ({A}, True, {"load"})
     assert not before.policies
 
@@ -212,8 +213,8 @@ async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
     bench = Bench()
 
     def found(app: str) -> set[Key]:
-        of_namespace = bench.picture.current.by_pods.get("shop")
-        return set() if of_namespace is None else of_namespace.selected(parse(f"app={app}"))
+        of_namespace = bench.snapshots.current.by_pods.get("shop")
+        return set() if of_namespace is None else of_namespace.selected(parse_selector(f"app={app}"))
 
     bench.worker.publish({A: with_pods(A, "web", "old"), B: with_pods(B, "web")})
     assert (found("web"), found("old")) == ({A, B}, {A})
@@ -222,4 +223,4 @@ async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
     bench.worker.publish({A: None})
     assert found("web") == {B}
     bench.worker.publish({B: view(B)})
-    assert bench.picture.current.by_pods == {}
+    assert bench.snapshots.current.by_pods == {}

@@ -3,14 +3,14 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.evaluation.decode import PolicyEntry
-from adapter.evaluation.object_index import ObjectIndex, TargetRef
-from adapter.evaluation.pod_index import PodIndex, owners
+from adapter.evaluation.decode import DecodedPolicy
+from adapter.evaluation.object_index import ObjectIndex, PodIndex, owners
 from adapter.load.pods import Owner
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
-from adapter.policy.hpa import Pace, Reference
-from adapter.snapshot import Key, Neighbours, PodsMetricTarget, TargetKey
+from adapter.policy.hpa import ObjectReference, ScalingRules
+from adapter.policy.linking import Neighbours, TargetRef
+from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 from tests.evaluation.kit import KEY, REF, entry, hpa, pods_metric, web_pods
 from tests.load.world import cpu, pod, queue
 
@@ -83,7 +83,8 @@ class TestMarks:
     def test_an_hpa_that_comes_later_links_its_policy(self, told: Told) -> None:
         link = told.world.link(KEY)
         assert link is not None
-        assert (link.ref, link.rivals) == (REF, frozenset())
+        assert link.ref == REF
+        assert told.world.neighbours(KEY) == Neighbours()
 
     def test_a_pod_marks_the_policy_of_its_target_alone(self, told: Told) -> None:
         told.world.policy_changed(None, entry("other"))
@@ -138,17 +139,24 @@ class TestRivals:
         told.world.policy_changed(None, entry("second", hpa="web"))
         second = Key("shop", "second")
         assert told.since() == {KEY, second}
-        first, later = told.world.link(KEY), told.world.link(second)
-        assert first is not None
-        assert later is not None
-        assert (first.rivals, later.rivals) == ({second}, {KEY})
+        assert [told.world.neighbours(one).policies for one in (KEY, second)] == [("second",), ("web",)]
 
     def test_two_hpas_for_one_target_make_rivals_too(self, told: Told) -> None:
         told.world.policy_changed(None, entry("second"))
         told.world.hpa_changed(None, hpa("second", "web"))
-        link = told.world.link(KEY)
-        assert link is not None
-        assert link.rivals == {Key("shop", "second")}
+        assert told.world.neighbours(KEY) == Neighbours(hpas=("second",), policies=("second",))
+
+    def test_policies_are_rivals_where_their_hpas_name_one_target_in_two_versions(self, told: Told) -> None:
+        old = replace(hpa("second"), target=ObjectReference("apps/v1beta1", "Deployment", "web"))
+        told.world.policy_changed(None, entry("second"))
+        told.since()
+        told.world.hpa_changed(None, old)
+        second = Key("shop", "second")
+        assert told.since() == {KEY, second}
+        assert [told.world.neighbours(one).policies for one in (KEY, second)] == [("second",), ("web",)]
+        told.world.hpa_changed(old, None)
+        assert told.since() == {KEY, second}
+        assert told.world.neighbours(KEY).policies == ()
 
     def test_a_rival_that_goes_marks_the_one_that_stays(self, told: Told) -> None:
         rival = entry("second", hpa="web")
@@ -156,21 +164,19 @@ class TestRivals:
         told.since()
         told.world.policy_changed(rival, None)
         assert KEY in told.since()
-        link = told.world.link(KEY)
-        assert link is not None
-        assert not link.rivals
+        assert told.world.link(KEY) is not None
+        assert told.world.neighbours(KEY).policies == ()
 
     def test_a_policy_that_turns_to_another_hpa_is_nobodys_rival_any_more(self, told: Told) -> None:
         rival = entry("second", hpa="web")
         told.world.policy_changed(None, rival)
         told.world.hpa_changed(None, hpa("other", "other"))
         told.world.policy_changed(rival, entry("second", hpa="other"))
-        link = told.world.link(KEY)
-        assert link is not None
-        assert not link.rivals
+        assert told.world.link(KEY) is not None
+        assert told.world.neighbours(KEY).policies == ()
 
     def test_a_policy_that_becomes_invalid_has_no_link(self, told: Told) -> None:
-        told.world.policy_changed(entry(), PolicyEntry(namespace="shop", name="web", fault="spec.metrics: none"))
+        told.world.policy_changed(entry(), DecodedPolicy(namespace="shop", name="web", fault="spec.metrics: none"))
         assert told.world.link(KEY) is None
         told.world.hpa_changed(None, hpa())
         assert told.world.link(KEY) is None
@@ -179,7 +185,7 @@ class TestRivals:
 class TestNeeds:
     def test_namespaces_need_metrics_only_where_a_policy_asks_for_a_resource(self) -> None:
         told = Told()
-        told.world.policy_changed(None, PolicyEntry(namespace="a", name="web", policy=entry().policy))
+        told.world.policy_changed(None, DecodedPolicy(namespace="a", name="web", policy=entry().policy))
         asks_queue = replace(entry(), namespace="b")
         assert asks_queue.policy is not None
         told.world.policy_changed(None, replace(asks_queue, policy=replace(asks_queue.policy, metrics=(queue("1"),))))
@@ -218,17 +224,15 @@ class TestNeeds:
 
 class TestNeighbours:
     def test_other_hpas_of_the_target_are_known_in_whatever_version_they_name_it(self, told: Told) -> None:
-        old = replace(hpa("spare"), target=Reference("apps/v1beta2", "Deployment", "web"))
+        old = replace(hpa("spare"), target=ObjectReference("apps/v1beta2", "Deployment", "web"))
         told.world.hpa_changed(None, old)
         told.world.hpa_changed(None, hpa("other", target="api"))
-        link = told.world.link(KEY)
-        assert link is not None
-        assert told.world.neighbours(link) == Neighbours(hpas=("spare",))
+        assert told.world.neighbours(KEY) == Neighbours(hpas=("spare",))
         told.world.hpa_changed(old, None)
-        assert told.world.neighbours(link) == Neighbours()
+        assert told.world.neighbours(KEY) == Neighbours()
 
     def test_an_hpa_with_a_tolerance_is_counted_as_long_as_it_has_one(self, told: Told) -> None:
-        exact = replace(hpa(), scale_down=Pace(tolerance=Fraction(0)))
+        exact = replace(hpa(), scale_down=ScalingRules(tolerance=Fraction(0)))
         told.world.hpa_changed(hpa(), exact)
         assert told.world.tolerances == 1
         told.world.hpa_changed(exact, hpa())

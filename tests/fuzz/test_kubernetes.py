@@ -9,8 +9,8 @@ import pytest
 from hypothesis import strategies as st
 
 from adapter.evaluation.decode import decode_hpa, decode_policy
-from adapter.kube import lease, resources
-from adapter.kube.errors import KubeError, from_answer
+from adapter.kube import leader_election, rest_mapper
+from adapter.kube.errors import KubeError, error_from_answer
 from adapter.kube.objects import CustomResourceDefinition, EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
@@ -167,7 +167,7 @@ KINDS: dict[str, tuple[Decode, Any]] = {
     "policy": (decode_policy, POLICY),
     "endpoint slice": (kubernetes._SLICE.decode, SLICE),
     "scale": (decode_scale, {"metadata": METADATA, **SCALE}),
-    "lease": (lease._DECODER.decode, LEASE),
+    "lease": (leader_election._DECODER.decode, LEASE),
 }
 
 
@@ -253,12 +253,12 @@ def test_other_answers_with_anything_anywhere_are_read_or_refused() -> None:
     listed = {"resources": [{"name": "deployments/scale", "kind": "Scale", "namespaced": True}]}
     for kind, document in (
         (CustomResourceDefinition, CRD),
-        (resources.ApiResourceList, listed),
+        (rest_mapper.ApiResourceList, listed),
         (EndpointSlice, SLICE),
     ):
         for _, body in each_place(document):
             try:
-                resources._decode(body, kind)
+                rest_mapper._decode(body, kind)
             except KubeError as error:
                 str(error)
 
@@ -267,7 +267,7 @@ def test_a_refusal_with_anything_in_it_is_a_refusal() -> None:
     status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"}
     for _, body in each_place(status):
         for retry_after in ("", "5", "9" * 5000, "²", "-1", "1e9", "Wed, 21 Oct 2015 07:28:00 GMT"):
-            str(from_answer(500, body, request="GET /", retry_after=retry_after))
+            str(error_from_answer(500, body, request="GET /", retry_after=retry_after))
 
 
 @pytest.mark.parametrize("token", TOKENS)

@@ -13,7 +13,7 @@ from adapter.policy import status_memory
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import decode
-from adapter.runtime.faults import Fault, FaultyDocument, foremost
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults
 from tests.fuzz.kit import STEP_SECONDS, fuzz, in_a_step, uncached
 from tests.fuzz.spoil import STRANGE, TEXTS, each_place, places, spoilt
 from tests.fuzz.test_kubernetes import HPA
@@ -114,7 +114,7 @@ def judged(read: Callable[[], Any], most: float = STEP_SECONDS) -> bool:
     try:
         found = in_a_step(read, most)
     except FaultyDocument as error:
-        faults = foremost(error.faults)
+        faults = first_faults(error.faults)
     except msgspec.MsgspecError as error:
         faults = [Fault("", None, str(error))]
     else:
@@ -134,7 +134,9 @@ def hpa(body: bytes) -> bool:
 
 
 def memory(body: bytes) -> bool:
-    return judged(lambda: status_memory.dump(status_memory.load(decode(body, dict[str, Any]))), MEMORY_SECONDS)
+    return judged(
+        lambda: status_memory.to_status(status_memory.from_status(decode(body, dict[str, Any]))), MEMORY_SECONDS
+    )
 
 
 DOCUMENTS = {"policy": (policy, POLICY), "hpa": (hpa, HPA), "memory": (memory, MEMORY)}
@@ -173,7 +175,7 @@ def nested(depth: int, *, mapping: bool) -> Any:
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_values_nested_as_deep_as_python_holds_them_are_faults(kind: str, mapping: bool) -> None:
     _, document = DOCUMENTS[kind]
-    parse = {"policy": parse_policy, "hpa": parse_hpa, "memory": status_memory.load}[kind]
+    parse = {"policy": parse_policy, "hpa": parse_hpa, "memory": status_memory.from_status}[kind]
     for depth in (70, 400, 900, 950, 990, 5_000, 100_000):
         value = nested(depth, mapping=mapping)
         for path in places(document):

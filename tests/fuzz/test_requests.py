@@ -154,7 +154,7 @@ def check(client: Client, longest: Longest, request: bytes) -> None:
 
 def forget() -> None:
     """What was asked before is no quick answer now."""
-    for cached in (route, selectors.parse):
+    for cached in (route, selectors.parse_selector):
         getattr(cached, "cache_clear", lambda: None)()
 
 
@@ -228,11 +228,11 @@ def test_any_target_has_a_route_or_a_fault(target: str) -> None:
 )
 def test_any_selector_is_read_and_means_the_same_in_canonical_form_or_is_refused(text: str) -> None:
     try:
-        found = in_a_step(lambda: uncached(selectors.parse)(text))
+        found = in_a_step(lambda: uncached(selectors.parse_selector)(text))
     except SelectorError as error:
         str(error)
         return
-    assert selectors.parse(str(found)) == found
+    assert selectors.parse_selector(str(found)) == found
     for labels in ({}, {"a": "b1"}, {"in": "5"}):
         found.matches(labels)
 
@@ -245,6 +245,6 @@ def test_any_selector_is_read_and_means_the_same_in_canonical_form_or_is_refused
 def test_a_long_selector_takes_time_by_its_length_alone(frame: str, piece: str) -> None:
     def parse(length: int) -> None:
         with contextlib.suppress(SelectorError):
-            uncached(selectors.parse)(frame.format((piece * length)[:length]))
+            uncached(selectors.parse_selector)(frame.format((piece * length)[:length]))
 
-    in_a_step(lambda: parse(selectors.LONGEST))
+    in_a_step(lambda: parse(selectors.LONGEST_SELECTOR))

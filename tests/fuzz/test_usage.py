@@ -12,9 +12,9 @@ from adapter.load.quantity import QuantityError
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceError
-from adapter.usage import promql, query_results, resource_metrics, wire
-from adapter.usage.promql import INPUT_LABEL, PromqlError, inputs
-from adapter.usage.query_catalog import Question
+from adapter.usage import prometheus_api, promql, query_results, resource_metrics
+from adapter.usage.promql import INPUT_LABEL, PromqlError, parse_inputs
+from adapter.usage.query_catalog import InstantQuery
 from tests.fuzz.kit import fuzz, in_a_step, in_steps, uncached
 from tests.fuzz.spoil import TEXTS, TOKENS, each_place, mark, spoilt, written
 
@@ -59,17 +59,17 @@ def many(document: dict[str, Any], *path: Any, count: int) -> bytes:
 
 def prometheus(body: bytes) -> int:
     """How many series the answer has once it is sorted; 0 where it is refused in words."""
-    question = Question(server="main", text=QUERY, by_pod=True)
+    question = InstantQuery(server="main", text=QUERY, by_pod=True)
 
     async def sort() -> int:
         slices = Slices()
-        found: list[wire.Sample] = []
-        await wire.read_samples(Body(body), found.append, slices)
-        dates = query_results.Dates(inputs(QUERY), question, 1.7e9)
+        found: list[prometheus_api.Sample] = []
+        await prometheus_api.read_samples(Body(body), found.append, slices)
+        dates = query_results.SampleTimes(parse_inputs(QUERY), question, 1.7e9)
         for sample in found:
             dates.add(sample)
             await slices.breathe()
-        answer = await query_results.answer(question, found, dates, 1.7e9, slices)
+        answer = await query_results.build_result(question, found, dates, 1.7e9, slices)
         answer.of("shop", 90.0)
         return sum(map(len, answer.series.values()))
 
@@ -80,7 +80,7 @@ def prometheus(body: bytes) -> int:
         return 0
     finally:
         for status in (200, 302, 400, 429, 503):
-            str(in_a_step(lambda status=status: wire.refusal(status, body)))
+            str(in_a_step(lambda status=status: prometheus_api.error_from_response(status, body)))
 
 
 def metrics_server(body: bytes) -> int:
@@ -157,12 +157,12 @@ def understood(text: str) -> Iterable[str]:
     """The selectors of a query; none where it is refused."""
     try:
         in_a_step(lambda: promql.substitute(text, "shop", "web"))
-        found = in_a_step(lambda: inputs(text))
+        found = in_a_step(lambda: parse_inputs(text))
     except PromqlError as error:
         str(error)
         return ()
     assert 0 <= found.window < float("inf")
-    promql.dating(found.selectors, ["namespace", "pod"], 90.0)
+    promql.sample_times_query(found.selectors, ["namespace", "pod"], 90.0)
     return [selector.text for selector in found.selectors]
 
 
@@ -197,4 +197,4 @@ def test_texts_for_numbers_and_durations_are_read_or_refused_at_once(text: str) 
         except QuantityError as error:
             str(error)
     for long in (text, text * 20, text + "s", text + "x"):
-        assert 0 <= in_a_step(lambda long=long: uncached(resource_metrics.seconds)(long)) < float("inf")
+        assert 0 <= in_a_step(lambda long=long: uncached(resource_metrics.parse_go_duration)(long)) < float("inf")

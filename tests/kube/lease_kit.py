@@ -9,10 +9,9 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from adapter.kube.clock import ServerClock
 from adapter.kube.errors import Conflict, Forbidden, NotFound, Unreachable
-from adapter.kube.lease import Lease
-from adapter.kube.session import Response, Session
+from adapter.kube.leader_election import LeaderElector
+from adapter.kube.session import ApiResponse, ServerClock, Session
 
 T = TypeVar("T")
 NAME, NAMESPACE = "companion", "system"
@@ -119,9 +118,9 @@ class _Session:
         async with asyncio.timeout(timeout):
             return await self._server.ask("GET", path, None, self._who)
 
-    async def request(self, method: str, path: str, *, body: bytes, timeout: float = 10.0) -> Response:  # noqa: ASYNC109
+    async def request(self, method: str, path: str, *, body: bytes, timeout: float = 10.0) -> ApiResponse:  # noqa: ASYNC109
         async with asyncio.timeout(timeout):
-            return Response(200, {}, await self._server.ask(method, path, body, self._who))
+            return ApiResponse(200, {}, await self._server.ask(method, path, body, self._who))
 
 
 @dataclass
@@ -138,7 +137,7 @@ class Candidate:
 
     def start(self) -> asyncio.Task[None]:
         session = cast("Session", _Session(self.server, self.name, self.rate))
-        self.lease = Lease(session, NAMESPACE, NAME, self.name)
+        self.lease = LeaderElector(session, NAMESPACE, NAME, self.name)
         self.task = asyncio.create_task(self.lease.lead(self.work or self._act))
         return self.task
 

@@ -16,8 +16,7 @@ import trustme
 import yaml
 
 from adapter.kube import credentials
-from adapter.kube.credential_keeper import CredentialKeeper
-from adapter.kube.credentials import ClusterAccess, TlsContexts, choose
+from adapter.kube.credentials import ClusterAccess, CredentialKeeper, TlsContexts, choose_credentials
 from adapter.kube.errors import CredentialsError
 from adapter.runtime.times import format_time
 
@@ -92,7 +91,7 @@ def plugin(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 class TestKubeconfig:
     async def test_a_token_is_shown_and_the_authority_trusted(self, kubeconfig: Write, ca_file: Path) -> None:
-        access = await choose(kubeconfig({"token": "secret"}, **{"certificate-authority": str(ca_file)}))()
+        access = await choose_credentials(kubeconfig({"token": "secret"}, **{"certificate-authority": str(ca_file)}))()
         assert (access.server, access.authorization) == (SERVER, "Bearer secret")
         assert access.tls is not None
         assert len(access.tls.get_ca_certs()) == 1
@@ -100,7 +99,7 @@ class TestKubeconfig:
         assert access.tls.check_hostname
 
     async def test_authorities_without_key_identifiers_are_trusted_too(self, kubeconfig: Write, ca_file: Path) -> None:
-        access = await choose(kubeconfig({}, **{"certificate-authority": str(ca_file)}))()
+        access = await choose_credentials(kubeconfig({}, **{"certificate-authority": str(ca_file)}))()
         assert access.tls is not None
         assert not access.tls.verify_flags & ssl.VERIFY_X509_STRICT
 
@@ -110,35 +109,35 @@ class TestKubeconfig:
         key = base64.b64encode(pair.private_key_pem.bytes()).decode()
         trusted = base64.b64encode(authority.cert_pem.bytes()).decode()
         user = {"client-certificate-data": encoded, "client-key-data": key}
-        access = await choose(kubeconfig(user, **{"certificate-authority-data": trusted}))()
+        access = await choose_credentials(kubeconfig(user, **{"certificate-authority-data": trusted}))()
         assert access.tls is not None
         assert access.authorization == ""
 
     async def test_a_token_file_is_read_and_its_line_end_dropped(self, kubeconfig: Write, tmp_path: Path) -> None:
         (tmp_path / "token").write_text("from-a-file\n")
-        access = await choose(kubeconfig({"tokenFile": "token"}))()  # relative to the kubeconfig
+        access = await choose_credentials(kubeconfig({"tokenFile": "token"}))()  # relative to the kubeconfig
         assert access.authorization == "Bearer from-a-file"
 
     async def test_user_and_password_are_shown(self, kubeconfig: Write) -> None:
-        access = await choose(kubeconfig({"username": "u", "password": "p"}))()
+        access = await choose_credentials(kubeconfig({"username": "u", "password": "p"}))()
         assert access.authorization == f"Basic {base64.b64encode(b'u:p').decode()}"
 
     async def test_the_cluster_s_other_settings_are_used(self, kubeconfig: Write) -> None:
         more = {"insecure-skip-tls-verify": True, "tls-server-name": "kubernetes", "proxy-url": "http://proxy:3128"}
-        access = await choose(kubeconfig({}, **more))()
+        access = await choose_credentials(kubeconfig({}, **more))()
         assert access.tls is not None
         assert access.tls.verify_mode is ssl.CERT_NONE
         assert (access.server_name, access.proxy) == ("kubernetes", "http://proxy:3128")
 
     async def test_plain_http_needs_no_tls(self, kubeconfig: Write) -> None:
-        access = await choose(kubeconfig({}, server="http://127.0.0.1:8001/"))()
+        access = await choose_credentials(kubeconfig({}, server="http://127.0.0.1:8001/"))()
         assert (access.server, access.tls) == ("http://127.0.0.1:8001", None)
 
     async def test_it_is_read_again_after_some_minutes(self, kubeconfig: Write) -> None:
-        assert (await choose(kubeconfig({"token": "a"}))()).lifetime == 300.0
+        assert (await choose_credentials(kubeconfig({"token": "a"}))()).lifetime == 300.0
 
     async def test_secrets_do_not_show_in_logs(self, kubeconfig: Write) -> None:
-        assert "secret" not in repr(await choose(kubeconfig({"token": "secret"}))())
+        assert "secret" not in repr(await choose_credentials(kubeconfig({"token": "secret"}))())
 
     async def test_several_files_are_merged(
         self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -146,12 +145,12 @@ class TestKubeconfig:
         first = kubeconfig({"token": "first"}, name="first")
         second = kubeconfig({"token": "second"}, name="second")
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{first}:{second}")
-        assert (await choose(None)()).authorization == "Bearer first"
+        assert (await choose_credentials(None)()).authorization == "Bearer first"
 
     async def test_the_home_s_config_is_the_last_resort(self, kubeconfig: Write, tmp_path: Path) -> None:
         (tmp_path / ".kube").mkdir()
         kubeconfig({"token": "home"}, name=".kube/config")
-        assert (await choose(None)()).authorization == "Bearer home"
+        assert (await choose_credentials(None)()).authorization == "Bearer home"
 
     @pytest.mark.parametrize(
         "content",
@@ -161,16 +160,16 @@ class TestKubeconfig:
         path = tmp_path / "broken"
         path.write_text(content)
         with pytest.raises(CredentialsError, match=str(path)):
-            await choose(str(path))()
+            await choose_credentials(str(path))()
 
     async def test_a_missing_certificate_is_an_error(self, kubeconfig: Write) -> None:
         with pytest.raises(CredentialsError, match="missing"):
-            await choose(kubeconfig({}, **{"certificate-authority": "missing.crt"}))()
+            await choose_credentials(kubeconfig({}, **{"certificate-authority": "missing.crt"}))()
 
     async def test_a_file_that_holds_no_certificate_is_an_error(self, kubeconfig: Write, tmp_path: Path) -> None:
         (tmp_path / "ca.crt").write_text("nothing of the kind")
         with pytest.raises(CredentialsError):
-            await choose(kubeconfig({}, **{"certificate-authority": "ca.crt"}))()
+            await choose_credentials(kubeconfig({}, **{"certificate-authority": "ca.crt"}))()
 
 
 class TestPlugins:
@@ -178,21 +177,21 @@ class TestPlugins:
         self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]]
     ) -> None:
         expires = format_time(time.time() + 900)
-        access = await choose(kubeconfig(plugin({"token": "t", "expirationTimestamp": expires})))()
+        access = await choose_credentials(kubeconfig(plugin({"token": "t", "expirationTimestamp": expires})))()
         assert access.authorization == "Bearer t"
         assert access.lifetime == pytest.approx(840, abs=10)
 
     async def test_a_token_without_an_end_is_used_until_it_is_refused(
         self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]]
     ) -> None:
-        assert (await choose(kubeconfig(plugin({"token": "t"})))()).lifetime is None
+        assert (await choose_credentials(kubeconfig(plugin({"token": "t"})))()).lifetime is None
 
     @pytest.mark.parametrize("left", [-100.0, 3.0])
     async def test_a_plugin_is_not_run_over_and_over_for_a_token_as_good_as_expired(
         self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]], left: float
     ) -> None:
         expires = format_time(time.time() + left)
-        access = await choose(kubeconfig(plugin({"token": "t", "expirationTimestamp": expires})))()
+        access = await choose_credentials(kubeconfig(plugin({"token": "t", "expirationTimestamp": expires})))()
         assert access.lifetime == 5.0
 
     async def test_a_plugin_s_certificate_is_used(
@@ -204,7 +203,7 @@ class TestPlugins:
             "clientKeyData": pair.private_key_pem.bytes().decode(),
             "expirationTimestamp": format_time(time.time() + 900),
         }
-        access = await choose(kubeconfig(plugin(status)))()
+        access = await choose_credentials(kubeconfig(plugin(status)))()
         assert access.tls is not None
         assert access.authorization == ""
         assert access.lifetime == pytest.approx(840, abs=10)
@@ -228,12 +227,12 @@ class TestPlugins:
         fault: str,
     ) -> None:
         with pytest.raises(CredentialsError, match=fault):
-            await choose(kubeconfig(plugin(status, code)))()
+            await choose_credentials(kubeconfig(plugin(status, code)))()
 
     async def test_a_plugin_that_does_not_exist_is_an_error(self, kubeconfig: Write, tmp_path: Path) -> None:
         user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(tmp_path / "gone")}}
         with pytest.raises(CredentialsError, match="gone"):
-            await choose(kubeconfig(user))()
+            await choose_credentials(kubeconfig(user))()
 
     async def test_the_loop_goes_on_while_a_plugin_runs(
         self, kubeconfig: Write, plugin: Callable[..., dict[str, Any]], tmp_path: Path
@@ -241,7 +240,7 @@ class TestPlugins:
         """The plugin waits for a file that only the loop can write."""
         wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
         user = plugin({"token": "t"}, first=wait)
-        loading = asyncio.create_task(choose(kubeconfig(user))())
+        loading = asyncio.create_task(choose_credentials(kubeconfig(user))())
         await asyncio.to_thread((tmp_path / "go").touch)
         assert (await asyncio.wait_for(loading, 30)).authorization == "Bearer t"
 
@@ -260,20 +259,20 @@ class TestInCluster:
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
 
     async def test_the_service_account_is_used(self) -> None:
-        access = await choose(None)()
+        access = await choose_credentials(None)()
         assert (access.server, access.authorization) == ("https://[fd00::1]:443", "Bearer first")
         assert access.lifetime == 60.0
 
     def test_the_accounts_token_is_told_only_where_it_is_what_is_used(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert credentials.account_token(None) == str(tmp_path / "sa-token")
-        assert credentials.account_token("some-kubeconfig") == ""
+        assert credentials.service_account_token_file(None) == str(tmp_path / "sa-token")
+        assert credentials.service_account_token_file("some-kubeconfig") == ""
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-        assert credentials.account_token(None) == ""
+        assert credentials.service_account_token_file(None) == ""
 
     async def test_a_new_token_is_picked_up_and_the_connections_kept(self, tmp_path: Path) -> None:
-        load = choose(None)
+        load = choose_credentials(None)
         before = await load()
         (tmp_path / "sa-token").write_text("second\n")
         after = await load()
@@ -281,7 +280,7 @@ class TestInCluster:
         assert after.tls is before.tls
 
     async def test_a_new_authority_is_trusted(self, ca_file: Path) -> None:
-        load = choose(None)
+        load = choose_credentials(None)
         before = await load()
         trustme.CA(organization_name="another").cert_pem.write_to_path(str(ca_file))
         after = await load()
@@ -290,18 +289,18 @@ class TestInCluster:
         assert after.tls.get_ca_certs() != before.tls.get_ca_certs()
 
     async def test_a_kubeconfig_that_is_named_comes_first(self, kubeconfig: Write) -> None:
-        assert (await choose(kubeconfig({"token": "named"}))()).authorization == "Bearer named"
+        assert (await choose_credentials(kubeconfig({"token": "named"}))()).authorization == "Bearer named"
 
     async def test_the_service_account_comes_before_the_environment_s_kubeconfig(
         self, kubeconfig: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("KUBECONFIG", kubeconfig({"token": "other"}))
-        assert (await choose(None)()).authorization == "Bearer first"
+        assert (await choose_credentials(None)()).authorization == "Bearer first"
 
     async def test_an_empty_token_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "sa-token").write_text("")
         with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*empty"):
-            await choose(None)()
+            await choose_credentials(None)()
 
 
 def test_the_context_is_built_anew_only_when_a_file_s_content_changes(ca_file: Path) -> None:

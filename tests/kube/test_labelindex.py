@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.kube.label_index import MOST_SHAPES, LabelIndex, OwnersByLabels
-from adapter.kube.pod_store import Pods
-from adapter.kube.selectors import Selector, parse
+from adapter.kube.label_index import MOST_SHAPES, LabelIndex, OwnersByLabels, PodStore
+from adapter.kube.selectors import LabelSelector, parse_selector
 from adapter.load.pods import Pod
 from adapter.runtime.slices import Slices
 
@@ -25,7 +24,7 @@ clauses = st.one_of(
     st.builds("!{}".format, keys),
     keys,
 )
-selectors = st.lists(clauses, max_size=3).map(lambda found: parse(",".join(found)))
+selectors = st.lists(clauses, max_size=3).map(lambda found: parse_selector(",".join(found)))
 changes = st.tuples(st.integers(0, 5), st.none() | labelled)
 
 
@@ -35,27 +34,27 @@ def pod(name: str, labels: dict[str, str]) -> Pod:
 
 @given(st.lists(st.one_of(changes, selectors), max_size=30))
 def test_whatever_comes_and_goes_the_same_pods_are_selected_in_the_same_order_as_by_a_look_at_each(
-    steps: list[tuple[int, dict[str, str] | None] | Selector],
+    steps: list[tuple[int, dict[str, str] | None] | LabelSelector],
 ) -> None:
-    pods = Pods()
+    pods = PodStore()
     for step in steps:
-        if isinstance(step, Selector):
+        if isinstance(step, LabelSelector):
             assert list(pods.selected(step)) == [each for each in pods.values() if step.matches(each.labels)]
         elif step[1] is None:
             pods.drop(f"p{step[0]}")
         else:
             pods.put(pod(f"p{step[0]}", step[1]))
-    for asked in [step for step in steps if isinstance(step, Selector)]:
+    for asked in [step for step in steps if isinstance(step, LabelSelector)]:
         assert list(pods.selected(asked)) == [each for each in pods.values() if asked.matches(each.labels)]
 
 
 @given(st.lists(st.one_of(st.tuples(st.integers(0, 4), st.lists(labelled, max_size=3)), selectors), max_size=30))
 def test_owners_are_found_by_any_of_their_objects(
-    steps: list[tuple[int, list[dict[str, str]]] | Selector],
+    steps: list[tuple[int, list[dict[str, str]]] | LabelSelector],
 ) -> None:
     index, known = OwnersByLabels[int](), dict[int, list[dict[str, str]]]()
     for step in steps:
-        if isinstance(step, Selector):
+        if isinstance(step, LabelSelector):
             assert index.selected(step) == {owner for owner, own in known.items() if any(map(step.matches, own))}
         else:
             index.put(*step)
@@ -83,29 +82,29 @@ class Counted:
 def test_one_look_at_all_items_serves_all_selectors_of_a_shape() -> None:
     store = Counted({number: pod(f"p{number}", {"app": f"a{number % 50}", "tier": "x"}) for number in range(500)})
     for number in range(50):
-        assert len(store.index.selected(parse(f"app=a{number},tier=x"))) == 10
+        assert len(store.index.selected(parse_selector(f"app=a{number},tier=x"))) == 10
     assert store.seen == 500
 
 
 def test_the_shape_that_was_not_used_for_longest_is_forgotten() -> None:
     store = Counted({1: pod("p1", {"app": "a"})})
     for number in range(MOST_SHAPES):
-        store.index.selected(parse(f"key{number}"))
-    store.index.selected(parse("key0"))
-    store.index.selected(parse("one-more"))
+        store.index.selected(parse_selector(f"key{number}"))
+    store.index.selected(parse_selector("key0"))
+    store.index.selected(parse_selector("one-more"))
     assert len(store.index.shapes) == MOST_SHAPES
     seen = store.seen
-    store.index.selected(parse("key0"))
+    store.index.selected(parse_selector("key0"))
     assert store.seen == seen
-    store.index.selected(parse("key1"))
+    store.index.selected(parse_selector("key1"))
     assert store.seen == seen + 1
 
 
 async def test_a_prepared_shape_needs_no_look_when_it_is_asked_for() -> None:
     store = Counted({number: pod(f"p{number}", {"app": f"a{number}"}) for number in range(10)})
     other: LabelIndex[int, Pod] = LabelIndex(store.items.items)
-    other.selected(parse("app=a3"))
+    other.selected(parse_selector("app=a3"))
     await store.index.prepare(other.shapes, Slices())
     seen = store.seen
-    assert [each.name for each in store.index.selected(parse("app=a7"))] == ["p7"]
+    assert [each.name for each in store.index.selected(parse_selector("app=a7"))] == ["p7"]
     assert (seen, store.seen) == (10, 10)

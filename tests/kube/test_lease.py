@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from adapter.kube.lease import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
+from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
 from tests.kube.lease_kit import Candidate, Server, empty, moment, overlaps, run, unlucky
 
 FAILOVER_SECONDS = 15.0

@@ -15,10 +15,10 @@ import pytest
 
 from adapter.kube import credentials
 from adapter.kube.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, UnknownKind
-from adapter.kube.objects import Metadata
+from adapter.kube.objects import ObjectMeta
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
-from adapter.kube.resources import Resources
+from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.kube.targets import TargetObject, target_decoder
@@ -64,7 +64,7 @@ def maps(space: str) -> str:
 class ConfigMap(msgspec.Struct, frozen=True):
     """What these tests watch: it changes in one field, and nothing acts on it."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
 
 
@@ -130,7 +130,7 @@ class TestReflector:
             assert await watched.next() == ("new 1", "new 2")
             cluster.client.delete(f"{maps(space)}/new")
             assert await watched.next() == ("new 2", None)
-            proven = watched.reflector.proven_at
+            proven = watched.reflector.confirmed_at
             assert proven is not None
             assert admin.now() - proven < 30
             assert abs(admin.skew) < 2  # one machine, one clock
@@ -428,7 +428,7 @@ class TestScale:
         self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
     ) -> None:
         with pytest.raises(UnknownKind):
-            await Resources(admin).scalable("example.com/v1", "Fleet")
+            await RestMapper(admin).scalable("example.com/v1", "Fleet")
         cluster.client.create(CRD)
         cluster.client.wait_for("/apis/example.com/v1", timeout=30)
         meta = {"name": "web", "namespace": space}
@@ -440,7 +440,7 @@ class TestScale:
     async def _both(
         self, admin: Session, space: str, api_version: str, kind: str, metrics: Metrics
     ) -> tuple[TargetObject, Scale]:
-        resource = await Resources(admin).scalable(api_version, kind)
+        resource = await RestMapper(admin).scalable(api_version, kind)
         body = await admin.get(resource.path(space, "web"))
         watched = target_decoder(api_version, kind, resource.paths)(body)
         return watched, await ScaleReader(admin, metrics).read(resource.scale_path(space, "web"), None, None)

@@ -212,7 +212,7 @@ class TestList:
     ) -> None:
         calls: list[None] = []
         monkeypatch.setattr(module, "_MANY", 3)
-        monkeypatch.setattr(module, "spare_what_lives", lambda: calls.append(None))
+        monkeypatch.setattr(module, "freeze_live_objects", lambda: calls.append(None))
         for index in range(count):
             api.put(f"x{index}")
         watched = make()
@@ -532,7 +532,7 @@ class TestProof:
         api.lists.append(slow)
         watched = make()
         await asyncio.wait_for(reached.wait(), 30)
-        assert watched.reflector.proven_at is None
+        assert watched.reflector.confirmed_at is None
         assert not watched.reflector.synced.is_set()
         proceed.set()
         await watched.synced()
@@ -553,7 +553,7 @@ class TestProof:
         api.watches.append(refuse)
         watched = make(page=2)
         await watched.synced()
-        assert watched.reflector.proven_at == 1000.0
+        assert watched.reflector.confirmed_at == 1000.0
         await watched.stop()
 
     async def test_a_watch_that_connects_events_and_bookmarks_are_proof(
@@ -590,14 +590,14 @@ class TestProof:
         watched.wake.clear()
         watch.cut()
         await watched.nap()
-        assert watched.reflector.proven_at == 1000.0
+        assert watched.reflector.confirmed_at == 1000.0
         watched.wake.set()
         assert await settled(watched, 1100.0)
 
 
 async def settled(watched: Watched, moment: float) -> bool:
     """Whether the proof reaches this moment; it has no event of its own, so the loop is let go until it does."""
-    await until(lambda: watched.reflector.proven_at == moment)
+    await until(lambda: watched.reflector.confirmed_at == moment)
     return True
 
 
@@ -673,7 +673,7 @@ class TestBelief:
     async def test_after_a_long_silence_it_is_listed_anew_for_a_watch_does_not_tell_when_it_has_caught_up(
         self, api: FakeApi, make: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "PROOF_SECONDS", 0.2)
+        monkeypatch.setattr(module, "CONFIRMED_SECONDS", 0.2)
         api.put("a")
         watched = make()
         watch = await api.watch()

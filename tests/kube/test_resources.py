@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from adapter.kube.clock import ServerClock
 from adapter.kube.errors import ServerError, UnknownKind
-from adapter.kube.resources import Resources
-from adapter.kube.session import Session
+from adapter.kube.rest_mapper import RestMapper
+from adapter.kube.session import ServerClock, Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import FakeApi, status, text
@@ -71,10 +70,10 @@ def hands() -> Hands:
 async def resources(api: FakeApi, metrics: Metrics, hands: Hands) -> Any:
     clock = ServerClock(lambda: hands.seconds, lambda: 0.0)
     async with Session(api.load, metrics=metrics, clock=clock) as session:
-        yield Resources(session)
+        yield RestMapper(session)
 
 
-async def test_a_built_in_kind_is_found_with_its_paths(resources: Resources) -> None:
+async def test_a_built_in_kind_is_found_with_its_paths(resources: RestMapper) -> None:
     found = await resources.scalable("apps/v1", "Deployment")
     assert (found.name, found.api_version, found.paths) == ("deployments.apps", "apps/v1", BUILT_IN)
     assert found.collection() == "/apis/apps/v1/deployments"
@@ -83,17 +82,17 @@ async def test_a_built_in_kind_is_found_with_its_paths(resources: Resources) -> 
     assert found.scale_path("shop", "web") == "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 
 
-async def test_the_core_group_has_no_name(resources: Resources) -> None:
+async def test_the_core_group_has_no_name(resources: RestMapper) -> None:
     found = await resources.scalable("v1", "ReplicationController")
     assert (found.name, found.api_version, found.paths) == ("replicationcontrollers", "v1", BUILT_IN)
     assert found.scale_path("shop", "a") == "/api/v1/namespaces/shop/replicationcontrollers/a/scale"
 
 
-async def test_a_cluster_wide_kind_has_no_namespace_in_its_path(resources: Resources) -> None:
+async def test_a_cluster_wide_kind_has_no_namespace_in_its_path(resources: RestMapper) -> None:
     assert (await resources.find("v1", "Node")).path("shop", "n") == "/api/v1/nodes/n"
 
 
-async def test_a_custom_resource_tells_where_its_scale_is(resources: Resources) -> None:
+async def test_a_custom_resource_tells_where_its_scale_is(resources: RestMapper) -> None:
     found = await resources.scalable("argoproj.io/v1alpha1", "Rollout")
     assert found.name == "rollouts.argoproj.io"
     assert found.paths == ScalePaths(".spec.replicas", ".status.HPAReplicas", ".status.selector")
@@ -104,7 +103,7 @@ async def test_a_custom_resource_tells_where_its_scale_is(resources: Resources) 
     [(status(404, "NotFound"), ""), (status(403, "Forbidden", "no right"), "may not be read: no right")],
 )
 async def test_without_its_crd_a_custom_resource_has_only_its_live_scale(
-    api: FakeApi, resources: Resources, answer: Any, hint: str
+    api: FakeApi, resources: RestMapper, answer: Any, hint: str
 ) -> None:
     api.answers[CRD] = answer
     found = await resources.scalable("argoproj.io/v1alpha1", "Rollout")
@@ -114,7 +113,7 @@ async def test_without_its_crd_a_custom_resource_has_only_its_live_scale(
     assert found.has_scale
 
 
-async def test_a_kind_without_a_scale_cannot_be_scaled(resources: Resources) -> None:
+async def test_a_kind_without_a_scale_cannot_be_scaled(resources: RestMapper) -> None:
     assert not (await resources.find("apps/v1", "DaemonSet")).has_scale
     with pytest.raises(UnknownKind, match=r"DaemonSet \(apps/v1\) cannot be scaled"):
         await resources.scalable("apps/v1", "DaemonSet")
@@ -129,13 +128,13 @@ async def test_a_kind_without_a_scale_cannot_be_scaled(resources: Resources) -> 
     ],
 )
 async def test_a_kind_that_is_not_served_is_named(
-    resources: Resources, api_version: str, kind: str, sentence: str
+    resources: RestMapper, api_version: str, kind: str, sentence: str
 ) -> None:
     with pytest.raises(UnknownKind, match=sentence):
         await resources.find(api_version, kind)
 
 
-async def test_what_was_found_is_remembered_for_ten_minutes(api: FakeApi, resources: Resources, hands: Hands) -> None:
+async def test_what_was_found_is_remembered_for_ten_minutes(api: FakeApi, resources: RestMapper, hands: Hands) -> None:
     for _ in range(3):
         await resources.find("apps/v1", "Deployment")
     hands.seconds = 599
@@ -147,7 +146,7 @@ async def test_what_was_found_is_remembered_for_ten_minutes(api: FakeApi, resour
 
 
 async def test_what_was_not_found_is_asked_for_again_after_thirty_seconds(
-    api: FakeApi, resources: Resources, hands: Hands
+    api: FakeApi, resources: RestMapper, hands: Hands
 ) -> None:
     found = api.answers.pop("/apis/argoproj.io/v1alpha1")
     for hands.seconds in (0.0, 29.0):
@@ -159,7 +158,7 @@ async def test_what_was_not_found_is_asked_for_again_after_thirty_seconds(
     assert (await resources.find("argoproj.io/v1alpha1", "Rollout")).plural == "rollouts"
 
 
-async def test_a_failing_server_leaves_what_was_found(api: FakeApi, resources: Resources, hands: Hands) -> None:
+async def test_a_failing_server_leaves_what_was_found(api: FakeApi, resources: RestMapper, hands: Hands) -> None:
     await resources.find("apps/v1", "Deployment")
     api.answers["/apis/apps/v1"] = status(503, "ServiceUnavailable")
     hands.seconds = 700
@@ -172,7 +171,7 @@ async def test_a_failing_server_leaves_what_was_found(api: FakeApi, resources: R
 
 
 async def test_a_failing_server_is_not_taken_for_a_missing_kind(
-    api: FakeApi, resources: Resources, hands: Hands
+    api: FakeApi, resources: RestMapper, hands: Hands
 ) -> None:
     answer = api.answers["/apis/apps/v1"]
     api.answers["/apis/apps/v1"] = status(503, "ServiceUnavailable")

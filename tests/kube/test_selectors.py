@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.selectors import (
+    LabelSelector,
     Operator,
     Requirement,
-    Selector,
     SelectorError,
     canonical,
     from_label_selector,
-    parse,
+    parse_selector,
 )
 
 LABELS = {"app": "web", "tier": "front", "size": "5", "example.com/zone": "a", "empty": ""}
@@ -43,7 +43,7 @@ LABELS = {"app": "web", "tier": "front", "size": "5", "example.com/zone": "a", "
     ],
 )
 def test_a_selector_that_holds_matches(text: str) -> None:
-    assert parse(text).matches(LABELS)
+    assert parse_selector(text).matches(LABELS)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_selector_that_holds_matches(text: str) -> None:
     ],
 )
 def test_a_selector_that_fails_does_not_match(text: str) -> None:
-    assert not parse(text).matches(LABELS)
+    assert not parse_selector(text).matches(LABELS)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_selector_that_fails_does_not_match(text: str) -> None:
 )
 def test_what_is_no_selector_is_refused_with_the_fault_named(text: str, fault: str) -> None:
     with pytest.raises(SelectorError) as caught:
-        parse(text)
+        parse_selector(text)
     assert fault in str(caught.value)
     assert repr(text[:120]) in str(caught.value)
 
@@ -121,21 +121,21 @@ def test_what_is_no_selector_is_refused_with_the_fault_named(text: str, fault: s
     ],
 )
 def test_the_canonical_text_is_sorted_and_short(text: str, shown: str) -> None:
-    assert str(parse(text)) == shown
+    assert str(parse_selector(text)) == shown
 
 
 def test_in_and_notin_are_also_keys_and_values() -> None:
-    assert parse("in in (in,notin),notin=in").matches({"in": "notin", "notin": "in"})
+    assert parse_selector("in in (in,notin),notin=in").matches({"in": "notin", "notin": "in"})
 
 
 def test_nothing_asked_matches_everything() -> None:
-    assert parse("") == Selector()
-    assert parse("").matches({})
+    assert parse_selector("") == LabelSelector()
+    assert parse_selector("").matches({})
 
 
 def test_a_label_beyond_64_bits_is_no_number() -> None:
-    assert not parse("size>1").matches({"size": str(1 << 63)})
-    assert parse("size>1").matches({"size": str((1 << 63) - 1)})
+    assert not parse_selector("size>1").matches({"size": str(1 << 63)})
+    assert parse_selector("size>1").matches({"size": str((1 << 63) - 1)})
 
 
 def test_the_canonical_text_of_nonsense_is_itself() -> None:
@@ -174,30 +174,34 @@ requirements = st.one_of(
         st.integers(0, (1 << 63) - 1),
     ),
 )
-selectors = st.sets(requirements, max_size=5).map(lambda found: Selector(tuple(sorted(found))))
+selectors = st.sets(requirements, max_size=5).map(lambda found: LabelSelector(tuple(sorted(found))))
 
 
 @given(selectors)
-def test_the_text_of_a_selector_reads_back_as_that_selector(selector: Selector) -> None:
-    assert parse(str(selector)) == selector
+def test_the_text_of_a_selector_reads_back_as_that_selector(selector: LabelSelector) -> None:
+    assert parse_selector(str(selector)) == selector
 
 
 @given(st.text(alphabet="ab=!<>(), inot/.-5", max_size=30))
 def test_any_text_is_a_selector_or_a_selector_error(text: str) -> None:
     try:
-        selector = parse(text)
+        selector = parse_selector(text)
     except SelectorError:
         return
-    assert parse(str(selector)) == selector
+    assert parse_selector(str(selector)) == selector
 
 
 @given(keys, st.sets(values, min_size=1, max_size=3), st.dictionaries(keys, values, max_size=4))
 def test_in_and_notin_are_each_others_opposite(key: str, chosen: set[str], labels: dict[str, str]) -> None:
     listed = ",".join(sorted(chosen))
-    assert parse(f"{key} in ({listed})").matches(labels) is not parse(f"{key} notin ({listed})").matches(labels)
+    assert parse_selector(f"{key} in ({listed})").matches(labels) is not parse_selector(
+        f"{key} notin ({listed})"
+    ).matches(labels)
 
 
 @given(selectors, selectors, st.dictionaries(keys, values, max_size=6))
-def test_two_selectors_joined_match_where_both_do(one: Selector, other: Selector, labels: dict[str, str]) -> None:
-    joined = parse(",".join(filter(None, (str(one), str(other)))))
+def test_two_selectors_joined_match_where_both_do(
+    one: LabelSelector, other: LabelSelector, labels: dict[str, str]
+) -> None:
+    joined = parse_selector(",".join(filter(None, (str(one), str(other)))))
     assert joined.matches(labels) is (one.matches(labels) and other.matches(labels))

@@ -10,9 +10,8 @@ import yaml
 from aiohttp import web
 
 from adapter.kube import errors
-from adapter.kube.clock import ServerClock
 from adapter.kube.credentials import ClusterAccess
-from adapter.kube.session import Session
+from adapter.kube.session import ServerClock, Session
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import Answer, FakeApi, Watch, cut_short, hang_up, status, text
 

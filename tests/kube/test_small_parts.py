@@ -1,4 +1,4 @@
-"""The API server's clock, times, backoff, slices, single flights."""
+"""The API server's clock, slices, single flights."""
 
 import asyncio
 import email.utils
@@ -6,14 +6,10 @@ import gc
 import weakref
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from adapter.kube.clock import ServerClock
-from adapter.runtime.backoff import Backoff
+from adapter.kube.session import ServerClock
 from adapter.runtime.single_flight import SingleFlight
-from adapter.runtime.slices import spare_what_lives
-from adapter.runtime.times import TimeError, format_time, known_time, parse_time
+from adapter.runtime.slices import freeze_live_objects
 
 
 class Hands:
@@ -87,63 +83,6 @@ class TestServerClock:
         assert clock.now() == 1_000_000
 
 
-class TestTimes:
-    @pytest.mark.parametrize(
-        ("text", "seconds"),
-        [
-            ("1970-01-01T00:00:00Z", 0.0),
-            ("2026-01-01T12:00:00Z", 1767268800.0),
-            ("2026-01-01T12:00:00.5Z", 1767268800.5),
-            ("2026-01-01T12:00:00.123456Z", 1767268800.123456),
-            ("2026-01-01T12:00:00.123456789Z", 1767268800.123456),
-            ("2026-01-01T20:00:00+08:00", 1767268800.0),
-        ],
-    )
-    def test_rfc_3339_is_read(self, text: str, seconds: float) -> None:
-        assert parse_time(text) == seconds
-
-    @pytest.mark.parametrize("text", ["", "now", "2026-01-01T12:00:00", "2026-13-01T00:00:00Z", "1767268800"])
-    def test_anything_else_is_no_time(self, text: str) -> None:
-        with pytest.raises(TimeError):
-            parse_time(text)
-        assert known_time(text) is None
-
-    def test_no_time_is_none(self) -> None:
-        assert known_time(None) is None
-
-    @given(st.integers(0, 4_000_000_000))
-    def test_a_time_written_reads_back(self, seconds: int) -> None:
-        assert parse_time(format_time(seconds)) == seconds
-
-
-class TestBackoff:
-    def test_the_bound_doubles_from_half_a_second_to_thirty(self) -> None:
-        backoff = Backoff(uniform=lambda _, bound: bound)
-        assert [backoff.next() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-
-    def test_the_jitter_is_full(self) -> None:
-        asked: list[tuple[float, float]] = []
-        Backoff(uniform=lambda low, high: asked.append((low, high)) or 0.0).next()
-        assert asked == [(0.0, 0.5)]
-
-    def test_success_starts_it_over(self) -> None:
-        backoff = Backoff(uniform=lambda _, bound: bound)
-        for _ in range(5):
-            backoff.next()
-        backoff.reset()
-        assert backoff.next() == 0.5
-
-    def test_what_the_server_asks_for_is_waited_but_never_more_than_thirty_seconds(self) -> None:
-        backoff = Backoff(uniform=lambda _low, _high: 0.0)
-        assert backoff.next(7.0) == 7.0
-        assert backoff.next(3600.0) == 30.0
-
-    def test_many_failures_do_not_overflow(self) -> None:
-        backoff = Backoff(uniform=lambda _, bound: bound)
-        backoff.failures = 100_000
-        assert backoff.next() == 30.0
-
-
 class TestSparing:
     def test_what_lives_is_spared_full_passes_and_freed_as_ever(self) -> None:
         class Node:
@@ -152,7 +91,7 @@ class TestSparing:
         kept, dropped = Node(), Node()
         gone = weakref.ref(dropped)
         before = gc.get_freeze_count()
-        spare_what_lives()
+        freeze_live_objects()
         try:
             assert gc.get_freeze_count() > before
             assert not any(one is kept for one in gc.get_objects())

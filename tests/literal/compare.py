@@ -27,7 +27,7 @@ def reduced(answer: dict[str, Any]) -> dict[str, Any]:
 
 def adapters(given: dict[str, Any], memory: dict[str, Any] | None) -> dict[str, Any]:
     read = document._Reading(given | ({"memory": memory} if memory is not None else {}))
-    return document.answer(read.document())
+    return document.decision_json(read.document())
 
 
 def difference(one: Any, other: Any, path: str = "") -> str:

@@ -101,7 +101,7 @@ def test_the_documents_reach_every_line_of_the_literal_implementation() -> None:
 
 
 def given(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = document_text.read((VECTORS / f"{name}.yaml").read_text())
+    found: dict[str, Any] = document_text.read_document((VECTORS / f"{name}.yaml").read_text())
     return found
 
 

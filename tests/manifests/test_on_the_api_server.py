@@ -119,7 +119,7 @@ def test_a_secret_that_was_deleted_is_said_to_come_back_with_the_manifests_and_t
     applied: ControlPlane,
 ) -> None:
     kubeconfig = applied.kubeconfig_with_token(applied.token("effective-load", "effective-load"), "kubeconfig-secret")
-    options = TlsOptions(namespace="effective-load", secret="effective-load-tls")
+    options = TlsOptions(namespace="effective-load", service="effective-load", secret="effective-load-tls")
     path = "/api/v1/namespaces/effective-load/secrets/effective-load-tls"
 
     async def keep() -> None:

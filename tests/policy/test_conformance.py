@@ -9,15 +9,28 @@ import pytest
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Cooldown, HpaTolerance, Mode
 from adapter.policy.conformance import Wiring, flaws
-from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, Pace, PacePolicy, Reference, TargetKind
+from adapter.policy.hpa import (
+    Hpa,
+    HpaMetric,
+    MetricSourceType,
+    MetricTargetType,
+    ObjectReference,
+    ScalingPolicy,
+    ScalingRules,
+)
+from adapter.policy.linking import Neighbours
 from tests.load.world import cpu, policy
 
-DEPLOYMENT = Reference("apps/v1", "Deployment", "web")
-POLICY = Reference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
+DEPLOYMENT = ObjectReference("apps/v1", "Deployment", "web")
+POLICY = ObjectReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
 DESIRED = HpaMetric(
-    kind=MetricKind.OBJECT, name="desired_replicas", described=POLICY, target=TargetKind.AVERAGE_VALUE, aim=NANO
+    kind=MetricSourceType.OBJECT,
+    name="desired_replicas",
+    described=POLICY,
+    target=MetricTargetType.AVERAGE_VALUE,
+    aim=NANO,
 )
-EXACT = Pace(tolerance=Fraction(0))
+EXACT = ScalingRules(tolerance=Fraction(0))
 HPA = Hpa(
     namespace="shop",
     name="web",
@@ -28,6 +41,12 @@ HPA = Hpa(
     scale_down=EXACT,
 )
 WELL = Wiring(policy=policy(cpu("1200m", "400m")), hpa=HPA, has_tolerance=True)
+
+
+def beside(**names: tuple[str, ...]) -> Wiring:
+    return replace(WELL, neighbours=Neighbours(**names))
+
+
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 COARSE = replace(HPA, bounds=replace(HPA.bounds, tolerance=TENTH))
 
@@ -54,7 +73,7 @@ def test_nothing_is_said_where_all_is_well() -> None:
 
 
 def external(labels: dict[str, str]) -> HpaMetric:
-    return replace(DESIRED, kind=MetricKind.EXTERNAL, described=None, match_labels=labels)
+    return replace(DESIRED, kind=MetricSourceType.EXTERNAL, described=None, match_labels=labels)
 
 
 @pytest.mark.parametrize("metric", [external({"policy": "web"}), replace(DESIRED, described=DEPLOYMENT)])
@@ -62,9 +81,9 @@ def test_each_way_to_ask_for_the_count_is_as_good(metric: HpaMetric) -> None:
     assert flaws(on(metrics=(metric,))) == ()
 
 
-STOCK = HpaMetric(kind=MetricKind.RESOURCE, name="cpu", target=TargetKind.UTILIZATION, aim=80)
+STOCK = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=80)
 OTHER = replace(DESIRED, described=POLICY._replace(name="shop"))
-PERCENT = PacePolicy("Percent", 100, 15)
+PERCENT = ScalingPolicy("Percent", 100, 15)
 CASES: dict[str, tuple[Wiring, str, str]] = {
     "an average value that is not 1": (
         on(metrics=(replace(DESIRED, aim=2 * NANO),)),
@@ -72,7 +91,7 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
         'averageValue "1", not AverageValue 2',
     ),
     "a value where an average value belongs": (
-        on(metrics=(replace(DESIRED, target=TargetKind.VALUE),)),
+        on(metrics=(replace(DESIRED, target=MetricTargetType.VALUE),)),
         "AverageValue",
         "not Value 1",
     ),
@@ -85,9 +104,17 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
         "StuckAtZero",
         "add a Pods policy",
     ),
-    "other HPAs of the target": (replace(WELL, beside=("spare", "web-2")), "SharedTarget", "(spare, web-2)"),
+    "other HPAs of the target": (
+        beside(hpas=("spare", "web-2")),
+        "SharedTarget",
+        "(spare, web-2)",
+    ),
     "other HPAs of the pods": (on(ambiguous="pods by selector a=b are controlled by many"), "AmbiguousSelector", "a=b"),
-    "other policies of the target": (replace(WELL, rivals=("old",)), "PolicyConflict", "(old)"),
+    "other policies of the target": (
+        beside(policies=("old",)),
+        "PolicyConflict",
+        "(old)",
+    ),
     "no stabilization": (on(scale_down=replace(EXACT, stabilization=0)), "NoStabilization", "every dip"),
     "two waits down": (by(cooldown=Cooldown(down=60)), "WaitsTwice", "cooldown (60 s)"),
     "two waits up": (
@@ -118,7 +145,7 @@ def test_each_flaw_has_a_sentence(wiring: Wiring, reason: str, text: str) -> Non
 UNSAID: dict[str, Wiring] = {
     "a pods policy leads away from zero": on(
         bounds=Bounds(minimum=0, maximum=9),
-        scale_up=replace(EXACT, policies=(PERCENT, PacePolicy("Pods", 4, 15))),
+        scale_up=replace(EXACT, policies=(PERCENT, ScalingPolicy("Pods", 4, 15))),
     ),
     "percents are enough above zero": on(scale_up=replace(EXACT, policies=(PERCENT,))),
     "a cooldown alone": by(cooldown=Cooldown(up=60)),
@@ -148,8 +175,8 @@ def test_metrics_that_are_there_to_be_read_are_no_targets(name: str, make: Calla
 
 
 def test_pods_metrics_and_those_of_others_may_be_called_the_same() -> None:
-    pods = HpaMetric(kind=MetricKind.PODS, name="effective_cpu", target=TargetKind.AVERAGE_VALUE, aim=NANO)
-    theirs = replace(DESIRED, name="raw_cpu", described=Reference("v1", "Service", "web"))
+    pods = HpaMetric(kind=MetricSourceType.PODS, name="effective_cpu", target=MetricTargetType.AVERAGE_VALUE, aim=NANO)
+    theirs = replace(DESIRED, name="raw_cpu", described=ObjectReference("v1", "Service", "web"))
     assert reasons(on(metrics=(DESIRED, pods, theirs))) == []
 
 
@@ -166,5 +193,5 @@ def test_what_is_swallowed_now_is_told_last_of_the_tolerance() -> None:
 
 
 def test_what_stops_everything_comes_first() -> None:
-    worst = replace(by(average=Average.TOTAL, mode=Mode.OBSERVE), rivals=("old",))
+    worst = replace(by(average=Average.TOTAL, mode=Mode.OBSERVE), neighbours=Neighbours(policies=("old",)))
     assert reasons(worst) == ["PolicyConflict", "Resting", "Total"]

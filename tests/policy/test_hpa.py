@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
-from adapter.policy.hpa import HpaMetric, MetricKind, PacePolicy, Reference, TargetKind, parse_hpa
+from adapter.policy.hpa import HpaMetric, MetricSourceType, MetricTargetType, ObjectReference, ScalingPolicy, parse_hpa
 from adapter.policy.objects import PolicyError
 
 Object = dict[str, Any]
@@ -47,7 +47,7 @@ def hpa(*metrics: Object, **spec: Any) -> Object:
 def test_target_and_bounds_are_read() -> None:
     read = parse_hpa(hpa())
     assert (read.namespace, read.name, read.uid, read.generation) == ("shop", "checkout", "u1", 3)
-    assert read.target == Reference("apps/v1", "Deployment", "checkout")
+    assert read.target == ObjectReference("apps/v1", "Deployment", "checkout")
     assert read.bounds == Bounds(minimum=2, maximum=50)
     assert read.bounds.last_scale is None
 
@@ -88,7 +88,7 @@ def test_tolerances_are_exact_and_absent_ones_stay_unknown() -> None:
     read = parse_hpa(hpa(behavior=behavior))
     assert (read.scale_up.tolerance, read.scale_up.stabilization) == (Fraction(1, 20), 0)
     assert (read.scale_down.tolerance, read.scale_down.select) == (0, "Min")
-    assert read.scale_down.policies == (PacePolicy("Percent", 10, 60),)
+    assert read.scale_down.policies == (ScalingPolicy("Percent", 10, 60),)
     assert parse_hpa(hpa()).scale_up.tolerance is None
 
 
@@ -157,16 +157,20 @@ def test_all_kinds_of_metrics_are_told_apart() -> None:
     ).metrics
     assert read == (
         HpaMetric(
-            kind=MetricKind.OBJECT,
+            kind=MetricSourceType.OBJECT,
             name="x",
-            described=Reference("apps/v1", "Deployment", "checkout"),
-            target=TargetKind.VALUE,
+            described=ObjectReference("apps/v1", "Deployment", "checkout"),
+            target=MetricTargetType.VALUE,
             aim=3 * NANO,
         ),
         HpaMetric(
-            kind=MetricKind.EXTERNAL, name="y", match_labels={"a": "b"}, target=TargetKind.AVERAGE_VALUE, aim=NANO
+            kind=MetricSourceType.EXTERNAL,
+            name="y",
+            match_labels={"a": "b"},
+            target=MetricTargetType.AVERAGE_VALUE,
+            aim=NANO,
         ),
-        HpaMetric(kind=MetricKind.CONTAINER_RESOURCE, name="memory", target=TargetKind.UTILIZATION, aim=70),
+        HpaMetric(kind=MetricSourceType.CONTAINER_RESOURCE, name="memory", target=MetricTargetType.UTILIZATION, aim=70),
     )
 
 

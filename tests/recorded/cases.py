@@ -12,12 +12,13 @@ from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import Hpa, parse_hpa
+from adapter.policy.linking import Neighbours
 from adapter.policy.watermark_policy import parse_policy
 from adapter.settings import CompanionSettings, parse
-from adapter.snapshot import WATCH_SILENT, Neighbours, Problem
+from adapter.snapshot import WATCH_SILENT, Problem
 from tests.companion.kit import situation
 from tests.evaluation import kit as assessor
-from tests.evaluation.test_views import Stand
+from tests.evaluation.test_evaluator import Stand
 from tests.load.world import NOW, TARGET, out, pod, roster, same, usage
 
 _FEATURES = "{status: true, events: true, fastScaleUp: true, deletionCost: true, hpaWiring: true}"

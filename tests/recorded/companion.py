@@ -11,8 +11,7 @@ from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.load.spec import Stance
 from adapter.policy import memory_json, status_memory
-from adapter.settings.notification_rules import FIELDS
-from adapter.settings.notifications import Severity, Topic
+from adapter.settings.notifications import FIELDS, Severity, Topic
 from adapter.telemetry.policies import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems
@@ -113,12 +112,13 @@ def _said(action: Action) -> Iterator[str]:
 
 def _memory() -> Iterator[str]:
     """The keys of a memory: all that are read are written."""
-    full = memory_json.load(MEMORY)
-    yield from (f"memory {line}" for line in shape({"memory": memory_json.dump(full)}))
+    full = memory_json.memory_from_json(MEMORY)
+    yield from (f"memory {line}" for line in shape({"memory": memory_json.memory_to_json(full)}))
     travels = {**MEMORY, "ahead": {}, "registered": ["u"], "lastValid": {"at": _AT}}
     travels["pods"] = {"u": {key: value for key, value in _POD.items() if key != "ahead"}}
     yield from (
-        f"memory that travels {line}" for line in shape({"memory": status_memory.dump(status_memory.load(travels))})
+        f"memory that travels {line}"
+        for line in shape({"memory": status_memory.to_status(status_memory.from_status(travels))})
     )
 
 

@@ -117,7 +117,14 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
     cluster.trust(pem(authority))
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", cluster.answer)
-    tls = TlsOptions(namespace="adapter", api_services=SERVICES, round_seconds=0.05, poll_seconds=0.05)
+    tls = TlsOptions(
+        namespace="adapter",
+        service="effective-load",
+        secret="effective-load-serving",
+        api_services=SERVICES,
+        round_seconds=0.05,
+        poll_seconds=0.05,
+    )
     options = ServerOptions(tls=tls, address="127.0.0.1", port=0, external=True, trust_seconds=0.05, grace_seconds=2)
     async with TestServer(app) as server:
         access = ClusterAccess(server=str(server.make_url("")).rstrip("/"))

@@ -104,7 +104,7 @@ async def measure(port: int) -> dict[str, object]:
     before, step = rss(), LongestStep()
     task = asyncio.create_task(source.run())
     await answered.wait()
-    found = source.series("cpu")
+    found = source.named_result("cpu")
     assert found is not None
     after = {
         "peak": rss("VmHWM") - before,

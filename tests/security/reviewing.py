@@ -10,7 +10,7 @@ import msgspec
 
 from adapter.apiserver.reviews import Reviews
 from adapter.kube.errors import Unreachable
-from adapter.kube.session import Response
+from adapter.kube.session import ApiResponse
 
 
 class Reviewer:
@@ -43,7 +43,7 @@ class Reviewer:
     async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  the session's own deadline
         raise NotImplementedError
 
-    async def request(self, method: str, path: str, *, body: bytes | None = None, **_more: Any) -> Response:
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **_more: Any) -> ApiResponse:
         assert (method, body is not None) == ("POST", True)
         spec = msgspec.json.decode(body or b"")["spec"]
         self.asked.append(spec)
@@ -59,7 +59,7 @@ class Reviewer:
             self.under_way -= 1
         user = {"username": spec["token"]} if spec.get("token", "").startswith("good") else {}
         status = {"allowed": self.allows(spec), "authenticated": bool(user), "user": user}
-        return Response(201, {}, msgspec.json.encode({"status": status}))
+        return ApiResponse(201, {}, msgspec.json.encode({"status": status}))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a review makes the condition true."""

@@ -26,9 +26,8 @@ from adapter.runtime.source_errors import WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse
 from adapter.telemetry.metrics import Metrics
+from adapter.usage.prometheus_api import PrometheusClient, Sample, read_samples
 from adapter.usage.resource_metrics import ResourceMetrics
-from adapter.usage.server import Server
-from adapter.usage.wire import Sample, read_samples
 from tests.usage.fakes import FakePrometheus
 
 STEP_SECONDS = 0.03
@@ -114,14 +113,14 @@ class TestPieces:
 class TestPrometheus:
     async def test_an_answer_over_its_limit_names_address_key_value_and_remedy(self) -> None:
         async with FakePrometheus() as fake:
-            server, url = Server(fake.settings(max_answer_mib=1)), fake.url
+            server, url = PrometheusClient(fake.settings(max_answer_mib=1)), fake.url
 
             async def huge(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
                 return web.Response(body=b" " * (MIB + 1))
 
             fake.handler = huge
             with pytest.raises(WrongAnswer) as caught:
-                await server.read("x", [].append, Slices(), max_age=90)
+                await server.query("x", [].append, Slices(), max_age=90)
             await server.close()
         said = str(caught.value)
         assert url in said
@@ -204,11 +203,11 @@ class TestBudget:
 
     async def test_a_source_with_many_slow_answers_keeps_no_other_source_waiting(self) -> None:
         budget = AnswerBudget(4 * MIB)
-        async with budget.lease("hostile") as first:
+        async with budget.reserve("hostile") as first:
             await first.take(2 * MIB)
             waiting = [asyncio.create_task(budget.take("hostile", 2 * MIB)) for _ in range(20)]
             await asyncio.sleep(0)
-            async with asyncio.timeout(5), budget.lease("metrics.k8s.io") as other:
+            async with asyncio.timeout(5), budget.reserve("metrics.k8s.io") as other:
                 await other.take(2 * MIB)
             for task in waiting:
                 task.cancel()
@@ -223,7 +222,7 @@ class TestBudget:
             await budget.take(source, size)
             served.append(source)
 
-        async with budget.lease("a") as lease:
+        async with budget.reserve("a") as lease:
             await lease.take(3)
             large = asyncio.create_task(take("large", 4))
             await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from pydantic import TypeAdapter
 
 from adapter.kube.credentials import ClusterAccess as KubeAccess
-from adapter.kube.errors import ApiStatusError, ScaleUnread, from_answer
+from adapter.kube.errors import ApiStatusError, ScaleUnread, error_from_answer
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Query
@@ -28,6 +28,7 @@ from adapter.settings import SettingsError, parse
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
+from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.resource_metrics import ResourceMetrics
 from tests.usage.fakes import FakePrometheus, named
 
@@ -92,13 +93,13 @@ class TestPrometheus:
             metrics=Metrics(),
         )
         query = Query(name="load")
-        source.want([(query, "shop", "web")])
+        source.set_queries([WorkloadQuery(query, "shop", "web")])
         with structlog.testing.capture_logs() as logged:
             task = asyncio.create_task(source.run())
             async with asyncio.timeout(20):
                 await changed.wait()
             sentence = source.samples(query, "shop", "web").error or ""
-            series = source.series("load")
+            series = source.named_result("load")
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         assert series is not None
@@ -167,7 +168,7 @@ class TestApiServer:
 
     @pytest.mark.parametrize("reason", [INSIDE, "", "a" * 100])
     def test_a_reason_that_is_no_word_is_not_repeated(self, reason: str) -> None:
-        error = from_answer(502, json.dumps({"kind": "Status", "reason": reason, "message": INSIDE}).encode())
+        error = error_from_answer(502, json.dumps({"kind": "Status", "reason": reason, "message": INSIDE}).encode())
         assert isinstance(error, ApiStatusError)
         assert error.public in {"HTTP 502", "502 ServerError"}
 

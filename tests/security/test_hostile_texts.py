@@ -12,15 +12,15 @@ from multidict import CIMultiDict
 from adapter import settings
 from adapter.evaluation.decode import decode_hpa, decode_policy
 from adapter.kube import selectors
-from adapter.kube.errors import from_answer
+from adapter.kube.errors import error_from_answer
 from adapter.kube.objects import decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.policy import status_memory
-from adapter.policy.managed_fields import read_managers
-from adapter.policy.memory_json import RecollectionError
+from adapter.policy.managed_fields import read_field_managers
+from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
@@ -30,12 +30,12 @@ from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, ResponseRea
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.registries.zookeeper.override_rules import LARGEST_RULE, MOST_RULES, parse_configurator
 from adapter.runtime.answer_budget import MIB, Body, Limit
-from adapter.runtime.decoding import DEEPEST, Decoder, shallow
+from adapter.runtime.decoding import DEEPEST_OBJECT, Decoder, truncate_nesting
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.outbound import Reply
 from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings import SettingsError
-from adapter.usage import promql, resource_metrics, wire
+from adapter.usage import prometheus_api, promql, resource_metrics
 from adapter.usage.promql import PromqlError
 from tests.fuzz.kit import in_a_step
 from tests.fuzz.spoil import TOKENS, mark, written
@@ -96,7 +96,7 @@ def test_each_reader_of_objects_refuses_what_is_nested_deep_or_no_utf8(decode: A
 
 @pytest.mark.parametrize("token", UNREADABLE)
 def test_a_refusal_that_is_nested_deep_or_no_utf8_is_a_refusal(token: str) -> None:
-    assert from_answer(503, written({"kind": "Status", "message": mark(token)})).code == 503
+    assert error_from_answer(503, written({"kind": "Status", "message": mark(token)})).code == 503
 
 
 def _applications(document: Any) -> eureka_wire.Applications:
@@ -115,7 +115,7 @@ async def test_answers_of_registries_and_sources_that_are_nested_deep_or_no_utf8
     with pytest.raises(WrongRegistryAnswer):
         await polaris_wire.read_answer(reply, "http://p", "shop", "default", "")
     with pytest.raises(SourceError):
-        raise wire.refusal(500, written({"status": "error", "error": mark(token)}))
+        raise prometheus_api.error_from_response(500, written({"status": "error", "error": mark(token)}))
     with pytest.raises(SourceError):
         await resource_metrics.decode_usages(Body(written({"items": mark(token)})))
 
@@ -235,28 +235,28 @@ def test_a_selector_that_ends_in_much_white_space_takes_no_time(selector: str) -
 
 @pytest.mark.parametrize("window", ["1" * 100_000, "1." * 50_000, "1" * 400 + "h"])
 def test_a_window_of_digits_without_a_unit_takes_no_time(window: str) -> None:
-    assert in_a_step(lambda: resource_metrics.seconds(window)) == 0.0
+    assert in_a_step(lambda: resource_metrics.parse_go_duration(window)) == 0.0
 
 
 @pytest.mark.parametrize("duration", ["9" * 400 + "s", "9" * 4_000, "1s" + "9" * 4_000, "9" * 4_000 + "x"])
 def test_a_range_in_a_policys_query_beyond_all_numbers_is_a_window_that_is_not_known(duration: str) -> None:
-    assert in_a_step(lambda: promql.inputs(f"a[{duration}]")).window == promql.UNKNOWN_WINDOW
+    assert in_a_step(lambda: promql.parse_inputs(f"a[{duration}]")).window == promql.UNKNOWN_WINDOW
 
 
 def test_a_policys_query_of_a_thousand_selectors_is_refused_at_once() -> None:
     with pytest.raises(PromqlError, match="more than 200 selectors"):
-        in_a_step(lambda: promql.inputs("a=b," * 1_000))
+        in_a_step(lambda: promql.parse_inputs("a=b," * 1_000))
 
 
 def test_the_memory_of_more_pods_than_are_ever_written_is_refused() -> None:
     for data in ({"pods": {str(n): {} for n in range(401)}}, {"registered": ["u"] * 5_001}, {"ahead": {"cpu": {}}}):
-        with pytest.raises(RecollectionError, match="at most"):
-            status_memory.load(data)
+        with pytest.raises(MemoryDecodeError, match="at most"):
+            status_memory.from_status(data)
 
 
 def test_managed_fields_of_thousands_of_managers_take_no_time() -> None:
     fields = {"f:spec": {"f:behavior": {"f:scaleUp": {f"f:{n}": {} for n in range(5)}}}}
-    found = in_a_step(lambda: read_managers([{"manager": f"m{n}", "fieldsV1": fields} for n in range(1_000)]))
+    found = in_a_step(lambda: read_field_managers([{"manager": f"m{n}", "fieldsV1": fields} for n in range(1_000)]))
     assert len(found.owners["scaleUp.0"]) == 1_000
 
 
@@ -266,9 +266,9 @@ def test_an_hpa_whose_policy_label_is_no_text_has_none() -> None:
 
 
 def test_json_made_shallow_is_what_it_was_but_for_what_is_deep() -> None:
-    most = DEEPEST - 2  # beside the mapping outside and the list inside
+    most = DEEPEST_OBJECT - 2  # beside the mapping outside and the list inside
     deep = '[{"a": "]}[\\"{"}, ' * most + "[[1, {}], 2, [3]]" + "]" * most
-    found = json.loads(shallow(f'{{"a": "\\\\", "b": {deep}, "c": {{"d": [1]}}}}'.encode()))
+    found = json.loads(truncate_nesting(f'{{"a": "\\\\", "b": {deep}, "c": {{"d": [1]}}}}'.encode()))
     assert found["a"] == "\\"
     assert found["c"] == {"d": [1]}
     inner = found["b"]
@@ -276,4 +276,4 @@ def test_json_made_shallow_is_what_it_was_but_for_what_is_deep() -> None:
         assert inner[0] == {"a": ']}["{'}
         inner = inner[1]
     assert inner == [None, 2, None]
-    assert shallow(b'{"a": [1, {}]}') == b'{"a": [1, {}]}'
+    assert truncate_nesting(b'{"a": [1, {}]}') == b'{"a": [1, {}]}'

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from adapter.evaluation.decode import decode_hpa
-from adapter.evaluation.evaluator import MOST_REQUIREMENTS_OF_A_TARGET
 from adapter.kube.pods import PodDecoder
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.load.pods import Pod
+from adapter.policy.linking import MOST_REQUIREMENTS
 from tests.evaluation.kit import deployment
-from tests.evaluation.test_views import Stand
+from tests.evaluation.test_evaluator import Stand
 
 MIB = 1024 * 1024
 STARTED = {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -125,7 +125,7 @@ def test_of_a_workload_with_labels_of_a_megabyte_none_are_kept() -> None:
 def test_each_pod_is_held_against_a_few_requirements_only() -> None:
     """256 of them took 0.13 s of event loop for 1,000 pods, at each look."""
     stand = Stand()
-    most = ",".join(["app=web", *(f"!k{number}" for number in range(MOST_REQUIREMENTS_OF_A_TARGET - 1))])
+    most = ",".join(["app=web", *(f"!k{number}" for number in range(MOST_REQUIREMENTS - 1))])
     stand.inputs.found = deployment(5, most)
     assert stand.view().assessment is not None
     stand.inputs.found = replace(deployment(5, f"{most},!one-more"))

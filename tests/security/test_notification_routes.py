@@ -6,7 +6,7 @@ import pytest
 
 from adapter.companion.state import Notice
 from adapter.settings import SettingsError, parse
-from adapter.settings.notifications import RateLimit, Route, Severity, Topic
+from adapter.settings.notifications import NotificationRoute, RateLimit, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, notice, notifying, telling
 
@@ -49,8 +49,8 @@ def test_a_name_that_is_empty_is_a_fault() -> None:
 async def test_a_route_that_names_no_namespace_tells_nobody(stand: Stand, changes: dict[str, bool]) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
-        nobody = Route(name="team", urls=("json://team",), **changes)
-        stand.configure(nobody, Route(name="all", default=True, namespaces=("*",), urls=("json://all",)))
+        nobody = NotificationRoute(name="team", urls=("json://team",), **changes)
+        stand.configure(nobody, NotificationRoute(name="all", default=True, namespaces=("*",), urls=("json://all",)))
         notifier.take(telling(routes=["team"]))
         await stand.ended("sent", route="all")
     assert [url for url, *_ in sent.all] == ["json://all"]
@@ -59,8 +59,8 @@ async def test_a_route_that_names_no_namespace_tells_nobody(stand: Stand, change
 async def test_a_policy_that_names_the_route_of_other_namespaces_does_not_reach_it(stand: Stand) -> None:
     sent = Sent()
     async with notifying(stand, sent) as notifier:
-        theirs = Route(name="theirs", namespaces=("prod-*",), urls=("json://theirs",))
-        stand.configure(theirs, Route(name="all", default=True, namespaces=("*",), urls=("json://all",)))
+        theirs = NotificationRoute(name="theirs", namespaces=("prod-*",), urls=("json://theirs",))
+        stand.configure(theirs, NotificationRoute(name="all", default=True, namespaces=("*",), urls=("json://all",)))
         notifier.take(telling(routes=["theirs"], key=Key("tenant", "web")))
         await stand.ended("sent", route="all")
     assert [url for url, *_ in sent.all] == ["json://all"]

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from adapter.check.command import Wanted, _services
+from adapter.check.command import Scope, _services
 from adapter.load.spec import Registry as Named
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.roster import ServiceKey
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.zookeeper.readers import invalid_key_reason
-from adapter.runtime.fair_slots import Claim, places
+from adapter.runtime.fair_slots import Claim, grant_slots
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import (
     AllowedServices,
@@ -160,14 +160,14 @@ async def test_beyond_its_bound_a_namespace_has_only_its_oldest_services_followe
 
 def test_places_are_the_same_in_whatever_order_the_claims_come() -> None:
     claims = [*named("evil", *(f"s{number}" for number in range(30))), *named("shop", "web"), *named("cart", "api")]
-    kept = places(claims, 5, 6)
-    assert kept == places(reversed(claims), 5, 6)
+    kept = grant_slots(claims, 5, 6)
+    assert kept == grant_slots(reversed(claims), 5, 6)
     assert {item.service for _, item in kept} == {"web", "api", "s0", "s1", "s2", "s3"}
 
 
 def test_what_two_namespaces_name_is_one_place() -> None:
     claims = [*named("shop", "web", "api"), *named("cart", "web", "api")]
-    assert {item.service for _, item in places(claims, 2, 2)} == {"web", "api"}
+    assert {item.service for _, item in grant_slots(claims, 2, 2)} == {"web", "api"}
 
 
 def test_a_service_that_a_greedy_namespace_names_too_stays_that_of_its_own_namespace() -> None:
@@ -195,4 +195,4 @@ def test_check_asks_for_no_service_that_the_policy_may_not_name() -> None:
         policy(name=service, namespace=namespace, registry=Named(name="one", service=service))
         for namespace, service in (("shop", "web"), ("shop", "secret"), ("evil", "other"))
     ]
-    assert _services(Wanted(), {"one": settings}, policies) == {"one": {WEB}}
+    assert _services(Scope(), {"one": settings}, policies) == {"one": {WEB}}

@@ -8,9 +8,9 @@ from prometheus_client.exposition import generate_latest
 from yarl import URL
 
 from adapter.evaluation import targets
-from adapter.kube import resources
+from adapter.kube import rest_mapper
+from adapter.kube.api import GroupVersionResource, path
 from adapter.kube.errors import UnsafePath
-from adapter.kube.paths import collection, path
 from adapter.runtime.backoff import Backoff
 from tests.engine.cluster import Object
 from tests.engine.kit import DESIRED, Service, Stand, running, standing, until
@@ -111,10 +111,10 @@ async def test_three_hundred_invented_kinds_leave_a_few_tasks_and_hardly_a_reque
         odd = invent(stand, "shop", kinds)
         async with running(stand):
             await stand.until_answered(["web", "thing"])
-            await stand.until_refused(["odd0", f"odd{targets.KINDS_OF_A_NAMESPACE - 1}"], "the API server serves no")
+            await stand.until_refused(["odd0", f"odd{targets.MAX_KINDS_PER_NAMESPACE - 1}"], "the API server serves no")
             await stand.until_refused([odd[-1].name], "HPAs of policies name too many kinds")
             tasks = [one for one in asyncio.all_tasks() if one.get_name().startswith("watch Thing")]
-            assert len(tasks) <= targets.KINDS_OF_A_NAMESPACE
+            assert len(tasks) <= targets.MAX_KINDS_PER_NAMESPACE
             stand.cluster.asked.clear()
             await asyncio.sleep(2)  # each of them looked for ten times
             discovery = [one for one in stand.cluster.asked if one.count("/") <= 3]
@@ -149,7 +149,7 @@ async def test_a_definition_that_appears_is_found_also_where_its_kind_was_looked
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: min(bound, 0.05)))
-    monkeypatch.setattr(resources, "LISTING_SECONDS", 0.3)
+    monkeypatch.setattr(rest_mapper, "LISTING_SECONDS", 0.3)
     async with standing() as stand:
         stand.cluster.gone.add("widgets")
         stand.add(THING)
@@ -162,7 +162,7 @@ async def test_a_definition_that_appears_is_found_also_where_its_kind_was_looked
 async def test_a_namespace_full_of_invented_kinds_takes_no_place_from_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(targets, "KINDS", 25)
+    monkeypatch.setattr(targets, "MAX_KINDS", 25)
     async with standing() as stand:
         for namespace in ("evil0", "evil1"):
             invent(stand, namespace, [(f"invented{number}.{namespace}/v1", "Thing") for number in range(20)])
@@ -189,10 +189,10 @@ def test_no_segment_becomes_another_path(segment: str) -> None:
     with pytest.raises(UnsafePath):
         path("apis", segment)
     with pytest.raises(UnsafePath):
-        collection("apps/v1", segment)
+        GroupVersionResource("apps/v1", segment).collection()
     if segment:
         with pytest.raises(UnsafePath):
-            collection("apps/v1", "deployments", segment)
+            GroupVersionResource("apps/v1", "deployments").collection(segment)
 
 
 @pytest.mark.parametrize(

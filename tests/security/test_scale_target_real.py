@@ -9,7 +9,7 @@ import pytest
 
 from adapter.engine import Engine
 from adapter.evaluation import targets
-from adapter.kube.session import Response, Session
+from adapter.kube.session import ApiResponse, Session
 from adapter.settings import Settings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -43,7 +43,7 @@ class Recording(Session):
 
     asked: list[str]
 
-    async def request(self, method: str, path: str, **more: Any) -> Response:
+    async def request(self, method: str, path: str, **more: Any) -> ApiResponse:
         self.asked.append(path)
         return await super().request(method, path, **more)
 
@@ -68,7 +68,7 @@ class Engines:
         message = ""
         async with asyncio.timeout(90):
             while says not in message or not message:
-                view = self.engine.picture.current.policies.get(Key(namespace, name))
+                view = self.engine.snapshots.current.policies.get(Key(namespace, name))
                 message = view.problem.message if view is not None and view.problem is not None else ""
                 await asyncio.sleep(0.1)
         return message
@@ -81,7 +81,7 @@ async def engines(api_server: ControlPlane) -> AsyncIterator[Engines]:
     session.asked = []
     async with session:
         engine = Engine(Settings(), session, Metrics())
-        task = asyncio.create_task(engine.run(None))
+        task = asyncio.create_task(engine.run())
         yield Engines(engine, session)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -143,7 +143,7 @@ async def test_invented_kinds_cost_next_to_nothing_and_one_that_is_defined_later
         await asyncio.to_thread(create, api_server, space, f"z{number:02}", f"g{number}.example.org/v1", "Thing")
     await engines.until(space, "z00", "the API server serves no g0.example.org/v1")
     await engines.until(space, "fleet", "the API server serves no security.example.com/v1")
-    for number in range(targets.KINDS_OF_A_NAMESPACE, 40):
+    for number in range(targets.MAX_KINDS_PER_NAMESPACE, 40):
         await engines.until(space, f"z{number:02}", "name too many kinds")
     assert not [path for path in engines.asked if "example.org" in path]
     engines.asked.clear()

@@ -8,13 +8,13 @@ import trustme
 
 from adapter.kube import selectors
 from adapter.kube.selectors import (
-    LONGEST,
+    LONGEST_SELECTOR,
     MOST_REQUIREMENTS,
-    MOST_VALUES,
+    MOST_SELECTOR_VALUES,
     Operator,
     Requirement,
     SelectorError,
-    parse,
+    parse_selector,
 )
 from tests.apiserver.asking import CUSTOM
 from tests.apiserver.conftest import Service, as_user
@@ -33,41 +33,41 @@ def spread(number: int) -> str:
 
 
 @pytest.mark.parametrize(
-    "text", [requirements(MOST_REQUIREMENTS), values(MOST_VALUES), spread(256), "k" + " " * 16_000]
+    "text", [requirements(MOST_REQUIREMENTS), values(MOST_SELECTOR_VALUES), spread(256), "k" + " " * 16_000]
 )
 def test_what_is_within_the_bounds_is_read(text: str) -> None:
-    assert parse(text).requirements
+    assert parse_selector(text).requirements
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         (requirements(MOST_REQUIREMENTS + 1), "more than 256 requirements"),
-        (values(MOST_VALUES + 1), "more than 1024 values"),
+        (values(MOST_SELECTOR_VALUES + 1), "more than 1024 values"),
         (spread(256) + ",k in (a,b,c)", "more than 256 requirements"),
         (",".join(f"k{index}" for index in range(2000)), "commas"),
-        ("," * LONGEST, "commas"),
-        ("k" + " " * LONGEST, "at most 16384"),
-        ("k=" + "v" * LONGEST, "at most 16384"),
+        ("," * LONGEST_SELECTOR, "commas"),
+        ("k" + " " * LONGEST_SELECTOR, "at most 16384"),
+        ("k=" + "v" * LONGEST_SELECTOR, "at most 16384"),
     ],
 )
 def test_what_is_beyond_them_is_refused_in_a_sentence(text: str, says: str) -> None:
     with pytest.raises(SelectorError, match=says) as error:
-        parse(text)
+        parse_selector(text)
     assert len(str(error.value)) < 400
 
 
 WORST = {
     "requirements": requirements(MOST_REQUIREMENTS),
-    "values": values(MOST_VALUES),
+    "values": values(MOST_SELECTOR_VALUES),
     "both": spread(256),
-    "white space in the end": "k" + " " * (LONGEST - 1),
-    "white space between": "k" + " \t" * (LONGEST // 2 - 2) + "=v",
-    "operators": "=" * LONGEST,
-    "brackets": "k in (" + "(" * (LONGEST - 10),
-    "a key": "k" * LONGEST,
-    "a prefix": "a." * (LONGEST // 2 - 2) + "/k",
-    "a value": "k=" + "v-" * (LONGEST // 2 - 2),
+    "white space in the end": "k" + " " * (LONGEST_SELECTOR - 1),
+    "white space between": "k" + " \t" * (LONGEST_SELECTOR // 2 - 2) + "=v",
+    "operators": "=" * LONGEST_SELECTOR,
+    "brackets": "k in (" + "(" * (LONGEST_SELECTOR - 10),
+    "a key": "k" * LONGEST_SELECTOR,
+    "a prefix": "a." * (LONGEST_SELECTOR // 2 - 2) + "/k",
+    "a value": "k=" + "v-" * (LONGEST_SELECTOR // 2 - 2),
     "one value, many times": f"k in ({','.join(['v'] * 1200)})",
 }
 
@@ -75,12 +75,12 @@ WORST = {
 @pytest.mark.parametrize("text", WORST.values(), ids=WORST.keys())
 def test_the_worst_selector_holds_the_event_loop_up_for_less_than_ten_milliseconds(text: str) -> None:
     """White space in the end took 3 s: each blank was begun with anew."""
-    assert len(text) <= LONGEST
+    assert len(text) <= LONGEST_SELECTOR
     found = []
     for number in range(1, 4):
         before = time.process_time()
         with contextlib.suppress(SelectorError):
-            parse(f"{number}{text}"[:LONGEST])  # one that was never read
+            parse_selector(f"{number}{text}"[:LONGEST_SELECTOR])  # one that was never read
         found.append(time.process_time() - before)
     assert min(found) < 0.01
 
@@ -88,13 +88,13 @@ def test_the_worst_selector_holds_the_event_loop_up_for_less_than_ten_millisecon
 def test_only_small_selectors_are_kept() -> None:
     before = selectors._kept.cache_info().misses
     for text in (requirements(200), values(200), f"k={'v' * 60},{'k' * 60}" + ",a" * 20, "k" + " " * 600):
-        parse(text)
+        parse_selector(text)
     assert selectors._kept.cache_info().misses == before
-    assert parse("app=web,tier in (front, back)") is parse("app=web,tier in (front, back)")
+    assert parse_selector("app=web,tier in (front, back)") is parse_selector("app=web,tier in (front, back)")
 
 
 def test_a_value_is_found_among_many_without_a_look_at_each() -> None:
-    listed = tuple(sorted(f"v{index}" for index in range(MOST_VALUES)))
+    listed = tuple(sorted(f"v{index}" for index in range(MOST_SELECTOR_VALUES)))
     among = Requirement("k", Operator.IN, listed)
     assert all(among.matches({"k": value}) for value in listed)
     for other in ("", "v", "v10x", "zzz", "v1024"):

@@ -10,7 +10,7 @@ from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceUnreachable
 from adapter.settings import SettingsError, parse
 from adapter.settings.registries import HttpRegistry
-from adapter.usage.server import Server
+from adapter.usage.prometheus_api import PrometheusClient
 from tests.usage.fakes import FakePrometheus
 
 SERVER = "prometheus: {servers: [{name: main, url: 'http://prometheus:9090', %s}]}"
@@ -28,11 +28,11 @@ class TestFiles:
         file = tmp_path / "tenant"
         file.write_text("tenant-a\n")
         async with FakePrometheus() as fake:
-            server = Server(fake.settings(header_files={"X-Scope-OrgID": str(file)}, headers={"X-More": "b"}))
-            await server.read("x", [].append, Slices(), max_age=90)
+            server = PrometheusClient(fake.settings(header_files={"X-Scope-OrgID": str(file)}, headers={"X-More": "b"}))
+            await server.query("x", [].append, Slices(), max_age=90)
             (tmp_path / "new").write_text("tenant-b")
             (tmp_path / "new").replace(file)
-            await server.read("x", [].append, Slices(), max_age=90)
+            await server.query("x", [].append, Slices(), max_age=90)
             await server.close()
             sent = [(one.headers["X-Scope-OrgID"], one.headers["X-More"]) for one in fake.requests]
         assert sent == [("tenant-a", "b"), ("tenant-b", "b")]
@@ -61,9 +61,9 @@ class TestFiles:
         file = tmp_path / "value"
         file.write_bytes(content)
         async with FakePrometheus() as fake:
-            server = Server(fake.settings(header_files={"X-Api-Key": str(file)}))
+            server = PrometheusClient(fake.settings(header_files={"X-Api-Key": str(file)}))
             with pytest.raises(SourceUnreachable) as caught:
-                await server.read("x", [].append, Slices(), max_age=90)
+                await server.query("x", [].append, Slices(), max_age=90)
             await server.close()
             assert not fake.requests
         said = str(caught.value)

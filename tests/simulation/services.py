@@ -43,5 +43,5 @@ def counts(steps: list[Step]) -> list[int]:
 
 def restart(loop: ClosedLoop) -> None:
     """The adapter is another process, that knows what the policy's status says."""
-    loop.memory = status_memory.load(json.loads(json.dumps(status_memory.dump(loop.memory))))
+    loop.memory = status_memory.from_status(json.loads(json.dumps(status_memory.to_status(loop.memory))))
     loop.assess_anew()

@@ -73,6 +73,8 @@ class TestSameAnswers:
         service = chaos(seed)
         for middle in (40, 111, 250):
             known = service.history[middle - 1].assessment.memory
-            written = json.loads(json.dumps(recollection.dump(known)))
-            again = [self.answer(found) for found in replay(service.inputs, recollection.load(written), middle)]
+            written = json.loads(json.dumps(recollection.memory_to_json(known)))
+            again = [
+                self.answer(found) for found in replay(service.inputs, recollection.memory_from_json(written), middle)
+            ]
             assert again == self.answers(service)[middle:]

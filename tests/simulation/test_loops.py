@@ -81,7 +81,7 @@ def steps(seed: int, **changes: object) -> object:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_memory_that_is_written_and_read_at_each_look_changes_no_step(seed: int) -> None:
     def restarted(memory: Memory) -> Memory:
-        return recollection.load(json.loads(json.dumps(recollection.dump(memory))))
+        return recollection.memory_from_json(json.loads(json.dumps(recollection.memory_to_json(memory))))
 
     assert steps(seed, restarts=restarted) == steps(seed)
 

@@ -31,7 +31,7 @@ def wave(now: int) -> int:
 
 def started_anew(service: Service) -> None:
     """The adapter is another process, that knows what the policy's status says."""
-    service.memory = status_memory.load(json.loads(json.dumps(status_memory.dump(service.memory))))
+    service.memory = status_memory.from_status(json.loads(json.dumps(status_memory.to_status(service.memory))))
 
 
 def run(rule: Policy, *, anew_every: int = 0) -> list[Moment]:

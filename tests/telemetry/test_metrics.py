@@ -13,6 +13,7 @@ from prometheus_client.samples import Sample
 
 from adapter.load.assessment import Verdict
 from adapter.load.spec import Stance
+from adapter.runtime.slices import Slices
 from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.policies import FAMILIES, MODES, VERDICTS, MetricRow, PolicyRow
@@ -151,7 +152,7 @@ def test_any_label_and_any_number_survive_the_text_format(label: str, value: flo
 
 
 async def test_rows_are_drawn_a_few_at_a_time_with_the_loop_let_go_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SLICE", 0.0)
+    monkeypatch.setattr(module, "Slices", lambda: Slices(0.0))
     drawn = 0
 
     def rows() -> Iterator[PolicyRow]:

@@ -8,23 +8,24 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.kube.selectors import parse
+from adapter.kube.selectors import parse_selector
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
+from adapter.usage import polling
 from adapter.usage import prometheus as module
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.query_catalog import Wanted
+from adapter.usage.query_catalog import WorkloadQuery
 from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 DEPTH = 'sum(queue_depth{namespace="$namespace",workload="$workload"})'
 A = {"namespace": "shop", "pod": "a"}
 B = {"namespace": "other", "pod": "b"}
-SHOP = Wanted(Query(name="rps"), "shop", "web")
-OTHER = Wanted(Query(name="rps"), "other", "api")
+SHOP = WorkloadQuery(Query(name="rps"), "shop", "web")
+OTHER = WorkloadQuery(Query(name="rps"), "other", "api")
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ async def fake() -> AsyncIterator[FakePrometheus]:
         yield prometheus
 
 
-class World:
+class Source:
     """A `Prometheus` with one server, `main`, and a clock that a test sets."""
 
     def __init__(self, *servers: PrometheusServer, queries: Iterable[NamedQuery] = (), inline: bool = False) -> None:
@@ -51,7 +52,7 @@ class World:
         )
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["World"]:
+    async def running(self) -> AsyncIterator["Source"]:
         task = asyncio.create_task(self.source.run())
         try:
             yield self
@@ -60,7 +61,7 @@ class World:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    def of(self, wanted: Wanted) -> QuerySamples:
+    def of(self, wanted: WorkloadQuery) -> QuerySamples:
         return self.source.samples(*wanted)
 
     async def change(self, number: int = 1) -> None:
@@ -80,9 +81,11 @@ async def failing(_request: web.Request, _form: dict[str, str]) -> web.StreamRes
 
 
 class TestSamples:
-    async def test_policies_see_their_pods_dated_by_the_inputs(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP, OTHER])
+    async def test_policies_get_the_samples_of_their_pods_with_the_times_of_the_inputs(
+        self, fake: FakePrometheus
+    ) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        world.source.set_queries([SHOP, OTHER])
         async with world.running():
             await world.change()
         assert world.of(SHOP).pods == {"a": Point(NOW - 5, NANO)}
@@ -90,12 +93,12 @@ class TestSamples:
         assert (world.of(SHOP).fetched_at, world.of(SHOP).max_age, world.of(SHOP).error) == (NOW, 90.0, None)
 
     async def test_before_the_first_answer_there_is_neither_sample_nor_error(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps(max_age_seconds=60)])
-        world.source.want([SHOP])
+        world = Source(fake.settings(), queries=[rps(max_age_seconds=60)])
+        world.source.set_queries([SHOP])
         assert world.of(SHOP) == QuerySamples(max_age=60.0, window=60.0, by_pod=True)
 
-    async def test_the_times_are_asked_for_at_the_moment_of_the_evaluation(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
+    async def test_the_sample_times_are_queried_at_the_time_of_the_evaluation(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
         value, times = fake.asked[:2]
@@ -104,60 +107,62 @@ class TestSamples:
         assert "timestamp(http_requests_total)" in times["query"]
         assert value["lookback_delta"] == times["lookback_delta"] == "90.000"
 
-    async def test_an_empty_answer_needs_no_times(self, fake: FakePrometheus) -> None:
+    async def test_an_empty_result_needs_no_sample_times(self, fake: FakePrometheus) -> None:
         fake.rows = {}
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
         assert {form["query"] for form in fake.asked} == {RPS}
         assert world.of(SHOP) == QuerySamples(fetched_at=NOW, window=60.0, by_pod=True)
 
-    async def test_nor_does_an_expression_that_reads_nothing(self, fake: FakePrometheus) -> None:
+    async def test_an_expression_without_selectors_needs_no_sample_times(self, fake: FakePrometheus) -> None:
         fake.rows = {"vector(3)": [({}, "3")]}
-        world = World(fake.settings(), queries=[named("three", "vector(3)", scope="Service")])
+        world = Source(fake.settings(), queries=[named("three", "vector(3)", scope="Service")])
         async with world.running():
             await world.change()
         assert len(fake.asked) == 1
-        assert world.of(Wanted(Query(name="three"), "shop", "web")).total == Point(NOW, 3 * NANO)
+        assert world.of(WorkloadQuery(Query(name="three"), "shop", "web")).total == Point(NOW, 3 * NANO)
 
-    async def test_a_service_has_one_number(self, fake: FakePrometheus) -> None:
+    async def test_a_query_of_scope_service_has_one_number(self, fake: FakePrometheus) -> None:
         text = 'sum(queue_depth{namespace="shop",workload="web"})'
         fake.rows = {text: [({}, "80")]}
-        world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
-        wanted = Wanted(Query(name="depth"), "shop", "web")
-        world.source.want([wanted])
+        world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
+        wanted = WorkloadQuery(Query(name="depth"), "shop", "web")
+        world.source.set_queries([wanted])
         async with world.running():
             await world.change()
         assert world.of(wanted).total == Point(NOW - 5, 80 * NANO)
 
-    async def test_what_cannot_be_asked_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[named("bad", "x{")])
-        inline = Wanted(Query(prom_ql="x", server="main"), "shop", "web")
-        world.source.want([inline, Wanted(Query(name="bad"), "shop", "web"), Wanted(Query(name="none"), "shop", "web")])
+    async def test_a_faulty_query_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[named("bad", "x{")])
+        inline = WorkloadQuery(Query(prom_ql="x", server="main"), "shop", "web")
+        world.source.set_queries(
+            [inline, WorkloadQuery(Query(name="bad"), "shop", "web"), WorkloadQuery(Query(name="none"), "shop", "web")]
+        )
         async with world.running():
             await asyncio.sleep(0)
         assert "not allowed" in (world.of(inline).error or "")
-        assert "never closed" in (world.of(Wanted(Query(name="bad"), "shop", "web")).error or "")
-        assert "no such query" in (world.of(Wanted(Query(name="none"), "shop", "web")).error or "")
+        assert "never closed" in (world.of(WorkloadQuery(Query(name="bad"), "shop", "web")).error or "")
+        assert "no such query" in (world.of(WorkloadQuery(Query(name="none"), "shop", "web")).error or "")
         assert not fake.asked
 
-    async def test_inline_promql_is_asked_where_it_is_allowed(self, fake: FakePrometheus) -> None:
+    async def test_inline_promql_is_sent_if_it_is_allowed(self, fake: FakePrometheus) -> None:
         fake.rows = {'x{n="shop"}': [(A, "7")]}
-        world = World(fake.settings(), inline=True)
-        inline = Wanted(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
-        world.source.want([inline])
+        world = Source(fake.settings(), inline=True)
+        inline = WorkloadQuery(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
+        world.source.set_queries([inline])
         async with world.running():
             await world.change()
         assert world.of(inline).pods == {"a": Point(NOW - 5, 7 * NANO)}
 
-    async def test_times_that_cannot_be_had_are_an_error(self, fake: FakePrometheus) -> None:
+    async def test_rejected_sample_times_are_an_error(self, fake: FakePrometheus) -> None:
         async def no_times(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
             if "time" in form:
                 return raw({"status": "error", "errorType": "execution", "error": "same labelset"}, 422)
             return await fake.by_rows(request, form)
 
         fake.handler = no_times
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
         assert "the times of its samples cannot be had (name one metric in each selector)" in (
@@ -167,29 +172,29 @@ class TestSamples:
 
 
 class TestSharing:
-    async def test_policies_with_the_same_query_cost_one_question_a_cycle(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
-        world.source.want([Wanted(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
+    async def test_policies_with_equal_queries_cost_one_request_an_interval(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps(interval_seconds=3600)])
+        world.source.set_queries([WorkloadQuery(Query(name="rps"), f"ns-{n}", "web") for n in range(50)])
         async with world.running():
             await world.change()
         assert fake.questions == [RPS]
 
-    async def test_two_names_for_one_text_are_one_question(self, fake: FakePrometheus) -> None:
+    async def test_two_names_for_one_expression_are_one_query(self, fake: FakePrometheus) -> None:
         one, two = (named(name, RPS, interval_seconds=3600) for name in ("one", "two"))
-        world = World(fake.settings(), queries=[one, two])
+        world = Source(fake.settings(), queries=[one, two])
         async with world.running():
             await world.change()
         assert fake.questions == [RPS]
 
-    async def test_everybody_who_shares_an_answer_hears_of_it(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP, OTHER])
+    async def test_all_users_of_a_query_are_notified(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        world.source.set_queries([SHOP, OTHER])
         async with world.running():
             await world.change()
         assert world.changes.seen == [frozenset({SHOP, OTHER})]
 
-    async def test_the_same_answer_again_is_no_change(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
+    async def test_an_equal_result_is_no_change(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await self.asked(fake, 5)
             assert len(world.changes.seen) == 1
@@ -203,19 +208,19 @@ class TestSharing:
                 fake.arrived.clear()
                 await fake.arrived.wait()
 
-    async def test_a_query_with_variables_is_asked_for_whom_it_is_wanted(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
+    async def test_a_query_with_variables_is_sent_for_each_workload_that_needs_it(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
         async with world.running():
-            world.source.want([Wanted(Query(name="depth"), "shop", "web")])
+            world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", "web")])
             await world.change()
-            world.source.want([Wanted(Query(name="depth"), "shop", "api")])
+            world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", "api")])
             await world.change(2)
             fake.asked.clear()
             await self.asked(fake, 3)
         assert set(fake.questions) == {'sum(queue_depth{namespace="shop",workload="api"})'}
-        assert world.of(Wanted(Query(name="depth"), "shop", "web")) == QuerySamples(by_pod=False)
+        assert world.of(WorkloadQuery(Query(name="depth"), "shop", "web")) == QuerySamples(by_pod=False)
 
-    async def test_at_most_a_few_questions_are_under_way_at_a_server(self, fake: FakePrometheus) -> None:
+    async def test_the_requests_in_progress_at_a_server_are_limited(self, fake: FakePrometheus) -> None:
         most = under_way = 0
         enough = asyncio.Event()
 
@@ -230,8 +235,8 @@ class TestSharing:
             return await fake.by_rows(request, form)
 
         fake.handler = slow
-        world = World(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=3600)])
-        world.source.want([Wanted(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
+        world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=3600)])
+        world.source.set_queries([WorkloadQuery(Query(name="depth"), "shop", f"w-{n}") for n in range(40)])
         async with world.running():
             await world.change(40)
         assert most == 8
@@ -239,10 +244,10 @@ class TestSharing:
 
 class TestNamed:
     async def test_a_query_without_variables_needs_no_policy(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps(), named("depth", DEPTH)])
+        world = Source(fake.settings(), queries=[rps(), named("depth", DEPTH)])
         async with world.running():
             await world.change()
-        found = world.source.series("rps")
+        found = world.source.named_result("rps")
         assert found is not None
         assert {namespace: [s.value for s in series] for namespace, series in found.series.items()} == {
             "shop": [NANO],
@@ -250,54 +255,54 @@ class TestNamed:
         }
         assert found.series["shop"][0].labels == A
         assert (found.by_pod, found.fetched_at, found.error, found.max_age) == (True, NOW, None, 90)
-        assert world.source.named() == ("rps",)
-        assert world.source.series("depth") is None
-        assert world.source.series("unknown") is None
+        assert [result.name for result in world.source.named_results()] == ["rps"]
+        assert world.source.named_result("depth") is None
+        assert world.source.named_result("unknown") is None
         assert world.changes.seen == [frozenset()]
 
-    async def test_the_next_answer_is_ready_for_the_selectors_of_the_last_one(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps(interval_seconds=0.01)])
+    async def test_a_new_result_is_indexed_for_the_selectors_of_the_last_one(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps(interval_seconds=0.01)])
         async with world.running():
             await world.change()
-            first = world.source.series("rps")
+            first = world.source.named_result("rps")
             assert first is not None
-            first.series["shop"].selected(parse("pod=a"))
+            first.series["shop"].selected(parse_selector("pod=a"))
             fake.rows = {RPS: [(A, "7"), (B, "8")]}
             await world.change(2)
-            second = world.source.series("rps")
+            second = world.source.named_result("rps")
         assert second is not None
         assert [each.value for each in second.series["shop"]] == [7 * NANO]
         assert second.series["shop"].shapes == first.series["shop"].shapes != ()
 
-    async def test_before_the_first_answer_it_is_empty(self, fake: FakePrometheus) -> None:
-        found = World(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.series("rps")
+    async def test_before_the_first_result_it_is_empty(self, fake: FakePrometheus) -> None:
+        found = Source(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.named_result("rps")
         assert found is not None
         assert (found.fetched_at, found.error, found.series) == (None, None, {})
         assert (found.pod_label, found.namespace_label) == ("p", "n")
 
-    async def test_its_failure_is_in_it(self, fake: FakePrometheus) -> None:
+    async def test_it_has_the_error_of_its_failure(self, fake: FakePrometheus) -> None:
         fake.handler = failing
-        world = World(fake.settings(), queries=[rps(), named("bad", "x{")])
+        world = Source(fake.settings(), queries=[rps(), named("bad", "x{")])
         async with world.running():
             await world.change()
         for name, sentence in (("rps", "HTTP 503"), ("bad", "never closed")):
-            found = world.source.series(name)
+            found = world.source.named_result(name)
             assert found is not None
             assert sentence in (found.error or "")
 
-    async def test_an_answer_that_cannot_be_sorted_is_an_error(self, fake: FakePrometheus) -> None:
+    async def test_a_result_without_the_labels_is_an_error(self, fake: FakePrometheus) -> None:
         fake.rows = {RPS: [({"pod": "a"}, "1")]}
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
-        found = world.source.series("rps")
+        found = world.source.named_result("rps")
         assert found is not None
         assert "lack the label 'namespace'" in (found.error or "")
 
 
 class TestFailing:
     async def test_the_last_samples_stay_with_their_times_and_the_error_has_its_age(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
             fake.handler = failing
@@ -310,13 +315,13 @@ class TestFailing:
 
     async def test_without_any_answer_so_far_it_says_so(self, fake: FakePrometheus) -> None:
         fake.handler = failing
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
         assert world.of(SHOP).error == "Prometheus main: HTTP 503 (no answer so far)"
 
     async def test_recovery_is_a_change_even_with_the_same_samples(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
             fake.handler = failing
@@ -325,19 +330,19 @@ class TestFailing:
             await world.change(3)
         assert world.of(SHOP).error is None
 
-    async def test_one_server_that_fails_leaves_the_other_alone(self, fake: FakePrometheus) -> None:
+    async def test_a_failing_server_does_not_affect_the_other(self, fake: FakePrometheus) -> None:
         async with FakePrometheus() as second:
             second.handler = failing
             second.rows = dict(fake.rows)
             queries = [rps(), named("slow", RPS, server="second", interval_seconds=0.01)]
-            world = World(fake.settings(), second.settings("second"), queries=queries)
+            world = Source(fake.settings(), second.settings("second"), queries=queries)
             async with world.running():
                 await world.change(2)
         assert world.of(SHOP).error is None
-        assert "Prometheus second" in (world.of(Wanted(Query(name="slow"), "shop", "web")).error or "")
+        assert "Prometheus second" in (world.of(WorkloadQuery(Query(name="slow"), "shop", "web")).error or "")
 
     async def test_failures_are_counted_by_reason(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
             assert world.value("source_up") == 1
@@ -349,17 +354,17 @@ class TestFailing:
 
 
 class TestPauses:
-    async def test_a_refused_question_does_not_wait_longer(self, fake: FakePrometheus) -> None:
+    async def test_a_rejected_query_keeps_its_interval(self, fake: FakePrometheus) -> None:
         """The server is well; only this question is wrong, and somebody may be mending its data."""
 
         async def refused(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
             return raw({"status": "error", "errorType": "bad_data", "error": "no"}, 400)
 
         fake.handler = refused
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await TestSharing().asked(fake, 4)
-        assert not any(known.unanswered for known in world.source._known.values())
+        assert not any(known.unanswered for known in world.source._states.values())
 
     async def test_the_first_pause_is_a_random_part_of_the_interval(
         self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
@@ -374,8 +379,8 @@ class TestPauses:
             await sleep(0)
 
         monkeypatch.setattr(module.asyncio, "sleep", noted)
-        monkeypatch.setattr(module.random, "random", lambda: 0.5)
-        world = World(fake.settings(), queries=[rps(interval_seconds=20)])
+        monkeypatch.setattr(polling.random, "random", lambda: 0.5)
+        world = Source(fake.settings(), queries=[rps(interval_seconds=20)])
         async with world.running():
             await paused.until(lambda: len(pauses) >= 5)
         assert pauses[0] == 10
@@ -383,11 +388,11 @@ class TestPauses:
 
 
 class TestReload:
-    def reload(self, world: World, *servers: PrometheusServer, queries: Iterable[NamedQuery]) -> None:
+    def reload(self, world: Source, *servers: PrometheusServer, queries: Iterable[NamedQuery]) -> None:
         world.source.reload(servers, queries, inline_allowed=False)
 
-    async def test_a_question_that_stays_keeps_its_answer(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
+    async def test_an_unchanged_query_keeps_its_result(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps(interval_seconds=3600)])
         async with world.running():
             await world.change()
             self.reload(world, fake.settings(), queries=[rps(interval_seconds=3600), named("more", "vector(1)")])
@@ -395,8 +400,8 @@ class TestReload:
         assert world.of(SHOP).pods
         assert fake.questions.count(RPS) == 1
 
-    async def test_a_changed_server_is_asked_at_once_with_what_changed(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps(interval_seconds=3600)])
+    async def test_queries_of_a_changed_server_are_sent_at_once(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps(interval_seconds=3600)])
         async with world.running():
             await world.change()
             fake.sampled_at += 1
@@ -406,7 +411,7 @@ class TestReload:
         assert fake.requests[-1].headers["X-Scope-OrgID"] == "b"
         assert "X-Scope-OrgID" not in fake.requests[0].headers
 
-    async def test_a_question_under_way_does_not_outlive_its_server(self, fake: FakePrometheus) -> None:
+    async def test_a_request_in_progress_ends_with_its_server(self, fake: FakePrometheus) -> None:
         arrived, over = asyncio.Event(), asyncio.Event()
 
         async def hanging(_request: web.Request, _form: dict[str, str]) -> web.StreamResponse:
@@ -415,7 +420,7 @@ class TestReload:
             return web.Response()
 
         fake.handler = hanging
-        world = World(fake.settings(timeout_seconds=60), queries=[rps()])
+        world = Source(fake.settings(timeout_seconds=60), queries=[rps()])
         async with world.running():
             await arrived.wait()
             fake.handler = fake.by_rows
@@ -424,9 +429,9 @@ class TestReload:
             assert world.of(SHOP).pods
         over.set()
 
-    async def test_a_query_that_is_gone_is_asked_no_more_and_says_so(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP])
+    async def test_a_removed_query_is_not_sent_any_more_and_is_an_error(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        world.source.set_queries([SHOP])
         async with world.running():
             await world.change()
             self.reload(world, fake.settings(), queries=[named("other", "vector(1)", interval_seconds=0.01)])
@@ -436,9 +441,9 @@ class TestReload:
         assert set(fake.questions) == {"vector(1)"}
         assert "they have other" in (world.of(SHOP).error or "")
 
-    async def test_a_server_that_is_gone_takes_its_queries_along(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
-        world.source.want([SHOP])
+    async def test_queries_of_a_removed_server_are_errors(self, fake: FakePrometheus) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        world.source.set_queries([SHOP])
         async with world.running():
             await world.change()
             self.reload(world, fake.settings("second"), queries=[rps(), named("other", "vector(1)", server="second")])
@@ -446,7 +451,7 @@ class TestReload:
         assert "no Prometheus server 'main'" in (world.of(SHOP).error or "")
 
     async def test_settings_that_change_twice_in_a_row_end_with_the_last(self, fake: FakePrometheus) -> None:
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
             self.reload(world, queries=[])
@@ -455,9 +460,9 @@ class TestReload:
         assert world.of(SHOP).max_age == 45
         assert fake.asked[-1]["timeout"] == "7.000"
 
-    async def test_nothing_is_left_running(self, fake: FakePrometheus) -> None:
+    async def test_no_task_is_left_running(self, fake: FakePrometheus) -> None:
         before = asyncio.all_tasks()
-        world = World(fake.settings(), queries=[rps()])
+        world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
         assert asyncio.all_tasks() - before <= {asyncio.current_task()}

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from adapter.usage.promql import (
     UNKNOWN_WINDOW,
     PromqlError,
-    Selector,
-    dating,
-    inputs,
+    VectorSelector,
+    parse_inputs,
+    sample_times_query,
     substitute,
-    tokens,
+    tokenize,
     uses_variables,
 )
 
@@ -22,11 +22,11 @@ LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 
 
 def found(text: str) -> list[str]:
-    return [selector.text for selector in inputs(text).selectors]
+    return [selector.text for selector in parse_inputs(text).selectors]
 
 
 class TestSubstitute:
-    def test_the_names_stand_where_the_variables_stood(self) -> None:
+    def test_variables_are_replaced_by_the_names(self) -> None:
         text = 'sum(rps{namespace="$namespace",app="$workload"}) / $0'.replace("$0", "2")
         assert substitute(text, "shop", "checkout") == 'sum(rps{namespace="shop",app="checkout"}) / 2'
 
@@ -76,7 +76,7 @@ class TestSubstitute:
     def test_an_expression_without_variables_stays_as_it_is(self) -> None:
         assert substitute("x # $", "any name", "at all") == "x # $"
 
-    def test_references_of_label_replace_are_no_variables(self) -> None:
+    def test_group_references_of_label_replace_are_no_variables(self) -> None:
         text = 'label_replace(x{n="$namespace"}, "pod", "$1", "instance", "(.*):.*")'
         assert '"$1"' in substitute(text, "shop", "web")
 
@@ -87,7 +87,7 @@ class TestSubstitute:
     @pytest.mark.parametrize(
         ("text", "uses"), [("x", False), ('x{a="$namespace"}', True), ('"${workload}"', True), ('"$workloads"', False)]
     )
-    def test_it_is_known_whether_an_expression_hangs_on_the_policy(self, text: str, uses: bool) -> None:
+    def test_uses_variables(self, text: str, uses: bool) -> None:
         assert uses_variables(text) is uses
 
 
@@ -134,8 +134,8 @@ class TestSelectors:
             ("rate( x [ 1m ] )", True),
         ],
     )
-    def test_it_is_known_whether_a_range_is_read(self, text: str, ranged: bool) -> None:
-        assert {selector.ranged for selector in inputs(text).selectors} == {ranged}
+    def test_a_selector_with_a_range_is_ranged(self, text: str, ranged: bool) -> None:
+        assert {selector.ranged for selector in parse_inputs(text).selectors} == {ranged}
 
     @pytest.mark.parametrize(
         ("text", "shift"),
@@ -148,13 +148,13 @@ class TestSelectors:
             ("x OFFSET 1d", "OFFSET 1d"),
         ],
     )
-    def test_an_expression_that_reads_the_past_only_is_dated_by_it(self, text: str, shift: str) -> None:
-        assert [selector.shift for selector in inputs(text).selectors] == [shift]
+    def test_an_expression_with_shifted_selectors_only_keeps_them(self, text: str, shift: str) -> None:
+        assert [selector.shift for selector in parse_inputs(text).selectors] == [shift]
 
-    def test_beside_the_present_the_past_does_not_date(self) -> None:
+    def test_shifted_selectors_beside_others_are_dropped(self) -> None:
         assert found("sum(rate(x[1m])) / sum(rate(y[1m] offset 1w))") == ["x"]
 
-    def test_an_offset_of_a_subquery_is_stepped_over(self) -> None:
+    def test_the_offset_of_a_subquery_is_skipped(self) -> None:
         assert found("max_over_time(rate(x[1m])[10m:1m] offset 1h) + y") == ["x", "y"]
 
     @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ class TestSelectors:
             ("sum by (or) (x)", False),
         ],
     )
-    def test_it_is_known_whether_an_input_may_be_lacking(self, text: str, alternatives: bool) -> None:
-        assert inputs(text).alternatives is alternatives
+    def test_an_expression_may_have_alternatives(self, text: str, alternatives: bool) -> None:
+        assert parse_inputs(text).alternatives is alternatives
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -188,19 +188,19 @@ class TestSelectors:
             ("x @ -", "ends where a time is wanted"),
         ],
     )
-    def test_what_is_no_promql_is_refused_at_its_place(self, text: str, message: str) -> None:
+    def test_invalid_promql_is_an_error_with_its_position(self, text: str, message: str) -> None:
         with pytest.raises(PromqlError, match=message):
-            inputs(text)
+            parse_inputs(text)
 
     @given(st.text("xy{}[]()\"'`=~!,@ 5mo:#\n$\\", max_size=30))
-    def test_nonsense_is_refused_by_no_other_error(self, text: str) -> None:
+    def test_random_text_raises_no_other_error(self, text: str) -> None:
         with contextlib.suppress(PromqlError):
-            inputs(text)
+            parse_inputs(text)
 
     @given(st.lists(st.sampled_from(['x{a="b"}', "sum", " by ", "(", ")", "[5m]", "1e5", "# c\n", "'s'"]), max_size=12))
     def test_tokens_and_spaces_make_up_the_whole_text(self, parts: list[str]) -> None:
         text = "".join(parts)
-        read = list(tokens(text))
+        read = list(tokenize(text))
         assert all(text[token.start : token.end] == token.text for token in read)
         gaps = re.sub(r"#[^\n]*", "", "".join(_gaps(text, [(token.start, token.end) for token in read])))
         assert gaps.strip() == ""
@@ -214,31 +214,33 @@ def _gaps(text: str, spans: list[tuple[int, int]]) -> list[str]:
 
 class TestDating:
     def test_an_instant_selector_is_asked_as_it_stands(self) -> None:
-        text = dating([Selector('x{a="b"}')], ("namespace", "pod"), 90)
+        text = sample_times_query([VectorSelector('x{a="b"}')], ("namespace", "pod"), 90)
         assert text == (
             'label_replace(max by (namespace, pod) (timestamp(x{a="b"})), "effective_load_input", "0", "", "")'
         )
 
-    def test_behind_a_range_the_last_sample_counts_though_the_series_has_ended(self) -> None:
-        text = dating([Selector("x", ranged=True)], ("namespace",), 90)
+    def test_a_ranged_selector_finds_the_last_sample_of_an_ended_series(self) -> None:
+        text = sample_times_query([VectorSelector("x", ranged=True)], ("namespace",), 90)
         assert "timestamp(x) or max_over_time(timestamp(x)[90000ms:15000ms])" in text
 
     def test_a_shifted_selector_is_dated_in_its_own_past(self) -> None:
-        text = dating([Selector("x", ranged=True, shift="offset 1h")], ("namespace",), 90)
+        text = sample_times_query([VectorSelector("x", ranged=True, shift="offset 1h")], ("namespace",), 90)
         assert "timestamp(x offset 1h)" in text
         assert "max_over_time" not in text
 
-    def test_selectors_are_told_apart_by_number(self) -> None:
-        text = dating([Selector("x"), Selector("y")], ("namespace",), 90)
+    def test_selectors_are_numbered(self) -> None:
+        text = sample_times_query([VectorSelector("x"), VectorSelector("y")], ("namespace",), 90)
         assert re.findall(r'timestamp\((\w)\)\), "effective_load_input", "(\d)"', text) == [("x", "0"), ("y", "1")]
         assert "\nor " in text
 
     def test_an_unusual_label_is_quoted(self) -> None:
-        assert 'max by ("k8s.pod\\"name", pod)' in dating([Selector("x")], ('k8s.pod"name', "pod"), 90)
+        assert 'max by ("k8s.pod\\"name", pod)' in sample_times_query(
+            [VectorSelector("x")], ('k8s.pod"name', "pod"), 90
+        )
 
-    def test_what_it_makes_can_be_read_again(self) -> None:
-        selectors = inputs('rate(x{a=~"b|c"}[1m]) / on (pod) y offset 5m or {__name__="z"}').selectors
-        again = inputs(dating(selectors, ("namespace", "pod"), 90)).selectors
+    def test_the_query_is_valid_promql(self) -> None:
+        selectors = parse_inputs('rate(x{a=~"b|c"}[1m]) / on (pod) y offset 5m or {__name__="z"}').selectors
+        again = parse_inputs(sample_times_query(selectors, ("namespace", "pod"), 90)).selectors
         assert [selector.text for selector in again] == [selector.text for selector in selectors]
 
 
@@ -263,4 +265,4 @@ class TestDating:
     ],
 )
 def test_the_window_is_how_far_back_an_expression_reads(text: str, window: float) -> None:
-    assert inputs(text).window == pytest.approx(window)
+    assert parse_inputs(text).window == pytest.approx(window)

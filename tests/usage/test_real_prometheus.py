@@ -19,7 +19,8 @@ from adapter.load.spec import Query
 from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.promql import dating, inputs
+from adapter.usage.promql import parse_inputs, sample_times_query
+from adapter.usage.query_catalog import WorkloadQuery
 from harness.prometheus import Exporter
 from harness.prometheus import Prometheus as RealPrometheus
 
@@ -71,7 +72,7 @@ class World:
             clock=self._clock,
             metrics=Metrics(),
         )
-        self.source.want([(Query(name="q"), "shop", "web")])
+        self.source.set_queries([WorkloadQuery(Query(name="q"), "shop", "web")])
 
     def _clock(self) -> float:
         self._news.set()  # it is read at each answer, also where nothing has changed
@@ -330,7 +331,7 @@ class TestLanguage:
     def test_the_selectors_are_those_that_prometheus_finds(self, real: RealPrometheus, text: str) -> None:
         expected = list(_selectors(_parsed(real, text)))
         present = [one for one in expected if not one[2]] or expected
-        found = inputs(text).selectors
+        found = parse_inputs(text).selectors
         read = [_canonical(next(_selectors(_parsed(real, one.text)))[0]) for one in found]
         assert set(read) == {_canonical(selector) for selector, _, _ in present}
         assert len(read) == len({(name, one.ranged) for name, one in zip(read, found, strict=True)})
@@ -341,7 +342,7 @@ class TestLanguage:
 
     @pytest.mark.parametrize("text", EXPRESSIONS)
     def test_the_query_for_their_times_is_promql(self, real: RealPrometheus, text: str) -> None:
-        _parsed(real, dating(inputs(text).selectors, ("namespace", "k8s.pod"), 90))
+        _parsed(real, sample_times_query(parse_inputs(text).selectors, ("namespace", "k8s.pod"), 90))
 
 
 def _parsed(real: RealPrometheus, text: str) -> dict[str, Any]:
@@ -389,7 +390,7 @@ class TestOutage:
         )
 
         def asked_since(moment: float) -> bool:
-            found = [source.series(name) for name in queries]
+            found = [source.named_result(name) for name in queries]
             return all(one is not None and (one.fetched_at or 0) > moment and not one.error for one in found)
 
         polling = asyncio.create_task(source.run())

@@ -18,8 +18,8 @@ from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
-from adapter.usage import resource_metrics
-from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, seconds
+from adapter.usage import polling, resource_metrics
+from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, parse_go_duration
 from tests.usage.fakes import NOW, Changes
 
 AT = "2026-01-01T11:59:50Z"
@@ -54,7 +54,7 @@ class TestDecoding:
             )
         }
 
-    async def test_a_bad_quantity_costs_that_container_that_resource_only(self) -> None:
+    async def test_an_invalid_quantity_drops_that_resource_of_that_container_only(self) -> None:
         pods = await decode_usages(listing(item("web-1", app={"cpu": "-5m", "memory": "1Mi"}, proxy={"cpu": "NaN"})))
         assert pods["web-1"].containers == {"app": {"memory": (1 << 20) * NANO}, "proxy": {}}
 
@@ -98,7 +98,7 @@ class TestDecoding:
             listing(*(item(f"web-{number}") for number in range(3000)))[:-200],
         ],
     )
-    async def test_another_shape_is_refused(self, body: bytes) -> None:
+    async def test_a_malformed_body_is_an_error(self, body: bytes) -> None:
         with pytest.raises(WrongAnswer, match="no PodMetricsList"):
             await decode_usages(body)
 
@@ -114,10 +114,10 @@ class TestDecoding:
          ("15", 0), ("s", 0), ("1x2s", 0), ("-15s", 0)],
     )  # fmt: skip
     def test_a_window_is_read_as_go_writes_it(self, text: str, expected: float) -> None:
-        assert seconds(text) == pytest.approx(expected)
+        assert parse_go_duration(text) == pytest.approx(expected)
 
     @given(st.from_regex(r"[0-9]{1,15}(n|u|m|Ki|Mi|k|nn|mK|K|i)?", fullmatch=True))
-    def test_the_short_way_and_the_long_way_agree(self, text: str) -> None:
+    def test_the_fast_path_and_parse_nano_agree(self, text: str) -> None:
         try:
             expected = parse_nano(text)
         except QuantityError:
@@ -196,12 +196,12 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(resource_metrics, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(resource_metrics, "_CHECK_SECONDS", 0.01)
     return
 
 
 class TestPolling:
-    async def test_before_the_first_answer_nothing_is_known(self) -> None:
+    async def test_before_the_first_poll_there_are_no_samples(self) -> None:
         assert World("shop").samples() == ResourceSamples(max_age=90.0)
 
     async def test_samples_are_kept_with_their_own_times(self) -> None:
@@ -246,13 +246,13 @@ class TestPolling:
             world.usage.refresh()
             await world.session.bell(lambda: world.session.asked == ["shop", "other"])
 
-    async def test_it_is_noticed_without_a_hint_too(self) -> None:
+    async def test_a_new_namespace_is_noticed_without_refresh(self) -> None:
         world = World(interval=3600)
         async with world.running():
             world.namespaces.add("shop")
             await world.session.bell(lambda: world.session.asked == ["shop"])
 
-    async def test_a_namespace_without_policies_is_asked_no_more_and_forgotten(self) -> None:
+    async def test_a_namespace_without_policies_is_dropped(self) -> None:
         world = World("shop", "other")
         world.session.answers["shop"] = listing(item("web-1"))
         async with world.running():
@@ -267,10 +267,10 @@ class TestPolling:
         world = World(*(f"ns-{number}" for number in range(100)), interval=3600)
         world.session.gate = asyncio.Event()
         async with world.running():
-            await world.session.bell(lambda: world.session.under_way == resource_metrics.AT_ONCE)
+            await world.session.bell(lambda: world.session.under_way == resource_metrics.CONCURRENT_REQUESTS)
             world.session.gate.set()
             await world.session.bell(lambda: len(world.session.asked) == 100)
-        assert world.session.most_under_way == resource_metrics.AT_ONCE
+        assert world.session.most_under_way == resource_metrics.CONCURRENT_REQUESTS
 
     async def test_the_first_pause_is_a_random_part_of_the_interval(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pauses: list[float] = []
@@ -284,7 +284,7 @@ class TestPolling:
             await sleep(0)
 
         monkeypatch.setattr(resource_metrics.asyncio, "sleep", noted)
-        monkeypatch.setattr(resource_metrics.random, "random", lambda: 0.25)
+        monkeypatch.setattr(polling.random, "random", lambda: 0.25)
         world = World("shop", interval=10)
         async with world.running():
             await paused.until(lambda: len(pauses) >= 20)
@@ -334,7 +334,7 @@ class TestFailing:
             await world.session.bell(lambda: len(world.session.asked) >= 5)
         assert world.changes.seen == ["shop"]
 
-    async def test_an_answer_of_the_wrong_shape_is_a_failure(self) -> None:
+    async def test_a_malformed_response_is_a_failure(self) -> None:
         world = World("shop")
         async with world.running():
             await self.failed_after_an_answer(world, b"<html>")
@@ -349,7 +349,7 @@ class TestFailing:
             await world.changes.until(lambda: len(world.changes.seen) == 3)
         assert world.samples().error is None
 
-    async def test_one_namespace_that_fails_leaves_the_others_alone(self) -> None:
+    async def test_a_failing_namespace_does_not_affect_the_others(self) -> None:
         world = World("shop", "other")
         world.session.answers |= {"other": Forbidden(403, "Forbidden", "no"), "shop": listing(item("web-1"))}
         async with world.running():
@@ -374,7 +374,7 @@ class TestFailing:
         assert (world.value("source_errors_total", reason=reason) or 0) >= 1
         assert world.value("source_last_success_timestamp_seconds") == NOW
 
-    async def test_success_is_told_to_the_metrics(self) -> None:
+    async def test_a_success_is_in_the_metrics(self) -> None:
         world = World("shop")
         async with world.running():
             await world.changes.until(lambda: bool(world.changes.seen))

@@ -20,12 +20,13 @@ from adapter.apiserver.authentication.requestheader import NO_TRUST, Peer, Trust
 from adapter.apiserver.authorization.fair_gate import FairGate
 from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.status import StatusError, TooEarlyError, unauthorized, unavailable
+from adapter.kube.api import TOKEN_REVIEWS
 from adapter.kube.errors import KubeError
 from adapter.runtime.single_flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+_REVIEWS = TOKEN_REVIEWS.collection()
 _TOKEN_SECONDS = 10.0
 _TOKENS = 1024
 _BAD_TOKENS = 4096
@@ -77,7 +78,7 @@ class Authenticator:
         self._monotonic = monotonic
         self._tokens: TTLCache[bytes, Identity] = TTLCache(_TOKENS, _TOKEN_SECONDS, timer=monotonic)
         self._bad: TTLCache[bytes, None] = TTLCache(_BAD_TOKENS, _TOKEN_SECONDS, timer=monotonic)
-        self._proven: LRUCache[bytes, None] = LRUCache(_TOKENS)
+        self._confirmed: LRUCache[bytes, None] = LRUCache(_TOKENS)
         self._flights: SingleFlight[bytes, Identity | None] = SingleFlight()
         self._gate = FairGate(_AT_ONCE, _AT_ONCE_OF_ONE, _WAITING_OF_ONE)
         self._proven_gate = asyncio.Semaphore(_AT_ONCE)
@@ -191,7 +192,7 @@ class Authenticator:
 
     async def _review(self, key: bytes, token: str, address: str) -> Identity | None:
         """Tokens that proved good lately wait for each other alone; of all others addresses take turns."""
-        place = self._proven_gate if key in self._proven else self._gate.turn(address, _DEADLINE)
+        place = self._proven_gate if key in self._confirmed else self._gate.turn(address, _DEADLINE)
         try:
             async with place:
                 return await self._reviewed(key, token)
@@ -200,7 +201,7 @@ class Authenticator:
             raise
 
     async def _reviewed(self, key: bytes, token: str) -> Identity | None:
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        review = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": "TokenReview", "spec": {"token": token}}
         try:
             body = await self._reviews.create(_REVIEWS, msgspec.json.encode(review), _DEADLINE)
             status = msgspec.json.decode(body, type=_Review).status
@@ -210,12 +211,12 @@ class Authenticator:
             raise unavailable("the token cannot be verified now; the server's log says why") from error
         if not status.authenticated:
             self._bad[key] = None
-            self._proven.pop(key, None)
+            self._confirmed.pop(key, None)
             return None
         user = status.user
         extra = tuple(sorted((name.lower(), tuple(values)) for name, values in (user.extra or {}).items()))
         identity = self._tokens[key] = identify(user.username, user.uid, tuple(user.groups or ()), extra)
-        self._proven[key] = None
+        self._confirmed[key] = None
         return identity
 
     def _refused(self, method: str) -> StatusError:

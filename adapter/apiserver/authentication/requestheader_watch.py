@@ -9,11 +9,13 @@ import structlog
 from adapter.apiserver.authentication.requestheader import CONFIG_MAP, CONFIG_NAMESPACE, Trust, read
 from adapter.apiserver.ports import Api
 from adapter.apiserver.status import CertificateError
+from adapter.kube.api import CONFIG_MAPS
 from adapter.kube.errors import KubeError
+from adapter.runtime.backoff import exponential
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-_PATH = f"/api/v1/namespaces/{CONFIG_NAMESPACE}/configmaps/{CONFIG_MAP}"
+_PATH = CONFIG_MAPS.path(CONFIG_NAMESPACE, CONFIG_MAP)
 _DEADLINE = 5.0
 _FIRST_RETRY = 1.0
 
@@ -56,14 +58,14 @@ class RequestheaderWatch:
 
     async def run(self) -> None:
         """Follow until cancelled; what is known stays while reading fails."""
-        retry = _FIRST_RETRY
+        retries = 0
         while True:
             if await self._succeeds():
-                retry = _FIRST_RETRY
+                retries = 0
                 await self._sleep(self._seconds)
             else:
-                await self._sleep(min(retry, self._seconds))
-                retry *= 2
+                await self._sleep(exponential(retries, _FIRST_RETRY, self._seconds))
+                retries += 1
 
     async def look(self) -> None:
         """Read once. Raises KubeError, and CertificateError for a ConfigMap that makes no sense."""

@@ -16,11 +16,12 @@ from adapter.apiserver.authorization.rulings import Question, Ruling, Rulings
 from adapter.apiserver.reviews import Reviews
 from adapter.apiserver.routes import Attributes
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
+from adapter.kube.api import SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import KubeError
 from adapter.runtime.single_flight import SingleFlight
 from adapter.telemetry.metrics import Metrics
 
-_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_REVIEWS = SUBJECT_ACCESS_REVIEWS.collection()
 _FRESH_SECONDS = 60.0
 _DEADLINE = 3.0
 _AT_ONCE = 32
@@ -113,7 +114,7 @@ def _spec(identity: Identity, attributes: Attributes) -> dict[str, Any]:
             "name": attributes.name,
             "namespace": attributes.namespace,
         }
-    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    return {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview", "spec": spec}
 
 
 def forbidden(identity: Identity, attributes: Attributes, reason: str) -> StatusError:

@@ -6,22 +6,18 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.apiserver.ports import MERGE_PATCH, Api
+from adapter.apiserver.ports import Api
+from adapter.kube.api import API_SERVICES, MERGE_PATCH
 from adapter.kube.errors import NotFound
+from adapter.kube.objects import ObjectMeta
 
 _log = structlog.get_logger(__name__)
-_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _DEADLINE = 5.0
 _OTHERS = (
     "cert-manager.io/inject-ca-from",
     "cert-manager.io/inject-ca-from-secret",
     "cert-manager.io/inject-apiserver-ca",
 )
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
 
 
 class _Service(msgspec.Struct):
@@ -36,7 +32,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _ApiService(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
@@ -54,7 +50,7 @@ class CaBundlePublisher:
         encoded = base64.b64encode(bundle.encode()).decode()
         for name in self._names:
             try:
-                body = await self._api.get(f"{_SERVICES}/{name}", timeout=_DEADLINE)
+                body = await self._api.get(API_SERVICES.path("", name), timeout=_DEADLINE)
             except NotFound:
                 continue
             found = msgspec.json.decode(body, type=_ApiService)
@@ -80,6 +76,10 @@ class CaBundlePublisher:
             spec["insecureSkipTLSVerify"] = None
         patch = {"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": spec}
         await self._api.request(
-            "PATCH", f"{_SERVICES}/{name}", body=msgspec.json.encode(patch), content_type=MERGE_PATCH, timeout=_DEADLINE
+            "PATCH",
+            API_SERVICES.path("", name),
+            body=msgspec.json.encode(patch),
+            content_type=MERGE_PATCH,
+            timeout=_DEADLINE,
         )
         _log.info("apiservice_ca_written", apiservice=name)

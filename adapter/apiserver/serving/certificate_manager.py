@@ -19,6 +19,7 @@ from adapter.apiserver.serving.certificates import KeyPair, Stock
 from adapter.apiserver.serving.secret_store import SecretStore
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import Conflict, KubeError
+from adapter.runtime.backoff import exponential
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -40,8 +41,8 @@ class TlsOptions:
     """
 
     namespace: str
-    service: str = "effective-load"
-    secret: str = "effective-load-serving"  # noqa: S105 - the name of an object
+    service: str
+    secret: str
     api_services: tuple[str, ...] = ()
     certificate: Path | None = None
     key: Path | None = None
@@ -77,14 +78,15 @@ class CertificateManager:
         """Keep the certificate until cancelled."""
         given = self._options.certificate is not None
         once, pause = (self.look, self._options.poll_seconds) if given else (self.keep, self._options.round_seconds)
-        retry = _FIRST_RETRY
+        retries = 0
         while True:
             if await self._succeeds(once):
-                retry = _FIRST_RETRY
+                retries = 0
                 await self._sleep(pause)
             else:
-                await self._sleep(retry * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas, guards nothing
-                retry = min(2 * retry, pause)
+                wait = exponential(retries, _FIRST_RETRY, pause)
+                await self._sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas, guards nothing
+                retries += 1
 
     def check(self) -> str | None:
         """Why there is nothing to serve, None where there is."""

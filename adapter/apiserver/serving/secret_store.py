@@ -5,22 +5,19 @@ import binascii
 
 import msgspec
 
-from adapter.apiserver.ports import JSON, MERGE_PATCH, Api
+from adapter.apiserver.ports import Api
 from adapter.apiserver.serving.certificates import KeyPair, Stock
 from adapter.apiserver.status import CertificateError
+from adapter.kube.api import JSON, MERGE_PATCH, SECRETS
 from adapter.kube.errors import Forbidden, NotFound
-from adapter.kube.paths import collection, path
+from adapter.kube.objects import ObjectMeta
 
 _DEADLINE = 5.0
 _FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
 class _Secret(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
 
 
@@ -29,8 +26,8 @@ class SecretStore:
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api = api
-        self._collection = collection("v1", "secrets", namespace)
-        self._path = self._collection + path(name)
+        self._collection = SECRETS.collection(namespace)
+        self._path = SECRETS.path(namespace, name)
         self._metadata = {"name": name, "namespace": namespace}
 
     async def read(self) -> tuple[_Secret | None, Stock | None]:

@@ -11,8 +11,8 @@ from adapter.companion.context import Context, PolicyCondition, Raised, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
 from adapter.load.tolerance import percent_text
-from adapter.policy.hpa import Hpa, TargetKind
-from adapter.policy.scale_up_limit import DISABLED, highest
+from adapter.policy.behavior import DISABLED, highest_allowed
+from adapter.policy.hpa import Hpa, MetricTargetType
 
 APART_SECONDS = 15.0
 """A target is raised once in so long at most: an HPA's usual sync period."""
@@ -90,7 +90,7 @@ def _follows(hpa: Hpa, policy: str) -> bool:
     """Whether the HPA takes the policy's count as it is."""
     return any(
         (metric.names(policy) or metric.describes(hpa.target))
-        and (metric.target, metric.aim) == (TargetKind.AVERAGE_VALUE, NANO)
+        and (metric.target, metric.aim) == (MetricTargetType.AVERAGE_VALUE, NANO)
         for metric in hpa.desired_metrics
     )
 
@@ -130,4 +130,4 @@ def _allowed(situation: Context, hpa: Hpa, current: int) -> int:
     # Its times have whole seconds. What it did before it was watched is not known, but that it did something.
     if policies and before is not None and situation.now - before < longest + 1:
         return current
-    return highest(current, hpa.scale_up, watched.rises, situation.now)
+    return highest_allowed(current, hpa.scale_up, watched.rises, situation.now)

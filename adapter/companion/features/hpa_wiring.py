@@ -8,9 +8,10 @@ from adapter.companion.context import Context, PolicyCondition, State, Wired
 from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
 from adapter.load.explanation import swallowed
 from adapter.load.spec import HpaWiring, Mode, Policy
+from adapter.policy.behavior import BehaviorField, permits, required_behavior
 from adapter.policy.conformance import Flaw, Wiring, flaws
-from adapter.policy.guarded_behavior import Wanted, is_loose, wanted
 from adapter.policy.hpa import Hpa
+from adapter.runtime.backoff import exponential
 
 CONDITION = "HPAConformant"
 ASK_AGAIN_SECONDS = 600.0
@@ -70,12 +71,11 @@ def findings(situation: Context) -> Iterator[PolicyCondition]:
 
 
 def _wiring(situation: Context, hpa: Hpa) -> Wiring:
-    decision, bounds, neighbours = situation.decision, situation.view.bounds, situation.neighbours
+    decision, bounds = situation.decision, situation.view.bounds
     return Wiring(
         policy=situation.view.policy,
         hpa=hpa,
-        beside=neighbours.hpas,
-        rivals=neighbours.policies,
+        neighbours=situation.neighbours,
         has_tolerance=situation.tolerance_field.known,
         swallowed=swallowed(decision, bounds) if decision is not None and bounds is not None else "",
     )
@@ -112,25 +112,25 @@ def _is_enforced(situation: Context) -> bool:
     return _wants_it(situation.view.policy) and not situation.neighbours.policies
 
 
-def _wanted(situation: Context, hpa: Hpa) -> tuple[Wanted, ...]:
+def _wanted(situation: Context, hpa: Hpa) -> tuple[BehaviorField, ...]:
     policy = situation.view.policy
     if not hpa.asks_for(policy.name):
         return ()
-    return tuple(wanted(policy, hpa, tolerance=situation.tolerance_field.known is not False))
+    return tuple(required_behavior(policy, hpa, tolerance=situation.tolerance_field.known is not False))
 
 
-def _open(situation: Context, hpa: Hpa) -> list[Wanted]:
+def _open(situation: Context, hpa: Hpa) -> list[BehaviorField]:
     """What is not as it should be, and may be set."""
     return [one for one in _wanted(situation, hpa) if not one.is_set and not hpa.managers.others(one.name)]
 
 
-def _foreign(situation: Context, hpa: Hpa) -> Iterator[Wanted]:
+def _foreign(situation: Context, hpa: Hpa) -> Iterator[BehaviorField]:
     """What others own and have in a way that stands between the policy and the count."""
     for one in _wanted(situation, hpa):
         direction, _, name = one.name.partition(".")
         if one.is_set or not hpa.managers.others(one.name):
             continue
-        if name == "tolerance" or not is_loose(situation.view.policy, hpa, direction):
+        if name == "tolerance" or not permits(situation.view.policy, hpa, direction):
             yield one
 
 
@@ -162,7 +162,7 @@ def _waits(situation: Context, behavior: dict[str, Any]) -> bool:
 
 def _wait(wired: Wired) -> float:
     """How long after one setting the next one waits (seconds)."""
-    return float(min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 6.0 ** min(wired.times - 1, 9)))
+    return exponential(wired.times - 1, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, factor=6.0)
 
 
 def _times(wired: Wired, action: WireHpa, now: float) -> int:

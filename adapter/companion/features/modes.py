@@ -5,8 +5,8 @@ from http import HTTPStatus
 
 from adapter.companion.context import Context, PolicyCondition
 from adapter.load.spec import Policy, Stance
-from adapter.policy.memory_json import time_text
 from adapter.policy.watermark_policy import HOLD_UNTIL
+from adapter.runtime.times import format_micro_time
 
 CONDITION = "Active"
 HPA_MISSING = "HPAMissing"
@@ -48,5 +48,5 @@ def _hindered(situation: Context) -> PolicyCondition:
 
 def _held(policy: Policy) -> str:
     assert policy.hold_until is not None
-    until = time_text(policy.hold_until).replace(".000000", "")
+    until = format_micro_time(policy.hold_until).replace(".000000", "")
     return f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for"

@@ -12,7 +12,7 @@ from adapter.load.explanation import headline, is_share, value_text
 from adapter.load.pods import PodState
 from adapter.load.spec import Policy
 from adapter.policy import status_memory
-from adapter.policy.memory_json import time_text
+from adapter.runtime.times import format_micro_time
 from adapter.snapshot import WATCH_SILENT
 
 REFRESH_SECONDS = 120.0
@@ -53,7 +53,7 @@ def after(past: State, action: WriteStatus, now: float) -> State:
 def _news(status: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
         "conditions": [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())],
-        "memory": status_memory.lasting(status.get("memory") or {}),
+        "memory": status_memory.durable_part(status.get("memory") or {}),
         # Who stands in the way of an HPA's wiring, and with what, is in the sentences only.
         "wiring": [one["message"] for one in status.get("conditions", ()) if one["type"] == hpa_wiring.CONDITION],
         # Nothing was assessed, so the sentence moves with no sample: another one tells of another trouble.
@@ -67,7 +67,7 @@ def status_of(situation: Context) -> dict[str, Any]:
     assessment = view.assessment
     status: dict[str, Any] = {
         "observedGeneration": view.policy.generation,
-        "assessedAt": time_text(assessment.at if assessment else situation.now),
+        "assessedAt": format_micro_time(assessment.at if assessment else situation.now),
         "conditions": _conditions(situation),
     }
     if view.scale is not None:
@@ -84,7 +84,7 @@ def status_of(situation: Context) -> dict[str, Any]:
         "decision": _shortened(headline(assessment, decision)),
         "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
         "metrics": [_metric(metric, _outcome(decision, metric), assessment.policy) for metric in assessment.metrics],
-        "memory": status_memory.dump(assessment.memory),
+        "memory": status_memory.to_status(assessment.memory),
     }
     if decision.desired is not None:
         status["desired"] = decision.desired
@@ -138,12 +138,13 @@ def _ready(situation: Context) -> PolicyCondition:
 
 def _condition(situation: Context, finding: PolicyCondition, known: Mapping[str, Any] | None) -> dict[str, Any]:
     status = "True" if finding.is_true else "False"
-    same = known is not None and known.get("status") == status
+    unchanged = known is not None and known.get("status") == status
+    since = known["lastTransitionTime"] if known is not None and unchanged else format_micro_time(situation.now)
     return {
         "type": finding.type,
         "status": status,
         "observedGeneration": situation.view.policy.generation,
-        "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else time_text(situation.now),
+        "lastTransitionTime": since,
         "reason": finding.reason,
         "message": _shortened(finding.message, LONGEST_MESSAGE),
     }

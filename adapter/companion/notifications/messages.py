@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from adapter.companion.state import Notice
 from adapter.runtime.times import format_time
-from adapter.settings.notifications import RateLimit, Route, Severity
+from adapter.settings.notifications import NotificationRoute, RateLimit, Severity
 from adapter.snapshot import Key
 
 K = TypeVar("K")
@@ -30,7 +30,7 @@ class Message:
     body: str
 
 
-def message(route: Route, cluster: str, key: Key, notice: Notice, severity: Severity) -> Message:
+def message(route: NotificationRoute, cluster: str, key: Key, notice: Notice, severity: Severity) -> Message:
     """The notice in the route's own words. Templates only put in what is known: nothing in them is executed."""
     fields = {"from": "", "to": "", "why": ""} | dict(notice.fields)
     fields |= {
@@ -68,7 +68,7 @@ class Allowance:
     _critical_by_namespace: dict[str, deque[float]] = field(default_factory=dict)
     _last: dict[Key, Message] = field(default_factory=dict)
 
-    def take(self, message: Message, route: Route, now: float) -> str:
+    def take(self, message: Message, route: NotificationRoute, now: float) -> str:
         """Take a place for it; else why there is none: `repeated` or `limited`."""
         self._forget(route, now)
         last = self._last.get(message.key)
@@ -82,7 +82,7 @@ class Allowance:
         self._last[message.key] = message
         return ""
 
-    def _counted(self, message: Message, route: Route) -> tuple[tuple[deque[float], RateLimit], ...]:
+    def _counted(self, message: Message, route: NotificationRoute) -> tuple[tuple[deque[float], RateLimit], ...]:
         """What it counts for, and the limits of that."""
         if message.severity is Severity.CRITICAL:
             own = self._critical_by_namespace.setdefault(message.key.namespace, deque())
@@ -90,7 +90,7 @@ class Allowance:
         own = self._by_policy.setdefault(message.key, deque())
         return (self._sent, route.rate_limit), (own, route.policy_rate_limit)
 
-    def _forget(self, route: Route, now: float) -> None:
+    def _forget(self, route: NotificationRoute, now: float) -> None:
         _expire(self._sent, route.rate_limit, now)
         _expire(self._critical, route.critical_rate_limit, now)
         _expire_all(self._by_policy, route.policy_rate_limit, now)

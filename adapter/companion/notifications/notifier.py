@@ -4,6 +4,7 @@ Nothing that is configured here is ever logged or shown, for addresses hold secr
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +17,11 @@ from adapter.companion.notifications.messages import Allowance, Message, message
 from adapter.companion.notifications.production import Namespaces
 from adapter.companion.state import Notice
 from adapter.companion.writes.actions import Notify
-from adapter.kube.lease import Lease
+from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
+from adapter.runtime.backoff import exponential
 from adapter.settings import CompanionSettings
-from adapter.settings.notifications import Route, Severity
+from adapter.settings.notifications import NotificationRoute, Severity
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
@@ -43,7 +45,7 @@ class Notifier:
     def __init__(
         self,
         session: Session,
-        lease: Lease,
+        lease: LeaderElector,
         settings: Callable[[], CompanionSettings],
         metrics: Metrics,
         send: Send = deliver,
@@ -89,7 +91,7 @@ class Notifier:
             return notice.severity
         return graver
 
-    def _post(self, route: Route, room: int, tasks: asyncio.TaskGroup) -> "_Post":
+    def _post(self, route: NotificationRoute, room: int, tasks: asyncio.TaskGroup) -> "_Post":
         post = self._posts.get(route.name)
         if post is None:
             post = self._posts[route.name] = _Post(
@@ -107,7 +109,7 @@ class Notifier:
                 post.task.cancel()
 
 
-def is_for(route: Route, action: Notify, notice: Notice, severity: Severity) -> bool:
+def is_for(route: NotificationRoute, action: Notify, notice: Notice, severity: Severity) -> bool:
     """Whether a route is to be told of it."""
     return (
         (route.default or route.name in action.routes)
@@ -122,10 +124,10 @@ class _Post:
 
     def __init__(
         self,
-        route: Route,
+        route: NotificationRoute,
         room: int,
         now: Callable[[], float],
-        lease: Lease,
+        lease: LeaderElector,
         metrics: Metrics,
         delivery: Delivery,
         first_wait: float,
@@ -189,7 +191,8 @@ class _Post:
         result = "failed"
         for attempt in range(self.route.attempts):
             if attempt:
-                await asyncio.sleep(self._first_wait * 5.0 ** (attempt - 1) * random.uniform(0.8, 1.2))  # noqa: S311  no secret
+                wait = exponential(attempt - 1, self._first_wait, math.inf, factor=5.0)
+                await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311  no secret
             if self._now() - waiting.at > STALE_SECONDS:
                 return "stale"
             if not self._lease.leads:
@@ -223,7 +226,7 @@ class _Post:
             self._failing = failing
 
 
-def _addresses(route: Route) -> tuple[str, ...]:
+def _addresses(route: NotificationRoute) -> tuple[str, ...]:
     """The route's URLs. Reads its file, where it has one. Raises AddressError where there are none."""
     if not route.url_file:
         return route.urls

@@ -5,8 +5,9 @@ from fnmatch import fnmatchcase
 import msgspec
 import structlog
 
+from adapter.kube.api import NAMESPACES
 from adapter.kube.errors import KubeError
-from adapter.kube.paths import path
+from adapter.kube.objects import ObjectMeta
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 from adapter.settings.notifications import Production
@@ -18,12 +19,8 @@ ASK_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    labels: dict[str, str] | None = None
-
-
 class _Namespace(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: ObjectMeta = ObjectMeta()
 
 
 _DECODER = Decoder(_Namespace)
@@ -56,7 +53,7 @@ class Namespaces:
     async def _asked(self, namespace: str) -> dict[str, str] | None:
         """Its labels; None where they cannot be read."""
         try:
-            body = await self._session.get(path("api", "v1", "namespaces", namespace), timeout=ASK_SECONDS)
+            body = await self._session.get(NAMESPACES.path("", namespace), timeout=ASK_SECONDS)
             return _DECODER.decode(body).metadata.labels or {}
         except (KubeError, msgspec.MsgspecError) as error:
             if not self._complained:

@@ -4,11 +4,11 @@ import socket
 from typing import Any, NamedTuple
 
 from adapter.companion.writes.actions import WriteEvent
-from adapter.kube.paths import collection, path
-from adapter.policy.memory_json import time_text
+from adapter.kube.api import EVENTS
+from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
+from adapter.runtime.times import format_micro_time
 
-EVENTS = ("events.k8s.io/v1", "events")
-CONTROLLER = "effective-load.io/companion"
+CONTROLLER = f"{GROUP}/companion"
 _LONGEST_INSTANCE = 128
 _INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
 
@@ -23,22 +23,22 @@ class Writing(NamedTuple):
 
 def writing(action: WriteEvent) -> Writing:
     """What writes as much of the series as there is."""
-    events, series = collection(*EVENTS, action.key.namespace), action.series
-    repeated = {"count": series.count, "lastObservedTime": time_text(series.last)}
+    namespace, series = action.key.namespace, action.series
+    repeated = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
     if series.written:
-        return Writing("PATCH", events + path(series.name), {"series": repeated})
+        return Writing("PATCH", EVENTS.path(namespace, series.name), {"series": repeated})
     event = _event(action) | ({"series": repeated} if series.count > 1 else {})
-    return Writing("POST", events, event)
+    return Writing("POST", EVENTS.collection(namespace), event)
 
 
 def _event(action: WriteEvent) -> dict[str, Any]:
     key, target = action.key, action.target
-    regarding = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "uid": action.uid}
+    regarding = {"apiVersion": API_VERSION, "kind": KIND, "uid": action.uid}
     event: dict[str, Any] = {
-        "apiVersion": "events.k8s.io/v1",
+        "apiVersion": EVENTS.api_version,
         "kind": "Event",
         "metadata": {"name": action.series.name, "namespace": key.namespace},
-        "eventTime": time_text(action.series.first),
+        "eventTime": format_micro_time(action.series.first),
         "type": "Warning" if action.subject.warning else "Normal",
         "reason": action.subject.reason,
         "action": action.series.action,

@@ -7,14 +7,10 @@ import msgspec
 
 from adapter.companion.context import ToleranceField
 from adapter.companion.writes.actions import AskTolerance, WireHpa
+from adapter.kube.api import APPLY_PATCH, HPAS, MERGE_PATCH
 from adapter.kube.errors import MalformedAnswer
-from adapter.kube.paths import collection, path
-from adapter.policy.managed_fields import OWN
+from adapter.policy.managed_fields import FIELD_MANAGER
 from adapter.runtime.decoding import Decoder
-
-HPAS = ("autoscaling/v2", "horizontalpodautoscalers")
-APPLY = "application/apply-patch+yaml"
-MERGE = "application/merge-patch+json"
 
 Patch = Callable[[str, object, str, dict[str, str]], Awaitable[bytes]]
 
@@ -31,13 +27,13 @@ class HpaWriter:
         """Ask the API server what it would keep of a tolerance; nothing is written. Raises KubeError."""
         body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
         self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._now())
-        hpa = collection(*HPAS, action.key.namespace) + path(action.hpa)
-        self._learn(await self._patch(hpa, body, MERGE, {"dryRun": "All", "fieldManager": OWN}))
+        hpa = HPAS.path(action.key.namespace, action.hpa)
+        self._learn(await self._patch(hpa, body, MERGE_PATCH, {"dryRun": "All", "fieldManager": FIELD_MANAGER}))
 
     async def wire(self, action: WireHpa) -> None:
         """Set the fields, by server-side apply, of this very version; nobody else's are taken. Raises KubeError."""
         body = {
-            "apiVersion": "autoscaling/v2",
+            "apiVersion": HPAS.api_version,
             "kind": "HorizontalPodAutoscaler",
             "metadata": {
                 "name": action.hpa,
@@ -47,8 +43,8 @@ class HpaWriter:
             },
             "spec": {"behavior": action.behavior},
         }
-        hpa = collection(*HPAS, action.key.namespace) + path(action.hpa)
-        answer = await self._patch(hpa, body, APPLY, {"fieldManager": OWN, "force": "false"})
+        hpa = HPAS.path(action.key.namespace, action.hpa)
+        answer = await self._patch(hpa, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER, "force": "false"})
         if "tolerance" in action.behavior.get("scaleUp", {}):
             self._learn(answer)
 

@@ -8,7 +8,6 @@ import msgspec
 import structlog
 
 from adapter.companion.features.deletion_cost import LOWEST
-from adapter.companion.keyed_backoff import KeyedBackoff
 from adapter.companion.writes import event_body
 from adapter.companion.writes.actions import (
     Action,
@@ -21,12 +20,13 @@ from adapter.companion.writes.actions import (
     WriteEvent,
     WriteStatus,
 )
-from adapter.companion.writes.hpa_writer import APPLY, MERGE, HpaWriter
+from adapter.companion.writes.hpa_writer import HpaWriter
+from adapter.kube.api import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
-from adapter.kube.paths import collection, path
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
-from adapter.policy.managed_fields import OWN
+from adapter.policy.managed_fields import FIELD_MANAGER
+from adapter.runtime.backoff import KeyedBackoff
 from adapter.runtime.decoding import Decoder
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -34,9 +34,7 @@ from adapter.telemetry.metrics import Metrics
 WRITE_SECONDS = 2.0
 """How long one write may take: less than others wait before they take the lease."""
 LONGEST_REASON = 40
-POLICIES = ("effective-load.io/v1alpha1", "watermarkpolicies")
 
-_JSON_PATCH = "application/json-patch+json"
 _log = structlog.get_logger(__name__)
 
 
@@ -62,12 +60,12 @@ class Writer:
         self._leadership = leadership
         self._metrics = metrics
         self._notify = notify
-        self.patience = KeyedBackoff()
+        self.backoff: KeyedBackoff[Key] = KeyedBackoff()
         self.hpas = HpaWriter(self.patch, session.now)
 
     def may(self, action: Action) -> bool:
         """Whether it may be tried; what was refused has to wait."""
-        return self.patience.may(action.key, type(action).__name__, self._session.now())
+        return self.backoff.is_ready(action.key, type(action).__name__, self._session.now())
 
     async def carry_out(self, action: Action) -> ActionResult:
         """Do it; how that ended."""
@@ -80,7 +78,7 @@ class Writer:
             return ActionResult.OVERTAKEN  # it was deleted meanwhile, and the watch will tell
         except KubeError as error:
             return self._not_done(action, kind, error)
-        self.patience.done(action.key, kind)
+        self.backoff.reset(action.key, kind)
         self._metrics.companion_writes.labels(action=kind, result="done").inc()
         return ActionResult.DONE
 
@@ -90,7 +88,7 @@ class Writer:
         self._metrics.companion_writes.labels(action=kind, result=reason).inc()
         if outcome is ActionResult.OVERTAKEN:
             _log.info("overtaken", action=kind, key=str(action.key), error=str(error))
-        elif self.patience.refused(action.key, kind, reason, self._session.now()):
+        elif self.backoff.failed(action.key, kind, reason, self._session.now()):
             _log.warning("not done", action=kind, key=str(action.key), error=str(error))
         return outcome
 
@@ -119,12 +117,12 @@ class Writer:
             *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
             {"op": "add", "path": "/status", "value": action.status},
         ]
-        await self.patch(f"{path_of(action.key)}/status", patch, _JSON_PATCH)
+        await self.patch(f"{path_of(action.key)}/status", patch, JSON_PATCH)
 
     async def _write_event(self, action: WriteEvent) -> None:
         write = event_body.writing(action)
         if write.method == "PATCH":
-            await self.patch(write.path, write.body, MERGE)
+            await self.patch(write.path, write.body, MERGE_PATCH)
         else:
             body = msgspec.json.encode(write.body)
             await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
@@ -143,8 +141,8 @@ class Writer:
         costs = {DELETION_COST_ANNOTATION: str(LOWEST), MARK_ANNOTATION: "true"} if action.first else {}
         metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        pod = collection("v1", "pods", action.namespace) + path(action.pod)
-        await self.patch(pod, body, APPLY, {"fieldManager": OWN})
+        pod = PODS.path(action.namespace, action.pod)
+        await self.patch(pod, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER})
 
     async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
         """Send a patch. Raises KubeError."""
@@ -193,4 +191,4 @@ def _outcome(error: KubeError) -> ActionResult:
 
 def path_of(key: Key) -> str:
     """Where a policy is."""
-    return collection(*POLICIES, key.namespace) + path(key.name)
+    return WATERMARK_POLICIES.path(key.namespace, key.name)

@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from adapter.registries.polling.http1 import RawReply, Request, ResponseReader, SurplusAnswer
-from adapter.runtime.answer_budget import ANSWERS, FREE_BYTES, AnswerBudget, Lease, Limit
+from adapter.runtime.answer_budget import ANSWERS, FREE_BYTES, AnswerBudget, Limit, Reservation
 from adapter.runtime.outbound import UNREADABLE_CREDENTIALS, Access, credentials, tls_context
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer, connection_fault
 
@@ -187,10 +187,10 @@ class _Batch(Generic[T]):
         for index, request in self._left:
             before, self._begun = self._answers, index + 1
             began = asyncio.get_running_loop().time()
-            async with self._pool.budget.lease(self._pool.source) as lease:
+            async with self._pool.budget.reserve(self._pool.source) as reservation:
                 try:
                     async with asyncio.timeout(self._pool.timeout):
-                        connection, reply = await self._send(connection, request, lease)
+                        connection, reply = await self._send(connection, request, reservation)
                 except SurplusAnswer as error:
                     connection = None
                     self._pool.on_surplus()
@@ -198,7 +198,7 @@ class _Batch(Generic[T]):
                         self._fail(one, error)
                 except TimeoutError as error:
                     connection = None
-                    late = SourceUnreachable(lease.late(self._pool.timeout), public="timed out")
+                    late = SourceUnreachable(reservation.late(self._pool.timeout), public="timed out")
                     self._fail(index, late)
                     if self._is_silent(error, since=before):
                         break
@@ -238,16 +238,16 @@ class _Batch(Generic[T]):
         self._failures += 1
 
     async def _send(
-        self, connection: "_Connection | None", request: bytes, lease: Lease
+        self, connection: "_Connection | None", request: bytes, reservation: Reservation
     ) -> tuple["_Connection | None", RawReply]:
         """Send a request over this connection or a new one; returns the reusable connection, and the answer."""
         if connection is not None:
-            reply = await connection.exchange(request, self._pool.limit, lease)
+            reply = await connection.exchange(request, self._pool.limit, reservation)
             self.lost = self.lost or connection.lost
             if reply is not None:
                 return (None if connection.closed else connection), reply
         connection = await self._connect()
-        reply = await connection.exchange(request, self._pool.limit, lease)
+        reply = await connection.exchange(request, self._pool.limit, reservation)
         if reply is None:
             raise ConnectionResetError("the connection was closed without an answer")
         return (None if connection.closed else connection), reply
@@ -286,7 +286,7 @@ class _Connection(asyncio.Protocol):
         """Whether it ended without the server's announcement."""
         return self.closed and not self._announced
 
-    async def exchange(self, request: bytes, limit: Limit, lease: Lease) -> RawReply | None:
+    async def exchange(self, request: bytes, limit: Limit, reservation: Reservation) -> RawReply | None:
         """Send a request; the answer, None where the connection ended before. Raises WrongAnswer."""
         if self.closed:
             return None
@@ -298,7 +298,7 @@ class _Connection(asyncio.Protocol):
         try:
             while isinstance(reply := await self._answer, _Large):
                 self._answer = loop.create_future()
-                await lease.take(self._reader.expected if self._reader.is_sized else limit.size)
+                await reservation.take(self._reader.expected if self._reader.is_sized else limit.size)
                 self._transport.resume_reading()
             return reply  # noqa: TRY300  every exception closes the connection
         except BaseException:

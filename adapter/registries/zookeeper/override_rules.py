@@ -195,7 +195,7 @@ def _rules_of_document(body: bytes) -> Iterator[OverrideRule]:
             raise _UnclearRuleError("; ".join(parsed.warnings))
         yield from parsed.rules
         return
-    content = document_text.read(text)  # not with a C loader, which crashes on deep nesting
+    content = document_text.read_document(text)  # not with a C loader, which crashes on deep nesting
     if content is None:
         return
     config = msgspec.convert(content, _ConfiguratorConfig, strict=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from adapter.policy.hpa import Pace, PacePolicy
+from adapter.policy.hpa import ScalingPolicy, ScalingRules
 from adapter.replay.hpa.machine import MAX_INT32, MIN_INT32, ceil_int32, int32
 
 READY = "ReadyForNewScale"
@@ -15,8 +15,10 @@ _UP_LIMIT, _DOWN_LIMIT = "ScaleUpLimit", "ScaleDownLimit"
 _TOO_MANY, _TOO_FEW = "TooManyReplicas", "TooFewReplicas"
 _LEGACY_FACTOR, _LEGACY_FLOOR = 2.0, 4.0
 
-DEFAULT_UP = Pace(stabilization=0, select="Max", policies=(PacePolicy("Pods", 4, 15), PacePolicy("Percent", 100, 15)))
-DEFAULT_DOWN = Pace(select="Max", policies=(PacePolicy("Percent", 100, 15),))
+DEFAULT_UP = ScalingRules(
+    stabilization=0, select="Max", policies=(ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15))
+)
+DEFAULT_DOWN = ScalingRules(select="Max", policies=(ScalingPolicy("Percent", 100, 15),))
 
 
 class Rules(NamedTuple):
@@ -24,10 +26,10 @@ class Rules(NamedTuple):
 
     window: int
     select: str
-    policies: tuple[PacePolicy, ...]
+    policies: tuple[ScalingPolicy, ...]
 
 
-def rules(pace: Pace, default: Pace, window: int) -> Rules:
+def rules(pace: ScalingRules, default: ScalingRules, window: int) -> Rules:
     """A direction as the API server and the controller complete it; `window` is the default window."""
     stabilization = pace.stabilization if pace.stabilization is not None else default.stabilization
     return Rules(
@@ -161,7 +163,7 @@ def _changed(events: Sequence[_Event], period: int, now: float) -> int:
     return sum(event.change for event in events if event.at > now - period)
 
 
-def _proposed(start: int, policy: PacePolicy, *, upwards: bool) -> int:
+def _proposed(start: int, policy: ScalingPolicy, *, upwards: bool) -> int:
     """The count that one policy allows, from the count at the start of its period."""
     if policy.kind == "Pods":
         return start + policy.value if upwards else start - policy.value

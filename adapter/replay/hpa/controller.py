@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.quantity import NANO
-from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, TargetKind
+from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
 from adapter.replay.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, rules
 from adapter.replay.hpa.calculator import CalculationError, Calculator, Proposal, Tolerances
 from adapter.replay.hpa.machine import approximate_float, milli
@@ -159,7 +159,7 @@ class Controller:
         return self._hpa.bounds.minimum != 0 or self._speaks_at_zero()
 
     def _speaks_at_zero(self) -> bool:
-        return any(metric.kind in {MetricKind.OBJECT, MetricKind.EXTERNAL} for metric in self._hpa.metrics)
+        return any(metric.kind in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL} for metric in self._hpa.metrics)
 
     def _recommended(self, replicas: int, proposals: Proposals) -> "_Recommended | None":
         """The largest proposal; None where no metric has one, or one fails and the others would scale down."""
@@ -223,19 +223,19 @@ def _calculated(
 ) -> Proposal:
     if metric.aim is None:
         raise CalculationError("the metric has no target")
-    by_percent = metric.target is TargetKind.UTILIZATION
+    by_percent = metric.target is MetricTargetType.UTILIZATION
     target = metric.aim if by_percent else milli(metric.aim)
     if isinstance(answer, Mapping):
         if not answer:
             raise CalculationError("no metrics returned")
         if by_percent:
             return calculator.utilization(replicas, target, answer, metric.name, metric.container)
-        resource = "" if metric.kind is MetricKind.PODS else metric.name
+        resource = "" if metric.kind is MetricSourceType.PODS else metric.name
         return calculator.average(replicas, target, answer, resource)
     if not answer:
         raise CalculationError("no metrics returned from external metrics API")
-    by_average = metric.target is TargetKind.AVERAGE_VALUE
-    if metric.kind is MetricKind.EXTERNAL:
+    by_average = metric.target is MetricTargetType.AVERAGE_VALUE
+    if metric.kind is MetricSourceType.EXTERNAL:
         calculate = calculator.external_average if by_average else calculator.external_value
         return calculate(status if by_average else replicas, target, answer)
     if len(answer) != 1:
@@ -249,17 +249,17 @@ def _text(metric: HpaMetric) -> str:
     """A metric as the controller names it in reasons; Object metrics by average are called external there too."""
     described = metric.described.kind if metric.described is not None else ""
     form = {
-        (MetricKind.PODS, False): "pods metric {name}",
-        (MetricKind.EXTERNAL, False): "external metric {name}",
-        (MetricKind.OBJECT, False): f"{described} metric {{name}}",
-        (MetricKind.RESOURCE, False): "{name} resource",
-        (MetricKind.RESOURCE, True): "{name} resource utilization (percentage of request)",
-        (MetricKind.CONTAINER_RESOURCE, False): "{name} resource",
-        (MetricKind.CONTAINER_RESOURCE, True): "{name} container resource utilization (percentage of request)",
+        (MetricSourceType.PODS, False): "pods metric {name}",
+        (MetricSourceType.EXTERNAL, False): "external metric {name}",
+        (MetricSourceType.OBJECT, False): f"{described} metric {{name}}",
+        (MetricSourceType.RESOURCE, False): "{name} resource",
+        (MetricSourceType.RESOURCE, True): "{name} resource utilization (percentage of request)",
+        (MetricSourceType.CONTAINER_RESOURCE, False): "{name} resource",
+        (MetricSourceType.CONTAINER_RESOURCE, True): "{name} container resource utilization (percentage of request)",
     }
-    if metric.kind is MetricKind.OBJECT and metric.target is TargetKind.AVERAGE_VALUE:
+    if metric.kind is MetricSourceType.OBJECT and metric.target is MetricTargetType.AVERAGE_VALUE:
         return f"external metric {metric.name}"
-    return form[metric.kind, metric.target is TargetKind.UTILIZATION].format(name=metric.name)
+    return form[metric.kind, metric.target is MetricTargetType.UTILIZATION].format(name=metric.name)
 
 
 def _failure(metric: HpaMetric) -> str:

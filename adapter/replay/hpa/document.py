@@ -7,19 +7,19 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from adapter.load.quantity import milli_text
-from adapter.policy.hpa import Hpa, HpaMetric, MetricKind, TargetKind, parse_hpa
+from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType, parse_hpa
 from adapter.replay.hpa.calculator import Proposal
 from adapter.replay.hpa.controller import Controller, Flags, Sync, Values
 from adapter.replay.hpa.forms import MOST_PODS, File, PodCounts, PodForm, SampleForm, StepForm, nano
 from adapter.replay.hpa.machine import milli
 from adapter.replay.hpa.pods import ModelPod, Sample
 from adapter.runtime import document_text
-from adapter.runtime.faults import Fault, FaultyDocument, foremost, path_of
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of
 
 T = TypeVar("T", bound=BaseModel)
 
 _TITLE = "the HPA cannot be played"
-_DEFAULT_METRIC = HpaMetric(kind=MetricKind.RESOURCE, name="cpu", target=TargetKind.UTILIZATION, aim=80)
+_DEFAULT_METRIC = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=80)
 """What the API server sets where an HPA names no metric."""
 
 
@@ -62,23 +62,23 @@ class Played(NamedTuple):
 def read(text: str) -> HpaDocument:
     """Read one YAML or JSON document. Raises HpaDocumentError with every fault in it."""
     try:
-        data = document_text.read(text)
+        data = document_text.read_document(text)
     except document_text.TextError as error:
-        raise HpaDocumentError(foremost(error.faults), _TITLE) from error
+        raise HpaDocumentError(first_faults(error.faults), _TITLE) from error
     faults: list[Fault] = []
     file = _validated(File, data, (), faults)
     if file is None:
-        raise HpaDocumentError(foremost(faults), _TITLE)
+        raise HpaDocumentError(first_faults(faults), _TITLE)
     try:
         hpa = parse_hpa(file.hpa)
     except FaultyDocument as error:
         within = [replace(fault, path=f"hpa.{fault.path}".rstrip(".")) for fault in error.faults]
-        raise HpaDocumentError(foremost(within), _TITLE) from error
+        raise HpaDocumentError(first_faults(within), _TITLE) from error
     hpa = hpa if hpa.metrics else replace(hpa, metrics=(_DEFAULT_METRIC,))
     faults += _pace_faults(hpa)
     steps = tuple(_steps(file, hpa, faults))
     if faults:
-        raise HpaDocumentError(foremost(faults), _TITLE)
+        raise HpaDocumentError(first_faults(faults), _TITLE)
     return HpaDocument(hpa=hpa, flags=file.controller.flags(), replicas=file.replicas, steps=steps)
 
 
@@ -212,14 +212,14 @@ def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, .
             return ""
         samples = {str(pod): _sample(value, now, (*at, str(pod)), faults) for pod, value in given.items()}
         return {pod: sample for pod, sample in samples.items() if sample is not None}
-    if isinstance(given, list) and metric.kind is MetricKind.EXTERNAL:
+    if isinstance(given, list) and metric.kind is MetricSourceType.EXTERNAL:
         found = [_quantity(value, (*at, index), faults) for index, value in enumerate(given)]
         return [milli(value) for value in found]
     return [milli(_quantity(given, at, faults))]
 
 
 def _is_by_pod(metric: HpaMetric) -> bool:
-    return metric.kind not in {MetricKind.OBJECT, MetricKind.EXTERNAL}
+    return metric.kind not in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL}
 
 
 def _sample(given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> Sample | None:

@@ -8,7 +8,7 @@ from adapter.load.quantity import QuantityError, parse_number
 from adapter.replay.hpa.controller import Flags
 from adapter.replay.hpa.machine import MAX_INT32, approximate_float, milli
 from adapter.replay.hpa.pods import CpuRules, ModelPod
-from adapter.runtime.times import TimeError, parse_time
+from adapter.runtime.times import parse_time
 
 _MOST_STEPS = 100_000
 MOST_PODS = 5_000
@@ -26,10 +26,10 @@ def nano(value: object) -> int:
 
 def _seconds(value: object) -> float:
     if isinstance(value, str):
-        try:
-            return parse_time(value)
-        except TimeError as error:
-            raise ValueError("must be seconds or a time such as 2026-01-01T12:00:00Z") from error
+        seconds = parse_time(value)
+        if seconds is None:
+            raise ValueError("must be seconds or a time such as 2026-01-01T12:00:00Z")
+        return seconds
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**53:
         raise ValueError("must be seconds or a time such as 2026-01-01T12:00:00Z")
     return float(value)

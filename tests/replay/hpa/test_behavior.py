@@ -2,19 +2,19 @@
 
 import pytest
 
-from adapter.policy.hpa import Pace, PacePolicy
+from adapter.policy.hpa import ScalingPolicy, ScalingRules
 from adapter.replay.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, _Event, _Recommendation, rules
 
 NOW = 10_000.0
 UP, DOWN = rules(DEFAULT_UP, DEFAULT_UP, 0), rules(DEFAULT_DOWN, DEFAULT_DOWN, 0)
 
 
-def policies(text: str) -> tuple[PacePolicy, ...]:
+def policies(text: str) -> tuple[ScalingPolicy, ...]:
     """`20p/60 1%/60`: pods or percent, and the period in seconds."""
     found = []
     for one in text.split():
         amount, period = one.split("/")
-        found.append(PacePolicy("Pods" if amount.endswith("p") else "Percent", int(amount[:-1]), int(period)))
+        found.append(ScalingPolicy("Pods" if amount.endswith("p") else "Percent", int(amount[:-1]), int(period)))
     return tuple(found)
 
 
@@ -74,19 +74,19 @@ def test_rate_limits_are_those_of_the_controller(
 @pytest.mark.parametrize(
     ("pace", "current", "desired", "count"),
     [
-        (Pace(select="Min", policies=policies("2p/60 50%/60")), 1, 1000, 2),
-        (Pace(select="Disabled", policies=policies("2p/60")), 5, 1000, 5),
+        (ScalingRules(select="Min", policies=policies("2p/60 50%/60")), 1, 1000, 2),
+        (ScalingRules(select="Disabled", policies=policies("2p/60")), 5, 1000, 5),
     ],
 )
 def test_the_smallest_change_or_none_is_chosen_where_the_hpa_says_so(
-    pace: Pace, current: int, desired: int, count: int
+    pace: ScalingRules, current: int, desired: int, count: int
 ) -> None:
     limited = History().limited(current, desired, 1, 1000, rules(pace, DEFAULT_UP, 0), DOWN, NOW)
     assert limited.replicas == count
 
 
 def test_the_smallest_change_downwards_is_the_highest_count() -> None:
-    pace = Pace(select="Min", policies=policies("2p/60 50%/60"))
+    pace = ScalingRules(select="Min", policies=policies("2p/60 50%/60"))
     assert History().limited(5, 1, 1, 1000, UP, rules(pace, DEFAULT_DOWN, 0), NOW).replicas == 3
 
 
@@ -151,7 +151,7 @@ def test_changes_are_remembered_for_the_longest_period(
     known: tuple[tuple[int, int], ...], periods: tuple[int, ...], within: int, total: int, log: list[int]
 ) -> None:
     history = History(ups=[_Event(change, NOW - ago) for change, ago in known])
-    up = UP._replace(policies=tuple(PacePolicy("Pods", 1, period) for period in periods))
+    up = UP._replace(policies=tuple(ScalingPolicy("Pods", 1, period) for period in periods))
     history.changed(10, 15, up, DOWN, NOW)
     assert [event.change for event in history.ups] == log
     assert sum(event.change for event in history.ups if event.at > NOW - within) == total

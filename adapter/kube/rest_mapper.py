@@ -1,0 +1,238 @@
+"""From a kind to its paths: discovery, and for custom resources where they keep their scale."""
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
+from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
+from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
+from adapter.kube.session import Session
+from adapter.kube.targets import BUILT_IN, ScalePaths
+from adapter.policy.linking import kind_faults
+from adapter.runtime.decoding import decode
+from adapter.runtime.single_flight import SingleFlight
+
+T = TypeVar("T")
+
+MISS_SECONDS = 30.0
+"""A kind that was not found is looked up again after so long."""
+HIT_SECONDS = 600.0
+"""And one that was found after so long; where that fails the old finding stays."""
+LISTING_SECONDS = 10.0
+"""Kinds share a listing of discovery for so long, so that many unknown ones are no more questions than a few."""
+
+_UNREAD = "its definition, which says where it is, may not be read: {}; manifests/base/rbac.yaml has the right for it"
+_GROUPS = "/apis"
+_CERTAIN = {"v1", "apps/v1"}
+"""Served by every API server."""
+_BUILT_IN = {
+    ("", "replicationcontrollers"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestMapping:
+    """A kind as the API server serves it. `paths` is None where the scale is nowhere in the object, or not known.
+
+    `hint` then says what keeps it from being known; empty where nothing does.
+    """
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    has_scale: bool = False
+    paths: ScalePaths | None = None
+    hint: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """`apps/v1`, or `v1` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def name(self) -> str:
+        """`deployments.apps`: the plural with its group, as the metrics API writes it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def collection(self, namespace: str = "") -> str:
+        """The path of all objects, or of those in a namespace."""
+        return GroupVersionResource(self.api_version, self.plural).collection(namespace)
+
+    def path(self, namespace: str, name: str) -> str:
+        """The path of one object."""
+        return self.collection(namespace if self.namespaced else "") + path(name)
+
+    def scale_path(self, namespace: str, name: str) -> str:
+        """The path of its scale subresource."""
+        return f"{self.path(namespace, name)}/scale"
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    at: float
+    resource: RestMapping | None
+    sentence: str = ""
+
+
+class _Listings:
+    """What discovery lists, shared by all kinds for `LISTING_SECONDS`; only answers are remembered, never failures."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._bodies: dict[str, tuple[float, bytes | None]] = {}
+        self._flights: SingleFlight[str, bytes | None] = SingleFlight()
+        self._answered: set[str] = set()
+
+    async def of(self, api_version: str) -> list[ApiResource] | None:
+        """The resources of a group version; None where it is not served."""
+        listing = group_version(api_version)
+        if listing not in self._answered and not await self._is_listed(api_version):
+            return None
+        body = await self._body(listing)
+        if body is None:
+            self._answered.discard(listing)
+            return None
+        self._answered.add(listing)
+        return _decode(body, ApiResourceList).resources
+
+    def forget(self, api_version: str) -> None:
+        """Have this group version, and the list of all, read anew."""
+        for listing in (_GROUPS, group_version(api_version)):
+            self._bodies.pop(listing, None)
+
+    async def _is_listed(self, api_version: str) -> bool:
+        """Whether the group version may be asked about: what nobody serves is never asked for by its own name."""
+        if api_version in _CERTAIN:
+            return True
+        if "/" not in api_version:  # the core group has one version
+            return False
+        body = await self._body(_GROUPS)
+        return body is not None and api_version in _decode(body, ApiGroupList).group_versions
+
+    async def _body(self, listing: str) -> bytes | None:
+        at, body = self._bodies.get(listing, (-math.inf, None))
+        if self._session.clock.monotonic() - at < LISTING_SECONDS:
+            return body
+        return await self._flights.join(listing, lambda: self._fetch(listing))
+
+    async def _fetch(self, listing: str) -> bytes | None:
+        try:
+            body: bytes | None = await self._session.get(listing)
+        except NotFound:
+            body = None
+        self._bodies[listing] = self._session.clock.monotonic(), body
+        return body
+
+
+class RestMapper:
+    """Looks kinds up, and remembers them."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._listings = _Listings(session)
+        self._found: dict[tuple[str, str], _Finding] = {}
+        self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
+
+    async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
+        """The resource of a kind. Raises UnknownKind where there is none, another KubeError where that is not known.
+
+        `anew`: not as it was remembered, but as a listing of the past 10 s has it.
+        """
+        for fault in kind_faults(api_version, kind):
+            raise UnknownKind(str(fault))
+        key = (api_version, kind)
+        finding = self._found.get(key)
+        if finding is None or anew or self._is_old(finding):
+            finding = await self._flights.join(key, lambda: self._look_up(api_version, kind))
+        if finding.resource is None:
+            raise UnknownKind(finding.sentence)
+        return finding.resource
+
+    async def scalable(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
+        """As `find`, and UnknownKind too where the kind has no scale subresource."""
+        resource = await self.find(api_version, kind, anew=anew)
+        if not resource.has_scale:
+            raise UnknownKind(f"{kind} ({api_version}) cannot be scaled: it has no scale subresource")
+        return resource
+
+    def forget(self, api_version: str, kind: str) -> None:
+        """Have a kind looked up anew, and no listing believed that is older: it may have gone, or come back changed."""
+        finding = self._found.pop((api_version, kind), None)
+        if finding is not None and finding.resource is not None:
+            self._listings.forget(api_version)
+
+    def _is_old(self, finding: _Finding) -> bool:
+        keeps = MISS_SECONDS if finding.resource is None else HIT_SECONDS
+        return self._session.clock.monotonic() - finding.at >= keeps
+
+    async def _look_up(self, api_version: str, kind: str) -> _Finding:
+        key = (api_version, kind)
+        now = self._session.clock.monotonic()
+        try:
+            finding = _Finding(now, await self._discover(api_version, kind))
+        except UnknownKind as error:
+            finding = _Finding(now, None, str(error))
+        except KubeError:
+            old = self._found.get(key)
+            if old is None or old.resource is None:
+                raise
+            finding = _Finding(now - HIT_SECONDS + MISS_SECONDS, old.resource)
+        self._found[key] = finding
+        return finding
+
+    async def _discover(self, api_version: str, kind: str) -> RestMapping:
+        served = await self._listings.of(api_version)
+        if served is None:
+            raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
+        names = {resource.name: resource for resource in served}
+        one = next((resource for resource in served if resource.kind == kind and "/" not in resource.name), None)
+        if one is None:
+            raise UnknownKind(f"the API server serves no kind {kind} in {api_version}")
+        group, _, version = api_version.rpartition("/")
+        has_scale = f"{one.name}/scale" in names
+        paths, hint = await self._paths(group, version, one.name) if has_scale else (None, "")
+        return RestMapping(
+            group=group,
+            version=version,
+            kind=kind,
+            plural=one.name,
+            namespaced=one.namespaced,
+            has_scale=has_scale,
+            paths=paths,
+            hint=hint,
+        )
+
+    async def _paths(self, group: str, version: str, plural: str) -> tuple[ScalePaths | None, str]:
+        if (group, plural) in _BUILT_IN:
+            return BUILT_IN, ""
+        try:
+            body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{plural}.{group}"))
+        except NotFound:  # served by another API server: only the live scale then
+            return None, ""
+        except Forbidden as error:
+            return None, _UNREAD.format(error.message.rstrip("."))
+        return scale_paths(_decode(body, CustomResourceDefinition), version), ""
+
+
+def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | None:
+    """Where this version of a custom resource keeps its scale; None where it has none."""
+    for one in crd.spec.versions:
+        if one.name == version and one.subresources and one.subresources.scale:
+            scale = one.subresources.scale
+            return ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path)
+    return None
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    try:
+        return decode(body, kind)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"{kind.__name__}: {error}") from error

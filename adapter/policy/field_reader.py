@@ -1,0 +1,177 @@
+"""Reads a mapping key by key and notes every fault on the way, instead of stopping at the first."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from adapter.load.quantity import QuantityError, parse, parse_nano
+from adapter.runtime.faults import Fault, closest
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+MAX_NAME_LENGTH = 253
+_LONGEST_QUANTITY = 32
+_MOST_GUESSES = 20
+
+
+class FieldReader:
+    """One mapping of a document, with its path. Readers note a fault and give the default where a value is wrong.
+
+    A key that is null counts as absent, as it does for the API server. `close` faults the keys that nobody asked for.
+    """
+
+    def __init__(self, data: object, path: str, faults: list[Fault]) -> None:
+        self.path = path
+        self.faults = faults
+        self._asked: set[str] = set()
+        self._data: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
+        if data is not None and not isinstance(data, Mapping):
+            self.fault("", data, "write a mapping of keys")
+
+    def fault(self, key: str, value: object, advice: str) -> None:
+        """Note a fault at `key` (empty: at the mapping itself)."""
+        self.faults.append(Fault(self.at(key), value, advice))
+
+    def at(self, key: str) -> str:
+        """The path of `key`."""
+        return ".".join(part for part in (self.path, key) if part)
+
+    def has(self, key: str) -> bool:
+        """Whether there is a value for `key`."""
+        return self._data.get(key) is not None
+
+    def get(self, key: str) -> Any:
+        """The value as it stands, None where there is none."""
+        self._asked.add(key)
+        return self._data.get(key)
+
+    def text(self, key: str, *, required: str = "", longest: int = MAX_NAME_LENGTH) -> str:
+        """A text, empty where absent; `required` is the advice for an absent or empty one."""
+        value = self.get(key)
+        if value is None or value == "":
+            if required:
+                self.fault(key, None, required)
+            elif value == "":
+                self.fault(key, value, "is empty; write it, or leave the key away")
+            return ""
+        if isinstance(value, str) and len(value) <= longest:
+            return value
+        self.fault(key, value, f"write a text of at most {longest} characters")
+        return ""
+
+    def texts(self, key: str, most: int, *, longest: int = MAX_NAME_LENGTH) -> tuple[str, ...]:
+        """A list of different texts."""
+        found = self.sequence(key, most)
+        if not all(isinstance(one, str) and 0 < len(one) <= longest for one in found):
+            self.fault(key, found, f"write a list of texts of at most {longest} characters")
+            return ()
+        if len(set(found)) < len(found):
+            self.fault(key, found, "Duplicate value; name each once")
+        return tuple(found)
+
+    def integer(self, key: str, default: int, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        value = self.optional_integer(key, low, high)
+        return default if value is None else value
+
+    def optional_integer(self, key: str, low: int, high: int) -> int | None:
+        """A whole number from `low` to `high`, None where absent."""
+        value = self.get(key)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and low <= value <= high):
+            return value
+        self.fault(key, value, f"write an integer, greater than or equal to {low} and less than or equal to {high}")
+        return low
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.get(key)
+        if isinstance(value, bool):
+            return value
+        if value is not None:
+            self.fault(key, value, "write true or false, a boolean")
+        return default
+
+    def optional_flag(self, key: str) -> bool | None:
+        """True, false, or None where absent."""
+        return self.flag(key, default=False) if self.get(key) is not None else None
+
+    def choice(self, key: str, among: type[Choice]) -> Choice | None:
+        """One of an enumeration's values, None where absent."""
+        value = self.get(key)
+        known = {one.value: one for one in among}
+        # Compared as a text only: an enumeration would write out whatever else it is, however deep.
+        if value is None or (isinstance(value, str) and value in known):
+            return None if value is None else known[value]
+        self.one_of(key, value, list(known))
+        return None
+
+    def one_of(self, key: str, value: object, among: Collection[str]) -> None:
+        """Fault a value that is not `among` the supported ones."""
+        if value not in among:
+            self.fault(key, value, f"is no supported value; write one of {', '.join(among)}")
+
+    def section(self, key: str) -> "FieldReader":
+        """The mapping at `key`, an empty one where absent."""
+        return FieldReader(self.get(key), self.at(key), self.faults)
+
+    def sequence(self, key: str, most: int) -> Sequence[Any]:
+        """The list at `key`, empty where absent."""
+        value = self.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            self.fault(key, value, "write a list")
+            return ()
+        if len(value) > most:
+            self.fault(key, None, f"must have at most {most} items; has {len(value)}")
+        return value[:most]
+
+    def sections(self, key: str, most: int) -> Iterator["FieldReader"]:
+        """The mappings of the list at `key`."""
+        for index, one in enumerate(self.sequence(key, most)):
+            yield FieldReader({} if one is None else one, f"{self.at(key)}[{index}]", self.faults)
+
+    def quantity_text(self, key: str) -> str:
+        """A quantity or percentage as text; a bare whole number is one too. Empty where absent or no such thing."""
+        value = self.get(key)
+        if value is None:
+            return ""
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if isinstance(value, str) and value and len(value) <= _LONGEST_QUANTITY:
+            return value
+        more = f': "{value}"' if isinstance(value, float) else ""
+        self.fault(key, value, f"write an integer, or a quantity in quotes{more}")
+        return ""
+
+    def nano(self, key: str) -> int | None:
+        """A quantity in nano-units, None where absent or faulty."""
+        text = self.quantity_text(key)
+        try:
+            return parse_nano(text) if text else None
+        except QuantityError as error:
+            self.fault(key, text, str(error))
+            return None
+
+    def ratio(self, key: str) -> Fraction | None:
+        """A ratio, written "80%" or "0.8"; None where absent or faulty."""
+        text = self.quantity_text(key)
+        try:
+            return parse(percent_as_quantity(text)) if text else None
+        except QuantityError:
+            self.fault(key, text, 'is neither a percentage such as "80%" nor a ratio such as "0.8"')
+            return None
+
+    def close(self) -> None:
+        """Fault every key that was not asked for."""
+        known = ", ".join(sorted(self._asked))
+        for number, key in enumerate(key for key in self._data if key not in self._asked):
+            # What is meant takes time to guess, and nobody reads so many guesses.
+            meant = closest(str(key), self._asked) if number < _MOST_GUESSES else ""
+            self.fault(str(key), self._data[key], f"unknown field{meant}; known are {known}")
+
+
+def percent_as_quantity(text: str) -> str:
+    """`80%` as `80e-2`, which is exact and what the CRD's rules do; other texts as they are."""
+    return text.replace("%", "e-2")

@@ -1,0 +1,207 @@
+"""The adapter's own configuration file: YAML with camelCase keys, every key optional, every fault named at once.
+
+The docstring under a field is its documentation; `docs/configuration.md` is made from them. Times are seconds.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument, closest, path_of
+from adapter.settings.base import Section, models_in, type_of
+from adapter.settings.companion import CompanionSettings
+from adapter.settings.prometheus import PrometheusSettings
+from adapter.settings.registries import Registry
+from adapter.settings.rules import spanning_faults
+from adapter.settings.server import Logging, ServerSettings, TelemetrySettings
+from adapter.settings.sources import AnswersSettings, Kubernetes, ResourceMetricsSettings
+
+RESTART = ("server", "telemetry", "kubernetes", "companion.namespace", "companion.lease")
+"""What is read once, sections or keys: a change of it needs a restart. All else is taken over while running."""
+
+_SECRETIVE = re.compile(r"(?i)auth|password|token|secret|headers|\.urls")
+_TITLE = "the settings cannot be used"
+_TAG_FAULTS = ("union_tag_not_found", "union_tag_invalid")
+_WRITE_TYPE = "write one of Nacos, Eureka, Consul, ZooKeeper, Polaris, HTTP"
+_MAPPING = "write a mapping of keys"
+_ADVICE = {
+    "missing": "is missing and has no default; write one",
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "string_too_short": "may not be empty",
+    "too_short": "may not be empty",
+    "union_tag_not_found": f"has no type; {_WRITE_TYPE}",
+}
+
+
+class SettingsError(FaultyDocument):
+    """The settings file cannot be used; `faults` has all there is to mend."""
+
+
+class Settings(Section):
+    """The whole file."""
+
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    """The metrics API itself. *Needs a restart.*"""
+    telemetry: TelemetrySettings = TelemetrySettings()
+    """The adapter's own metrics. *Needs a restart.*"""
+    logging: Logging = Logging()
+    """What is logged."""
+    kubernetes: Kubernetes = Kubernetes()
+    """Which part of the cluster is watched, and what its API does not tell. *Needs a restart.*"""
+    resource_metrics: ResourceMetricsSettings = ResourceMetricsSettings()
+    """CPU and memory from metrics.k8s.io."""
+    prometheus: PrometheusSettings = PrometheusSettings()
+    """Prometheus servers and queries."""
+    answers: AnswersSettings = AnswersSettings()
+    """Answers of all sources together."""
+    companion: CompanionSettings = Field(default_factory=CompanionSettings)
+    """The companion. *`namespace` and `lease` need a restart.*"""
+    registries: tuple[Annotated[Registry, Field(discriminator="type")], ...] = ()
+    """Service registries that policies may name."""
+
+
+def load(path: str | Path) -> Settings:
+    """Read and check the settings file. Raises SettingsError with every fault in it."""
+    return parse(_read(Path(path)).decode("utf-8", errors="replace"))
+
+
+def parse(text: str) -> Settings:
+    """Check the text of a settings file. Raises SettingsError with every fault in it; empty text is all defaults."""
+    document = _document(text)
+    faults = list(spanning_faults(document))
+    try:
+        settings = Settings.model_validate_json(json.dumps(document), strict=True, by_alias=True, by_name=False)
+    except ValidationError as error:
+        faults[:0] = [_fault(detail) for detail in error.errors(include_url=False)]
+        raise SettingsError(faults, _TITLE) from None
+    if faults:
+        raise SettingsError(faults, _TITLE)
+    return settings
+
+
+def needs_restart(running: Settings, wanted: Settings) -> tuple[str, ...]:
+    """The keys that differ but are only read at the start (`server.port`, …), sorted."""
+    before, after = dict(_leaves(running)), dict(_leaves(wanted))
+    return tuple(sorted(key for key in before if before[key] != after[key] and _is_read_once(key)))
+
+
+def _is_read_once(key: str) -> bool:
+    return any(f"{key}.".startswith(f"{once}.") for once in RESTART)
+
+
+class SettingsFile:
+    """A settings file that may change under way, by rewriting or by a ConfigMap's symlink swap: content is compared."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._seen: bytes | None = None
+
+    def changed(self) -> Settings | None:
+        """The settings if the content is new since the last call (the first included), else None.
+
+        Raises SettingsError for a broken or missing file, once per content; the caller keeps what it has. Reads a file.
+        """
+        try:
+            content = _read(self.path)
+        except SettingsError:
+            if self._notice(b""):
+                raise
+            return None
+        if not self._notice(b"read" + content):
+            return None
+        return parse(content.decode("utf-8", errors="replace"))
+
+    def _notice(self, content: bytes) -> bool:
+        digest = hashlib.sha256(content).digest()
+        new = digest != self._seen
+        self._seen = digest
+        return new
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        # The whole path: a value would be cut.
+        raise SettingsError([Fault("", None, f"{path} cannot be read ({reason}); check --settings")], _TITLE) from error
+
+
+def _document(text: str) -> Mapping[str, Any]:
+    try:
+        document = document_text.read_document(text)
+    except document_text.TextError as error:
+        raise SettingsError(map(_without_secrets, error.faults), _TITLE) from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise SettingsError([Fault("", document, "write a mapping of sections, such as `server:`")], _TITLE)
+    return document
+
+
+def _without_secrets(fault: Fault) -> Fault:
+    """The fault of a text, without a value that may be a secret or hold one."""
+    hidden = isinstance(fault.value, dict | list) or _SECRETIVE.search(fault.path)
+    return replace(fault, value=None) if hidden else fault
+
+
+def _fault(detail: ErrorDetails) -> Fault:
+    location, section = _place(detail["loc"])
+    known = tuple(field.alias or name for name, field in section.model_fields.items()) if section else ()
+    path = path_of(location)
+    # What was found is shown unless it may be a secret that was put in the wrong place.
+    hidden = detail["type"] in {"missing", *_TAG_FAULTS} or _SECRETIVE.search(path)
+    return Fault(path, None if hidden else detail["input"], _advice(detail, known))
+
+
+def _advice(detail: ErrorDetails, known: Sequence[str]) -> str:
+    """What to do about a fault that the types found. `known` are the keys of the section it stands in."""
+    match detail["type"]:
+        case "extra_forbidden":
+            return f"there is no such key{closest(str(detail['loc'][-1]), known)}; there are {', '.join(known)}"
+        case "union_tag_invalid":
+            return f"has a type that is not known ({detail['ctx']['tag']}); {_WRITE_TYPE}"
+        case found if found in _ADVICE:
+            return _ADVICE[found]
+        case _:
+            return detail["msg"].replace("Input should be", "must be")
+
+
+def _place(location: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], type[BaseModel] | None]:
+    """Where a fault stands in the file, and the section that it stands in.
+
+    Where sections are told apart by their type, pydantic puts that into the location; in the file it is no key.
+    """
+    sections: list[type[BaseModel]] = [Settings]
+    written: list[str | int] = []
+    inside: type[BaseModel] | None = Settings
+    for part in location:
+        chosen = [one for one in sections if len(sections) > 1 and type_of(one) == part]
+        if chosen:
+            sections = chosen
+            continue
+        written.append(part)
+        inside = sections[0] if len(sections) == 1 else inside
+        if isinstance(part, str):
+            field = next((f for one in sections for n, f in one.model_fields.items() if part in {f.alias, n}), None)
+            sections = list(models_in(field.annotation)) if field else []
+    return tuple(written), inside
+
+
+def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        key = f"{prefix}{field.alias}"
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, f"{key}.")
+        else:
+            yield key, value

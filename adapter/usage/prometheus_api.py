@@ -1,0 +1,227 @@
+"""Client of one Prometheus server: sends instant queries to `/api/v1/query`, and decodes the results in slices."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+from prometheus_client import Histogram
+
+from adapter.runtime.answer_budget import MIB, Body, Limit
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.json_pieces import Uncut, array, pieces
+from adapter.runtime.outbound import AT_ONCE, Client
+from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
+from adapter.settings import PrometheusServer
+from adapter.usage.polling import CircuitBreaker
+
+CONCURRENT_SLOW_QUERIES = AT_ONCE - 2
+"""Slow queries in progress at a time; the other slots stay free for fast queries."""
+
+_SHOWN = 200
+_MAX_INTERNED = 1024
+"""Distinct values of a label to intern. Labels with more, as `pod`, seldom repeat a value."""
+_SERVER_ERRORS = {"timeout", "canceled", "internal", "unavailable", "not_found"}
+"""Error types that are faults of the server, not of the query."""
+
+_ERROR_TYPES = _SERVER_ERRORS | {"bad_data", "execution", "not_acceptable"}
+"""All error types of Prometheus. They disclose nothing about the server, so anyone may see them."""
+
+_ERROR_BODY_BYTES = 64 * 1024
+_OK = range(200, 300)
+_CLIENT_ERRORS = range(400, 500)
+_TOO_MANY_REQUESTS = 429
+
+
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    """An element of an instant vector: labels, time of the evaluation (epoch seconds), and value as text."""
+
+    labels: Mapping[str, str]
+    at: float
+    value: str
+
+
+class _Series(msgspec.Struct, frozen=True, gc=False):
+    metric: dict[str, str]
+    value: tuple[float, str] | None = None
+
+
+class _Data(msgspec.Struct, frozen=True, rename="camel"):
+    result_type: str
+    result: msgspec.Raw
+
+
+class _Response(msgspec.Struct, frozen=True, rename="camel"):
+    status: str
+    data: _Data | None = None
+    error_type: str = ""
+    error: str = ""
+    warnings: list[str] | None = None
+
+
+_RESPONSE = Decoder(_Response)
+_MANY = Decoder(list[_Series])
+_SCALAR = Decoder(tuple[float, str])
+_RESULT = array("result")
+
+
+async def read_samples(body: Body, on_sample: Callable[[Sample], None], slices: Slices) -> None:
+    """Decode a successful response and pass each sample to `on_sample`; a scalar is one sample without labels.
+
+    It consumes the body. Raises QueryRejected for a fault of the query, SourceFailing for a fault of the server and for
+    warnings (the result may be partial), and WrongAnswer for a body that is no vector or scalar; the caller drops the
+    samples that it received before.
+    """
+    beginning = _beginning(body.start(_SHOWN))
+    interned = _Interned()
+    try:
+        for piece in pieces(body, _RESULT):
+            samples = _last(piece.text, interned) if piece.is_last else _samples(_MANY.decode(piece.text), interned)
+            for sample in samples:
+                on_sample(sample)
+            await slices.breathe()
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+        raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {beginning}") from error
+
+
+class _Interned:
+    """Keeps label values and times that repeat in a result once: most of its text is a few names."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, str]] = {}
+        self._at = 0.0
+
+    def labels(self, labels: dict[str, str]) -> dict[str, str]:
+        for name, value in labels.items():
+            known = self._values.get(name)
+            if known is None:
+                known = self._values[name] = {}
+            if len(known) < _MAX_INTERNED:
+                labels[name] = known.setdefault(value, value)
+            else:
+                labels[name] = known.get(value, value)
+        return labels
+
+    def at(self, at: float) -> float:
+        if at != self._at:
+            self._at = at
+        return self._at
+
+
+def _last(text: bytes | bytearray, interned: _Interned) -> Iterator[Sample]:
+    """Decode the last piece of a response, with the envelope, or a whole response."""
+    data = _checked(_RESPONSE.decode(text))
+    if data.result_type == "scalar":
+        at, value = _SCALAR.decode(data.result)
+        return iter([Sample({}, at, value)])
+    return _samples(_MANY.decode(data.result), interned)
+
+
+def _checked(response: _Response) -> _Data:
+    if response.status != "success" or response.data is None:
+        raise _api_error(response)
+    if response.warnings:
+        raise SourceFailing(
+            f"answers with a warning: {response.warnings[0][:_SHOWN]}",
+            public="answers with a warning, so a part of the answer may be missing",
+        )
+    if response.data.result_type not in {"vector", "scalar"}:
+        kind = response.data.result_type[:_SHOWN]
+        raise QueryRejected(
+            f"the query answers a {kind}; write one that answers an instant vector",
+            public="the query does not answer an instant vector; write one that does",
+        )
+    return response.data
+
+
+def _api_error(response: _Response) -> SourceError:
+    kind = SourceFailing if response.error_type in _SERVER_ERRORS else QueryRejected
+    named = response.error_type if response.error_type in _ERROR_TYPES else ""
+    return kind(
+        f"{response.error_type[:_SHOWN] or 'error'}: {response.error[:_SHOWN] or 'no message'}",
+        public=f"{kind.summary} ({named})" if named else "",
+    )
+
+
+def _samples(vector: list[_Series], interned: _Interned) -> Iterator[Sample]:
+    for series in vector:
+        at, value = _value(series)
+        yield Sample(interned.labels(series.metric), interned.at(at), value)
+
+
+def _value(series: _Series) -> tuple[float, str]:
+    if series.value is None:
+        histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
+        raise QueryRejected(histogram, public=histogram)
+    return series.value
+
+
+def error_from_response(status: int, body: bytes) -> SourceError:
+    """The error for a response with a status outside 2xx, with the server's message if it has one."""
+    try:
+        error: SourceError = _api_error(_RESPONSE.decode(body))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        error = QueryRejected(_beginning(body) or "no message")
+    if status in _CLIENT_ERRORS and status != _TOO_MANY_REQUESTS:
+        return QueryRejected(f"HTTP {status}: {error}", public=f"HTTP {status}: {error.public}")
+    if status >= _CLIENT_ERRORS.start:
+        return SourceFailing(f"HTTP {status}: {error}", public=f"HTTP {status}")
+    return QueryRejected(
+        f"HTTP {status}: a redirect or an empty answer; name the address that answers itself",
+        public=f"HTTP {status}: a redirect or an empty answer",
+    )
+
+
+def _beginning(body: bytes) -> str:
+    """The beginning of a body on one line, for the message of an error."""
+    return " ".join(body[:_SHOWN].decode(errors="replace").split())
+
+
+class PrometheusClient:
+    """Sends instant queries to one server. Create it in a running event loop."""
+
+    def __init__(self, settings: PrometheusServer) -> None:
+        self.settings = settings
+        self.slots = asyncio.Semaphore(AT_ONCE)
+        self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
+        self.breaker = CircuitBreaker()
+        self._url = settings.url.rstrip("/") + "/api/v1/query"
+        self._client = Client(
+            settings.access,
+            timeout=settings.timeout_seconds,
+            source=f"prometheus/{settings.name}",
+            limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}"),
+        )
+
+    async def query(
+        self,
+        text: str,
+        on_sample: Callable[[Sample], None],
+        slices: Slices,
+        *,
+        max_age: float,
+        at: float | None = None,
+        duration: Histogram | None = None,
+    ) -> None:
+        """Send an instant query and pass its samples to `on_sample`; `at` is its time (default: the server's now).
+
+        Instant selectors find no sample older than `max_age` seconds. `duration` observes the seconds until the
+        response or the failure. Raises SourceError; the caller drops the samples that it received before.
+        """
+        form = {"query": text, "lookback_delta": f"{max_age:.3f}", "timeout": f"{self.settings.timeout_seconds:.3f}"}
+        if at is not None:
+            form["time"] = f"{at:.3f}"
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                with duration.time() if duration is not None else contextlib.nullcontext():
+                    response = await stack.enter_async_context(self._client.answer("POST", self._url, data=form))
+                if response.status not in _OK:
+                    raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
+                await read_samples(response.body, on_sample, slices)
+        except SourceError as error:
+            raise error.at(self._url) from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()

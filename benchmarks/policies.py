@@ -1,0 +1,58 @@
+"""Reading WatermarkPolicies: processor time for each of 1,000 valid ones, and for the worst that can be written.
+
+`python -m benchmarks.policies`
+"""
+
+import time
+from typing import Any
+
+from adapter.policy.objects import PolicyError
+from adapter.policy.watermark_policy import parse_policy
+
+Spec = dict[str, Any]
+
+_CPU: Spec = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
+_RPS: Spec = {"name": "rps", "query": {"name": "http_requests_per_second"}, "highWatermark": "100"}
+_LONGEST_CRON = ",".join(["*/2"] * 60) + " * * * *"
+
+
+def _largest() -> Spec:
+    """As much of everything as the definition admits."""
+    query = {"promQL": "x" * 4096, "server": "s" * 253, "of": "Limit", "resource": "x"}
+    schedule = {"cron": _LONGEST_CRON, "timeZone": "Asia/Gaza", "durationSeconds": 60, "minReplicas": 1}
+    return {
+        "metrics": [{"name": f"m{n}", "query": query, "highWatermark": "9" * 20} for n in range(10)],
+        "schedules": [{"name": f"s{n}", **schedule} for n in range(20)],
+        "notify": [f"{n}" + "x" * 60 for n in range(20)],
+    }
+
+
+CASES: dict[str, tuple[Spec, int]] = {
+    "one metric": ({"metrics": [_CPU]}, 1000),
+    "two metrics and a registry": ({"metrics": [_CPU, _RPS], "registry": {"name": "r", "service": "s"}}, 1000),
+    "the largest": (_largest(), 20),
+    "1,000 unknown keys": ({f"mod{n}": {"a": [n]} for n in range(1000)}, 20),
+    "100,000 routes": ({"metrics": [_CPU], "notify": ["x" * 100] * 100_000}, 20),
+}
+"""Specs by what they are, and how many of each are read."""
+
+
+def milliseconds(spec: Spec, count: int) -> float:
+    """Processor time for one of `count` policies, its faults written out; the best of three rounds."""
+    document = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+    return min(_round(document, count) for _ in range(3)) * 1000 / count
+
+
+def _round(document: Spec, count: int) -> float:
+    began = time.process_time()
+    for _ in range(count):
+        try:
+            parse_policy(document)
+        except PolicyError as error:
+            str(error)
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    for name, (spec, count) in CASES.items():
+        print(f"{name:28}{milliseconds(spec, count):8.3f} ms")

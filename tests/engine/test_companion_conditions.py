@@ -1,0 +1,146 @@
+"""The companion reports every broken input in the status of the policies that use it, and acts on none of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from adapter.companion import companion as module
+from adapter.companion.companion import Companion
+from adapter.companion.features import status
+from adapter.evaluation import worker
+from adapter.kube import reflector
+from adapter.kube.leader_election import LeaderElector
+from adapter.settings import CompanionSettings
+from tests.companion.test_companion import Leading
+from tests.engine.inputs import INPUTS
+from tests.engine.kit import SERVICES, Service, Stand, running, standing, until
+
+CONFIRMED_SECONDS = 1.0
+FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_wiring": True, "events": False}
+OF_A_WATCH = ("silent", "refused")
+
+
+class Told:
+    """What the statuses say."""
+
+    def __init__(self, stand: Stand) -> None:
+        self.stand = stand
+
+    def condition(self, service: Service, kind: str) -> dict[str, Any]:
+        status = self.stand.cluster.status(f"{service.namespace}/{service.name}")
+        return next((dict(one) for one in status.get("conditions", ()) if one["type"] == kind), {})
+
+    async def until(self, services: list[Service], kind: str, value: str, contains: str = "") -> None:
+        async def told() -> bool:
+            found = [self.condition(one, kind) for one in services]
+            return all(one.get("status") == value and contains in one["message"] for one in found)
+
+        await until(told, 20, self.everything)
+
+    async def everything(self) -> dict[str, str]:
+        found = {one.name: self.stand.cluster.status(f"{one.namespace}/{one.name}") for one in SERVICES}
+        return {name: str(status.get("decision")) for name, status in found.items()}
+
+
+@pytest.fixture
+async def told(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Told]:
+    monkeypatch.setattr(reflector, "CONFIRMED_SECONDS", CONFIRMED_SECONDS)
+    monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(status, "SHORTEST_SECONDS", 0.5)
+    async with standing() as stand:
+        for service in SERVICES:
+            stand.add(service)
+        async with running(stand):
+            companion = make_companion(stand)
+            task = asyncio.create_task(companion.run())
+            yield Told(stand)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def make_companion(stand: Stand, *namespaces: str) -> Companion:
+    engine = stand.engine
+    settings = CompanionSettings.model_validate({"features": FEATURES, "writes_per_second": 100})
+    companion = Companion(
+        stand.session,
+        cast("LeaderElector", Leading()),
+        engine.snapshots,
+        engine.hpa,
+        engine.neighbours,
+        engine.tolerance_seen,
+        engine.stale,
+        settings,
+        namespaces,
+        stand.metrics,
+    )
+    engine.snapshots.subscribe(companion.changed)
+    return companion
+
+
+@pytest.mark.parametrize("name", INPUTS)
+async def test_a_broken_input_is_reported_in_the_status_of_policies_that_use_it(told: Told, name: str) -> None:
+    broken = INPUTS[name]
+    users = [one for one in SERVICES if broken.used_by(one)]
+    others = [one for one in SERVICES if one not in users]
+    await told.until(list(SERVICES), "Ready", "True")
+    broken.breaks(told.stand)
+    await told.until(users, "Ready", "False", broken.says)
+    if any(word in name for word in OF_A_WATCH):
+        await told.until(users, "InputsFresh", "False", " has shown no life since 20")
+        assert {told.condition(one, "InputsFresh")["reason"] for one in users} == {"WatchSilent"}
+    for one in users:
+        said = told.stand.cluster.status(f"{one.namespace}/{one.name}")
+        assert (said["verdict"], said.get("desired")) == ("Error", None)
+        assert broken.says in said["decision"]
+    assert {told.condition(one, "Ready")["status"] for one in others} <= {"True"}
+    told.stand.cluster.mend()
+
+
+@pytest.mark.parametrize("plural", ["pods", "horizontalpodautoscalers", "endpointslices"])
+async def test_a_companion_that_may_not_list_reports_it_in_every_status(
+    monkeypatch: pytest.MonkeyPatch, plural: str
+) -> None:
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
+    async with standing() as stand:
+        for service in SERVICES[:3]:
+            stand.add(service)
+        stand.cluster.refused.add(plural)
+        async with running(stand):
+            task = asyncio.create_task(make_companion(stand).run())
+            told = Told(stand)
+            await told.until(
+                list(SERVICES[:3]), "InputsFresh", "False", f"{plural} have not been listed yet: {plural} is"
+            )
+            assert stand.silent(plural) == 1
+            stand.cluster.mend()
+            await stand.until_answered()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_nothing_but_the_status_is_written_while_a_watch_is_silent(told: Told) -> None:
+    await told.until(list(SERVICES), "Ready", "True")
+    told.stand.cluster.break_watches(told.stand.cluster.muted, "pods")
+    await told.until(list(SERVICES), "InputsFresh", "False")
+    told.stand.cluster.asked.clear()
+    await asyncio.sleep(2.5)  # two looks at every policy
+    writes = [one for one in told.stand.cluster.asked if not one.startswith("GET")]
+    assert [one for one in writes if not one.endswith("/status")] == []
+    told.stand.cluster.mend()
+
+
+async def test_a_namespace_that_may_not_be_read_does_not_affect_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
+    async with standing(kubernetes={"namespaces": ["cart", "shop"]}) as stand:
+        for service in SERVICES:
+            stand.add(service)
+        stand.cluster.refused |= {"watermarkpolicies in cart"}
+        async with running(stand):
+            task = asyncio.create_task(make_companion(stand, "cart", "shop").run())
+            await Told(stand).until([one for one in SERVICES if one.namespace == "shop"], "Ready", "True")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

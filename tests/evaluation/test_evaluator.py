@@ -1,0 +1,249 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from adapter.evaluation.decode import DecodedPolicy, decode_hpa, decode_policy
+from adapter.evaluation.evaluator import Evaluator
+from adapter.evaluation.object_index import ObjectIndex
+from adapter.evaluation.policy_metrics import policy_rows
+from adapter.load.pipeline import decide
+from adapter.load.pods import PodState
+from adapter.load.roster import Instance, Roster
+from adapter.load.spec import Registry
+from adapter.snapshot import Key, PolicyView, Snapshot
+from tests.evaluation.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
+from tests.load.world import NOW
+
+
+class Stand:
+    """A service of five pods at 1500m, and its evaluator."""
+
+    def __init__(self) -> None:
+        self.world = ObjectIndex(lambda _: None, lambda: None)
+        self.inputs = FakeInputs(found=deployment(5), samples=loads(5, "1500m"))
+        self.world.policy_changed(None, entry())
+        self.world.hpa_changed(None, hpa())
+        for one in web_pods(5):
+            self.world.pod_changed(None, one)
+        self.now = NOW
+        self.evaluator = Evaluator(self.world, self.inputs, lambda: self.now)
+
+    def view(self, key: Key = KEY) -> PolicyView:
+        view = self.evaluator.evaluate(key)
+        assert view is not None
+        return view
+
+    def problem(self, key: Key = KEY) -> tuple[int, str]:
+        problem = self.view(key).problem
+        assert problem is not None
+        return problem.code, problem.message
+
+
+@pytest.fixture
+def stand() -> Stand:
+    return Stand()
+
+
+def desired(view: PolicyView) -> int | None:
+    assert view.assessment is not None
+    assert view.scale is not None
+    assert view.bounds is not None
+    return decide(view.assessment, view.scale, view.bounds, view.assessment.at).desired
+
+
+def test_a_policy_is_assessed_from_its_pods_and_samples(stand: Stand) -> None:
+    view = stand.view()
+    assert desired(view) == 7
+    assert (view.target_resource, view.target_labels) == ("deployments.apps", {"team": "shop"})
+
+
+def test_pods_that_the_selector_does_not_match_are_not_assessed(stand: Stand) -> None:
+    stand.world.pod_changed(None, replace(web_pods(1)[0], name="stray", uid="uid-stray", labels={"app": "other"}))
+    view = stand.view()
+    assert view.assessment is not None
+    assert len(view.assessment.pods) == 5
+
+
+def test_pods_of_another_deployment_with_the_same_labels_are_not_assessed(stand: Stand) -> None:
+    for one in web_pods(3, "canary"):
+        stand.world.pod_changed(None, replace(one, labels={"app": "web"}))
+    view = stand.view()
+    assert view.assessment is not None
+    assert len(view.assessment.pods) == 5
+
+
+def test_a_pod_whose_endpoints_are_not_serving_is_pulled_out(stand: Stand) -> None:
+    stand.inputs.endpoints["web-0"] = False
+    view = stand.view()
+    assert view.assessment is not None
+    assert view.assessment.counts[PodState.PULLED_OUT] == 1
+
+
+def test_a_deleted_policy_has_no_view(stand: Stand) -> None:
+    stand.world.policy_changed(entry(), None)
+    assert stand.evaluator.evaluate(KEY) is None
+
+
+def test_an_invalid_policy_has_its_fault_as_problem(stand: Stand) -> None:
+    fault = DecodedPolicy(namespace="shop", name="web", uid="u1", generation=3, fault="spec.metrics: none")
+    stand.world.policy_changed(entry(), fault)
+    assert stand.problem() == (422, "spec.metrics: none")
+    policy = stand.view().policy
+    assert (policy.uid, policy.generation) == ("u1", 3), "without them its status would not change"
+
+
+def test_a_missing_hpa_is_named(stand: Stand) -> None:
+    stand.world.hpa_changed(hpa(), None)
+    code, message = stand.problem()
+    assert code == 404
+    assert "HorizontalPodAutoscaler web" in message
+
+
+def test_rivals_refuse_both_and_name_each_other(stand: Stand) -> None:
+    stand.world.policy_changed(None, entry("second", hpa="web"))
+    assert stand.problem()[0] == stand.problem(Key("shop", "second"))[0] == 409
+    assert "second" in stand.problem()[1]
+    assert "web" in stand.problem(Key("shop", "second"))[1]
+
+
+def test_an_unresolved_target_is_a_problem_with_its_sentence(stand: Stand) -> None:
+    stand.inputs.found = "Deployment web does not exist"
+    assert stand.problem() == (503, "Deployment web does not exist")
+
+
+def test_a_target_without_a_usable_scale_is_a_problem(stand: Stand) -> None:
+    stand.inputs.found = deployment(5, scale=False)
+    assert "scale" in stand.problem()[1]
+
+
+@pytest.mark.parametrize("selector", ["", "app in (web"])
+def test_a_scale_without_a_usable_selector_is_a_problem_never_the_whole_namespace(stand: Stand, selector: str) -> None:
+    stand.inputs.found = deployment(5, selector)
+    code, message = stand.problem()
+    assert code == 503
+    assert "Deployment web" in message
+
+
+NACOS = Registry(name="prod-nacos", service="web-service")
+
+
+def test_a_registry_that_refuses_the_policy_is_a_problem_with_its_sentence(stand: Stand) -> None:
+    stand.inputs.refusal = "registry 'prod-nacos' is not in the adapter's settings (none yet); name one of them"
+    stand.world.policy_changed(None, entry(registry=NACOS))
+    assert stand.problem() == (503, f"WatermarkPolicy web: {stand.inputs.refusal}")
+
+
+def test_pods_are_classified_by_the_registrys_roster(stand: Stand) -> None:
+    stand.inputs.listed = Roster(
+        at=stand.now, instances=tuple(Instance(pod_name=f"web-{i}", enabled=i > 1) for i in range(5))
+    )
+    stand.world.policy_changed(None, entry(registry=NACOS))
+    view = stand.view()
+    assert view.assessment is not None
+    assert view.assessment.counts == {PodState.SERVING: 3, PodState.PULLED_OUT: 2}
+
+
+def test_the_roster_history_of_one_service_does_not_apply_to_another(stand: Stand) -> None:
+    """A policy that is edited to a wrong service: its pods are doubtful, as under a new policy, and not absent."""
+    stand.inputs.listed = Roster(at=stand.now, instances=tuple(Instance(pod_name=f"web-{i}") for i in range(5)))
+    stand.world.policy_changed(None, entry(registry=NACOS))
+    stand.view()
+    stand.world.policy_changed(entry(registry=NACOS), entry(registry=replace(NACOS, service="com.shop.wrong")))
+    stand.inputs.service = "com.shop.wrong"
+    states: set[PodState] = set()
+    for _ in range(6):
+        stand.now += 20
+        stand.inputs.listed = Roster(at=stand.now, instances=(Instance(pod_name="other-0"),))
+        view = stand.view()
+        assert view.assessment is not None
+        states |= {pod.state for pod in view.assessment.pods}
+    assert states == {PodState.DOUBTFUL}
+
+
+def test_kubernetes_is_a_registry_that_needs_no_settings(stand: Stand) -> None:
+    stand.world.policy_changed(None, entry(registry=Registry(name="kubernetes")))
+    assert desired(stand.view()) == 7
+
+
+def test_the_memory_of_an_assessment_is_used_by_the_next(stand: Stand) -> None:
+    stand.view()
+    stand.inputs.samples = loads(4, "300m")
+    stand.now += 20
+    view = stand.view()
+    assert view.assessment is not None
+    assert view.assessment.memory.last_samples("uid-web-4")["cpu"].value == 1_500_000_000
+
+
+def test_a_policy_that_was_created_again_has_no_memory(stand: Stand) -> None:
+    stand.view()
+    stand.inputs.samples = loads(4, "300m")
+    stand.world.policy_changed(entry(), entry(uid="another"))
+    view = stand.view()
+    assert view.assessment is not None
+    assert "cpu" not in view.assessment.memory.last_samples("uid-web-4")
+
+
+def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> None:
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW + 3)
+    assert (row.desired, row.current, row.decision_age, row.verdict) == (7.0, 5.0, 3.0, "Above")
+    assert row.pods["serving"] == 5.0
+    (metric,) = row.metrics
+    assert (metric.effective, metric.high, metric.low) == (1.5, 1.2, None)
+
+
+def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
+    stand.world.policy_changed(entry(), entry(hold_until=NOW + 10))
+    snapshot = Snapshot(policies={KEY: stand.view()})
+    assert [row.mode for at in (NOW, NOW + 10) for row in policy_rows(snapshot, at)] == ["Held", "Active"]
+
+
+def test_the_metrics_of_a_policy_with_a_problem_have_its_reason(stand: Stand) -> None:
+    stand.world.hpa_changed(hpa(), None)
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert (row.error, row.desired) == ("NotFound", None)
+
+
+def test_an_invalid_policy_is_decoded_with_its_name_and_its_faults() -> None:
+    metadata = {"name": "web", "namespace": "shop", "uid": "u1", "generation": 3}
+    body = {"metadata": metadata, "spec": {"metrics": [], "tolerance": "much"}}
+    decoded = decode_policy(json.dumps(body).encode())
+    assert (decoded.namespace, decoded.name, decoded.policy) == ("shop", "web", None)
+    assert (decoded.uid, decoded.generation) == ("u1", 3)
+    assert "spec.tolerance" in decoded.fault
+    assert "spec.metrics" in decoded.fault
+
+
+def test_an_invalid_hpa_is_a_decoding_error() -> None:
+    with pytest.raises(ValueError, match="scaleTargetRef"):
+        decode_hpa(b'{"metadata": {"name": "web", "namespace": "shop"}, "spec": {"maxReplicas": 3}}')
+
+
+class TestSilence:
+    """A watch that the policy needs is silent: nothing is assessed, and the last count is not shown."""
+
+    def test_the_problem_has_the_sentence_and_the_last_count_is_not_shown(self, stand: Stand) -> None:
+        assert desired(stand.view()) == 7
+        stand.inputs.silent = "the watch of pods has shown no life since 2026-01-01T00:00:00Z"
+        view = stand.view()
+        assert view.problem == (503, "WatchSilent", stand.inputs.silent)
+        assert (view.assessment, view.scale) == (None, None)
+        assert view.target is not None, "its HPA may ask for the target's metric"
+        stand.inputs.silent = None
+        assert desired(stand.view()) == 7
+
+    def test_an_hpa_that_was_never_listed_is_not_reported_as_missing(self, stand: Stand) -> None:
+        stand.world.hpa_changed(hpa(), None)
+        assert stand.problem()[0] == 404
+        stand.inputs.silent = "horizontalpodautoscalers have not been listed yet"
+        assert stand.problem() == (503, stand.inputs.silent)
+
+    def test_the_memory_outlasts_the_silence(self, stand: Stand) -> None:
+        before = stand.view().assessment
+        stand.inputs.silent = "the watch of pods is silent"
+        stand.view()
+        stand.inputs.silent = None
+        after = stand.view().assessment
+        assert before is not None
+        assert after is not None
+        assert after.memory.pods.keys() == before.memory.pods.keys()

@@ -1,0 +1,105 @@
+"""policy → HPA → target → pods: what the server, `check` and `decide` have in common."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapter.kube.selectors import parse_selector
+from adapter.load.pods import Owner
+from adapter.load.spec import Target
+from adapter.policy.hpa import ObjectReference
+from adapter.policy.linking import MOST_REQUIREMENTS, Links, Neighbours, TargetRef, selector_fault, target_pods
+from tests.evaluation.kit import hpa
+from tests.load.world import pod, policy
+
+WEB = Target(api_version="apps/v1", kind="Deployment", name="web")
+
+
+def links(**policies: str) -> Links:
+    """Policies by name, each with the HPA that it names."""
+    made = Links()
+    for name, named in policies.items():
+        made.put_policy(name, policy(name=name, hpa=named))
+    return made
+
+
+class TestLinks:
+    def test_a_policy_has_a_link_once_its_hpa_exists(self) -> None:
+        made = links(web="scaler")
+        assert made.link("web") is None
+        made.put_hpa("scaler", hpa("scaler", "web"))
+        link = made.link("web")
+        assert link is not None
+        assert (link.policy.name, link.hpa.name) == ("web", "scaler")
+        assert link.ref == TargetRef("shop", "apps/v1", "Deployment", "web")
+
+    def test_policies_that_name_one_hpa_are_neighbours(self) -> None:
+        made = links(web="web", other="web", distant="distant")
+        made.put_hpa("web", hpa())
+        made.put_hpa("distant", hpa("distant", "distant"))
+        assert made.neighbours("web") == Neighbours(policies=("other",))
+        assert made.neighbours("distant") == Neighbours()
+
+    @pytest.mark.parametrize(
+        ("reference", "same"),
+        [
+            (ObjectReference("apps/v1", "Deployment", "web"), True),
+            (ObjectReference("apps/v1beta1", "Deployment", "web"), True),
+            (ObjectReference("extensions/v1beta1", "Deployment", "web"), False),
+            (ObjectReference("v1", "Deployment", "web"), False),
+            (ObjectReference("apps/v1", "StatefulSet", "web"), False),
+            (ObjectReference("apps/v1", "Deployment", "api"), False),
+        ],
+        ids=lambda value: "/".join(value) if isinstance(value, ObjectReference) else str(value),
+    )
+    def test_group_kind_and_name_make_a_target_one_and_its_version_does_not(
+        self, reference: ObjectReference, *, same: bool
+    ) -> None:
+        made = links(web="web", other="other")
+        made.put_hpa("web", hpa())
+        made.put_hpa("other", replace(hpa("other"), target=reference))
+        expected = Neighbours(hpas=("other",), policies=("other",)) if same else Neighbours()
+        assert made.neighbours("web") == expected
+
+    @pytest.mark.parametrize("version", ["apps/..", "apps/", "apps/v1 "])
+    def test_a_policy_whose_reference_is_faulty_is_no_rival_though_its_hpa_scales_the_target(
+        self, version: str
+    ) -> None:
+        made = links(web="web", odd="odd", third="web")
+        made.put_hpa("web", hpa())
+        made.put_hpa("odd", replace(hpa("odd"), target=ObjectReference(version, "Deployment", "web")))
+        assert made.neighbours("web") == Neighbours(hpas=("odd",), policies=("third",))
+        assert made.neighbours("odd") == Neighbours(hpas=("web",))
+
+    def test_what_is_removed_is_no_neighbour_any_more(self) -> None:
+        made = links(web="web", other="spare")
+        made.put_hpa("web", hpa())
+        made.put_hpa("spare", hpa("spare", "web"))
+        made.put_policy("other", None)
+        assert made.neighbours("web") == Neighbours(hpas=("spare",))
+        made.put_hpa("spare", None)
+        assert made.neighbours("web") == Neighbours()
+        made.put_hpa("web", None)
+        made.put_policy("web", None)
+        assert not made
+
+
+class TestTargetPods:
+    def test_a_pod_must_match_the_selector_and_be_owned(self) -> None:
+        ours = pod("web-0", labels={"app": "web"}, owner=Owner("ReplicaSet", "web-abc"))
+        other_labels = replace(ours, name="web-1", labels={"app": "api"})
+        other_owner = replace(ours, name="web-2", owner=Owner("ReplicaSet", "api-abc"))
+        pods = (ours, other_labels, other_owner)
+        assert [one.name for one in target_pods(pods, parse_selector("app=web"), WEB)] == ["web-0"]
+
+    def test_of_partial_pods_only_what_they_state_excludes_them(self) -> None:
+        bare = pod("bare", labels={}, owner=None)
+        other = replace(bare, name="other", labels={"app": "api"})
+        assert list(target_pods((bare, other), parse_selector("app=web"), WEB)) == []
+        assert list(target_pods((bare, other), parse_selector("app=web"), WEB, partial=True)) == [bare]
+
+    def test_a_selector_must_identify_pods_and_be_cheap_to_test(self) -> None:
+        most = ",".join(f"k{number}" for number in range(MOST_REQUIREMENTS))
+        assert "has no selector" in selector_fault(parse_selector(""))
+        assert selector_fault(parse_selector(most)) == ""
+        assert f"{MOST_REQUIREMENTS + 1} requirements" in selector_fault(parse_selector(f"{most},one-more"))

@@ -1,0 +1,226 @@
+"""The memory in a policy's status: whoever takes over decides as the one before would have."""
+
+import json
+from dataclasses import replace
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.membership import classify, trouble
+from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
+from adapter.load.pods import PodState
+from adapter.policy import memory_json, status_memory
+from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
+from tests.load.registering import Registering, service, those
+from tests.load.world import NOW, cpu, pod, policy, roster, see, usage
+
+
+def travelled(memory: Memory) -> Memory:
+    """The memory after its way through a status."""
+    return status_memory.from_status(json.loads(msgspec.json.encode(status_memory.to_status(memory))))
+
+
+def taken_over(shop: Registering) -> Registering:
+    """The same target and registry, seen by a process that starts with what the status says."""
+    successor = Registering(shop.rule, shop.pods, shop.now)
+    successor.memory = travelled(shop.memory)
+    return successor
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["answer", "disable", "silence", "empty", "collapse"]),
+        st.sets(st.integers(0, 7), max_size=5),
+        st.integers(1, 120),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def lived(steps: list[tuple[str, set[int], int]]) -> Registering:
+    """A service of eight after these turns of fate."""
+    shop = service(8)
+    for what, whom, after in steps:
+        names = [f"p{index}" for index in sorted(whom)]
+        match what:
+            case "answer":
+                shop.answer(*names, after=after)
+            case "disable":
+                shop.now += after
+                listed = roster(*(p.ips[0] for p in shop.pods), at=shop.now)
+                out = [replace(one, enabled=index not in whom) for index, one in enumerate(listed.instances)]
+                shop.hear(replace(listed, instances=tuple(out)))
+            case "silence":
+                shop.wait(after)
+            case "empty":
+                shop.answer(*(p.name for p in shop.pods), after=after, alive=bool(whom))
+            case _:
+                shop.answer(*names, after=after, registry_total=10 * len(whom))
+    return shop
+
+
+@given(steps=STEPS, later=st.sampled_from([0.0, 5.0, 400.0, 2000.0]))
+def test_a_successor_sees_every_pod_as_its_predecessor_does_before_its_own_registry_answers(
+    steps: list[tuple[str, set[int], int]], later: float
+) -> None:
+    shop = lived(steps)
+    successor = taken_over(shop)
+    now = shop.now + later
+    before = classify(shop.rule, shop.pods, shop.memory, now)
+    after = classify(shop.rule, shop.pods, successor.memory, now)
+    assert {uid: (s.state, s.by_absence) for uid, s in after.standings.items()} == {
+        uid: (s.state, s.by_absence) for uid, s in before.standings.items()
+    }
+    assert after.set_aside == before.set_aside
+    assert trouble(shop.rule, successor.memory, now) == trouble(shop.rule, shop.memory, now)
+
+
+@given(steps=STEPS, absent=st.sets(st.integers(0, 7), max_size=4))
+def test_a_successor_takes_the_registrys_next_answers_as_its_predecessor_does(
+    steps: list[tuple[str, set[int], int]], absent: set[int]
+) -> None:
+    # A collapse of the whole registry is told by totals, which each process has to count for itself.
+    shop = lived([step for step in steps if step[0] != "collapse"])
+    successor = taken_over(shop)
+    for _ in range(5):
+        names = [f"p{index}" for index in absent]
+        assert successor.answer(*names, after=20) == shop.answer(*names, after=20)
+        assert {uid: pod.out_since for uid, pod in successor.memory.pods.items()} == {
+            uid: pod.out_since for uid, pod in shop.memory.pods.items()
+        }
+
+
+def test_absent_pods_stay_out_over_a_restart_while_the_registry_has_not_answered() -> None:
+    shop = service(10)
+    for _ in range(4):
+        shop.absent("p0", "p1", "p2", "p3", rounds=4, after=20)
+    assert len(those(shop.wait(1), PodState.PULLED_OUT)) == 4
+    successor = taken_over(shop)
+    assert those(successor.wait(1), PodState.PULLED_OUT) == ["p0", "p1", "p2", "p3"]
+    assert {pod.out_since for pod in successor.memory.pods.values()} == {
+        pod.out_since for pod in shop.memory.pods.values()
+    }
+
+
+def test_what_is_remembered_of_the_policy_itself_travels_along() -> None:
+    memory = Memory(
+        ever_in_roster=True,
+        roster_at=NOW,
+        rosters=5,
+        rosters_since=NOW - 100,
+        hold_until=NOW + 60,
+        rollout_since=NOW - 10,
+        last_replicas=7,
+        last_scale=NOW - 33.25,
+        error_since=NOW - 5,
+    )
+    assert travelled(memory) == memory
+
+
+def test_samples_and_what_counts_for_one_connection_stay_behind() -> None:
+    samples = {"cpu": SampleMemory(last={"a": LastSample(NOW, 5)})}
+    memory = Memory(pods={"a": PodMemory(out_since=NOW)}, samples=samples, roster_total=40, reconnected_at=NOW)
+    assert travelled(memory) == Memory(pods={"a": PodMemory(out_since=NOW)})
+
+
+def test_a_replica_that_starts_doubts_the_zeros_that_were_doubted_before() -> None:
+    rule, pods = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
+    loads = {one.name: "1190m" for one in pods}
+    first, _ = see(rule, pods, usage(loads))
+    zeros = usage({**loads, **dict.fromkeys((one.name for one in pods[:9]), "0")}, at=NOW + 50)
+    then, before = see(rule, pods, zeros, memory=first.memory, now=NOW + 60)
+    data = status_memory.to_status(then.memory)
+    assert {uid: set(known) for uid, known in data["pods"].items()} == {
+        one.uid: {"byAbsence", "absentCount", "served", "lastSample"} for one in pods[:9]
+    }
+    _, after = see(rule, pods, zeros, memory=travelled(then.memory), now=NOW + 61)
+    assert (before.desired, after.desired) == (10, 10)
+
+
+def test_doubt_of_a_process_that_never_heard_of_the_registry_stays_with_it() -> None:
+    shop = Registering(service().rule, [pod("p0", ip="10.0.0.1"), pod("p1", ip="10.0.0.2")])
+    shop.hear(None)
+    assert len(shop.memory.pods) == 2
+    assert all(known.doubt_since is not None for known in shop.memory.pods.values())
+    assert status_memory.to_status(shop.memory)["pods"] == {}
+    heard = service(8)
+    heard.answer("p0")
+    assert "doubtSince" in status_memory.to_status(heard.memory)["pods"]["uid-p0"]
+
+
+def test_the_longest_out_travel_first_and_no_more_than_200_and_5000() -> None:
+    pods = {f"u{index:05}": PodMemory(seen=NOW - 9000, out_since=NOW - index) for index in range(6000)}
+    data = status_memory.to_status(Memory(pods=pods))
+    assert sorted(data["pods"]) == [f"u{index:05}" for index in range(5800, 6000)]
+    assert len(data["registered"]) == 5000
+    assert len(msgspec.json.encode(data)) < 300_000
+
+
+def test_what_a_later_version_remembers_besides_is_passed_over() -> None:
+    data = status_memory.to_status(Memory(last_replicas=3)) | {
+        "moods": {"a": 1},
+        "pods": {"u": {"outSince": "x", "mood": 2}},
+    }
+    with pytest.raises(MemoryDecodeError, match="outSince"):
+        status_memory.from_status(data)
+    data["pods"]["u"] = {"byAbsence": True, "mood": 2}
+    assert status_memory.from_status(data) == Memory(last_replicas=3, pods={"u": PodMemory(by_absence=True)})
+
+
+@pytest.mark.parametrize("registered", [5, "abc", {"a": 1}])
+def test_a_list_of_registered_pods_that_is_none_is_a_fault(registered: object) -> None:
+    with pytest.raises(MemoryDecodeError, match="registered"):
+        status_memory.from_status({"registered": registered})
+
+
+def test_each_answer_of_a_registry_changes_nothing_that_is_worth_telling_but_a_new_absence_does() -> None:
+    shop = service(8)
+    shop.absent("p1", rounds=5, after=20)
+    before = status_memory.durable_part(status_memory.to_status(shop.memory))
+    shop.answer("p1", after=10)
+    assert status_memory.durable_part(status_memory.to_status(shop.memory)) == before
+    shop.answer("p1", "p2", after=10)
+    assert status_memory.durable_part(status_memory.to_status(shop.memory)) != before
+
+
+def test_a_pod_that_plainly_serves_is_remembered_by_its_uid_alone() -> None:
+    shop = Registering(service().rule, [pod("p0", ip="10.0.0.1")])
+    shop.answer()
+    data = status_memory.to_status(shop.memory)
+    assert (data["pods"], data["registered"]) == ({}, ["uid-p0"])
+
+
+MANY_SAMPLES = {str(number): {"at": "2026-01-01T12:00:00Z", "value": "1"} for number in range(60)}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"pods": {f"u{index}": {"lastSample": MANY_SAMPLES} for index in range(400)}},
+        {"departed": {f"u{index}": {"lastSample": {key: {} for key in MANY_SAMPLES}} for index in range(200)}},
+        {"pods": {f"u{index}": {"ahead": MANY_SAMPLES} for index in range(400)}},
+    ],
+    ids=["samples of pods", "samples of departed pods", "samples dated ahead"],
+)
+def test_samples_of_more_metrics_than_a_policy_has_are_refused_before_they_are_read(data: dict[str, object]) -> None:
+    with (
+        patch.object(MemoryReader, "time", side_effect=AssertionError("it is read")),
+        pytest.raises(MemoryDecodeError, match=r"u0\.(lastSample|ahead): has 60 items; at most \d+ are written"),
+    ):
+        status_memory.from_status(data)
+
+
+def test_of_many_faults_of_a_status_only_the_first_are_told() -> None:
+    data = {"pods": {f"u{index}": {"seen": "never", "outSince": "x"} for index in range(400)}}
+    with pytest.raises(MemoryDecodeError, match="and 700 more faults") as caught:
+        status_memory.from_status(data)
+    assert len(caught.value.faults) == 101
+
+
+def test_a_time_that_cannot_be_written_back_is_a_fault_with_its_path() -> None:
+    with pytest.raises(MemoryDecodeError, match=r"memory\.lastScale"):
+        memory_json.memory_from_json({"lastScale": "9999-12-31T23:59:59-01:00"})

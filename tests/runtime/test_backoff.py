@@ -1,0 +1,63 @@
+"""Exponential back-off, for one caller and by key."""
+
+from adapter.runtime.backoff import KEYED_LONGEST_SECONDS, Backoff, KeyedBackoff
+
+
+class TestBackoff:
+    def test_the_bound_doubles_from_half_a_second_to_thirty(self) -> None:
+        backoff = Backoff(uniform=lambda _, bound: bound)
+        assert [backoff.next() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+
+    def test_the_jitter_is_full(self) -> None:
+        asked: list[tuple[float, float]] = []
+        Backoff(uniform=lambda low, high: asked.append((low, high)) or 0.0).next()
+        assert asked == [(0.0, 0.5)]
+
+    def test_success_starts_it_over(self) -> None:
+        backoff = Backoff(uniform=lambda _, bound: bound)
+        for _ in range(5):
+            backoff.next()
+        backoff.reset()
+        assert backoff.next() == 0.5
+
+    def test_what_the_server_asks_for_is_waited_but_never_more_than_thirty_seconds(self) -> None:
+        backoff = Backoff(uniform=lambda _low, _high: 0.0)
+        assert backoff.next(7.0) == 7.0
+        assert backoff.next(3600.0) == 30.0
+
+    def test_many_failures_do_not_overflow(self) -> None:
+        backoff = Backoff(uniform=lambda _, bound: bound)
+        backoff.failures = 100_000
+        assert backoff.next() == 30.0
+
+
+def test_each_failure_in_a_row_doubles_the_wait_up_to_five_minutes() -> None:
+    backoff: KeyedBackoff[str] = KeyedBackoff()
+    now, waits = 0.0, []
+    for _ in range(12):
+        backoff.failed("a", "WriteStatus", "Forbidden", now)
+        began = now
+        while not backoff.is_ready("a", "WriteStatus", now):
+            now += 1
+        waits.append(now - began)
+    assert waits == [2, 4, 8, 16, 32, 64, 128, 256, *[KEYED_LONGEST_SECONDS] * 4]
+
+
+def test_a_failure_is_new_once_and_again_for_another_reason_or_after_success() -> None:
+    backoff: KeyedBackoff[str] = KeyedBackoff()
+    assert [backoff.failed("a", "x", reason, 0) for reason in ("Forbidden", "Forbidden", "TimedOut")] == [
+        True, False, True,
+    ]  # fmt: skip
+    backoff.reset("a", "x")
+    assert backoff.is_ready("a", "x", 0)
+    assert backoff.failed("a", "x", "TimedOut", 0)
+
+
+def test_other_keys_and_kinds_do_not_wait_and_a_forgotten_key_is_dropped() -> None:
+    backoff: KeyedBackoff[str] = KeyedBackoff()
+    backoff.failed("a", "x", "Forbidden", 0)
+    assert backoff.is_ready("a", "y", 0)
+    assert backoff.is_ready("b", "x", 0)
+    backoff.forget("a")
+    assert backoff.is_ready("a", "x", 0)
+    assert backoff.reason("a", "x") is None
