@@ -31,7 +31,7 @@ from adapter.assembly import GC_THRESHOLDS
 from adapter.registries.manager import RegistryManager
 from adapter.registries.polling.http1 import RawReply, Request
 from adapter.registries.polling.pool import CONNECTIONS, Pool
-from adapter.registries.roster import FRESH_SECONDS, ServiceKey
+from adapter.registries.roster import EVIDENCE_SECONDS, ServiceKey
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.fair_slots import Claim
 from adapter.runtime.outbound import Access, Client
@@ -286,7 +286,7 @@ def _measured(child: "subprocess.Popen[str]", services: int, seconds: float) -> 
     child.stdin.write("how\n")
     child.stdin.flush()
     stands = json.loads(child.stdout.readline())
-    if stands["known"] != services or stands["oldest_seconds"] > FRESH_SECONDS:
+    if stands["known"] != services or stands["oldest_seconds"] > EVIDENCE_SECONDS:
         raise RuntimeError(f"the rosters are not all full and fresh: {stands}")
     return {
         "cpu_share": round(used / took, 4),

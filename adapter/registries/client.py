@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from adapter.runtime.answer_budget import MIB, Limit
-from adapter.runtime.outbound import AT_ONCE, Answer, Client, Reply
+from adapter.runtime.outbound import AT_ONCE, Client, Reply, SegmentedReply
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -86,7 +86,7 @@ def limit_of(settings: HttpAsked) -> Limit:
 
 
 @contextlib.asynccontextmanager
-async def answering(client: Client, method: str, url: str, **more: Any) -> AsyncIterator[Answer]:
+async def answering(client: Client, method: str, url: str, **more: Any) -> AsyncIterator[SegmentedReply]:
     """An answer of any status, held in memory until the context ends. Raises SourceError with the URL."""
     async with contextlib.AsyncExitStack() as reading:
         try:

@@ -11,7 +11,7 @@ from adapter.load.roster import Roster
 from adapter.registries.http.source import HttpSource
 from adapter.registries.roster import OnChange, RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache, origin
-from adapter.registries.service_allowlist import Choice, ServiceAllowlist
+from adapter.registries.service_allowlist import ServiceAllowlist, ServiceChoice
 from adapter.runtime.fair_slots import Claim
 from adapter.runtime.source_errors import MissingExtra, SourceError, SourceFailing
 from adapter.settings.registries import (
@@ -63,7 +63,7 @@ class RegistryManager:
         self._clock = clock
         self._metrics = metrics
         self._claims: tuple[Claim[ServiceKey], ...] = ()
-        self._choice = Choice({}, frozenset())
+        self._choice = ServiceChoice({}, frozenset())
         self._settings: dict[str, Registry] = {}
         self._connections: dict[str, _Connection] = {}
         self._changed = asyncio.Event()

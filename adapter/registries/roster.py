@@ -14,7 +14,7 @@ from adapter.load.spec import Policy
 
 V = TypeVar("V")
 
-FRESH_SECONDS = 30.0
+EVIDENCE_SECONDS = 30.0
 """How close to an empty answer a full one about another service shows that the registry has its data."""
 
 
@@ -53,7 +53,7 @@ class RosterSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class RegistryAnswer:
     """A registry's answer about one service, before it is trusted.
 
     `error`: no answer, or an unreadable one; `reason` is the metrics' label for it. `filtered`: the registry says that
@@ -130,7 +130,7 @@ class AnswerHistory:
         """Note a new connection, or an observed restart."""
         return replace(self, reconnected_at=max(at, self.reconnected_at or at))
 
-    def admit(self, key: ServiceKey, answer: Answer) -> tuple["AnswerHistory", Roster]:
+    def admit(self, key: ServiceKey, answer: RegistryAnswer) -> tuple["AnswerHistory", Roster]:
         """Turn an answer into a roster; an untrusted one becomes an invalid roster with the reason.
 
         An index that decreased shows that the registry was restarted or restored: that answer is not valid, and the
@@ -155,7 +155,7 @@ class AnswerHistory:
         }
         return replace(self, last_valid={**self.last_valid, **confirmed})
 
-    def is_alive(self, key: ServiceKey, answer: Answer) -> bool:
+    def is_alive(self, key: ServiceKey, answer: RegistryAnswer) -> bool:
         """Whether there is evidence that an empty answer about a service is no loss of data.
 
         Evidence is the source's own sign of life, or another service that had instances a moment before or after.
@@ -170,16 +170,16 @@ class AnswerHistory:
     def _full_beside(self, key: ServiceKey, at: float) -> Iterator[float]:
         """Since when each other service with instances around that time has had some."""
         for other, last in self.last_valid.items():
-            if other != key and last.full_since is not None and abs(at - last.at) <= FRESH_SECONDS:
+            if other != key and last.full_since is not None and abs(at - last.at) <= EVIDENCE_SECONDS:
                 yield last.full_since
 
 
-def valid_roster(history: AnswerHistory, key: ServiceKey, answer: Answer) -> Roster:
+def valid_roster(history: AnswerHistory, key: ServiceKey, answer: RegistryAnswer) -> Roster:
     """The roster of a valid answer as of the time of its last confirmation."""
     return _roster(history, key, replace(answer, at=history.last_valid[key].at), "")
 
 
-def _roster(history: AnswerHistory, key: ServiceKey, answer: Answer, fault: str) -> Roster:
+def _roster(history: AnswerHistory, key: ServiceKey, answer: RegistryAnswer, fault: str) -> Roster:
     return Roster(
         at=answer.at,
         valid=not fault,
@@ -193,14 +193,14 @@ def _roster(history: AnswerHistory, key: ServiceKey, answer: Answer, fault: str)
     )
 
 
-def reason_of(answer: Answer) -> str:
+def reason_of(answer: RegistryAnswer) -> str:
     """The metrics' label for an answer that is not valid."""
     if answer.error:
         return answer.reason
     return "filtered" if answer.filtered else "partial" if answer.partial else "rewound"
 
 
-def _fault(answer: Answer, last_index: int | None) -> str:
+def _fault(answer: RegistryAnswer, last_index: int | None) -> str:
     """Why an answer is not valid; empty where it is."""
     if answer.error:
         return answer.error

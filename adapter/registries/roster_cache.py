@@ -14,7 +14,7 @@ import structlog
 from adapter.load.membership import out_reason
 from adapter.load.memory_updates import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
-from adapter.registries.roster import Answer, AnswerHistory, OnChange, ServiceKey, reason_of, valid_roster
+from adapter.registries.roster import AnswerHistory, OnChange, RegistryAnswer, ServiceKey, reason_of, valid_roster
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import EurekaRegistry, HttpRegistry, NacosRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
@@ -33,7 +33,7 @@ _WRONG = {"failing", "malformed", "partial", "rewound", "unknown"}
 class _ValidAnswer(NamedTuple):
     """The last valid answer about a service, and the roster made of it."""
 
-    answer: Answer
+    answer: RegistryAnswer
     roster: Roster
 
 
@@ -126,10 +126,11 @@ class RosterCache:
         return self._troubles.get(key)
 
     def update(self, key: ServiceKey, instances: Iterable[Instance], **more: bool | int | None) -> None:
-        """Record a list that came just now. `more`: further fields of `Answer` (filtered, partial, index, …)."""
-        self.record(key, Answer(at=self.clock(), instances=tuple(instances), **more))  # type: ignore[arg-type]  # by name
+        """Record a list that came just now. `more`: further fields of `RegistryAnswer` (partial, index, …)."""
+        answer = RegistryAnswer(at=self.clock(), instances=tuple(instances), **more)  # type: ignore[arg-type]  # by name
+        self.record(key, answer)
 
-    def record(self, key: ServiceKey, answer: Answer) -> None:
+    def record(self, key: ServiceKey, answer: RegistryAnswer) -> None:
         """Judge an answer and keep it where it is valid. Answers about services that are not followed are dropped."""
         if key not in self.keys:
             return
@@ -150,7 +151,7 @@ class RosterCache:
         if changed or recovered:
             self._on_change(key)
 
-    def _reject(self, key: ServiceKey, answer: Answer, fault: str) -> None:
+    def _reject(self, key: ServiceKey, answer: RegistryAnswer, fault: str) -> None:
         reason = reason_of(answer)
         sentence = self._origin.about(reason, self._origin.of_answer(fault))
         self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
@@ -206,7 +207,7 @@ class RosterCache:
 
 
 def count_states(instances: Iterable[Instance]) -> Mapping[str, float]:
-    """The number of instances in each of INSTANCE_STATES, by what they say of themselves."""
+    """The number of instances in each of INSTANCE_STATES, by their own registration."""
     counts = Counter(map(_state, instances))
     return {state: float(counts[state]) for state in INSTANCE_STATES}
 
@@ -217,7 +218,7 @@ def _state(instance: Instance) -> str:
     return "in" if instance.healthy else "unhealthy"
 
 
-def _differ(one: Answer, other: Answer) -> bool:
+def _differ(one: RegistryAnswer, other: RegistryAnswer) -> bool:
     return one.instances != other.instances or one.protected != other.protected
 
 

@@ -13,7 +13,7 @@ _GROUPED = "@@"
 """Nacos reads `group@@service` as group and name, whatever group is given beside it, and splits at the first."""
 
 
-class Choice(NamedTuple):
+class ServiceChoice(NamedTuple):
     """The services to follow, by registry, each with the Kubernetes namespace that it is followed for.
 
     `left_out` are allowed services beyond a namespace's limit.
@@ -55,7 +55,7 @@ class ServiceAllowlist:
             "servicesPerNamespace in the adapter's settings (registries)"
         )
 
-    def choose(self, claims: Iterable[Claim[ServiceKey]]) -> Choice:
+    def choose(self, claims: Iterable[Claim[ServiceKey]]) -> ServiceChoice:
         """The services to follow: of each namespace the oldest allowed claims."""
         allowed: dict[str, list[Claim[ServiceKey]]] = {}
         for claim in claims:
@@ -70,7 +70,7 @@ class ServiceAllowlist:
             ordered = sorted(placed, key=lambda one: (-counts[one[0]], one[0]))
             followed[name] = {key: namespace for namespace, key in ordered}
             left_out |= {claim.item for claim in of_one} - followed[name].keys()
-        return Choice(followed, frozenset(left_out))
+        return ServiceChoice(followed, frozenset(left_out))
 
     def _is_allowed(self, settings: Registry, key: ServiceKey, namespace: str) -> bool:
         rules = self._rules.get((settings.name, namespace))

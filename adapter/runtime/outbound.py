@@ -56,7 +56,7 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class Answer(NamedTuple):
+class SegmentedReply(NamedTuple):
     """An answer with its body in segments."""
 
     status: int
@@ -116,7 +116,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         keep: bool = True,
         **content: Any,
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[SegmentedReply]:
         """Send a request and read the whole answer, which the budget counts until this context ends.
 
         `content` goes to aiohttp as it is: `params`, `data`, `json`. `deadline` (seconds) covers all of it; redirects
@@ -139,7 +139,7 @@ class Client:
         headers: Mapping[str, str],
         keep: bool,
         content: Mapping[str, Any],
-    ) -> Answer:
+    ) -> SegmentedReply:
         try:
             async with asyncio.timeout(seconds):
                 opened = await self._credentials(secure=url.startswith("https:"))
@@ -155,7 +155,7 @@ class Client:
                     if not keep:
                         await discard_body(response, self._limit)
                     body = await read_body(response, self._limit, reservation) if keep else Body()
-                    return Answer(response.status, response.headers, body)
+                    return SegmentedReply(response.status, response.headers, body)
         except TimeoutError as error:
             raise SourceUnreachable(reservation.late(seconds), public="timed out") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -19,9 +19,9 @@ class AllowedServices(Section):
     namespaces: tuple[str, ...] = Field(min_length=1)
     """Kubernetes namespaces; `*` and `?` are wildcards."""
     services: tuple[str, ...] = Field(min_length=1)
-    """Service names in the registry, likewise; capitals and small letters differ."""
+    """Service names in the registry, likewise; case-sensitive."""
     registry_namespaces: tuple[str, ...] = Field(default=("*",), min_length=1)
-    """The registry's own namespaces, likewise: that which the policy names, else that of the registry's settings."""
+    """The registry's own namespaces, likewise: the policy's, else that of the registry's settings."""
     groups: tuple[str, ...] = Field(default=("*",), min_length=1)
     """The registry's groups, likewise."""
 
@@ -34,7 +34,7 @@ class RegistryTls(Section):
     cert_file: str = ""
     """PEM file with a client certificate, where the registry asks for one."""
     key_file: str = ""
-    """PEM file with the client certificate's private key; empty: it stands in `certFile`."""
+    """PEM file with the client certificate's private key; empty: it is in `certFile`."""
     insecure_skip_verify: bool = False
     """Whether to accept any certificate."""
 
@@ -53,11 +53,11 @@ class _Registry(Section):
     name: str = Field(min_length=1)
     """The name that policies refer to."""
     allow: tuple[AllowedServices, ...] = ()
-    """Which services policies may name, by namespace; empty: every policy may name every service. What a policy may not
-    name is never asked for."""
+    """Which services policies may name, by namespace; empty: every policy may name every service. The registry is never
+    asked for other services."""
     services_per_namespace: Annotated[int, Field(ge=1)] = 500
-    """How many services the policies of one Kubernetes namespace may have followed; those of the oldest policies are.
-    So no namespace takes the registry's connections from the others."""
+    """How many services the policies of one Kubernetes namespace may follow; the oldest policies come first. So no
+    namespace takes the registry's connections from the others."""
     pod_name_key: str = ""
     """Metadata key under which instances carry the name of their pod; a policy may name another. Empty: by address."""
     timeout_seconds: Seconds = 5
@@ -85,8 +85,8 @@ class NacosRegistry(HttpAsked):
     type: Literal["Nacos"]
     """`Nacos`."""
     servers: tuple[str, ...] = Field(min_length=1)
-    """Addresses of its servers, with the context path: `http://nacos-0.nacos:8848/nacos`. One that fails is left for
-    the next."""
+    """Addresses of its servers, with the context path: `http://nacos-0.nacos:8848/nacos`. After a failure
+    the next one is asked."""
     namespace: str = ""
     """Id of the Nacos namespace, where a policy names none; empty: `public`."""
     group: str = Field(default="DEFAULT_GROUP", min_length=1)
@@ -94,7 +94,7 @@ class NacosRegistry(HttpAsked):
     clusters: tuple[str, ...] = ()
     """Nacos clusters whose instances count; empty: all."""
     username: str = ""
-    """User to log in as; empty: no login."""
+    """User for the login; empty: no login."""
     password_file: str = ""
     """File with the user's password; read again when it changes."""
     access_key_file: str = ""
@@ -102,14 +102,14 @@ class NacosRegistry(HttpAsked):
     secret_key_file: str = ""
     """File with the secret of that access key."""
     push: bool = True
-    """Whether to subscribe by gRPC, so that changes arrive by themselves; where that fails, servers are polled."""
+    """Whether to subscribe by gRPC, so that changes are pushed; where that fails, services are polled."""
     grpc_port_offset: Annotated[int, Field(ge=-65535, le=65535)] = 1000
     """What to add to a server's port for gRPC."""
     admin: bool = False
     """Whether to read the lists for administrators, which show disabled instances and true health. The user needs a
     role that may read (`r`) the namespace; Nacos 2 has them from 2.2.1 on."""
     interval_seconds: Seconds = 2
-    """How often each service is polled where changes do not arrive by themselves."""
+    """How often each service without push is polled."""
 
 
 class EurekaRegistry(HttpAsked):
@@ -121,13 +121,13 @@ class EurekaRegistry(HttpAsked):
     """How large an answer may be, in MiB after unpacking. It lists all services at once; an instance takes about 830
     bytes."""
     servers: tuple[str, ...] = Field(min_length=1)
-    """Addresses of the peers, with the prefix: `http://eureka-0:8761/eureka`. One that fails is left for the next."""
+    """Addresses of the peers, with the prefix: `http://eureka-0:8761/eureka`. After a failure the next one is asked."""
     username: str = ""
     """User for HTTP basic authentication; empty: none."""
     password_file: str = ""
     """File with the user's password; read again when it changes."""
     interval_seconds: Seconds = 1
-    """How often changes are asked for, all services in one request. A server shows them up to 30 s late unless it has
+    """How often changes are polled, of all services in one request. A server shows them up to 30 s late unless it has
     `eureka.server.use-read-only-response-cache: false`."""
 
     @property
@@ -142,7 +142,7 @@ class ConsulRegistry(HttpAsked):
     type: Literal["Consul"]
     """`Consul`."""
     servers: tuple[str, ...] = Field(min_length=1)
-    """Addresses of agents or servers: `http://consul.consul:8500`. One that fails is left for the next."""
+    """Addresses of agents or servers: `http://consul.consul:8500`. After a failure the next one is asked."""
     datacenter: str = ""
     """Datacenter; empty: the agent's own."""
     namespace: str = ""
@@ -174,7 +174,7 @@ class ZooKeeperRegistry(_Registry):
     servers: tuple[str, ...] = Field(min_length=1)
     """Addresses as `host:port`."""
     chroot: str = ""
-    """Path that all others are below."""
+    """Path above all others."""
     layout: Literal["DubboInterface", "DubboApplication", "Curator"]
     """`DubboInterface`: providers below `/dubbo/<interface>`. `DubboApplication`: application-level instances of
     Dubbo 3 below `/services/<application>`. `Curator`: Curator's service discovery, as Spring Cloud uses it."""
@@ -199,13 +199,13 @@ class PolarisRegistry(HttpAsked):
     type: Literal["Polaris"]
     """`Polaris`."""
     servers: tuple[str, ...] = Field(min_length=1)
-    """Addresses of its HTTP port: `http://polaris:8090`. One that fails is left for the next."""
+    """Addresses of its HTTP port: `http://polaris:8090`. After a failure the next one is asked."""
     namespace: str = Field(default="default", min_length=1)
     """Polaris namespace, where a policy names none."""
     token_file: str = ""
     """File with an access token; read again when it changes."""
     interval_seconds: Seconds = 2
-    """How often each service is asked for; as often as Polaris' own clients do by default."""
+    """How often each service is polled; the default of Polaris' own clients."""
 
     @property
     def access(self) -> Access:
@@ -214,16 +214,16 @@ class PolarisRegistry(HttpAsked):
 
 
 class HttpRegistry(HttpAsked):
-    """A platform of your own that answers, or tells, which pods serve; `docs/registries-http.md` has the contract."""
+    """A platform of your own that is polled or pushes which pods serve; `docs/registries-http.md` has the contract."""
 
     type: Literal["HTTP"]
     """`HTTP`."""
     url: str = ""
-    """Address that is asked; empty: the platform tells (`push`)."""
+    """Address to poll; empty: the platform pushes (`push`)."""
     push: bool = False
-    """Whether the platform may tell by PUT to this adapter's metrics API, as a user with the right to do so."""
+    """Whether the platform may push by PUT to this adapter's metrics API, as a user with the right to do so."""
     interval_seconds: Seconds = 2
-    """How often each service is asked for."""
+    """How often each service is polled."""
     username: str = ""
     """User for HTTP basic authentication. Not together with `bearerTokenFile`."""
     password_file: str = ""

@@ -87,7 +87,7 @@ def test_a_replica_whose_watches_are_all_silent_is_unready() -> None:
     checked = Checked(*watches)
     watches[1].silent = True
     checked.freshness.check()
-    assert checked.freshness.unready() == checked.freshness.trouble() is not None
+    assert checked.freshness.unready() == checked.freshness.warning() is not None
     assert (checked.policy() is not None, checked.policy("cart") is not None) == (True, True)
 
 

@@ -22,7 +22,7 @@ from adapter.registries.nacos import push as nacos_push
 from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.nacos.http import ADMIN_CALLS, CLIENT_CALLS
 from adapter.registries.polaris import wire as polaris_wire
-from adapter.registries.polling.http1 import RawReply, Reader
+from adapter.registries.polling.http1 import RawReply, ResponseReader
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.runtime.answer_budget import Body, Limit
 from adapter.runtime.json_pieces import Uncut
@@ -307,7 +307,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b
 
 def fed(data: bytes, at_once: int) -> None:
     """The bytes as they come: an answer, none yet, or no answer."""
-    reader = Reader(LIMIT)
+    reader = ResponseReader(LIMIT)
     try:
         for start in range(0, len(data), at_once):
             reply = reader.feed(data[start : start + at_once])
@@ -345,7 +345,7 @@ def test_headers_with_anything_in_them_are_read_or_refused() -> None:
 
 
 def test_one_read_of_many_small_chunks_is_no_long_step() -> None:
-    reader = Reader(LIMIT)
+    reader = ResponseReader(LIMIT)
     reader.feed(CHUNKED[:47])
     with pytest.raises(SourceError, match="chunks of less than"):
         in_a_step(lambda: copy.deepcopy(reader).feed(b"1\r\nx\r\n" * (256 * 1024 // 6)))

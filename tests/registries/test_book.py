@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance
-from adapter.registries.roster import Answer, ServiceKey
+from adapter.registries.roster import RegistryAnswer, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
 from adapter.telemetry.metrics import Metrics
@@ -125,14 +125,14 @@ def test_one_service_that_fails_leaves_the_registry_up(stand: Stand) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer(at=1000, filtered=True), "filtered"),
-        (Answer(at=1000, partial=True), "partial"),
-        (Answer(at=1000, index=5), "rewound"),
-        (Answer(at=1000, error="no JSON", reason="malformed"), "malformed"),
+        (RegistryAnswer(at=1000, filtered=True), "filtered"),
+        (RegistryAnswer(at=1000, partial=True), "partial"),
+        (RegistryAnswer(at=1000, index=5), "rewound"),
+        (RegistryAnswer(at=1000, error="no JSON", reason="malformed"), "malformed"),
     ],
 )
 def test_an_answer_that_is_not_valid_replaces_nothing_and_is_counted_by_reason(
-    stand: Stand, answer: Answer, reason: str
+    stand: Stand, answer: RegistryAnswer, reason: str
 ) -> None:
     stand.book.update(WEB, [ONE], index=9)
     stand.book.record(WEB, answer)

@@ -86,7 +86,7 @@ async def test_every_two_minutes_it_is_asked_without_a_revision(fakes: Any) -> N
         fake.body = json.dumps({"code": 200001})
         await world.until_confirmed()
         world.clock.jump(121)  # "not modified" for ever, as of a server that mixed two services up
-        await world.until(lambda: "was asked for all" in world.error)
+        await world.until(lambda: "to a request for the whole list" in world.error)
         assert fake.asked[-1]["service"]["revision"] == ""
         fake.body = json.dumps(LIST)
         await world.until(lambda: not world.error)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries.roster import Answer, AnswerHistory, LastAnswer, ServiceKey
+from adapter.registries.roster import AnswerHistory, LastAnswer, RegistryAnswer, ServiceKey
 
 NOW = 1_767_268_800.0
 WEB = ServiceKey("nacos", "web")
@@ -23,7 +23,7 @@ def instances(count: int) -> tuple[Instance, ...]:
 def heard(
     history: AnswerHistory, key: ServiceKey, count: int, at: float = NOW, **more: object
 ) -> tuple[AnswerHistory, Roster]:
-    return history.admit(key, replace(Answer(at=at, instances=instances(count)), **more))  # type: ignore[arg-type]
+    return history.admit(key, replace(RegistryAnswer(at=at, instances=instances(count)), **more))  # type: ignore[arg-type]
 
 
 class TestValidity:
@@ -201,7 +201,7 @@ class Registry(RuleBasedStateMachine):
         if key not in self.watched:
             return
         self.time += passed
-        given_ = Answer(at=self.time, instances=instances(count), error=error, filtered=filtered, index=index)
+        given_ = RegistryAnswer(at=self.time, instances=instances(count), error=error, filtered=filtered, index=index)
         before = self.history
         self.history, roster = before.admit(key, given_)
         assert roster.at == self.time

@@ -17,7 +17,7 @@ from adapter.kube.credentials import ClusterAccess as KubeAccess
 from adapter.kube.errors import TooLarge
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import LARGEST_ANSWER, LARGEST_LINE, Session
-from adapter.registries.polling.http1 import LONGEST_LINE, Reader
+from adapter.registries.polling.http1 import LONGEST_LINE, ResponseReader
 from adapter.runtime.answer_budget import FREE_BYTES, MIB, AnswerBudget, Body, Limit
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.outbound import Access, Client, SourceUnreachable
@@ -266,7 +266,7 @@ class TestBudget:
 
 class TestRegistryReader:
     def feed(self, *parts: bytes, limit: int = MIB) -> None:
-        reader = Reader(Limit(limit, "maxAnswerMiB of registry main"))
+        reader = ResponseReader(Limit(limit, "maxAnswerMiB of registry main"))
         reader.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         for part in parts:
             reader.feed(part)

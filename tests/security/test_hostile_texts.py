@@ -26,7 +26,7 @@ from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.polaris import wire as polaris_wire
-from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, Reader
+from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, ResponseReader
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.registries.zookeeper.override_rules import LARGEST_RULE, MOST_RULES, parse_configurator
 from adapter.runtime.answer_budget import MIB, Body, Limit
@@ -207,7 +207,7 @@ def test_a_rule_of_dubbo_that_pairs_thousands_of_applications_and_services_is_re
 )
 def test_http_with_numbers_or_chunks_without_end_is_refused(answer: bytes) -> None:
     with pytest.raises(WrongRegistryAnswer):
-        in_a_step(lambda: Reader(Limit(32 * MIB)).feed(answer))
+        in_a_step(lambda: ResponseReader(Limit(32 * MIB)).feed(answer))
 
 
 @pytest.mark.parametrize(

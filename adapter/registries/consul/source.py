@@ -20,7 +20,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.outbound import Answer, Client, Reply
+from adapter.runtime.outbound import Client, Reply, SegmentedReply
 from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ConsulRegistry
 
@@ -182,7 +182,7 @@ class ConsulSource:
         async with self._list_slots, answering(client, "GET", url, params=self._where(key)) as reply:
             return await self._read_list(key, server, reply)
 
-    async def _read_list(self, key: ServiceKey, server: str, reply: Answer) -> int:
+    async def _read_list(self, key: ServiceKey, server: str, reply: SegmentedReply) -> int:
         headers = wire.headers(reply, server)
         if headers.revision < 1:
             raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
@@ -195,7 +195,7 @@ class ConsulSource:
         self._indexes[key] = headers.revision
         return 0 if went_back else headers.revision
 
-    async def _write(self, key: ServiceKey, server: str, reply: Answer, index: int, *, went_back: bool) -> None:
+    async def _write(self, key: ServiceKey, server: str, reply: SegmentedReply, index: int, *, went_back: bool) -> None:
         settings = self._settings
         instances = await wire.instances(
             reply.body, server, pod_name_key=settings.pod_name_key, warning_is_out=settings.warning_is_out

@@ -11,7 +11,7 @@ from adapter.registries.client import refusal
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
-from adapter.runtime.outbound import Answer, Reply
+from adapter.runtime.outbound import Reply, SegmentedReply
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
 
@@ -93,10 +93,10 @@ def path(service: str) -> str:
     return f"/v1/health/service/{quote(service, safe='')}"
 
 
-def headers(reply: Reply | Answer, server: str) -> Headers:
+def headers(reply: Reply | SegmentedReply, server: str) -> Headers:
     """The headers. Raises SourceError for a status without an answer, and for a server without a leader."""
     if reply.status != _OK:
-        raise _refused(reply.plain if isinstance(reply, Answer) else reply, server)
+        raise _refused(reply.plain if isinstance(reply, SegmentedReply) else reply, server)
     values = reply.headers
     streamed = values.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
     if values.get("X-Consul-KnownLeader") == "false" and not streamed:
@@ -170,7 +170,7 @@ def _status(checks: list[_Check]) -> str:
 
 
 def _weight(weights: _Weights, status: str) -> float | None:
-    # A registration that states its passing weight alone gets a warning weight of 0, which nobody wants.
+    # A registration that states its passing weight alone gets an unintended warning weight of 0.
     return (weights.warning or None) if status == "WARNING" else weights.passing
 
 

@@ -30,7 +30,7 @@ from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.json_pieces import Uncut
-from adapter.runtime.outbound import Answer, Client, Reply
+from adapter.runtime.outbound import Client, Reply, SegmentedReply
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import (
     NotAuthenticated,
@@ -192,7 +192,7 @@ class EurekaSource:
                     self._cache.update(key, report.instances, protected=report.protected, alive=report.alive)
             await slices.breathe()
 
-    def _checked_body(self, server: str, reply: Answer) -> Body:
+    def _checked_body(self, server: str, reply: SegmentedReply) -> Body:
         """The body of a 200 answer. Raises SourceError for others."""
         if reply.status != 200:
             raise _refused(server, reply.plain)

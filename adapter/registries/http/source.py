@@ -84,7 +84,7 @@ class HttpSource(PollingSource[wire.TaggedDocument]):
         self._holds_until.pop(key, None)
         return answer.etag
 
-    def _write_document(self, key: ServiceKey, document: wire.Document) -> None:
+    def _write_document(self, key: ServiceKey, document: wire.RosterDocument) -> None:
         self._cache.update(
             key, document.instances, partial=not document.complete, index=document.revision, absence_counts=False
         )
@@ -123,7 +123,7 @@ class HttpSource(PollingSource[wire.TaggedDocument]):
             self._cache.confirm(list(self._holds_until))
 
 
-def _check_service(key: ServiceKey, document: wire.Document) -> None:
+def _check_service(key: ServiceKey, document: wire.RosterDocument) -> None:
     if document.service and document.service != key.service:
         raise WrongRegistryAnswer(f"the document is of service {document.service!r}, not of {key.service!r}")
 

@@ -47,7 +47,7 @@ class _Envelope(msgspec.Struct, rename="camel"):
     ttl_seconds: Seconds | None = None
 
 
-class Document(NamedTuple):
+class RosterDocument(NamedTuple):
     """The registrations of one service, sorted.
 
     `service`: its name, empty where the platform leaves it out; `ttl_seconds` is for pushed documents.
@@ -63,7 +63,7 @@ class Document(NamedTuple):
 class TaggedDocument(NamedTuple):
     """The answer to a poll; `etag` is empty where it has none."""
 
-    document: Document
+    document: RosterDocument
     etag: str
 
 
@@ -72,19 +72,19 @@ _many = Decoder(list[StatedPod]).decode
 _ARRAY = array("instances")
 
 
-async def document(body: Body) -> Document:
+async def document(body: Body) -> RosterDocument:
     """Decode a document in slices. Raises WrongRegistryAnswer that names the fault and its place."""
     slices, steps = Slices(), _steps(body)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            document: Document = end.value
+            document: RosterDocument = end.value
             return document
         await slices.breathe()
 
 
-def _steps(body: Body) -> Generator[None, None, Document]:
+def _steps(body: Body) -> Generator[None, None, RosterDocument]:
     """Decode a document in short steps."""
     stated: list[StatedPod] = []
     envelope = None
@@ -104,7 +104,7 @@ def _steps(body: Body) -> Generator[None, None, Document]:
     for one in merge(*[sorted(stated[at : at + _RUN], key=_order) for at in range(0, len(stated), _RUN)], key=_order):
         ordered.append(_instance(one))
         yield
-    return Document(envelope.complete, tuple(ordered), envelope.service, envelope.revision, envelope.ttl_seconds)
+    return RosterDocument(envelope.complete, tuple(ordered), envelope.service, envelope.revision, envelope.ttl_seconds)
 
 
 def _check(one: StatedPod, place: int) -> None:

@@ -63,7 +63,7 @@ class RawReply(NamedTuple):
         return Reply(self.status, headers, self.body.start(SEGMENT_BYTES))
 
 
-class Reader:
+class ResponseReader:
     """Reads one answer of a limited size. `feed` raises WrongRegistryAnswer and AnswerTooLarge."""
 
     def __init__(self, limit: Limit) -> None:

@@ -1,8 +1,8 @@
 """A few connections to one server for many small requests, each answered before the next is written.
 
 It polls hundreds of services every second or two, and is there instead of aiohttp for two measured reasons
-(`docs/performance.md`): aiohttp takes two to three times the processor time, which misses the aim, and it gives an
-answer that nobody asked for to the next request, which would be another service's roster.
+(`docs/performance.md`): aiohttp takes two to three times the processor time, which misses the aim, and it gives a
+surplus answer to the next request, which would be another service's roster.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from adapter.registries.polling.http1 import RawReply, Reader, Request, SurplusAnswer
+from adapter.registries.polling.http1 import RawReply, Request, ResponseReader, SurplusAnswer
 from adapter.runtime.answer_budget import ANSWERS, FREE_BYTES, AnswerBudget, Limit, Reservation
 from adapter.runtime.outbound import UNREADABLE_CREDENTIALS, Access, credentials, tls_context
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer, connection_fault
@@ -46,8 +46,8 @@ class Pool:
 
     `timeout` (seconds) and `limit` are for each answer; large ones are read when `budget` has room for one of this
     `source`. `on_loss` is called after connections were lost without the server's announcement, as when it was killed,
-    even where new ones are made at once. `on_surplus` is called after an answer that nobody asked for: the last answer
-    and its tag may belong to another request.
+    even where new ones are made at once. `on_surplus` is called after an answer without a request: the last answer and
+    its tag may belong to another request.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, on_surplus: Callable[[], None]) -> None:
         self._on_surplus = on_surplus
         self._transport: asyncio.Transport | None = None
-        self._reader = Reader(Limit(0))
+        self._reader = ResponseReader(Limit(0))
         self._answer: asyncio.Future[RawReply | _Large | None] | None = None
         self._may_be_large = False
         self._announced = False
@@ -291,7 +291,7 @@ class _Connection(asyncio.Protocol):
         if self.closed:
             return None
         assert self._transport is not None
-        self._reader, self._may_be_large = Reader(limit), False
+        self._reader, self._may_be_large = ResponseReader(limit), False
         loop = asyncio.get_running_loop()
         self._answer = loop.create_future()
         self._transport.write(request)
@@ -319,7 +319,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Read on. Bytes that nobody asked for end the connection."""
+        """Read on. Bytes without a request close the connection."""
         if self._answer is None or self._answer.done():
             if not self.closed:
                 self.close()
