@@ -9,9 +9,9 @@ from adapter.apiserver.wire import Value
 from adapter.load.assessment import Assessment, Decision, MetricAssessment
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
+from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.snapshot import PolicyView
 
-DESIRED_REPLICAS = "desired_replicas"
 EFFECTIVE_PREFIX = "effective_"
 RAW_PREFIX = "raw_"
 POD_COUNTS: Mapping[str, PodState] = {

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from adapter.apiserver.policy_figures import (
-    DESIRED_REPLICAS,
     has_metric,
     metric_names,
     not_assessed,
@@ -15,6 +14,7 @@ from adapter.apiserver.status import StatusError, bad_request, not_found
 from adapter.apiserver.wire import DescribedObject
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.selectors import LabelSelector
+from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import PolicyView, TargetKey
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 
 from adapter.apiserver import pod_metrics, policy_selection, query_metrics, wire
 from adapter.apiserver.policy_figures import (
-    DESIRED_REPLICAS,
     EFFECTIVE_PREFIX,
     desired_replicas,
     metric_value,
@@ -21,6 +20,7 @@ from adapter.kube.scale import ScaleReader
 from adapter.load.assessment import Assessment, Decision
 from adapter.load.pipeline import decide
 from adapter.load.spec import Bounds, Scale
+from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.snapshot import Key, PolicyView, SnapshotStore
 
 _MAX_SCALE_READS = 16  # concurrent live scale reads of one listing

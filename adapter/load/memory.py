@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from adapter.load.roster import Roster
-
-if TYPE_CHECKING:
-    from adapter.load.census import Census
 
 
 class LastSample(NamedTuple):
@@ -130,7 +127,7 @@ class Memory:
     error_since: float | None = None
     observing_since: float | None = None
     unobserved_change: float | None = None
-    census: "Census | None" = field(default=None, compare=False, repr=False)
+    census: object = field(default=None, compare=False, repr=False)
 
     def samples_of(self, metric: str) -> SampleMemory:
         """The memory of the samples of a metric."""

@@ -87,7 +87,7 @@ def _current_census(inputs: AssessmentInputs) -> tuple[Memory, Census]:
     """The memory after this roster and these pods, and their census; the previous ones where nothing has changed."""
     policy, pods, roster, now = inputs.policy, inputs.pods, inputs.roster, inputs.now
     memory = without_future_times(inputs.memory, now)
-    previous = memory.census
+    previous = memory.census if isinstance(memory.census, Census) else None
     is_new = is_new_roster(roster, memory, policy, now)
     if previous is not None and not is_new and previous.holds(policy, pods, memory, now):
         return memory, previous

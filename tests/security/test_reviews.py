@@ -16,7 +16,7 @@ from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE
 from adapter.apiserver.authorization.authorizer import MAX_KEY_SIZE, MAX_REVIEWS, Authorizer
-from adapter.apiserver.authorization.fair_gate import FairGate
+from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError
 from adapter.telemetry.metrics import Metrics

@@ -16,7 +16,7 @@ from multidict import CIMultiDictProxy
 from adapter.apiserver.authentication.identity import Identity, identify
 from adapter.apiserver.authentication.identity_headers import IdentityHeaders, RawHeaders
 from adapter.apiserver.authentication.requestheader import EMPTY_CONFIG, AuthenticationConfig, Peer
-from adapter.apiserver.authorization.fair_gate import FairGate
+from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.status import FrontProxyUnknownError, StatusError, unauthorized, unavailable
 from adapter.kube.api import TOKEN_REVIEWS

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapter.apiserver.authentication.identity import Identity
-from adapter.apiserver.authorization.fair_gate import FairGate
+from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
