@@ -250,7 +250,7 @@ class RosterReceiver:
         """Registry, service, namespace and group of each roster."""
         return [roster[:4] for roster in self.pushed]
 
-    async def tell(
+    async def push(
         self, registry: str, service: str, namespace: str, group: str, document: bytes
     ) -> tuple[HTTPStatus, str] | None:
         self.pushed.append(PushedRoster(registry, service, namespace, group, document))

@@ -195,7 +195,7 @@ def watched(kind: str) -> tuple[Reflector[Any], list[tuple[Any, Any]]]:
 def take(reflector: Reflector[Any], line: bytes) -> None:
     """One line of a watch: taken, or refused in words."""
     try:
-        in_a_step(lambda: reflector._take(line))
+        in_a_step(lambda: reflector._apply(line))
     except KubeError as error:
         str(error).encode()
 

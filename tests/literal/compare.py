@@ -26,7 +26,7 @@ def reduced(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def adapters(given: dict[str, Any], memory: dict[str, Any] | None) -> dict[str, Any]:
-    read = document._Reading(given | ({"memory": memory} if memory is not None else {}))
+    read = document._DocumentReader(given | ({"memory": memory} if memory is not None else {}))
     return document.decision_json(read.inputs())
 
 

@@ -22,7 +22,7 @@ from adapter.runtime.answer_budget import FREE_BYTES, MIB, AnswerBudget, Body, L
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.outbound import Access, Client, SourceUnreachable
 from adapter.runtime.slices import Slices
-from adapter.runtime.source_errors import WrongAnswer, WrongRegistryAnswer
+from adapter.runtime.source_errors import AnswerTooLarge, WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse_settings
 from adapter.telemetry.metrics import Metrics
@@ -284,7 +284,7 @@ class TestRegistryReader:
             self.feed(b"1\r\nx\r\n" * 10_000)
 
     def test_chunk_sizes_are_summed_before_the_chunks_arrive(self) -> None:
-        with pytest.raises(WrongRegistryAnswer, match=r"larger than maxAnswerMiB of registry main \(1\)"):
+        with pytest.raises(AnswerTooLarge, match=r"larger than maxAnswerMiB of registry main \(1\)"):
             self.feed(b"80000\r\n" + b"x" * 0x80000 + b"\r\n80001\r\n")
 
 
