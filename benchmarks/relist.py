@@ -340,11 +340,11 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
 
 async def _relisted(session: Session, reflector: Reflector[Pod]) -> None:
     """Have the watch expire and wait until the new list is done: it proves itself, and a watch connects anew."""
-    place = reflector._place  # noqa: SLF001  a benchmark looks inside
+    place = reflector._resume_from  # noqa: SLF001  a benchmark looks inside
     await session.request("POST", "/expire", timeout=300)
-    while reflector._place is not None and reflector._place == place:  # noqa: SLF001, ASYNC110
+    while reflector._resume_from is not None and reflector._resume_from == place:  # noqa: SLF001, ASYNC110
         await asyncio.sleep(0.005)
-    while reflector._place is None:  # noqa: SLF001, ASYNC110
+    while reflector._resume_from is None:  # noqa: SLF001, ASYNC110
         await asyncio.sleep(0.005)
 
 

@@ -152,9 +152,8 @@ class Workloads:
         own = {"cpu": USAGE_CPU, "memory": USAGE_MEMORY}
         suffix = f".{container}" if container else ""
         if not isinstance(target, str) or container:
-            pods = self.pod_names(target) if isinstance(target, str) else target
-            for pod in pods:
-                self.annotate(pod, {own[key] + suffix: value for key, value in given.items()})
+            for name in self.pod_names(target) if isinstance(target, str) else target:
+                self.annotate(name, {own[key] + suffix: value for key, value in given.items()})
             return
         self._set_on_nodes({usage_key(key, self.namespace, target): value for key, value in given.items()})
         for pod in self.pods(target):

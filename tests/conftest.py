@@ -6,7 +6,8 @@ Programs are built before the first test runs, not inside a fixture, where a tes
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -56,7 +57,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Puts the ends of the logs under a failed test that used a cluster."""
     report = yield
     if report.failed and call.when in {"setup", "call"}:

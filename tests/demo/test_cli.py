@@ -1,6 +1,7 @@
 """The command line: errors are one sentence, Ctrl-C is no error, and what remains is written."""
 
 import contextlib
+import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import yaml
 
 from adapter.document import decision_json, read_document
 from demo import cli
+from demo.curve import QUICK
 from demo.errors import DemoError
 from demo.objects import OURS, STOCK
 from demo.play import LEVELS, Player
@@ -104,7 +106,7 @@ def test_kubectl_is_built_only_to_stay_and_where_there_is_none(
     monkeypatch: pytest.MonkeyPatch, found: str | None, extra: list[str]
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(cli.shutil, "which", lambda name: found)
+    monkeypatch.setattr(shutil, "which", lambda name: found)
     monkeypatch.setattr(binaries, "missing", list)
     monkeypatch.setattr(binaries, "ensure", lambda *names, say: asked.extend(names))
     monkeypatch.setattr(cli, "own_place", lambda say: broken(DemoError("enough")))
@@ -132,7 +134,7 @@ def test_a_file_that_is_no_timeline_is_one_sentence(
 
 def finished() -> Player:
     """A player whose story is over, with one decision kept."""
-    player = Player(FakeStage(), cli.QUICK, Teller(LEVELS), print)  # type: ignore[arg-type]
+    player = Player(FakeStage(), QUICK, Teller(LEVELS), print)
     usage = {f"{OURS}-{index}": 1500 for index in range(5)}
     reason = Reasoner("demo").consider(look(pods(OURS, 5), pods(STOCK, 5), usage=usage))
     assert reason is not None

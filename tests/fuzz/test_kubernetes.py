@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adapter.evaluation.decode import decode_hpa, decode_policy
 from adapter.kube import leader_election, rest_mapper
 from adapter.kube.errors import KubeError, error_from_answer
-from adapter.kube.objects import CustomResourceDefinition, EndpointSlice, decode_scale
+from adapter.kube.objects import ApiResourceList, CustomResourceDefinition, EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.targets import BUILT_IN, ScalePaths, target_decoder
@@ -253,7 +253,7 @@ def test_other_answers_with_anything_anywhere_are_read_or_refused() -> None:
     listed = {"resources": [{"name": "deployments/scale", "kind": "Scale", "namespaced": True}]}
     for kind, document in (
         (CustomResourceDefinition, CRD),
-        (rest_mapper.ApiResourceList, listed),
+        (ApiResourceList, listed),
         (EndpointSlice, SLICE),
     ):
         for _, body in each_place(document):

@@ -1,6 +1,7 @@
 """The smaller parts of the harness: Prometheus and its exporters, the Go client, recipes, the HPA's log."""
 
 import dataclasses
+import shutil
 from fractions import Fraction
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "module").mkdir()
     broken = binaries.Recipe("broken", "1", source=tmp_path / "module")
     monkeypatch.setitem(binaries.RECIPES, "broken", broken)
-    failed = OSError if not binaries.shutil.which("go") else binaries.BuildError
+    failed = OSError if not shutil.which("go") else binaries.BuildError
     with pytest.raises(failed):
         binaries.ensure("broken", say=lambda line: None)
     assert list((tmp_path / "cache" / "bin").iterdir()) == []

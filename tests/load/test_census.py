@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from adapter.load import scenarios
 from adapter.load.assessment import Assessment, MetricAssessment
+from adapter.load.census import Census
 from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.memory import Memory
 from adapter.load.metric_assessment import band_of
@@ -146,7 +147,7 @@ def test_plain_samples_are_read_as_with_all_checks(rule: Policy, data: st.DataOb
         service.memory = service.look(service.memory).memory
         service.now += data.draw(st.sampled_from([0.0, 20.0, 61.0, 301.0, -20.0]))
     census = service.memory.census
-    assert census is not None
+    assert isinstance(census, Census)
     for metric in rule.metrics:
         reader = MetricReader(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
         seen = service.memory.samples_of(metric.name)
@@ -186,8 +187,9 @@ def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
     for number in range(20):
         service.rule = policy(replace(cpu("1200m", "400m"), name=f"edit-{number}"))
         service.memory = service.look(service.memory).memory
-    assert service.memory.census is not None
-    assert set(service.memory.census.rows) == {"edit-19"}
+    census = service.memory.census
+    assert isinstance(census, Census)
+    assert set(census.rows) == {"edit-19"}
 
 
 def test_a_policy_that_is_only_decoded_again_keeps_the_census() -> None:

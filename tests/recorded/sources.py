@@ -77,10 +77,11 @@ def _texts(values: Iterable[object]) -> Iterator[str]:
 def error_reasons() -> set[str]:
     """The words by which metrics count failures of registries and load sources."""
     return {
-        value.reason
+        reason
         for module in modules()
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Exception) and isinstance(getattr(value, "reason", None), str)
+        if isinstance(value, type) and issubclass(value, Exception)
+        if isinstance(reason := getattr(value, "reason", None), str)
     }
 
 

@@ -20,9 +20,9 @@ from adapter.kube.session import LARGEST_ANSWER, LARGEST_LINE, Session
 from adapter.registries.polling.http1 import LONGEST_LINE, ResponseReader
 from adapter.runtime.answer_budget import FREE_BYTES, MIB, AnswerBudget, Body, Limit
 from adapter.runtime.json_pieces import Uncut, array, pieces
-from adapter.runtime.outbound import Access, Client, SourceUnreachable
+from adapter.runtime.outbound import Access, Client
 from adapter.runtime.slices import Slices
-from adapter.runtime.source_errors import AnswerTooLarge, WrongAnswer, WrongRegistryAnswer
+from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable, WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse_settings
 from adapter.telemetry.metrics import Metrics
@@ -153,7 +153,7 @@ class TestResourceMetrics:
 
         changes: asyncio.Queue[str] = asyncio.Queue()
         async with session_to(answer) as session:
-            options = Options(interval_seconds=0.01, max_answer_mib=1)
+            options = Options(interval_seconds=0.01, max_answer_mib=1)  # type: ignore[call-arg]
             usage = ResourceMetrics(session, lambda: ["shop"], options, changes.put_nowait, Metrics())
             task = asyncio.create_task(usage.run())
             async with asyncio.timeout(20):

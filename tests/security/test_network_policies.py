@@ -11,7 +11,7 @@ from adapter.settings import parse_settings
 from harness.control_plane import ControlPlane
 from tests import checks
 from tests.manifests.network import PLACEHOLDER, Peer, allows, network_faults
-from tests.manifests.rendering import MANIFESTS, Object, identity, render
+from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 
 COMPONENT = MANIFESTS / "components" / "network-policies"
 EXAMPLE = MANIFESTS / "examples" / "overlay"
@@ -126,7 +126,7 @@ prometheus: {servers: [{name: main, url: 'http://prometheus.monitoring:9090'}]}
 
 def test_placeholder_addresses_of_the_component_are_reported() -> None:
     objects = {identity(item): item for item in render(EXAMPLE)}
-    objects |= {identity(item): item for item in checks.documents(COMPONENT / "control-plane.yaml")}
+    objects |= {identity(item): item for item in documents(COMPONENT / "control-plane.yaml")}
     said = list(checks.wiring_faults(objects))
     assert [one.split()[1] for one in said] == ["effective-load-from-control-plane", "effective-load-to-control-plane"]
 

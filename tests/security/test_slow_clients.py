@@ -163,7 +163,7 @@ async def test_an_answer_that_the_client_does_not_read_is_abandoned(limits: Conn
     connections = InboundConnections(large, limits)
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     reader, writer = await connected(server.sockets[0].getsockname()[1])
-    writer.transport.pause_reading()
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
     writer.write(HEALTH)
     async with asyncio.timeout(30):
         while not connections.connections:  # noqa: ASYNC110 - there is no event to wait for

@@ -1,6 +1,7 @@
 """Who asks what how often: one question for all who share it, pauses, reloads, and what stays known."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,8 +15,6 @@ from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage import polling
-from adapter.usage import prometheus as module
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
 from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
@@ -378,8 +377,8 @@ class TestPauses:
                 paused()
             await sleep(0)
 
-        monkeypatch.setattr(module.asyncio, "sleep", noted)
-        monkeypatch.setattr(polling.random, "random", lambda: 0.5)
+        monkeypatch.setattr(asyncio, "sleep", noted)
+        monkeypatch.setattr(random, "random", lambda: 0.5)
         world = Source(fake.settings(), queries=[rps(interval_seconds=20)])
         async with world.running():
             await paused.until(lambda: len(pauses) >= 5)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from adapter.runtime.answer_budget import Body
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
-from adapter.usage import polling, resource_metrics
+from adapter.usage import resource_metrics
 from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, parse_go_duration
 from tests.usage.fakes import NOW, Changes
 
@@ -283,8 +284,8 @@ class TestPolling:
                 paused()
             await sleep(0)
 
-        monkeypatch.setattr(resource_metrics.asyncio, "sleep", noted)
-        monkeypatch.setattr(polling.random, "random", lambda: 0.25)
+        monkeypatch.setattr(asyncio, "sleep", noted)
+        monkeypatch.setattr(random, "random", lambda: 0.25)
         world = World("shop", interval=10)
         async with world.running():
             await paused.until(lambda: len(pauses) >= 20)
