@@ -16,7 +16,7 @@ from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Metric, Policy, Query, Scale
-from tests.load.world import NOW, TARGET, cpu, policy
+from tests.load.kit import NOW, TARGET, cpu, policy
 from tests.simulation.sources import Kind, LoadHistory, Measured, Source
 from tests.simulation.stock_hpa import StockHpa
 

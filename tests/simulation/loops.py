@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from adapter.load.spec import Bounds, Cooldown, Policy, Velocity
-from tests.load.world import REGISTRY
+from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import (
     ClosedLoop,
     Demand,

@@ -14,7 +14,7 @@ from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from tests.load.world import NOW, REGISTRY, TARGET, cpu, policy
+from tests.load.kit import NOW, REGISTRY, TARGET, cpu, policy
 
 TICK = 5
 SYNC = 15

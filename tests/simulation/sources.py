@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from tests.load.world import NOW
+from tests.load.kit import NOW
 
 BEFORE = 600
 """Seconds of the past that the load is known of when a loop begins."""

@@ -9,7 +9,7 @@ import pytest
 
 from adapter.load.spec import Cooldown, Fallback, Policy, Schedule, Velocity
 from adapter.policy import status_memory
-from tests.load.world import NOW
+from tests.load.kit import NOW
 from tests.simulation.model import LONG, MINUTE, POLICY, SYNC, Moment, Service, constant, counts, needed, settled, turns
 
 QUIET, BUSY, CALM = 4_000, 24_000, 3_000

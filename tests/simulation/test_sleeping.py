@@ -7,7 +7,7 @@ import pytest
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodCondition
 from adapter.load.spec import Bounds, Fallback, Policy, Query
-from tests.load.world import cpu, pod
+from tests.load.kit import cpu, pod
 from tests.simulation.closed_loop import ClosedLoop, assert_never_below_the_truth, rule_of
 from tests.simulation.sources import Kind, Source
 from tests.simulation.stock_hpa import StockHpa

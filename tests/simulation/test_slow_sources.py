@@ -6,7 +6,7 @@ import pytest
 
 from adapter.load.assessment import HeldBy
 from adapter.load.spec import Average, Bounds, Converge
-from tests.load.world import REGISTRY
+from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import ClosedLoop, Habits, assert_never_below_the_truth, down_to_the_truth, rule_of
 from tests.simulation.services import BY_POD, HIGH, LOW, MINUTE, counts, restart, service
 from tests.simulation.sources import Kind
