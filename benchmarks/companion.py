@@ -88,7 +88,7 @@ def watch(counter: Writes, pid: int, seconds: float, every: float = 5.0) -> dict
 
 def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) -> dict[str, Any]:
     """Every figure."""
-    with Stage(policies, pods, namespaces, python, _say) as stage:
+    with Stage(policies, pods, namespaces, python, _announce) as stage:
         reset_lease(stage.cluster)
         rights = companion_kubeconfig(stage.cluster, ("status", "events"))
         counter = Writes(stage)
@@ -118,7 +118,7 @@ def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) 
     }
 
 
-def _say(line: str) -> None:
+def _announce(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

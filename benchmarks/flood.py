@@ -54,7 +54,7 @@ ATTACKS = {
 """What it is, how many processes do it, and over how many connections each."""
 
 
-def say(text: str) -> None:
+def announce(text: str) -> None:
     print(text, flush=True)
 
 
@@ -163,7 +163,9 @@ class Flood:
         beside.peak, beside.probe = max(beside.peak, watch.mib), max(beside.probe, watch.slowest)
         beside.failed += watch.failed
         beside.done += sum(done)
-        say(f"{name}: calm {beside.calm[-1].summary}, flooded {beside.flooded[-1].summary}, peak {beside.peak:.0f} MiB")
+        announce(
+            f"{name}: calm {beside.calm[-1].summary}, flooded {beside.flooded[-1].summary}, peak {beside.peak:.0f} MiB"
+        )
 
     def report(self) -> tuple[str, bool]:
         """A table, and whether everything stayed within its bounds."""
@@ -207,8 +209,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of every attack (default: %(default)s)")
     parser.add_argument("--only", nargs="*", default=[], choices=sorted({kind for kind, _, _ in ATTACKS.values()}))
     given = parser.parse_args()
-    with Stage(policies=50, pods=500, namespaces=5, python=sys.executable, say=say) as stage:
-        say(f"first answer after {stage.first_answer():.1f} s")
+    with Stage(policies=50, pods=500, namespaces=5, python=sys.executable, announce=announce) as stage:
+        announce(f"first answer after {stage.first_answer():.1f} s")
         time.sleep(5)
         _part(stage)
         flood = Flood(stage, given.seconds, given.only)

@@ -29,7 +29,7 @@ _WARM_RATE = 250.0
 _SLOW_RATE = 100.0  # one policy is asked every 10 s: every answer needs a live read
 
 
-def say(text: str) -> None:
+def announce(text: str) -> None:
     print(text, flush=True)
 
 
@@ -41,7 +41,7 @@ class Benchmark:
 
     def run(self) -> dict[str, Any]:
         found: dict[str, Any] = {"start": self.start()}
-        say(f"start: {json.dumps(found['start'])}")
+        announce(f"start: {json.dumps(found['start'])}")
         self.settle()
         for name, part in (
             ("rest", self.rest),
@@ -51,7 +51,7 @@ class Benchmark:
             ("memory", lambda: memory(self.stage.pid)),
         ):
             found[name] = part()
-            say(f"{name}: {json.dumps(found[name])}")
+            announce(f"{name}: {json.dumps(found[name])}")
         return found
 
     # -- parts
@@ -143,7 +143,7 @@ class Benchmark:
             found = self._try_relist(metric, rate, changed=changed)
             if found is not None:
                 return found
-            say("the watches went on without a list; once more")
+            announce("the watches went on without a list; once more")
         raise RuntimeError("no relist could be brought about")
 
     def _try_relist(self, metric: str, rate: float, *, changed: bool) -> Measured | None:
@@ -169,7 +169,7 @@ class Benchmark:
         if ended is None:
             return None
         done = Measured(measured.trace.within(began, ended), ended - began, cpu, measured.refused)
-        say(f"relist, asking for {metric or 'constant'}: {done.seconds:.1f} s, {json.dumps(done.trace.summary)}")
+        announce(f"relist, asking for {metric or 'constant'}: {done.seconds:.1f} s, {json.dumps(done.trace.summary)}")
         return done
 
     def _wait_relisted(self, began: float) -> float | None:
@@ -218,7 +218,7 @@ def main() -> None:
     given = parser.parse_args()
     favour()
     scene = {name: getattr(given, name) for name in ("policies", "pods", "namespaces")}
-    with Stage(**scene, python=given.python, say=say) as stage:
+    with Stage(**scene, python=given.python, announce=announce) as stage:
         found = {"machine": machine(), "scene": scene, **Benchmark(stage, given.rounds, given.seconds).run()}
     text = report.text(found)
     print(text)

@@ -60,10 +60,10 @@ class Stage:
     `python` is the interpreter of the adapter and of the constant server.
     """
 
-    def __init__(self, policies: int, pods: int, namespaces: int, python: str, say: Callable[[str], None]) -> None:
+    def __init__(self, policies: int, pods: int, namespaces: int, python: str, announce: Callable[[str], None]) -> None:
         self.services = scene.services(policies, pods, namespaces)
         self._counts = (policies, pods, namespaces)
-        self._python, self._say = python, say
+        self._python, self._announce = python, announce
         self._calm = threading.Event()
         self._heard = 0
         self.generation = 0
@@ -71,7 +71,7 @@ class Stage:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.cluster = stack.enter_context(ControlPlane.api_server_only(say=self._say))
+            self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=self._announce))
             self._stack = stack
             self._favour("etcd", "kube-apiserver")
             self._build()
@@ -174,7 +174,7 @@ class Stage:
             client.create(scene.policy(service))
         etcd = self.cluster.layout.port("etcd")
         count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
-        self._say(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
+        self._announce(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
 
     def touch_pods(self) -> None:
         """Changes every pod."""

@@ -19,7 +19,7 @@ from demo.picture import draw, picture
 from demo.play import LEVELS, Player
 from demo.progress import Progress, beating
 from demo.stage import Place, Stage, given_place, own_place, staged
-from demo.story import Style, Teller, closing, tidy
+from demo.story import Narrator, Style, closing, tidy
 from demo.timeline import dump, load
 from harness import binaries
 from harness.binaries import BuildError
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             _demo(asked)
     except KeyboardInterrupt:
-        _say("\nstopped; everything the demo started is gone")
+        _announce("\nstopped; everything the demo started is gone")
         return 130
     except (DemoError, ApiError, TimeoutError, OSError) as error:
-        _say(f"demo: {_one_sentence(error)}")
+        _announce(f"demo: {_one_sentence(error)}")
         return 1
     except (BuildError, ComponentError) as error:
-        _say(f"demo: {_one_sentence(error)}; all of it is in {_kept(asked.out, str(error))}")
+        _announce(f"demo: {_one_sentence(error)}; all of it is in {_kept(asked.out, str(error))}")
         return 1
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -81,24 +81,24 @@ def _demo(asked: argparse.Namespace) -> None:
     curve = QUICK if asked.quick else FULL
     if asked.kubeconfig is None:
         _build(keep=asked.keep)
-        run(own_place(_say), curve, asked.out, keep=asked.keep)
+        run(own_place(_announce), curve, asked.out, keep=asked.keep)
         return
     curve = curve.stretched(_SLOWER)
-    _say(f"playing in the given cluster at its own pace, about {curve.end / 60:.0f} minutes")
+    _announce(f"playing in the given cluster at its own pace, about {curve.end / 60:.0f} minutes")
     run(given_place(asked.kubeconfig), curve, asked.out, keep=asked.keep)
 
 
 def run(place: contextlib.AbstractContextManager[Place], curve: Curve, out: Path, *, keep: bool = False) -> Player:
     """Plays a curve in a place, tells it on the terminal and leaves pictures and decisions in `out`."""
     began = time.monotonic()
-    with place as found, staged(found, _say) as stage:
-        stage.set_up(curve.demand(0), _say)
-        player = Player(stage, curve, Teller(LEVELS, _style()), _print)
-        _print(["", *player.teller.opening()])
+    with place as found, staged(found, _announce) as stage:
+        stage.set_up(curve.demand(0), _announce)
+        player = Player(stage, curve, Narrator(LEVELS, _style()), _print)
+        _print(["", *player.narrator.opening()])
         timeline = player.play()
         _print(["", *closing(timeline), ""])
         leave(player, out)
-        _say(f"told in {time.monotonic() - began:.0f} s")
+        _announce(f"told in {time.monotonic() - began:.0f} s")
         if keep:
             _stay(found, stage)
     return player
@@ -109,10 +109,10 @@ def _build(*, keep: bool) -> None:
     wanted = [*binaries.CONTROL_PLANE, *(["kubectl"] if keep and not shutil.which("kubectl") else [])]
     if not binaries.missing(wanted):
         return
-    _say("The demo runs on a real control plane: the very programs of a cluster, so that what you see is what a")
-    _say("cluster does. They are built from their Go modules once, and kept; the next run starts in seconds.")
-    with beating(Progress(_say)) as progress:
-        binaries.ensure(*wanted, say=progress.line)
+    _announce("The demo runs on a real control plane: the very programs of a cluster, so that what you see is what a")
+    _announce("cluster does. They are built from their Go modules once, and kept; the next run starts in seconds.")
+    with beating(Progress(_announce)) as progress:
+        binaries.ensure(*wanted, announce=progress.line)
 
 
 def leave(player: Player, out: Path) -> None:
@@ -123,18 +123,18 @@ def leave(player: Player, out: Path) -> None:
     for old in out.glob("decision-*.yaml"):
         old.unlink()
     for number, (rescale, reason) in enumerate(player.kept, 1):
-        said = "".join(f"# {tidy(sentence)}\n" for sentence in reason.sentences)
+        header = "".join(f"# {tidy(sentence)}\n" for sentence in reason.sentences)
         text = yaml.safe_dump(reason.document, sort_keys=False, width=120)
         path = out / f"decision-{number}-from-{rescale.before}-to-{rescale.after}.yaml"
-        path.write_text(f"{said}# effective-load decide {path.name} -o text\n{text}")
-    _say(f"the picture: {_shown(out / 'demo.png')} and .svg; each decision as a file for `effective-load decide`:")
-    _say(f"  {_shown(out)}/decision-*.yaml")
+        path.write_text(f"{header}# effective-load decide {path.name} -o text\n{text}")
+    _announce(f"the picture: {_shown(out / 'demo.png')} and .svg; each decision as a file for `effective-load decide`:")
+    _announce(f"  {_shown(out)}/decision-*.yaml")
 
 
 def _stay(place: Place, stage: Stage) -> None:
     """Says what can be tried, and stays until Ctrl-C."""
     kubectl = "kubectl" if shutil.which("kubectl") else str(binaries.path_of("kubectl"))
-    _print(hints(place, stage.namespace, stage.eye.figure_path("desired_replicas"), kubectl))
+    _print(hints(place, stage.namespace, stage.reader.figure_path("desired_replicas"), kubectl))
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             signal.pause()
@@ -168,7 +168,7 @@ def _redraw(source: Path, out: Path) -> None:
     except ValueError as error:
         raise DemoError(f"{source} cannot be drawn: {error}") from error
     draw(shown, out / "demo.svg", out / "demo.png")
-    _say(f"drawn: {_shown(out / 'demo.svg')} and .png")
+    _announce(f"drawn: {_shown(out / 'demo.svg')} and .png")
 
 
 def _kept(out: Path, text: str) -> str:
@@ -200,5 +200,5 @@ def _print(lines: Sequence[str]) -> None:
         print(line, flush=True)
 
 
-def _say(line: str) -> None:
+def _announce(line: str) -> None:
     print(line, flush=True)

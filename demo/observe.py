@@ -19,7 +19,7 @@ FIGURES = ("effective_cpu", "raw_cpu", "effective_pods", "pulled_out_pods", "des
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     """What the API server said at one moment. `now` is its own time; `figures` are the adapter's, milli-units."""
 
     now: dt.datetime
@@ -75,7 +75,7 @@ def _milli(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Eye:
+class ClusterReader:
     """Looks at one namespace as one user."""
 
     client: Client
@@ -85,13 +85,13 @@ class Eye:
         group = {"pods": "/api/v1", "deployments": "/apis/apps/v1", "horizontalpodautoscalers": "/apis/autoscaling/v2"}
         return f"{group[kind]}/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
 
-    def look(self) -> Look:
+    def observe(self) -> Observation:
         """Everything at once. Raises ApiError and OSError; what a metrics API cannot say now is left out."""
         answer = self.client.raw(self.path("pods"))
         if answer.status >= 400:
             raise ApiError(answer, "pods")
         pods = answer.json()["items"]
-        return Look(
+        return Observation(
             now=email.utils.parsedate_to_datetime(answer.headers["Date"]),
             pods={
                 name: [pod for pod in pods if pod["metadata"]["labels"].get("app") == name] for name in (OURS, STOCK)
@@ -122,7 +122,7 @@ class Eye:
         items: list[dict[str, Any]] = answer.json().get("items", []) if answer.status == 200 else []
         return _milli(items[0]["value"]) if items else None
 
-    def said(self, name: str, count: int, patience: float = 1.5) -> str:
+    def rescale_message(self, name: str, count: int, patience: float = 1.5) -> str:
         """What an HPA's event says of having set this count; the event comes a moment after the count."""
         fields = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={name},reason=SuccessfulRescale"
         path = f"/api/v1/namespaces/{self.namespace}/events?{urllib.parse.urlencode({'fieldSelector': fields})}"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 _EVERY = 30.0
 
 
@@ -14,7 +14,7 @@ _EVERY = 30.0
 class Progress:
     """Passes lines on and notes what is being built since when."""
 
-    say: Say
+    announce: Announce
     clock: Callable[[], float] = time.monotonic
     _building: str = ""
     _since: float = field(default=0.0)
@@ -24,12 +24,12 @@ class Progress:
         words = text.split()
         self._building = words[1] if words[:1] == ["building"] else ""
         self._since = self.clock()
-        self.say(text)
+        self.announce(text)
 
     def beat(self) -> None:
         """Says that it still builds, where it does."""
         if self._building:
-            self.say(f"  … still building {self._building}, {self.clock() - self._since:.0f} s so far")
+            self.announce(f"  … still building {self._building}, {self.clock() - self._since:.0f} s so far")
 
 
 @contextlib.contextmanager

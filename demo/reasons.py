@@ -12,7 +12,7 @@ import yaml
 
 from adapter.document import DocumentError, decision_json, read_document
 from demo.objects import OURS, PULLED_OUT, Object, scaling
-from demo.observe import Look
+from demo.observe import Observation
 
 _STATUS = ("phase", "startTime", "conditions", "containerStatuses")
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels", "ownerReferences")
@@ -36,9 +36,9 @@ class Reasoner:
     _memory: Object | None = None
     _reasons: list[Reason] = field(default_factory=list)
 
-    def consider(self, look: Look) -> Reason | None:
+    def consider(self, observation: Observation) -> Reason | None:
         """The decision on what was seen now; None where that is no whole picture."""
-        document = self.document(look)
+        document = self.document(observation)
         try:
             found = decision_json(read_document(yaml.dump(document, Dumper=_DUMPER)))
         except (DocumentError, KeyError):
@@ -55,24 +55,24 @@ class Reasoner:
                 return reason
         return None
 
-    def document(self, look: Look) -> Object:
+    def document(self, observation: Observation) -> Object:
         """All that `decide` reads, without what nobody reads."""
         policy = scaling(self.namespace)[0]
-        deployment = look.deployments[OURS]
+        deployment = observation.deployments[OURS]
         status = deployment.get("status", {})
         scale = {
-            "spec": {"replicas": look.count(OURS)},
+            "spec": {"replicas": observation.count(OURS)},
             "status": {"replicas": status.get("replicas", 0), "selector": f"app={OURS}"},
         }
-        names = {pod["metadata"]["name"] for pod in look.pods[OURS]}
+        names = {pod["metadata"]["name"] for pod in observation.pods[OURS]}
         known = {
-            "now": look.now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "now": observation.now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "policy": policy,
-            "hpa": lean(look.hpas[OURS]),
+            "hpa": lean(observation.hpas[OURS]),
             "scale": scale,
-            "target": {**lean(deployment), "spec": {"replicas": look.count(OURS)}},
-            "pods": [lean_pod(pod) for pod in look.pods[OURS]],
-            "usage": [lean(item) for item in look.usage if item["metadata"]["name"] in names],
+            "target": {**lean(deployment), "spec": {"replicas": observation.count(OURS)}},
+            "pods": [lean_pod(pod) for pod in observation.pods[OURS]],
+            "usage": [lean(item) for item in observation.usage if item["metadata"]["name"] in names],
         }
         return known | ({"memory": self._memory} if self._memory else {})
 

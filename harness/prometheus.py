@@ -99,10 +99,10 @@ class Prometheus:
         config: Mapping[str, Any] | None = None,
         web_config: Mapping[str, Any] | None = None,
         flags: Mapping[str, str] | None = None,
-        say: Callable[[str], None] = binaries.say_to_stderr,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
         """`config` is merged over the configuration, `web_config` sets users or TLS, `flags` have no dashes."""
-        self.exporters, self.say = list(exporters), say
+        self.exporters, self.announce = list(exporters), announce
         scrape = {"job_name": "tests", "static_configs": [{"targets": [one.address for one in exporters]}]}
         everywhere = {"scrape_interval": interval, "scrape_timeout": interval}
         self.config = {"global": everywhere, "scrape_configs": [scrape] if exporters else [], **(config or {})}
@@ -115,7 +115,7 @@ class Prometheus:
 
     def start(self) -> None:
         """Creates the folder and the configuration, starts the server, and waits until it answers."""
-        program = binaries.ensure("prometheus", say=self.say)["prometheus"]
+        program = binaries.ensure("prometheus", announce=self.announce)["prometheus"]
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-prometheus-"))
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(self.config))
         flags = {

@@ -40,9 +40,9 @@ class Consul:
         joins: "Consul | None" = None,
         server: bool = False,
         limits: Mapping[str, Any] | None = None,
-        say: Callable[[str], None] = binaries.say_to_stderr,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
-        self.tls, self.mutual, self.limits, self.say = tls, mutual, dict(limits or {}), say
+        self.tls, self.mutual, self.limits, self.announce = tls, mutual, dict(limits or {}), announce
         self.joins, self.server = joins, server
         self.root = str(uuid.uuid4()) if deny else ""
         self.port, self.serf_port, self.server_port = free_ports(3)
@@ -54,7 +54,7 @@ class Consul:
 
     def start(self) -> None:
         """Creates the folder and the configuration, starts the server, and waits for a leader and a catalog."""
-        program = binaries.ensure("consul", say=self.say)["consul"]
+        program = binaries.ensure("consul", announce=self.announce)["consul"]
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-consul-"))
         (self.folder / "config.json").write_text(json.dumps(self._config()))
         command: list[str | Path] = [program, "agent", "-config-file", self.folder / "config.json"]

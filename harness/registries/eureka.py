@@ -41,13 +41,13 @@ _QUIET = {
 
 
 @functools.cache
-def ensure(say: Callable[[str], None] = binaries.say_to_stderr) -> Path:
+def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
     """The folder of the built program; builds it first if it is missing (one to two minutes, 120 MB)."""
     target = binaries.cache_root() / "bin" / f"eureka-{SPRING_CLOUD}-{_digest()}"
     lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
-    with binaries._lock(lock, lambda: say("waiting: another run builds eureka")):
+    with binaries._lock(lock, lambda: announce("waiting: another run builds eureka")):
         if not target.exists():
-            say(f"building eureka {SPRING_CLOUD} once, one to two minutes; kept in {target}")
+            announce(f"building eureka {SPRING_CLOUD} once, one to two minutes; kept in {target}")
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".eureka-", dir=target.parent) as scratch:
                 _build(Path(scratch)).rename(target)

@@ -39,9 +39,9 @@ class Polaris:
         *,
         tls: tuple[Path, Path, Path] | None = None,
         client_auth: bool = False,
-        say: Callable[[str], None] = binaries.say_to_stderr,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
-        self.tls, self.client_auth, self.say = tls, client_auth, say
+        self.tls, self.client_auth, self.announce = tls, client_auth, announce
         self.http_port, self.grpc_port, self.eureka_port = free_ports(3)
         self.nacos_port = _port_with_a_neighbour()
         self._token = ""
@@ -79,7 +79,7 @@ class Polaris:
 
     def start(self) -> None:
         """Creates the folder and the configuration, starts the server, and waits until every port answers."""
-        program = binaries.ensure("polaris", say=self.say)["polaris"]
+        program = binaries.ensure("polaris", announce=self.announce)["polaris"]
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-polaris-"))
         (self.folder / "conf").mkdir()
         config = self.folder / "conf" / "polaris-server.yaml"

@@ -31,14 +31,14 @@ _FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4
 
 
 @functools.cache
-def ensure(say: Callable[[str], None] = binaries.say_to_stderr) -> Path:
+def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
     """The folder of the jars; downloads them first if they are missing (half a minute, 10 MB)."""
     digest = hashlib.sha256((SOURCE / "pom.xml").read_bytes()).hexdigest()[:10]
     target = binaries.cache_root() / "bin" / f"zookeeper-{VERSION}-{digest}"
     lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
-    with binaries._lock(lock, lambda: say("waiting: another run downloads zookeeper")):
+    with binaries._lock(lock, lambda: announce("waiting: another run downloads zookeeper")):
         if not target.exists():
-            say(f"downloading zookeeper {VERSION} once, half a minute; kept in {target}")
+            announce(f"downloading zookeeper {VERSION} once, half a minute; kept in {target}")
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".zookeeper-", dir=target.parent) as scratch:
                 _bring(Path(scratch)).rename(target)
@@ -69,9 +69,9 @@ class ZooKeeper:
     """
 
     def __init__(
-        self, *, tls: tuple[Path, Path] | None = None, say: Callable[[str], None] = binaries.say_to_stderr
+        self, *, tls: tuple[Path, Path] | None = None, announce: Callable[[str], None] = binaries.print_to_stderr
     ) -> None:
-        self.tls, self.say = tls, say
+        self.tls, self.announce = tls, announce
         self.port, self.secure_port = free_ports(2)
 
     @property
@@ -86,7 +86,7 @@ class ZooKeeper:
 
     def start(self) -> None:
         """Creates the folder and the configuration, starts the server, and waits until it answers."""
-        jars = ensure(say=self.say)
+        jars = ensure(announce=self.announce)
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-zookeeper-"))
         config = self.folder / "zoo.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in self._config().items()))

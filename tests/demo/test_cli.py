@@ -18,19 +18,19 @@ from demo.objects import OURS, STOCK
 from demo.play import LEVELS, Player
 from demo.reasons import Reasoner
 from demo.stage import Place
-from demo.story import Rescale, Teller
+from demo.story import Narrator, Rescale
 from demo.timeline import dump, load
 from harness import binaries
 from harness.binaries import BuildError
 from tests.demo.test_play import FakeStage
 from tests.demo.test_stage import kubeconfig
-from tests.demo.world import look, pods, pulled_out_story
+from tests.demo.world import observation, pods, pulled_out_story
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--kubeconfig", str(tmp_path / "none"), "--out", str(tmp_path)]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1] == f"demo: {tmp_path / 'none'} is no file: give --kubeconfig the kubeconfig of a cluster"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == f"demo: {tmp_path / 'none'} is no file: give --kubeconfig the kubeconfig of a cluster"
 
 
 def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,8 +38,8 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path: Path, capsys: 
         held.bind(("127.0.0.1", 0))
         path = kubeconfig(tmp_path, f"https://127.0.0.1:{held.getsockname()[1]}", {})
         assert cli.main(["--kubeconfig", str(path)]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1].startswith(f"demo: the cluster of {path} cannot be reached")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].startswith(f"demo: the cluster of {path} cannot be reached")
 
 
 def broken(error: BaseException) -> contextlib.AbstractContextManager[Place]:
@@ -60,7 +60,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ctrl_c_is_no_failure_and_has_its_own_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "own_place", lambda say: broken(KeyboardInterrupt()))
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(KeyboardInterrupt()))
     assert cli.main([]) == 130
     assert "everything the demo started is gone" in capsys.readouterr().out
 
@@ -72,7 +72,7 @@ def test_a_termination_is_taken_as_ctrl_c_and_the_handler_put_back(monkeypatch: 
         signal.raise_signal(signal.SIGTERM)
         yield Place(None, Path(), own=True)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cli, "own_place", lambda say: place())
+    monkeypatch.setattr(cli, "own_place", lambda announce: place())
     before = signal.getsignal(signal.SIGTERM)
     assert cli.main([]) == 130
     assert signal.getsignal(signal.SIGTERM) is before
@@ -83,7 +83,7 @@ def test_a_failed_build_is_one_sentence_with_the_rest_in_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failure = BuildError("go build failed:\nline one\nline two")
-    monkeypatch.setattr(cli, "own_place", lambda say: broken(failure))
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(failure))
     assert cli.main(["--out", str(tmp_path)]) == 1
     assert capsys.readouterr().out == f"demo: go build failed; all of it is in {tmp_path / 'failure.log'}\n"
     assert "line two" in (tmp_path / "failure.log").read_text()
@@ -94,8 +94,8 @@ def test_a_missing_control_plane_is_built_with_a_word_of_why(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(binaries, "missing", list)
-    monkeypatch.setattr(binaries, "ensure", lambda *names, say: asked.extend(names))
-    monkeypatch.setattr(cli, "own_place", lambda say: broken(DemoError("enough")))
+    monkeypatch.setattr(binaries, "ensure", lambda *names, announce: asked.extend(names))
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(DemoError("enough")))
     cli.main([])
     assert "real control plane" in capsys.readouterr().out
     assert asked == list(binaries.CONTROL_PLANE)
@@ -108,8 +108,8 @@ def test_kubectl_is_built_only_to_stay_and_where_there_is_none(
     asked: list[str] = []
     monkeypatch.setattr(shutil, "which", lambda name: found)
     monkeypatch.setattr(binaries, "missing", list)
-    monkeypatch.setattr(binaries, "ensure", lambda *names, say: asked.extend(names))
-    monkeypatch.setattr(cli, "own_place", lambda say: broken(DemoError("enough")))
+    monkeypatch.setattr(binaries, "ensure", lambda *names, announce: asked.extend(names))
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(DemoError("enough")))
     cli.main(["--keep"])
     assert asked == [*binaries.CONTROL_PLANE, *extra]
 
@@ -128,15 +128,15 @@ def test_a_file_that_is_no_timeline_is_one_sentence(
     path = tmp_path / "timeline.json"
     path.write_text(text)
     assert cli.main(["--redraw", str(path), "--out", str(tmp_path)]) == 1
-    (said,) = capsys.readouterr().out.splitlines()
-    assert said.startswith(f"demo: {path} ")
+    (printed,) = capsys.readouterr().out.splitlines()
+    assert printed.startswith(f"demo: {path} ")
 
 
 def finished() -> Player:
     """A player whose story is over, with one decision kept."""
-    player = Player(FakeStage(), QUICK, Teller(LEVELS), print)
+    player = Player(FakeStage(), QUICK, Narrator(LEVELS), print)
     usage = {f"{OURS}-{index}": 1500 for index in range(5)}
-    reason = Reasoner("demo").consider(look(pods(OURS, 5), pods(STOCK, 5), usage=usage))
+    reason = Reasoner("demo").consider(observation(pods(OURS, 5), pods(STOCK, 5), usage=usage))
     assert reason is not None
     player.kept.append((Rescale(OURS, 5, 7, "New size: 7"), reason))
     player.timeline = pulled_out_story()

@@ -40,7 +40,7 @@ def test_a_pull_out_in_a_given_cluster_is_replaced_told_and_drawn(
 
     ((rescale, reason),) = player.kept
     assert (rescale.service, rescale.before, rescale.after) == (OURS, 5, 7)
-    assert rescale.said.startswith("New size: 7")
+    assert rescale.message.startswith("New size: 7")
     assert "cpu needs 5 serving pods, 2 more replace pulled-out ones: proposes 7 (now 5)" in reason.sentences
     last = player.timeline.ticks[-1]
     assert (last.ours.replicas, last.ours.serving, last.ours.out) == (7, 5, 2)

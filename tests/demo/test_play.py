@@ -5,25 +5,25 @@ from typing import cast
 
 from demo.curve import Chapter, Curve
 from demo.objects import OURS, PULLED_OUT, STOCK, Object
-from demo.observe import Look
+from demo.observe import Observation
 from demo.play import LEVELS, Player
 from demo.sharing import usages
 from demo.stage import Stage
-from demo.story import Teller
+from demo.story import Narrator
 from demo.timeline import Mark
-from tests.demo.world import look, pod
+from tests.demo.world import observation, pod
 
 
 @dataclass
-class FakeEye:
+class FakeReader:
     """Shows the fake cluster; its HPAs act on what the last look showed."""
 
     stage: "FakeStage"
 
-    def look(self) -> Look:
+    def observe(self) -> Observation:
         return self.stage.seen()
 
-    def said(self, name: str, count: int) -> str:
+    def rescale_message(self, name: str, count: int) -> str:
         return f"New size: {count}; reason: told by {name}"
 
 
@@ -39,26 +39,28 @@ class FakeStage:
     demands: list[int] = field(default_factory=list)
 
     @property
-    def eye(self) -> FakeEye:
-        return FakeEye(self)
+    def reader(self) -> FakeReader:
+        return FakeReader(self)
 
     def pods(self, name: str) -> list[Object]:
         names = [f"{name}-{index}" for index in range(self.counts[name])]
         return [pod(name, one, out=name == OURS and one in self.pulled_out[name]) for one in names]
 
-    def seen(self) -> Look:
+    def seen(self) -> Observation:
         demand = self.demands[-1] if self.demands else 5500
-        shown = look(self.pods(OURS), self.pods(STOCK), at=self.at)
+        shown = observation(self.pods(OURS), self.pods(STOCK), at=self.at)
         use = {key: load for name in (OURS, STOCK) for key, load in self.share(shown, name, demand).items()}
         loads = [use[one.name] for one in shown.replicas(STOCK)]
         figures = {"effective_cpu": 1100, "raw_cpu": 1000, "desired_replicas": self.counts[OURS] * 1000 - 999}
         average = f"{round(sum(loads) / len(loads))}m"
-        return look(self.pods(OURS), self.pods(STOCK), at=self.at, usage=use, figures=figures, stock_average=average)
+        return observation(
+            self.pods(OURS), self.pods(STOCK), at=self.at, usage=use, figures=figures, stock_average=average
+        )
 
-    def share(self, shown: Look, name: str, demand: int) -> dict[str, int]:
+    def share(self, shown: Observation, name: str, demand: int) -> dict[str, int]:
         return usages(shown.replicas(name), self.pulled_out[name], demand)
 
-    def load(self, shown: Look, demand: int) -> None:
+    def load(self, shown: Observation, demand: int) -> None:
         self.demands.append(demand)
 
     def pull_out(self, name: str, names: list[str], annotation: str) -> None:
@@ -71,7 +73,7 @@ CURVE = Curve((Chapter(0, "Calm.", 5500), Chapter(3, "Up.", 7500), Chapter(6, "O
 
 def player(stage: FakeStage, curve: Curve = CURVE) -> tuple[Player, list[str]]:
     lines: list[str] = []
-    made = Player(cast("Stage", stage), curve, Teller(LEVELS), lines.extend, clock=lambda: stage.at)
+    made = Player(cast("Stage", stage), curve, Narrator(LEVELS), lines.extend, clock=lambda: stage.at)
 
     def sleep(seconds: float) -> None:
         stage.at += seconds

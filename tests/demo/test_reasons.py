@@ -4,16 +4,16 @@ import yaml
 
 from adapter.document import decision_json, read_document
 from demo.objects import OURS, STOCK, Object
-from demo.observe import Look
+from demo.observe import Observation
 from demo.reasons import Reasoner, lean, lean_pod
-from tests.demo.world import look, pod, pods
+from tests.demo.world import observation, pod, pods
 
 
-def seen(count: int, each: int, *, at: float = 0, out: int = 0, replicas: int | None = None) -> Look:
+def seen(count: int, each: int, *, at: float = 0, out: int = 0, replicas: int | None = None) -> Observation:
     """`count` pods of ours, the first `out` of them pulled out and idle, the others at `each` millicores."""
     ours = [pod(OURS, f"{OURS}-{index}", out=index < out) for index in range(count)]
     usage = {f"{OURS}-{index}": 20 if index < out else each for index in range(count)}
-    return look(ours, pods(STOCK, 5), at=at, counts=(replicas or count, 5), usage=usage)
+    return observation(ours, pods(STOCK, 5), at=at, counts=(replicas or count, 5), usage=usage)
 
 
 def test_an_overload_is_explained_in_the_adapters_sentences() -> None:
@@ -54,13 +54,13 @@ def test_a_document_can_be_decided_again_by_hand() -> None:
 
 
 def test_a_look_without_samples_decides_nothing_and_does_no_harm() -> None:
-    reason = Reasoner("demo").consider(look(pods(OURS, 5), pods(STOCK, 5)))
+    reason = Reasoner("demo").consider(observation(pods(OURS, 5), pods(STOCK, 5)))
     assert reason is not None
     assert reason.desired is None
 
 
 def test_an_object_that_cannot_be_read_is_no_reason() -> None:
-    broken = look(pods(OURS, 5), pods(STOCK, 5))
+    broken = observation(pods(OURS, 5), pods(STOCK, 5))
     del broken.hpas[OURS]["spec"]["scaleTargetRef"]  # type: ignore[attr-defined]
     assert Reasoner("demo").consider(broken) is None
 

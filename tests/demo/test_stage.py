@@ -12,7 +12,7 @@ from demo.objects import KWOK_NODE, OURS, PULLED_OUT, STOCK, USAGE, Object
 from demo.stage import Place, Stage, client_of, fit, given_place, require_tolerance, staged
 from harness.client import ApiError, Client, Response
 from harness.control_plane import ControlPlane
-from tests.demo.world import look, pod, pods
+from tests.demo.world import observation, pod, pods
 
 
 def refused(status: int, message: str) -> ApiError:
@@ -69,7 +69,7 @@ def stage(**answers: Any) -> tuple[Stage, FakeClient]:
 def test_only_pods_whose_share_changed_are_set() -> None:
     made, fake = stage()
     ours = [pod(OURS, "a", usage=1100), pod(OURS, "b", usage=900)]
-    made.load(look(ours, pods(STOCK, 2, usage=1100)), 2200)
+    made.load(observation(ours, pods(STOCK, 2, usage=1100)), 2200)
     assert fake.patched == [("b", {USAGE: "1100m"})]
 
 
@@ -79,7 +79,7 @@ def test_a_pulled_out_pod_idles_in_both_services_and_only_ours_is_annotated() ->
     made.pull_out(STOCK, [f"{STOCK}-0"], PULLED_OUT)
     assert fake.patched == [(f"{OURS}-0", {PULLED_OUT: "true"})]
     fake.patched.clear()
-    made.load(look(pods(OURS, 2), pods(STOCK, 2)), 2000)
+    made.load(observation(pods(OURS, 2), pods(STOCK, 2)), 2000)
     assert dict(fake.patched) == {
         f"{OURS}-0": {USAGE: "20m"},
         f"{OURS}-1": {USAGE: "2000m"},
@@ -90,13 +90,13 @@ def test_a_pulled_out_pod_idles_in_both_services_and_only_ours_is_annotated() ->
 
 def test_a_pod_that_went_meanwhile_is_passed_over() -> None:
     made, _ = stage(patch=refused(404, "not found"))
-    made.load(look(pods(OURS, 1), pods(STOCK, 1)), 2000)
+    made.load(observation(pods(OURS, 1), pods(STOCK, 1)), 2000)
 
 
 def test_any_other_refusal_is_heard() -> None:
     made, _ = stage(patch=refused(403, "forbidden"))
     with pytest.raises(ApiError):
-        made.load(look(pods(OURS, 1), pods(STOCK, 1)), 2000)
+        made.load(observation(pods(OURS, 1), pods(STOCK, 1)), 2000)
 
 
 # -- a given cluster
@@ -112,12 +112,12 @@ WHOLE = {
 }
 
 
-def looked_at(**answers: Any) -> tuple[str, ...]:
+def fit_nodes(**answers: Any) -> tuple[str, ...]:
     return fit(cast("Client", FakeClient(**answers)), Path("their.kubeconfig"))
 
 
 def test_the_story_plays_on_the_nodes_that_kwok_plays() -> None:
-    assert looked_at(**WHOLE) == ("kwok-0",)
+    assert fit_nodes(**WHOLE) == ("kwok-0",)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_the_story_plays_on_the_nodes_that_kwok_plays() -> None:
 )
 def test_what_a_given_cluster_lacks_is_said_in_one_sentence(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(DemoError, match=r"^[^\n]+$") as failure:
-        looked_at(**{**WHOLE, **changes})
+        fit_nodes(**{**WHOLE, **changes})
     assert words in str(failure.value)
 
 

@@ -5,7 +5,7 @@ import pytest
 from demo.curve import Chapter
 from demo.objects import OURS, STOCK
 from demo.play import LEVELS
-from demo.story import HEAD, Rescale, Style, Teller, band, clock, closing, legend, recovered, row, tidy
+from demo.story import HEAD, Narrator, Rescale, Style, band, clock, closing, legend, recovered, row, tidy
 from demo.timeline import Mark, Recovery
 from tests.demo.world import pulled_out_story, side, tick, timeline
 
@@ -13,8 +13,8 @@ CHAPTER = Chapter(0, "Demand rises.", 8000)
 PULL_OUT = Chapter(0, "Two pods are pulled out.", 8000, pull_out=2)
 
 
-def teller() -> Teller:
-    return Teller(LEVELS)
+def narrator() -> Narrator:
+    return Narrator(LEVELS)
 
 
 @pytest.mark.parametrize(
@@ -59,32 +59,32 @@ def test_a_row_says_where_nobody_serves_or_nothing_is_known() -> None:
 
 
 def test_the_first_tick_is_told_and_the_next_without_news_is_not() -> None:
-    story = teller()
-    assert len(story.tell(tick(0))) == 1
-    assert story.tell(tick(1)) == []
-    assert story.tell(tick(19)) == []
-    assert len(story.tell(tick(20))) == 1
+    story = narrator()
+    assert len(story.narrate(tick(0))) == 1
+    assert story.narrate(tick(1)) == []
+    assert story.narrate(tick(19)) == []
+    assert len(story.narrate(tick(20))) == 1
 
 
 def test_a_chapter_is_announced_before_its_row() -> None:
-    story = teller()
-    story.tell(tick(0))
-    title, line = story.tell(tick(1, 8000), [CHAPTER])
+    story = narrator()
+    story.narrate(tick(0))
+    title, line = story.narrate(tick(1, 8000), [CHAPTER])
     assert title.strip() == "Demand rises."
     assert "8000m" in line
 
 
 def test_a_pull_out_says_what_it_means_for_the_others() -> None:
     hit = side(7, serving=5, out=2)
-    lines = teller().tell(tick(0, 8000, hit, hit), [PULL_OUT])
+    lines = narrator().narrate(tick(0, 8000, hit, hit), [PULL_OUT])
     assert lines[-1].strip() == "2 fewer share the demand: 1600m for each of the others"
 
 
 def test_a_rescale_is_told_with_what_the_hpa_said_and_the_adapters_reasons() -> None:
-    story = teller()
-    story.tell(tick(0))
+    story = narrator()
+    story.narrate(tick(0))
     why = ("cpu: 5 pods use 1599971130n on average", "cpu needs 7 serving pods")
-    lines = story.tell(tick(1), rescales=[Rescale(OURS, 5, 7, "New size: 7; reason: x above target", why)])
+    lines = story.narrate(tick(1), rescales=[Rescale(OURS, 5, 7, "New size: 7; reason: x above target", why)])
     assert [line.strip() for line in lines[1:]] == [
         f"{OURS}: 5 → 7   HPA: New size: 7; reason: x above target",
         "cpu: 5 pods use 1600m on average",
@@ -93,26 +93,26 @@ def test_a_rescale_is_told_with_what_the_hpa_said_and_the_adapters_reasons() -> 
 
 
 def test_a_long_reason_is_broken_to_the_terminals_width() -> None:
-    lines = teller().tell(tick(0), rescales=[Rescale(OURS, 5, 7, "", ("pods " * 60,))])
+    lines = narrator().narrate(tick(0), rescales=[Rescale(OURS, 5, 7, "", ("pods " * 60,))])
     assert len(lines) > 3
     assert max(len(line) for line in lines) <= 110
 
 
 def test_an_hpa_without_an_event_is_told_without_words() -> None:
-    assert teller().tell(tick(0), rescales=[Rescale(STOCK, 5, 7)])[-1].strip() == f"{STOCK}: 5 → 7"
+    assert narrator().narrate(tick(0), rescales=[Rescale(STOCK, 5, 7)])[-1].strip() == f"{STOCK}: 5 → 7"
 
 
 def stuck(seen: int | None, serving: int = 5, demand: int = 8000, out: int = 2) -> list[str]:
     """The lines that a lasting overload of the twin adds, second by second."""
-    story = teller()
+    story = narrator()
     twin = side(7, serving=serving, out=out, seen=seen)
-    lines = [line for at in range(30) for line in story.tell(tick(at, demand, side(9, serving=7), twin))]
+    lines = [line for at in range(30) for line in story.narrate(tick(at, demand, side(9, serving=7), twin))]
     return [" ".join(line.split()) for line in lines if "│" not in line]
 
 
 def test_a_lasting_overload_that_the_stock_hpa_does_not_see_is_explained_once() -> None:
-    said = " ".join(stuck(1149))
-    assert said == (
+    text = " ".join(stuck(1149))
+    assert text == (
         f"{STOCK}: stays at 7 its HPA averages 1149m over 7 pods, 2 idle ones included: within 10 % of its 1200m;"
         " each of the 5 that serve carries 1600m"
     )
@@ -129,23 +129,23 @@ def test_an_overload_that_the_stock_hpa_sees_needs_no_excuse(seen: int | None) -
 
 
 def test_a_second_overload_is_explained_again() -> None:
-    story = teller()
+    story = narrator()
     over, fine = side(7, serving=5, seen=1149), side(7, seen=1149)
     seconds = [*((at, over) for at in range(15)), (15, fine), *((at, over) for at in range(16, 35))]
-    lines = [line for at, twin in seconds for line in story.tell(tick(at, 8000, side(9), twin))]
+    lines = [line for at, twin in seconds for line in story.narrate(tick(at, 8000, side(9), twin))]
     assert sum("stays at" in line for line in lines) == 2
 
 
 def test_the_end_is_told_where_it_was_not_told_already() -> None:
-    story = teller()
-    story.tell(tick(0))
+    story = narrator()
+    story.narrate(tick(0))
     assert story.ending(tick(0)) == []
     assert len(story.ending(tick(9))) == 1
 
 
 def test_colour_is_for_terminals_alone() -> None:
-    assert "\033" not in "".join(Teller(LEVELS).tell(tick(0), [CHAPTER], [Rescale(OURS, 1, 2)]))
-    assert "\033[1m" in "".join(Teller(LEVELS, Style(colour=True)).tell(tick(0), [CHAPTER]))
+    assert "\033" not in "".join(Narrator(LEVELS).narrate(tick(0), [CHAPTER], [Rescale(OURS, 1, 2)]))
+    assert "\033[1m" in "".join(Narrator(LEVELS, Style(colour=True)).narrate(tick(0), [CHAPTER]))
 
 
 def test_the_legend_names_the_watermarks_the_target_and_the_services() -> None:

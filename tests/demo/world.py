@@ -5,7 +5,7 @@ import datetime as dt
 from typing import Any
 
 from demo.objects import OURS, STOCK, USAGE, Object, manifests
-from demo.observe import Look
+from demo.observe import Observation
 from demo.timeline import Mark, Side, Tick, Timeline
 
 START = dt.datetime(2026, 1, 1, 12, 0, 0, tzinfo=dt.UTC)
@@ -76,7 +76,7 @@ def pods(app: str, count: int, **more: Any) -> list[Object]:
     return [pod(app, f"{app}-{index}", **more) for index in range(count)]
 
 
-def look(
+def observation(
     ours: list[Object],
     stock: list[Object],
     *,
@@ -85,7 +85,7 @@ def look(
     figures: dict[str, int] | None = None,
     usage: dict[str, int] | None = None,
     stock_average: str | None = None,
-) -> Look:
+) -> Observation:
     """A look at these pods; `usage` is millicores by pod in metrics.k8s.io."""
     made = {(item["kind"], item["metadata"]["name"]): item for item in manifests("demo")}
     set_to = dict(zip((OURS, STOCK), counts or (len(ours), len(stock)), strict=True))
@@ -98,7 +98,7 @@ def look(
     if stock_average is not None:
         current = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageValue": stock_average}}}
         hpas[STOCK]["status"] = {"currentMetrics": [current]}
-    return Look(
+    return Observation(
         now=START + dt.timedelta(seconds=at),
         pods={OURS: ours, STOCK: stock},
         deployments=deployments,

@@ -58,7 +58,7 @@ def test_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(binaries.RECIPES, "broken", broken)
     failed = OSError if not shutil.which("go") else binaries.BuildError
     with pytest.raises(failed):
-        binaries.ensure("broken", say=lambda line: None)
+        binaries.ensure("broken", announce=lambda line: None)
     assert list((tmp_path / "cache" / "bin").iterdir()) == []
 
 
