@@ -1,4 +1,4 @@
-"""One look at both services through the API server: pods, counts, and what either HPA reads."""
+"""Reads both services from the API server: pods, counts, and the metrics of both HPAs."""
 
 import datetime as dt
 import email.utils
@@ -20,7 +20,7 @@ FIGURES = ("effective_cpu", "raw_cpu", "effective_pods", "pulled_out_pods", "des
 
 @dataclass(frozen=True)
 class Observation:
-    """What the API server said at one moment. `now` is its own time; `figures` are the adapter's, milli-units."""
+    """The API server's data at one moment. `now` is its own time; `figures` are the adapter's, in milli-units."""
 
     now: dt.datetime
     pods: Mapping[str, list[Object]]
@@ -33,13 +33,13 @@ class Observation:
         return [replica(pod) for pod in self.pods[name]]
 
     def count(self, name: str) -> int:
-        """What the HPA has set."""
+        """The replica count that the HPA has set."""
         if name not in self.deployments:
-            raise DemoError(f"Deployment {name} is gone: somebody else removed what the demo had made")
+            raise DemoError(f"Deployment {name} does not exist any more: another client has deleted it")
         return int(self.deployments[name]["spec"].get("replicas", 0))
 
     def stock_average(self) -> int | None:
-        """What the stock HPA read at its last sync, in millicores."""
+        """The stock HPA's average at its last sync, in millicores."""
         status = self.hpas.get(STOCK, {}).get("status") or {}
         for metric in status.get("currentMetrics") or []:
             value = metric.get("resource", {}).get("current", {}).get("averageValue")
@@ -50,12 +50,12 @@ class Observation:
     def sampled(self, name: str) -> dict[str, int]:
         """Millicores of each pod of a service in metrics.k8s.io."""
         names = {pod["metadata"]["name"] for pod in self.pods[name]}
-        found = {item["metadata"]["name"]: item["containers"] for item in self.usage}
-        return {pod: sum(_milli(one["usage"]["cpu"]) for one in found[pod]) for pod in names & set(found)}
+        containers = {item["metadata"]["name"]: item["containers"] for item in self.usage}
+        return {pod: sum(_milli(one["usage"]["cpu"]) for one in containers[pod]) for pod in names & set(containers)}
 
 
 def replica(pod: Object) -> Replica:
-    """A pod as the sharing of demand sees it."""
+    """A pod in the form that the sharing of demand uses."""
     metadata = pod["metadata"]
     usage = (metadata.get("annotations") or {}).get(USAGE)
     return Replica(
@@ -76,7 +76,7 @@ def _milli(text: str) -> int:
 
 @dataclass(frozen=True)
 class ClusterReader:
-    """Looks at one namespace as one user."""
+    """Reads one namespace as one user."""
 
     client: Client
     namespace: str
@@ -86,7 +86,7 @@ class ClusterReader:
         return f"{group[kind]}/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
 
     def observe(self) -> Observation:
-        """Everything at once. Raises ApiError and OSError; what a metrics API cannot say now is left out."""
+        """Reads everything at once. Raises ApiError and OSError; metrics that fail to be read are missing."""
         answer = self.client.raw(self.path("pods"))
         if answer.status >= 400:
             raise ApiError(answer, "pods")
@@ -114,7 +114,7 @@ class ClusterReader:
         return f"{CUSTOM}/namespaces/{self.namespace}/{policy}/{metric}"
 
     def figures(self) -> dict[str, int]:
-        """The adapter's own figures, in milli-units; without those it cannot answer now."""
+        """The adapter's figures in milli-units, without those in error."""
         return {name: value for name in FIGURES if (value := self._figure(name)) is not None}
 
     def _figure(self, metric: str) -> int | None:
@@ -123,7 +123,7 @@ class ClusterReader:
         return _milli(items[0]["value"]) if items else None
 
     def rescale_message(self, name: str, count: int, patience: float = 1.5) -> str:
-        """What an HPA's event says of having set this count; the event comes a moment after the count."""
+        """The message of the HPA's event for this count, empty if none arrives; it follows the count after a moment."""
         fields = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={name},reason=SuccessfulRescale"
         path = f"/api/v1/namespaces/{self.namespace}/events?{urllib.parse.urlencode({'fieldSelector': fields})}"
         deadline = time.monotonic() + patience
@@ -138,8 +138,8 @@ class ClusterReader:
 
     def active(self, name: str) -> Object | None:
         """The HPA's condition ScalingActive, None before its first sync."""
-        found = self.client.find(self.path("horizontalpodautoscalers", name)) or {}
-        conditions = found.get("status", {}).get("conditions") or []
+        hpa = self.client.find(self.path("horizontalpodautoscalers", name)) or {}
+        conditions = hpa.get("status", {}).get("conditions") or []
         return next((one for one in conditions if one["type"] == "ScalingActive"), None)
 
 

@@ -1,4 +1,4 @@
-"""The story second by second: moves the load, looks, notes what changed, and has it told."""
+"""Plays the story second by second: sets the load, observes, records changes, and prints the narration."""
 
 import time
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from demo.timeline import Mark, Side, Tick, Timeline
 
 _EVERY = 1.0
 LEVELS = Timeline(HIGH, LOW, target=HIGH)
-"""Nothing seen yet."""
+"""An empty timeline."""
 
 
 @dataclass
 class Player:
-    """Plays one curve on one stage; `timeline` is what was seen so far."""
+    """Plays one curve on one stage; `timeline` holds the observations so far."""
 
     stage: Stage
     curve: Curve
@@ -48,7 +48,7 @@ class Player:
         return self.timeline
 
     def step(self, at: float) -> None:
-        """One second: the curve's turn, a look, and what came of it."""
+        """Plays one second: observes, applies new chapters and the load, and prints the news."""
         chapters = list(self.curve.between(self._announced_until, at))
         self._announced_until = at
         observation = self.stage.reader.observe()
@@ -71,7 +71,7 @@ class Player:
         self.timeline = replace(self.timeline, marks=(*self.timeline.marks, mark))
 
     def _tick(self, observation: Observation, at: float, demand: int) -> Tick:
-        asked = observation.figures.get("desired_replicas")
+        milli_replicas = observation.figures.get("desired_replicas")
         return Tick(
             at=round(at, 1),
             demand=demand,
@@ -79,7 +79,7 @@ class Player:
                 observation, OURS, observation.figures.get("effective_cpu"), observation.figures.get("raw_cpu")
             ),
             stock=self._side(observation, STOCK, observation.stock_average(), None),
-            asked=None if asked is None else -(-asked // 1000),
+            asked=None if milli_replicas is None else -(-milli_replicas // 1000),
         )
 
     def _side(self, observation: Observation, name: str, seen: int | None, raw: int | None) -> Side:
@@ -95,13 +95,13 @@ class Player:
         )
 
     def _rescales(self, observation: Observation) -> list[Rescale]:
-        found = []
+        rescales = []
         for name in (OURS, STOCK):
             before, after = self._counts.get(name), observation.count(name)
             self._counts[name] = after
             if before is not None and before != after:
-                found.append(self._rescale(name, before, after))
-        return found
+                rescales.append(self._rescale(name, before, after))
+        return rescales
 
     def _rescale(self, name: str, before: int, after: int) -> Rescale:
         message = self.stage.reader.rescale_message(name, after)

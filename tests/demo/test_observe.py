@@ -1,4 +1,4 @@
-"""What one look reads out of the API server's answers."""
+"""Observations decoded from the API server's answers."""
 
 import datetime as dt
 import json
@@ -16,7 +16,7 @@ from tests.demo.world import observation, pod, pod_metrics, pods
 
 
 class FakeClient:
-    """Answers by the end of a path, else 404."""
+    """A client with answers by the end of a path, else 404."""
 
     def __init__(self, answers: Mapping[str, tuple[int, Any]]) -> None:
         self.answers = answers
@@ -43,18 +43,18 @@ def value(text: str) -> tuple[int, Any]:
     return 200, {"items": [{"value": text}]}
 
 
-def test_a_look_is_dated_by_the_api_server() -> None:
+def test_an_observation_has_the_api_servers_time() -> None:
     seen = reader({"api/v1/namespaces/demo/pods": (200, {"items": []})}).observe()
     assert seen.now == dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
-def test_pods_are_told_apart_by_service() -> None:
+def test_pods_are_grouped_by_service() -> None:
     items = [*pods(OURS, 2), pod(STOCK, "twin"), pod("other", "stranger")]
     seen = reader({"api/v1/namespaces/demo/pods": (200, {"items": items})}).observe()
     assert {name: len(found) for name, found in seen.pods.items()} == {OURS: 2, STOCK: 1}
 
 
-def test_a_refused_look_is_an_error() -> None:
+def test_a_refused_request_is_an_error() -> None:
     with pytest.raises(ApiError, match="403"):
         reader({"api/v1/namespaces/demo/pods": (403, {"message": "no"})}).observe()
 
@@ -77,14 +77,14 @@ def test_samples_are_summed_over_containers() -> None:
     assert seen.sampled(OURS) == {"checkout-0": 350}
 
 
-def test_the_stock_average_is_what_its_hpa_read_last() -> None:
+def test_the_stock_average_is_the_current_metric_of_its_hpa() -> None:
     assert observation([], [], stock_average="1149m").stock_average() == 1149
     assert observation([], []).stock_average() is None
 
 
-def test_a_deployment_that_somebody_removed_is_said_to_be_gone() -> None:
+def test_a_deleted_deployment_is_an_error() -> None:
     seen = reader({"api/v1/namespaces/demo/pods": (200, {"items": []})}).observe()
-    with pytest.raises(DemoError, match="is gone"):
+    with pytest.raises(DemoError, match="does not exist any more"):
         seen.count(OURS)
 
 
@@ -116,7 +116,7 @@ def event(message: str, when: str) -> Object:
     return {"message": message, "lastTimestamp": when}
 
 
-def test_the_latest_event_for_the_count_is_what_the_hpa_said() -> None:
+def test_the_rescale_message_is_the_latest_event_for_the_count() -> None:
     items = [
         event("New size: 7; reason: old", "2026-01-01T12:00:00Z"),
         event("New size: 7; reason: new", "2026-01-01T12:01:00Z"),
@@ -127,7 +127,7 @@ def test_the_latest_event_for_the_count_is_what_the_hpa_said() -> None:
     assert watching.rescale_message(OURS, 9, patience=0) == ""
 
 
-def test_whether_an_hpa_is_active_is_its_own_condition() -> None:
+def test_active_is_the_hpas_condition_scaling_active() -> None:
     condition = {"type": "ScalingActive", "status": "False", "message": "no metrics"}
     assert (
         reader({"/horizontalpodautoscalers": (200, {"status": {"conditions": [condition]}})}).active(OURS) == condition

@@ -1,4 +1,4 @@
-"""The story second by second, on a stage that is plain dictionaries and an HPA of three lines."""
+"""Plays the story on a fake stage of plain dictionaries, with an HPA of three lines."""
 
 from dataclasses import dataclass, field
 from typing import cast
@@ -16,7 +16,7 @@ from tests.demo.world import observation, pod
 
 @dataclass
 class FakeReader:
-    """Shows the fake cluster; its HPAs act on what the last look showed."""
+    """Observes the fake cluster; its HPAs act on the last observation."""
 
     stage: "FakeStage"
 
@@ -24,12 +24,12 @@ class FakeReader:
         return self.stage.seen()
 
     def rescale_message(self, name: str, count: int) -> str:
-        return f"New size: {count}; reason: told by {name}"
+        return f"New size: {count}; reason: test of {name}"
 
 
 @dataclass
 class FakeStage:
-    """Both services as dictionaries: name of pod → usage. `counts` is what the HPAs have set."""
+    """Both services as dictionaries: name of pod → usage. `counts` are the HPAs' replica counts."""
 
     namespace: str = "demo"
     at: float = 0
@@ -113,19 +113,19 @@ def test_each_chapter_is_announced_once() -> None:
     assert titles == ["Calm.", "Up.", "Out."]
 
 
-def test_a_rescale_is_told_with_the_decision_that_asked_for_it() -> None:
+def test_a_rescale_is_printed_with_the_decision_behind_it() -> None:
     stage = FakeStage()
     made, lines = player(stage)
     _begin(made)
-    for at in (3, 4):  # the decision needs the load of the second before
+    for at in (3, 4):  # the decision uses the load of the previous second
         stage.at = at
         made.step(at)
     stage.counts[OURS] = 7
     stage.at = 5
     made.step(5)
-    told = [line.strip() for line in lines]
-    assert f"{OURS}: 5 → 7   HPA: New size: 7; reason: told by {OURS}" in told
-    assert "cpu needs 7 serving pods: proposes 7 (now 5)" in told
+    printed = [line.strip() for line in lines]
+    assert f"{OURS}: 5 → 7   HPA: New size: 7; reason: test of {OURS}" in printed
+    assert "cpu needs 7 serving pods: proposes 7 (now 5)" in printed
     assert [(rescale.before, rescale.after) for rescale, _ in made.kept] == [(5, 7)]
 
 
@@ -133,25 +133,25 @@ def _begin(made: Player) -> None:
     made.step(0)
 
 
-def test_the_stock_hpas_rescale_is_told_without_the_adapters_words() -> None:
+def test_a_rescale_by_the_stock_hpa_has_no_reasons_of_the_adapter() -> None:
     stage = FakeStage()
     made, lines = player(stage)
     _begin(made)
     stage.counts[STOCK] = 6
     made.step(1)
-    assert lines[-1].strip() == f"{STOCK}: 5 → 6   HPA: New size: 6; reason: told by {STOCK}"
+    assert lines[-1].strip() == f"{STOCK}: 5 → 6   HPA: New size: 6; reason: test of {STOCK}"
     assert made.kept == []
 
 
-def test_the_figures_of_a_second_are_the_adapters_and_the_stock_hpas_own() -> None:
+def test_a_ticks_figures_are_those_of_the_adapter_and_of_the_stock_hpa() -> None:
     made, _ = player(FakeStage())
     _begin(made)
     tick = made.timeline.ticks[0]
     assert (tick.ours.seen, tick.ours.raw, tick.stock.seen, tick.stock.raw) == (1100, 1000, 1100, None)
-    assert tick.asked == 5  # 4001 milli, read as the HPA reads it
+    assert tick.asked == 5  # 4001 milli, rounded up as the HPA does
 
 
-def test_the_story_ends_with_how_things_stand() -> None:
+def test_the_story_ends_with_a_final_row() -> None:
     made, lines = player(FakeStage())
     made.play()
     assert lines[-1].split()[0] == "0:09"
