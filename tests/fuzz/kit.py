@@ -28,7 +28,7 @@ STEP_SECONDS = 0.010
 TRIES = 5
 """The minimum of this many attempts counts, because a shared processor may be slow once."""
 
-AS_LONG_AS_TOLD = pytest.mark.timeout(300 + SECONDS)
+FUZZ_SECONDS = pytest.mark.timeout(300 + SECONDS)
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def fuzz(cases: int, **drawn: SearchStrategy[Any]) -> Callable[[Callable[..., No
             fuzzed(check, cases, **drawn)
 
         del test.__wrapped__  # type: ignore[attr-defined]  # otherwise pytest would take the check's arguments as fixtures
-        return AS_LONG_AS_TOLD(test)
+        return FUZZ_SECONDS(test)
 
     return decorate
 

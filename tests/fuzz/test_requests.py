@@ -17,7 +17,7 @@ from adapter.kube import selectors
 from adapter.kube.selectors import SelectorError
 from tests.apiserver.conftest import HPA, Service
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, PODS, POLICY
-from tests.fuzz.kit import AS_LONG_AS_TOLD, STEP_SECONDS, TRIES, Longest, fuzz, fuzzed, in_a_step, steps, uncached
+from tests.fuzz.kit import FUZZ_SECONDS, STEP_SECONDS, TRIES, Longest, fuzz, fuzzed, in_a_step, steps, uncached
 from tests.fuzz.spoil import TEXTS
 
 LONGEST_TARGET = 64 * 1024
@@ -158,7 +158,7 @@ def forget() -> None:
         getattr(cached, "cache_clear", lambda: None)()
 
 
-@AS_LONG_AS_TOLD
+@FUZZ_SECONDS
 async def test_whatever_is_asked_is_answered_with_a_status_and_so_is_the_next_request(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
@@ -181,7 +181,7 @@ async def test_whatever_is_asked_is_answered_with_a_status_and_so_is_the_next_re
         )
 
 
-@AS_LONG_AS_TOLD
+@FUZZ_SECONDS
 async def test_bytes_of_any_kind_are_answered_with_a_status_or_end_the_connection(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
