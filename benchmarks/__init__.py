@@ -1,1 +1,1 @@
-"""What is fast, measured side by side: `python -m benchmarks.serving`."""
+"""Benchmarks; the main one is `python -m benchmarks.serving`."""

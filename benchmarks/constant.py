@@ -1,4 +1,4 @@
-"""What is compared with: aiohttp and the adapter's own TLS context, and a handler that does nothing.
+"""The server to compare with: aiohttp with the adapter's TLS context, and a handler with a constant answer.
 
 `python -m benchmarks.constant PORT AUTHORITY`
 """
@@ -14,7 +14,7 @@ from adapter.apiserver.serving import certificates, tls
 
 HEADERS = {"Content-Type": "application/json", "Server": "constant"}
 BODY = b'{"kind":"MetricValueList","value":"0","padding":"' + 330 * b"." + b'"}'
-"""As long as the answer for one policy."""
+"""A constant answer with the length of the answer for one policy."""
 
 
 async def serve(port: int, authority: str) -> None:

@@ -40,12 +40,12 @@ class Scene:
     inputs: AssessmentInputs
 
     def advance(self) -> None:
-        """Advance by an interval, to new samples of every pod."""
+        """Advances by an interval, to new samples of every pod."""
         now = self.inputs.now + _INTERVAL
         self.inputs = replace(self.inputs, samples=self._samples(now), now=now)
 
     def assess(self) -> tuple[Assessment, float]:
-        """The assessment, which leaves its memory to the next, and its processor time (seconds)."""
+        """Assesses once and keeps the memory; returns the assessment and its processor time (seconds)."""
         began = time.process_time()
         assessment = assess(self.inputs)
         spent = time.process_time() - began
@@ -112,7 +112,7 @@ def scene(case: str, size: int) -> Scene:
 
 
 def _minimum(step: Callable[[], float], seconds: float) -> float:
-    """The minimum of the steps' times (seconds), of at least five."""
+    """The minimum time (seconds) of at least five steps."""
     until, times = time.process_time() + seconds, []
     while len(times) < 5 or time.process_time() < until:
         times.append(step())
@@ -142,7 +142,7 @@ def measure(case: str, size: int, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="20,1000,10000")
     parser.add_argument("--seconds", type=float, default=2.0)
@@ -156,8 +156,8 @@ def main() -> None:
         for case in CASES:
             name = f"{size} {case}"
             cost = costs[name] = measure(case, size, options.seconds)
-            known = before.get(name)
-            beside = f"{known['assess']:12.3f}{cost['assess'] / known['assess']:8.2f}" if known else ""
+            previous = before.get(name)
+            beside = f"{previous['assess']:12.3f}{cost['assess'] / previous['assess']:8.2f}" if previous else ""
             print(f"{name:24}{cost['assess']:10.3f}{cost['decide']:10.4f}{beside}", flush=True)
     if options.output:
         options.output.write_text(json.dumps(costs, indent=2) + "\n")

@@ -1,16 +1,16 @@
-"""The HPA's own requests while strangers do their worst: `python -m benchmarks.flood [--seconds 8] [--rounds 3]`.
+"""Latency of the HPA's requests during attacks: `python -m benchmarks.flood [--seconds 8] [--rounds 3]`.
 
 A real etcd and kube-apiserver hold a small scene, and the adapter runs as its command line does. The HPA's request (the
-front proxy's certificate, one metric of one policy) is asked at an even rate; a latency counts from the moment that its
-request was due. It is measured calm and then beside each attack (`benchmarks.hostile`), which comes from processes of
-its own on loopback, ends by itself, and holds back nothing: it sends as fast as it is read.
+front proxy's certificate, one metric of one policy) is sent at an even rate; a latency counts from the moment that its
+request was due. It is measured without an attack and then during each attack (`benchmarks.hostile`), which comes from
+its own processes on loopback, ends by itself, and sends as fast as the server reads.
 
-The adapter has a processor of its own where there are two; attackers share the other one with the rest, at the lowest
-priority. Otherwise one would measure who gets the processor, which in a cluster is another machine's. Rounds are
+The adapter has its own processor if there are two; attackers share the other one with the rest, at the lowest priority.
+Otherwise the scheduler would decide the result, while in a cluster attackers run on other machines. Rounds are
 interleaved, calm before every attack, and compared by the median of their 99th percentiles.
 
-Ends with status 1 where an attack costs more than 5 ms at the 99th percentile, memory grew by more than 32 MiB from
-before the first attack to the peak, or a probe like the kubelet's failed.
+Exits with status 1 if an attack costs more than 5 ms at the 99th percentile, memory grows by more than 32 MiB from
+before the first attack to the peak, or a probe like the kubelet's fails.
 """
 
 import argparse
@@ -51,16 +51,16 @@ ATTACKS = {
     "handshakes in a loop": ("handshakes", 8, 1),
     "1,000 idle TLS connections": ("idle", 8, 125),
 }
-"""What it is, how many processes do it, and over how many connections each."""
+"""Attacks by description: kind, number of processes, connections of each."""
 
 
-def say(text: str) -> None:
+def announce(text: str) -> None:
     print(text, flush=True)
 
 
 @dataclass
 class Beside:
-    """What was measured beside one attack, and calm just before it, round by round."""
+    """The measurements during one attack, and calm just before it, round by round."""
 
     calm: list[Trace] = field(default_factory=list)
     flooded: list[Trace] = field(default_factory=list)
@@ -84,9 +84,9 @@ def _p50(traces: list[Trace]) -> float:
 
 
 class Watch:
-    """Looks on from threads: the most memory that the adapter has (MiB), and how its probe fares.
+    """Measures in threads: the adapter's peak memory (MiB), and the latency and failures of its probe.
 
-    As the kubelet's, each probe is a new TLS connection, from an address of its own, and fails after a second.
+    Like the kubelet's, each probe is a new TLS connection from its own address, and fails after a second.
     """
 
     def __init__(self, pid: int, port: int) -> None:
@@ -124,7 +124,7 @@ class Watch:
 
 @contextmanager
 def attackers(port: int, kind: str, processes: int, connections: int, seconds: float) -> Iterator[list[int]]:
-    """Hostile processes under way; what they did, once they have ended."""
+    """Runs attacking processes during the body; afterwards the yielded list holds the number of things each did."""
     line = [sys.executable, "-m", "benchmarks.hostile", kind, str(port), str(seconds), str(connections)]
     done: list[int] = []
     running = [subprocess.Popen(line, stdout=subprocess.PIPE) for _ in range(processes)]
@@ -133,22 +133,22 @@ def attackers(port: int, kind: str, processes: int, connections: int, seconds: f
         yield done
     finally:
         for process in running:
-            said, _ = process.communicate()
-            done.append(int(said or 0))
+            output, _ = process.communicate()
+            done.append(int(output or 0))
 
 
 class Flood:
-    """Every attack, several times over."""
+    """Runs every attack repeatedly."""
 
     def __init__(self, stage: Stage, seconds: float, kinds: list[str]) -> None:
         self.stage, self.seconds = stage, seconds
-        self.found = {name: Beside() for name, (kind, _, _) in ATTACKS.items() if not kinds or kind in kinds}
+        self.results = {name: Beside() for name, (kind, _, _) in ATTACKS.items() if not kinds or kind in kinds}
         self._plan = stage.plan(_METRIC, seconds=seconds, rate=_RATE)
-        measure(self._plan, stage.pid)  # asks the API server once for every right
+        measure(self._plan, stage.pid)  # fills the cache of access reviews
         self.before = memory(stage.pid)["now"]
 
     def round(self) -> None:
-        for name, beside in self.found.items():
+        for name, beside in self.results.items():
             self._measure(name, beside)
 
     def _measure(self, name: str, beside: Beside) -> None:
@@ -163,24 +163,26 @@ class Flood:
         beside.peak, beside.probe = max(beside.peak, watch.mib), max(beside.probe, watch.slowest)
         beside.failed += watch.failed
         beside.done += sum(done)
-        say(f"{name}: calm {beside.calm[-1].summary}, flooded {beside.flooded[-1].summary}, peak {beside.peak:.0f} MiB")
+        announce(
+            f"{name}: calm {beside.calm[-1].summary}, flooded {beside.flooded[-1].summary}, peak {beside.peak:.0f} MiB"
+        )
 
     def report(self) -> tuple[str, bool]:
-        """A table, and whether everything stayed within its bounds."""
+        """A table of the results, and whether all limits are met."""
         lines = [
             f"{'':36}   calm p50    p99   flooded p50    p99   p99 more   busy   RSS peak   probe at most   attacks"
         ]
-        for name, beside in self.found.items():
+        for name, beside in self.results.items():
             lines.append(
                 f"{name:36}{_p50(beside.calm):9.2f}{_p99(beside.calm):9.2f}{_p50(beside.flooded):12.2f}"
                 f"{_p99(beside.flooded):9.2f}{beside.cost():9.2f}{100 * statistics.median(beside.busy):7.0f} %"
                 f"{beside.peak:9.1f}{beside.probe:13.0f} ms{beside.done:10,}"
             )
-        cost = max(beside.cost() for beside in self.found.values())
-        grown = max(beside.peak for beside in self.found.values()) - self.before
+        cost = max(beside.cost() for beside in self.results.values())
+        grown = max(beside.peak for beside in self.results.values()) - self.before
         lines.append(_aim("p99 beyond calm, ms", cost, MOST_MS))
         lines.append(_aim(f"RSS beyond {self.before:.1f} MiB before, MiB", grown, MOST_MIB))
-        failed = sum(beside.failed for beside in self.found.values())
+        failed = sum(beside.failed for beside in self.results.values())
         lines.append(_aim("probes that were not answered within 1 s", failed, 0))
         return "\n".join(lines) + "\n", cost <= MOST_MS and grown <= MOST_MIB and not failed
 
@@ -190,7 +192,7 @@ def _aim(what: str, value: float, aim: float) -> str:
 
 
 def _part(stage: Stage) -> None:
-    """Give the adapter the last processor to itself, and all else the others."""
+    """Pins the adapter to the last processor, and everything else to the others."""
     processors = sorted(os.sched_getaffinity(0))
     if len(processors) < 2:
         return
@@ -203,12 +205,12 @@ def _part(stage: Stage) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flood", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=8, help="of one measurement (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="of every attack (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=8, help="duration of one measurement (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of every attack (default: %(default)s)")
     parser.add_argument("--only", nargs="*", default=[], choices=sorted({kind for kind, _, _ in ATTACKS.values()}))
     given = parser.parse_args()
-    with Stage(policies=50, pods=500, namespaces=5, python=sys.executable, say=say) as stage:
-        say(f"first answer after {stage.first_answer():.1f} s")
+    with Stage(policies=50, pods=500, namespaces=5, python=sys.executable, announce=announce) as stage:
+        announce(f"first answer after {stage.first_answer():.1f} s")
         time.sleep(5)
         _part(stage)
         flood = Flood(stage, given.seconds, given.only)

@@ -1,6 +1,6 @@
-"""A port that leads to one API server, or from now on to another, as a load balancer before a control plane does.
+"""A port that forwards to one of several API servers, like a load balancer before a control plane.
 
-It passes bytes on unread: TLS ends where it always did.
+It forwards bytes unread: TLS ends at the API server.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ _CHUNK = 1 << 18
 
 
 class Forwarder:
-    """Leads nowhere at first."""
+    """Forwards TCP connections; without a target at first."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -24,7 +24,7 @@ class Forwarder:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lead_to(self, port: int | None) -> None:
-        """Break every connection; new ones go to this port, or nowhere."""
+        """Breaks every connection; new ones go to this port, or are refused if it is None."""
         with self._lock:
             self._target = port
             for connection in self._open:
@@ -33,7 +33,7 @@ class Forwarder:
         self._flowing.set()
 
     def hold(self) -> None:
-        """Keep back what comes from the API server, until `lead_to` is called: the other side hears nothing new."""
+        """Holds back the API server's data until `lead_to` is called."""
         self._flowing.clear()
 
     def _accept(self) -> None:

@@ -1,7 +1,7 @@
-"""What somebody without credentials does to the adapter's port, as a process of its own, on loopback and for a while.
+"""Attacks on the adapter's port by clients without credentials, in a process of its own, for a limited time.
 
-`python -m benchmarks.hostile KIND PORT SECONDS CONNECTIONS` ends by itself, and writes at the end how many things it
-did.
+`python -m benchmarks.hostile KIND PORT SECONDS CONNECTIONS` ends by itself and prints the number of
+completed attacks.
 """
 
 import itertools
@@ -39,7 +39,7 @@ def connector(port: int) -> Connect:
 
 
 def requests(connect: Connect, request: Callable[[], bytes]) -> Attack:
-    """One request after the other, on a new connection wherever the last one was ended."""
+    """One request after the other, on a new connection whenever the server has closed the last one."""
     connection: Connection | None = None
     while True:
         try:
@@ -56,7 +56,7 @@ def requests(connect: Connect, request: Callable[[], bytes]) -> Attack:
 
 
 def unfinished(connect: Connect, lines: bytes) -> Attack:
-    """Heads that do not end: as much as is taken, and then silence until the connection is ended."""
+    """Heads that do not end: as many bytes as the server takes, then silence until it closes the connection."""
     while True:
         with suppress(OSError), connect() as connection:
             connection.sendall(_START)
@@ -74,7 +74,7 @@ def unfinished(connect: Connect, lines: bytes) -> Attack:
 
 
 def slow(connect: Connect) -> Attack:
-    """Heads of which a byte comes each second."""
+    """Heads sent at one byte a second."""
     while True:
         with suppress(OSError), connect() as connection:
             connection.sendall(_START)
@@ -89,7 +89,7 @@ def slow(connect: Connect) -> Attack:
 
 
 def handshakes(connect: Connect) -> Attack:
-    """Handshakes and nothing else."""
+    """TLS handshakes without requests."""
     while True:
         with suppress(OSError):
             connect().close()
@@ -97,7 +97,7 @@ def handshakes(connect: Connect) -> Attack:
 
 
 def idle(connect: Connect) -> Attack:
-    """A connection that stands and says nothing; another one where it is ended."""
+    """An idle connection; a new one whenever the server closes it."""
     while True:
         with suppress(OSError), connect() as connection:
             yield 1
@@ -112,7 +112,7 @@ def idle(connect: Connect) -> Attack:
 
 
 def _selectors(length: int) -> Callable[[], bytes]:
-    """Requests with a selector of many values, each another one, so that nothing is remembered."""
+    """Requests with a selector of many values, different each time, so that no cache helps."""
     numbers = itertools.count(os.getpid() * 1_000_000)
     values = ",".join(f"value-{index}" for index in range(length // 12))
 
@@ -141,7 +141,7 @@ ATTACKS: dict[str, Callable[[Connect], Attack]] = {
 
 
 def run(kind: str, port: int, seconds: float, connections: int) -> int:
-    """Every connection's turn after the other's until the time is over; how many things were done."""
+    """Runs all connections in turn until the time is over; returns the number of completed attacks."""
     attack, connect = ATTACKS[kind], connector(port)
     end = time.monotonic() + seconds
     attacks = [attack(connect) for _ in range(connections)]

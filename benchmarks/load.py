@@ -1,10 +1,10 @@
-"""The load generator, a process of its own: keep-alive TLS connections, each with one request under way at a time.
+"""The load generator, a separate process: keep-alive TLS connections, each with one request under way at a time.
 
-Reads a plan (JSON) from standard input. Writes one line of JSON: how many requests in how many seconds; the moments (on
-the machine's monotonic clock) and latencies go into a file, eight bytes each, pair by pair.
+Reads a plan (JSON) from standard input. Writes one line of JSON with the number of requests and the seconds; the
+moments (on the machine's monotonic clock) and latencies go into a file, eight bytes each, pair by pair.
 
 With a rate, requests are due at even intervals, and a latency counts from the moment its request was due: a server that
-stalls is charged for all that waited. Without, each connection asks again as soon as it is answered.
+stalls is charged for all waiting requests. Without a rate, each connection sends its next request upon each answer.
 """
 
 import array
@@ -26,7 +26,7 @@ _PATIENCE = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to ask whom. `requests` are (target, text that the answer must contain); `rate` 0 is as fast as answered."""
+    """A load plan. `requests` are (target, text that the answer must contain); `rate` 0 is as fast as answered."""
 
     port: int
     certificate: str
@@ -38,18 +38,18 @@ class Plan:
     rate: float
     trace: str = ""
     tolerant: bool = False
-    """Whether 503 is an answer too: it is counted."""
+    """Whether status 503 is accepted; such answers are counted."""
 
     def text(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
 
 class WrongAnswerError(Exception):
-    """An answer that is not 200, or does not say what it has to."""
+    """The answer's status is not 200, or its text is not the expected one."""
 
 
 class Asker:
-    """One connection."""
+    """One keep-alive connection."""
 
     def __init__(self, plan: Plan, context: ssl.SSLContext) -> None:
         plain = socket.create_connection(("127.0.0.1", plan.port), timeout=_PATIENCE)
@@ -69,7 +69,7 @@ class Asker:
         self.socket.sendall(request)
 
     def answered(self) -> bool:
-        """Reads what there is; whether the answer is complete."""
+        """Reads available bytes; returns whether the answer is complete."""
         chunk = self.socket.recv(65536)
         if not chunk:
             raise WrongAnswerError("the server closed the connection")
@@ -89,7 +89,7 @@ class Asker:
 
 
 def run(plan: Plan) -> tuple["array.array[float]", float, int]:
-    """Asks as planned; moments and latencies in turn, and how long it took."""
+    """Runs a plan; returns moments and latencies in turn, the seconds it took, and the number of refused requests."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.load_cert_chain(plan.certificate, plan.key)
@@ -161,7 +161,7 @@ def _paced(plan: Plan, askers: list[Asker], questions: Questions, trace: "array.
 
 def main() -> int:
     plan = Plan(**json.load(sys.stdin))
-    with suppress(PermissionError):  # an instrument that waits for a processor measures its own wait
+    with suppress(PermissionError):  # a load generator that waits for a processor measures its own wait
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
         trace, seconds, refused = run(plan)

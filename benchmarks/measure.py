@@ -52,7 +52,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Measured:
-    """A whole run: its trace, how long it took, and the server's processor time."""
+    """A whole run: its trace, its duration, and the server's processor time."""
 
     trace: Trace
     seconds: float
@@ -89,20 +89,20 @@ class Load:
 
     def finish(self) -> Measured:
         assert self._process.stdout is not None
-        said = json.loads(self._process.stdout.read())
+        report = json.loads(self._process.stdout.read())
         cpu = cpu_seconds(self._pid) - self._before
         self._process.wait()
         raw = array.array("d")
         path = Path(self._path)
         try:
-            if "error" in said:
-                raise RuntimeError(said["error"])
+            if "error" in report:
+                raise RuntimeError(report["error"])
             with path.open("rb") as file:
-                raw.fromfile(file, 2 * said["requests"])
+                raw.fromfile(file, 2 * report["requests"])
         finally:
             path.unlink()
         trace = Trace(tuple(itertools.islice(raw, 0, None, 2)), tuple(itertools.islice(raw, 1, None, 2)))
-        return Measured(trace, said["seconds"], cpu, said["refused"])
+        return Measured(trace, report["seconds"], cpu, report["refused"])
 
 
 def measure(plan: Plan, pid: int) -> Measured:

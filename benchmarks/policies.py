@@ -1,4 +1,4 @@
-"""Reading WatermarkPolicies: processor time for each of 1,000 valid ones, and for the worst that can be written.
+"""Decoding WatermarkPolicies: processor time for each of 1,000 valid ones, and for the most expensive ones.
 
 `python -m benchmarks.policies`
 """
@@ -17,7 +17,7 @@ _LONGEST_CRON = ",".join(["*/2"] * 60) + " * * * *"
 
 
 def _largest() -> Spec:
-    """As much of everything as the definition admits."""
+    """The largest spec that the definition allows."""
     query = {"promQL": "x" * 4096, "server": "s" * 253, "of": "Limit", "resource": "x"}
     schedule = {"cron": _LONGEST_CRON, "timeZone": "Asia/Gaza", "durationSeconds": 60, "minReplicas": 1}
     return {
@@ -34,11 +34,11 @@ CASES: dict[str, tuple[Spec, int]] = {
     "1,000 unknown keys": ({f"mod{n}": {"a": [n]} for n in range(1000)}, 20),
     "100,000 routes": ({"metrics": [_CPU], "notify": ["x" * 100] * 100_000}, 20),
 }
-"""Specs by what they are, and how many of each are read."""
+"""Specs by description, and how many of each are decoded."""
 
 
 def milliseconds(spec: Spec, count: int) -> float:
-    """Processor time for one of `count` policies, its faults written out; the best of three rounds."""
+    """Processor time for one of `count` policies, with formatting of its faults; the best of three rounds."""
     document = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
     return min(_round(document, count) for _ in range(3)) * 1000 / count
 

@@ -1,4 +1,4 @@
-"""What Linux tells of a process: processor time and memory."""
+"""Processor time and memory of a process, from /proc."""
 
 import os
 from contextlib import suppress
@@ -14,7 +14,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def memory(pid: int) -> dict[str, float]:
-    """MiB now, and at most so far."""
+    """Resident memory (MiB): now, and peak."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return {"now": _mib(lines["VmRSS"]), "peak": _mib(lines["VmHWM"])}
 
@@ -25,7 +25,7 @@ def _mib(text: str) -> float:
 
 
 def favour(pid: int | str = "self") -> None:
-    """Put a process, with its session, before whatever else the machine does, where that is permitted."""
+    """Raises the priority of a process and its session above other work, if that is permitted."""
     with suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text("-15")
     with suppress(OSError):

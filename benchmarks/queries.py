@@ -1,9 +1,9 @@
-"""What does one request for a named query, and for a policy's metric on pods, cost beside how much else there is?
+"""The cost of one request for a named query, and for a policy's metric on pods, by the number of other series.
 
     python -m benchmarks.queries [--requests 300] [--sizes 100,1000,20000]
 
-The handlers' own code runs in this process, without a network: processor time of one request, the picture swapped
-before each, as an assessment does it. The 20 pods of one policy, or one series, are asked for; the size is the
+The handlers' own code runs in this process, without a network: processor time of one request, the snapshot replaced
+before each, as after an assessment. A request is for the 20 pods of one policy, or for one series; the size is the
 number of series in the namespace, with a tenth as many pods and a twentieth of those policies.
 """
 
@@ -21,7 +21,7 @@ from harness.snapshots import NOW, measured, pod, query, reading, series, snapsh
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL
 
-_AT_ONCE = 10  # the clock of processor time is coarse
+_AT_ONCE = 10  # the processor-time clock is coarse
 REQUESTS = {
     "External, a query, one series": f"{EXTERNAL}/depth?labelSelector=queue%3Dq7",
     "External, a query, one series by two labels": f"{EXTERNAL}/depth?labelSelector=queue%3Dq7%2Czone%3Da",
@@ -46,30 +46,30 @@ def scene(size: int) -> Snapshot:
     return snapshot(*views, queries=[query("requests", *by_pod), query("depth", *depth, by_pod=False)], pods=pods)
 
 
-async def cost(picture: SnapshotStore, answers: MetricsProvider, asked: RequestInfo, requests: int) -> float:
+async def cost(snapshots: SnapshotStore, answers: MetricsProvider, target: RequestInfo, requests: int) -> float:
     """Milliseconds of processor time of one request, the median."""
     times = []
     for _ in range(max(3, requests // _AT_ONCE)):
         spent = 0.0
         for _ in range(_AT_ONCE):
-            picture.swap(replace(picture.current, policies=dict(picture.current.policies)))
+            snapshots.swap(replace(snapshots.current, policies=dict(snapshots.current.policies)))
             began = time.process_time()
-            await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
+            await (answers.external(target) if target.kind is RequestKind.EXTERNAL else answers.custom(target))
             spent += time.process_time() - began
         times.append(1000 * spent / _AT_ONCE)
     return statistics.median(times)
 
 
 async def measure(sizes: list[int], requests: int) -> None:
-    pictures = []
+    stores = []
     for size in sizes:
-        picture = SnapshotStore()
-        picture.swap(scene(size))
-        pictures.append((picture, MetricsProvider(picture, StubScales(), lambda _: None, lambda: "", lambda: NOW)))
+        snapshots = SnapshotStore()
+        snapshots.swap(scene(size))
+        stores.append((snapshots, MetricsProvider(snapshots, StubScales(), lambda _: None, lambda: "", lambda: NOW)))
     print(f"{'ms of processor time of one request':48}", *(f"{size:>9,}" for size in sizes), "   ratio")
     for name, target in REQUESTS.items():
-        found = [await cost(picture, answers, parse_target(target), requests) for picture, answers in pictures]
-        print(f"{name:48}", *(f"{each:9.3f}" for each in found), f"{found[-1] / found[0]:8.1f}")
+        costs = [await cost(snapshots, answers, parse_target(target), requests) for snapshots, answers in stores]
+        print(f"{name:48}", *(f"{each:9.3f}" for each in costs), f"{costs[-1] / costs[0]:8.1f}")
 
 
 if __name__ == "__main__":

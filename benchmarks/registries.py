@@ -1,11 +1,11 @@
-"""The cost of following 500 services at rest, for every registry whose real server can hold them, and for HTTP.
+"""The cost of following 500 services at rest, for each registry with a real server here, and for HTTP.
 
     python -m benchmarks.registries [--only consul,nacos] [--services 500] [--instances 10] [--seconds 60] [--out FILE]
     python -m benchmarks.registries --requests     # one polled request: the pool's processor time beside aiohttp's
 
-A real server on loopback holds the services; a process of its own runs the adapter's registry manager with one
-connection, and its processor time is taken over a minute in which nothing changes. Afterwards every roster must be full
-and fresh: else the connection died, and the figure is worthless.
+A real server on loopback holds the services; a separate process runs the adapter's registry manager with one
+connection. Its processor time is measured over a minute without changes. Afterwards every roster must be complete and
+fresh: otherwise the connection has failed, and the figure is invalid.
 """
 
 import argparse
@@ -55,7 +55,7 @@ Services = Mapping[str, list[str]]
 """Addresses by service."""
 
 
-# --- servers that hold the services ---
+# --- servers with the services ---
 
 
 @contextmanager
@@ -76,9 +76,9 @@ def _consul_service(name: str, ip: str) -> dict[str, Any]:
 def _polaris(services: Services) -> Iterator[Polaris]:
     with Polaris() as server:
         for chunk in _chunks(_flat(services), 100):
-            found = [{"service": name, "namespace": "default", "host": ip, "port": 8080} for name, ip in chunk]
-            server.call("POST", "/naming/v1/instances", found)
-        server.restart()  # its caches are filled before it answers
+            instances = [{"service": name, "namespace": "default", "host": ip, "port": 8080} for name, ip in chunk]
+            server.call("POST", "/naming/v1/instances", instances)
+        server.restart()  # it fills its caches before it answers
         yield server
 
 
@@ -131,9 +131,9 @@ def http(services: Services) -> Iterator[dict[str, Any]]:
         def do_GET(self) -> None:
             name = parse_qs(urlsplit(self.path).query)["service"][0]
             instances = [{"ip": ip, "port": 8080, "state": "in"} for ip in services[name]]
-            known = self.headers["If-None-Match"] == '"1"'
-            body = b"" if known else json.dumps({"complete": True, "instances": instances}).encode()
-            self.send_response(304 if known else 200)
+            unchanged = self.headers["If-None-Match"] == '"1"'
+            body = b"" if unchanged else json.dumps({"complete": True, "instances": instances}).encode()
+            self.send_response(304 if unchanged else 200)
             self.send_header("ETag", '"1"')
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -173,17 +173,17 @@ def _services(count: int, instances: int) -> Services:
     }
 
 
-# --- the process that is measured ---
+# --- the measured process ---
 
 
 async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
-    """Follow the services; print a line once all are known, and one about how they stand for each line that comes."""
+    """Follows the services; prints a line once all are known, and their state for each line of standard input."""
     logs.configure("error")
     settings: Registry = TypeAdapter(Registry).validate_python({**entry, "name": "main"})
     changed = asyncio.Event()
     manager = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
     keys = [ServiceKey("main", name) for name in _services(services, instances)]
-    # Of ten namespaces: one alone has a bound.
+    # Ten namespaces, because each has its own limit.
     manager.watch(Claim(f"team-{number % 10}", (key.service,), key) for number, key in enumerate(keys))
     running = asyncio.create_task(manager.run())
     while _known(manager, keys, instances)["known"] != services:
@@ -201,16 +201,16 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
 
 def _known(manager: RegistryManager, keys: list[ServiceKey], instances: int) -> dict[str, float]:
     rosters = [roster for key in keys if (roster := manager.roster(key)) is not None]
-    known = [one for one in rosters if one.valid and not one.error and len(one.instances) == instances]
-    oldest = max((time.time() - one.at for one in known), default=0.0)
-    return {"known": len(known), "oldest_seconds": round(oldest, 1)}
+    fresh = [one for one in rosters if one.valid and not one.error and len(one.instances) == instances]
+    oldest = max((time.time() - one.at for one in fresh), default=0.0)
+    return {"known": len(fresh), "oldest_seconds": round(oldest, 1)}
 
 
 # --- one request ---
 
 
 async def compare_requests(url: str, services: Services) -> dict[str, float]:
-    """Microseconds of processor time for one "not modified", in rounds of a quarter of the services."""
+    """Microseconds of processor time for one answer "not modified", in rounds of a quarter of the services."""
     keys = [(f"?service={name}", (("If-None-Match", '"1"'),)) for name in list(services)[: len(services) // 4]]
     source, limit = "registry/main", Limit(MIB)
     pool = Pool(url, Access(), timeout=5, source=source, limit=limit)
@@ -231,16 +231,16 @@ async def compare_requests(url: str, services: Services) -> dict[str, float]:
 
         await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
 
-    took: dict[str, list[float]] = {"pool": [], "aiohttp": []}
+    microseconds: dict[str, list[float]] = {"pool": [], "aiohttp": []}
     for _ in range(ROUNDS):
         for name, ask in (("pool", by_pool), ("aiohttp", by_aiohttp)):
             began = time.process_time()
             await ask()
-            took[name].append((time.process_time() - began) / len(keys) * 1e6)
+            microseconds[name].append((time.process_time() - began) / len(keys) * 1e6)
             await asyncio.sleep(0.1)
     pool.close()
     await client.close()
-    return {name: round(median(times)) for name, times in took.items()}
+    return {name: round(median(times)) for name, times in microseconds.items()}
 
 
 def measure_requests(count: int) -> dict[str, float]:
@@ -270,9 +270,9 @@ def _measured(child: "subprocess.Popen[str]", services: int, seconds: float) -> 
     assert child.stdout is not None
     began = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        said = pool.submit(child.stdout.readline)
+        first_line = pool.submit(child.stdout.readline)
         try:
-            line = said.result(_PATIENCE_SECONDS)
+            line = first_line.result(_PATIENCE_SECONDS)
         except TimeoutError:
             child.kill()
             raise RuntimeError(f"not all services are known after {_PATIENCE_SECONDS} s") from None
@@ -282,17 +282,17 @@ def _measured(child: "subprocess.Popen[str]", services: int, seconds: float) -> 
     time.sleep(SETTLE_SECONDS)
     before, since = cpu_seconds(child.pid), time.monotonic()
     time.sleep(seconds)
-    used, took = cpu_seconds(child.pid) - before, time.monotonic() - since
+    used, elapsed = cpu_seconds(child.pid) - before, time.monotonic() - since
     child.stdin.write("how\n")
     child.stdin.flush()
-    stands = json.loads(child.stdout.readline())
-    if stands["known"] != services or stands["oldest_seconds"] > EVIDENCE_SECONDS:
-        raise RuntimeError(f"the rosters are not all full and fresh: {stands}")
+    state = json.loads(child.stdout.readline())
+    if state["known"] != services or state["oldest_seconds"] > EVIDENCE_SECONDS:
+        raise RuntimeError(f"some rosters are incomplete or stale: {state}")
     return {
-        "cpu_share": round(used / took, 4),
-        "meets_aim": used / took < AIM,
-        "seconds": round(took, 1),
-        "oldest_answer_seconds": stands["oldest_seconds"],
+        "cpu_share": round(used / elapsed, 4),
+        "meets_aim": used / elapsed < AIM,
+        "seconds": round(elapsed, 1),
+        "oldest_answer_seconds": state["oldest_seconds"],
         "first_answers_seconds": round(known_after, 1),
         "first_answers_cpu_seconds": round(to_know, 2),
         "memory_mib": memory(child.pid)["now"],
@@ -308,30 +308,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=_RESULTS)
     parser.add_argument("--requests", action="store_true", help="compare one request of the pool with aiohttp's")
     parser.add_argument("--follow", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.requests:
-        if asked.follow:
-            services = _services(asked.services, 1)
-            print(json.dumps(asyncio.run(compare_requests(json.loads(asked.follow)["url"], services))))
+    options = parser.parse_args()
+    if options.requests:
+        if options.follow:
+            services = _services(options.services, 1)
+            print(json.dumps(asyncio.run(compare_requests(json.loads(options.follow)["url"], services))))
         else:
-            print(json.dumps(measure_requests(asked.services)))
+            print(json.dumps(measure_requests(options.services)))
         return
-    if asked.follow:
-        asyncio.run(follow(json.loads(asked.follow), asked.services, asked.instances))
+    if options.follow:
+        asyncio.run(follow(json.loads(options.follow), options.services, options.instances))
         return
-    kept = json.loads(asked.out.read_text())["registries"] if asked.out.exists() else []
-    found = {one["registry"]: one for one in kept}
-    for name in asked.only.split(","):
-        found[name] = measure(name, asked.services, asked.instances, asked.seconds)
-        print(json.dumps(found[name]))
-        _write(asked.out, asked.services, asked.instances, list(found.values()))
+    kept = json.loads(options.out.read_text())["registries"] if options.out.exists() else []
+    results = {one["registry"]: one for one in kept}
+    for name in options.only.split(","):
+        results[name] = measure(name, options.services, options.instances, options.seconds)
+        print(json.dumps(results[name]))
+        _write(options.out, options.services, options.instances, list(results.values()))
 
 
-def _write(out: Path, services: int, instances: int, found: list[dict[str, Any]]) -> None:
+def _write(out: Path, services: int, instances: int, results: list[dict[str, Any]]) -> None:
     scene = {"services": services, "instances_each": instances, "aim_cpu_share": AIM}
     machine = {"architecture": platform.machine(), "python": platform.python_version()}
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"scene": scene, "machine": machine, "registries": found}, indent=2) + "\n")
+    out.write_text(json.dumps({"scene": scene, "machine": machine, "registries": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How long does a list of 20,000 pods hold the event loop, and what does it cost?
+"""The cost of a list of 20,000 pods, and how long it blocks the event loop.
 
     python benchmarks/relist.py [--pods 20000] [--json]
 
-A subprocess serves synthetic pods (6.7 KB each, two containers, managedFields and all) over TLS. This process runs the
+A subprocess serves synthetic pods (6.7 KB each, two containers, with managedFields) over TLS. This process runs the
 adapter's reflector with the adapter's pod decoder and times every single step of its event loop, in wall and in CPU
-time; on a machine with other work the CPU figure is the one to look at. Phases: the first list; a list after a 410
-where nothing changed; one where every pod changed; a burst of 20,000 watch events.
+time; on a busy machine only the CPU figure is meaningful. Phases: the first list; a list after a 410 without
+changes; one with every pod changed; a burst of 20,000 watch events.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def pod(index: int, version: int, ready_since: str = "2026-01-01T00:00:08Z") -> 
 
 
 class Server:
-    """Lists, watches, and `POST /expire`, `/change`, `/burst` to bring about the phases."""
+    """Lists, watches, and `POST /expire`, `/change`, `/burst` to start the phases."""
 
     def __init__(self, count: int) -> None:
         self.version = 1_000_000
@@ -160,7 +160,7 @@ class Server:
 
 
 def serve(folder: Path, count: int) -> None:
-    """Serve until terminated; the address is written to a file once it is known."""
+    """Serves until terminated; writes its address to a file."""
     server = Server(count)
     app = web.Application()
     app.router.add_get(PATH, server.list)
@@ -188,7 +188,7 @@ def serve(folder: Path, count: int) -> None:
 
 @contextlib.contextmanager
 def server_process(count: int) -> Iterator[dict[str, Any]]:
-    """The server in a process of its own: its address, and the file with the authority to trust."""
+    """The server in a separate process: its address, and the file of its authority."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         authority = trustme.CA()
@@ -216,7 +216,7 @@ def server_process(count: int) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Phase:
-    """What one phase took: seconds, CPU seconds, and the longest single step of the event loop in milliseconds."""
+    """One phase: seconds, CPU seconds, and the longest single step of the event loop in milliseconds."""
 
     name: str
     seconds: float = 0.0
@@ -237,7 +237,7 @@ class Steps:
         self._collecting = 0.0
 
     def install(self) -> None:
-        run = Handle._run  # noqa: SLF001  the one place through which every step goes
+        run = Handle._run  # noqa: SLF001  the only function that every step passes
 
         def timed(handle: Handle) -> None:
             wall, cpu = time.perf_counter(), time.thread_time()
@@ -258,9 +258,9 @@ class Steps:
         if when == "start":
             self._collecting = time.perf_counter()
             return
-        took = (time.perf_counter() - self._collecting) * 1e3
-        self.phase.gc_ms += took
-        self.phase.longest_gc_ms = max(self.phase.longest_gc_ms, took)
+        milliseconds = (time.perf_counter() - self._collecting) * 1e3
+        self.phase.gc_ms += milliseconds
+        self.phase.longest_gc_ms = max(self.phase.longest_gc_ms, milliseconds)
 
     @contextlib.asynccontextmanager
     async def measured(self, name: str) -> AsyncIterator[Phase]:
@@ -274,8 +274,8 @@ class Steps:
         self.phase = Phase("between")
 
 
-class Told:
-    """Counts what the reflector tells, and wakes who waits for so many changes."""
+class ChangeCounter:
+    """Counts the reflector's changes; `wait` returns after a number of them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -304,11 +304,13 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
     async def load() -> ClusterAccess:
         return ClusterAccess(server=address["url"], tls=context)
 
-    metrics, told = Metrics(), Told()
+    metrics, counter = Metrics(), ChangeCounter()
     before = resident_mib()
     phases: list[Phase] = []
     async with Session(load, metrics=metrics) as session:
-        reflector: Reflector[Pod] = Reflector(session, PATH, PodDecoder(), name="pods", on_event=told, metrics=metrics)
+        reflector: Reflector[Pod] = Reflector(
+            session, PATH, PodDecoder(), name="pods", on_event=counter, metrics=metrics
+        )
         async with steps.measured("first list") as phase:
             task = asyncio.create_task(reflector.run())
             await reflector.synced.wait()
@@ -319,10 +321,10 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
         phases.append(phase)
         await session.request("POST", "/change", timeout=300)
         async with steps.measured("list, all changed") as phase:
-            await asyncio.gather(told.wait(count), _relisted(session, reflector))
+            await asyncio.gather(counter.wait(count), _relisted(session, reflector))
         phases.append(phase)
         async with steps.measured("burst of events") as phase:
-            await asyncio.gather(told.wait(count), session.request("POST", "/burst", timeout=300))
+            await asyncio.gather(counter.wait(count), session.request("POST", "/burst", timeout=300))
         phases.append(phase)
         assert len(reflector.items) == count
         assert random.choice(list(reflector.items.values())).containers
@@ -339,10 +341,10 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
 
 
 async def _relisted(session: Session, reflector: Reflector[Pod]) -> None:
-    """Have the watch expire and wait until the new list is done: it proves itself, and a watch connects anew."""
-    place = reflector._resume_from  # noqa: SLF001  a benchmark looks inside
+    """Lets the watch expire and waits until the new list is done and a new watch is connected."""
+    position = reflector._resume_from  # noqa: SLF001  the benchmark reads internals
     await session.request("POST", "/expire", timeout=300)
-    while reflector._resume_from is not None and reflector._resume_from == place:  # noqa: SLF001, ASYNC110
+    while reflector._resume_from is not None and reflector._resume_from == position:  # noqa: SLF001, ASYNC110
         await asyncio.sleep(0.005)
     while reflector._resume_from is None:  # noqa: SLF001, ASYNC110
         await asyncio.sleep(0.005)

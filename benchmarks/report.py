@@ -1,4 +1,4 @@
-"""The figures of the serving benchmark as a text that fits a page."""
+"""The figures of the serving benchmark as one page of text."""
 
 from typing import Any
 
@@ -7,21 +7,21 @@ Figures = dict[str, Any]
 AIMS = {"ratio": 0.7, "p99_ms": 5.0, "mib": 150.0, "seconds": 3.0}
 
 
-def text(found: Figures) -> str:
-    parts = (_head(found), _start(found), _capacity(found), _latency(found), _relists(found), _aims(found))
+def text(figures: Figures) -> str:
+    parts = (_head(figures), _start(figures), _capacity(figures), _latency(figures), _relists(figures), _aims(figures))
     return "\n\n".join(parts) + "\n"
 
 
-def _head(found: Figures) -> str:
-    machine, scene = found["machine"], found["scene"]
+def _head(figures: Figures) -> str:
+    machine, scene = figures["machine"], figures["scene"]
     return (
         f"{scene['policies']:,} policies, {scene['pods']:,} pods, {scene['namespaces']} namespaces; "
         f"{machine['processors']} processors ({machine['architecture']}) for everything, Python {machine['python']}"
     )
 
 
-def _start(found: Figures) -> str:
-    start, rest, memory = found["start"], found["rest"], found["memory"]
+def _start(figures: Figures) -> str:
+    start, rest, memory = figures["start"], figures["rest"], figures["memory"]
     runs = ", ".join(f"{seconds:.2f}" for seconds in start["seconds"])
     return (
         f"start to first correct answer   {start['median_seconds']:.2f} s ({runs}), "
@@ -32,9 +32,9 @@ def _start(found: Figures) -> str:
     )
 
 
-def _capacity(found: Figures) -> str:
+def _capacity(figures: Figures) -> str:
     lines = ["as fast as answered, 8 connections      req/s   req/CPU-s   of constant   net of rest   p50 ms   p99 ms"]
-    for name, one in found["capacity"].items():
+    for name, one in figures["capacity"].items():
         lines.append(
             f"{name:36}{one['per_second']:9,.0f}{one['per_cpu_second']:12,.0f}{one['ratio']:14.2f}"
             f"{one['net_ratio']:14.2f}{one['p50_ms']:9.2f}{one['p99_ms']:9.2f}"
@@ -42,18 +42,18 @@ def _capacity(found: Figures) -> str:
     return "\n".join(lines)
 
 
-def _latency(found: Figures) -> str:
+def _latency(figures: Figures) -> str:
     lines = ["at an even rate, at rest                req/s    requests      p50 ms   p99 ms   max ms"]
-    lines += [_row(name, one) for name, one in found["latency"].items()]
+    lines += [_row(name, one) for name, one in figures["latency"].items()]
     return "\n".join(lines)
 
 
-def _relists(found: Figures) -> str:
+def _relists(figures: Figures) -> str:
     head = "during a full relist                    req/s    requests      p50 ms   p99 ms   max ms"
     head += "   relist s    CPU s   refused"
     rows = [
         f"{_row(name, one)}{one['relist_seconds']:11.1f}{one['relist_cpu_seconds']:9.1f}{one['refused']:10}"
-        for name, one in found["relist"].items()
+        for name, one in figures["relist"].items()
     ]
     return "\n".join([head, *rows])
 
@@ -63,14 +63,14 @@ def _row(name: str, one: Figures) -> str:
     return f"{name:36}{one['rate']:9,.0f}{one['requests']:12,}{latencies}"
 
 
-def _aims(found: Figures) -> str:
-    read_only = found["capacity"]["effective_cpu"]
-    relists = [one["p99_ms"] for name, one in found["relist"].items() if name.startswith("effective_cpu")]
+def _aims(figures: Figures) -> str:
+    read_only = figures["capacity"]["effective_cpu"]
+    relists = [one["p99_ms"] for name, one in figures["relist"].items() if name.startswith("effective_cpu")]
     rows = (
         ("read-only, requests per CPU-second of the constant server's", read_only["ratio"], AIMS["ratio"], True),
         ("read-only, p99 during a relist, ms", max(relists), AIMS["p99_ms"], False),
-        ("memory at most, MiB", found["memory"]["peak"], AIMS["mib"], False),
-        ("start to first correct answer, s", found["start"]["median_seconds"], AIMS["seconds"], False),
+        ("memory at most, MiB", figures["memory"]["peak"], AIMS["mib"], False),
+        ("start to first correct answer, s", figures["start"]["median_seconds"], AIMS["seconds"], False),
     )
     return "\n".join(_aim(*row) for row in rows)
 

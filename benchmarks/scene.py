@@ -1,7 +1,7 @@
 """The cluster of the benchmark: policies, HPAs, Deployments, EndpointSlices and pods of the size that real ones have.
 
-Every policy has its own Deployment of equally loaded pods, whose usage lies between the watermarks: what each metric
-must read is known beforehand, and `desired_replicas` is the count there is.
+Every policy has its own Deployment of equally loaded pods, whose usage lies between the watermarks: the value of each
+metric is known beforehand, and `desired_replicas` is the current count.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ _SIDECAR = "proxy"
 
 @dataclass(frozen=True)
 class Service:
-    """One policy with all that belongs to it; its pods use `milli` milli-cores each."""
+    """One policy with its HPA, Deployment and pods; each pod uses `milli` milli-cores."""
 
     namespace: str
     name: str
@@ -34,7 +34,7 @@ class Service:
 
 
 def services(policies: int, pods: int, namespaces: int) -> list[Service]:
-    """All services: `pods` shared out evenly among `policies`, those among `namespaces`."""
+    """All services: `pods` are distributed evenly over `policies`, those over `namespaces`."""
     return [
         Service(f"team-{index % namespaces:02}", f"service-{index:04}", pods // policies, 500 + index % 9 * 50)
         for index in range(policies)
@@ -64,11 +64,11 @@ def policy(service: Service) -> Object:
 
 
 def stored(service: Service, generation: int = 0) -> Iterator[tuple[str, Object]]:
-    """What etcd holds for a service: key and object. Another generation has pods whose readiness changed since."""
-    place = f"{service.namespace}/{service.name}"
-    yield f"/registry/deployments/{place}", deployment(service)
-    yield f"/registry/horizontalpodautoscalers/{place}", hpa(service)
-    yield f"/registry/endpointslices/{place}", endpoint_slice(service)
+    """The keys and objects of a service in etcd. In another generation the readiness of the pods has changed."""
+    key = f"{service.namespace}/{service.name}"
+    yield f"/registry/deployments/{key}", deployment(service)
+    yield f"/registry/horizontalpodautoscalers/{key}", hpa(service)
+    yield f"/registry/endpointslices/{key}", endpoint_slice(service)
     yield from pods(service, generation)
 
 
@@ -155,7 +155,7 @@ def endpoint_slice(service: Service) -> Object:
 
 
 def pod(service: Service, index: int, generation: int) -> Object:
-    """A pod as a cluster has it: 6 to 7 kB of JSON with its managed fields."""
+    """A realistic pod: 6 to 7 kB of JSON with its managed fields."""
     name = service.pod_names[index]
     moment = _time(60 + index + 600 * generation)
     address = _address(service, index)
@@ -298,7 +298,7 @@ def _managed_fields(moment: str) -> list[Object]:
     ]
 
 
-def pod_metrics(found: list[Service], at: dt.datetime) -> bytes:
+def pod_metrics(services: list[Service], at: dt.datetime) -> bytes:
     """The PodMetricsList of some services, as metrics-server writes it."""
     time, head = at.strftime("%Y-%m-%dT%H:%M:%SZ"), {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1"}
     items = [
@@ -316,7 +316,7 @@ def pod_metrics(found: list[Service], at: dt.datetime) -> bytes:
                 {"name": _SIDECAR, "usage": {"cpu": "21734591n", "memory": "40960Ki"}},
             ],
         }
-        for service in found
+        for service in services
         for name in service.pod_names
     ]
     return json.dumps({**head, "metadata": {}, "items": items}, separators=(",", ":")).encode()
@@ -332,7 +332,7 @@ def _uid(*parts: str) -> str:
 
 
 def _suffix(name: str, index: int) -> str:
-    return hashlib.md5(f"{name}/{index}".encode()).hexdigest()[:3] + f"{index:02x}"  # never the same twice
+    return hashlib.md5(f"{name}/{index}".encode()).hexdigest()[:3] + f"{index:02x}"  # unique
 
 
 def _address(service: Service, index: int) -> str:

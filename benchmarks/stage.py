@@ -1,4 +1,4 @@
-"""The stage of the benchmark: a real API server with the whole scene, usage, the adapter, and what is compared with."""
+"""The stage of the benchmark: a real API server with the scene, usage, the adapter, and the constant server."""
 
 import dataclasses
 import functools
@@ -51,27 +51,27 @@ HEADERS = [
     ("X-Remote-Group", "system:authenticated"),
     ("X-Remote-User", _USER),
 ]
-"""A request of the HPA controller as the aggregator hands it on."""
+"""The headers of a request of the HPA controller, as the aggregator forwards it."""
 
 
 class Stage:
-    """Starts everything; `policies`, `pods` and `namespaces` say how much of it there is.
+    """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
     `python` is the interpreter of the adapter and of the constant server.
     """
 
-    def __init__(self, policies: int, pods: int, namespaces: int, python: str, say: Callable[[str], None]) -> None:
+    def __init__(self, policies: int, pods: int, namespaces: int, python: str, announce: Callable[[str], None]) -> None:
         self.services = scene.services(policies, pods, namespaces)
         self._counts = (policies, pods, namespaces)
-        self._python, self._say = python, say
+        self._python, self._announce = python, announce
         self._calm = threading.Event()
-        self._heard = 0
+        self._log_position = 0
         self.generation = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.cluster = stack.enter_context(ControlPlane.api_server_only(say=self._say))
+            self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=self._announce))
             self._stack = stack
             self._favour("etcd", "kube-apiserver")
             self._build()
@@ -121,9 +121,9 @@ class Stage:
         return self._servers[name][1]
 
     def prepare_other(self) -> str:
-        """Starts the other API server and waits until it can list everything; its name."""
+        """Starts the other API server, waits until it can list everything, and returns its name."""
         name = "second" if self._serving == "first" else "first"
-        # What the adapter has seen has to be older than the oldest that the other one knows.
+        # The adapter's resource version must be older than the oldest one of the other API server.
         self._calm.set()
         time.sleep(1)
         self.cluster_patch({"metadata": {"annotations": {"benchmark": str(time.time())}}})
@@ -144,7 +144,7 @@ class Stage:
         admin.close()
 
     def roll_over(self, name: str) -> float:
-        """Has the adapter meet the other API server, as when a control plane is upgraded; the moment of it."""
+        """Switches the adapter to the other API server, as an upgrade of a control plane does; returns the moment."""
         moment = time.monotonic()
         self.forwarder.lead_to(self._port(name))
         self._serving = name
@@ -155,12 +155,12 @@ class Stage:
         name = "second" if self._serving == "first" else "first"
         self._servers[name][0].stop(3)
 
-    def heard(self) -> list[dict[str, Any]]:
-        """What the adapter has logged since the last look."""
+    def new_log_lines(self) -> list[dict[str, Any]]:
+        """The adapter's log lines since the last call."""
         with self.adapter.component.log.open("rb") as log:
-            log.seek(self._heard)
+            log.seek(self._log_position)
             whole = log.read().rpartition(b"\n")[0]
-        self._heard += len(whole)
+        self._log_position += len(whole)
         return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
     # -- the scene
@@ -174,7 +174,7 @@ class Stage:
             client.create(scene.policy(service))
         etcd = self.cluster.layout.port("etcd")
         count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
-        self._say(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
+        self._announce(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
 
     def touch_pods(self) -> None:
         """Changes every pod."""
@@ -184,7 +184,7 @@ class Stage:
             store.put(etcd, scene.pods(service, self.generation))
 
     def _begin_churn(self) -> None:
-        """Changes a pod each second: in a cluster without any change the API server's cache keeps no page to go on."""
+        """Changes a pod each second: without changes the API server's cache cannot continue a paged list."""
         over = threading.Event()
         etcd = self.cluster.layout.port("etcd")
 
@@ -216,7 +216,7 @@ class Stage:
         self.cluster.wait_api_service(f"v1beta1.{USAGE_GROUP}")
 
     def _adapter(self) -> AdapterProcess:
-        """The adapter with no more rights than the manifests give it, behind the forwarder."""
+        """The adapter with exactly the rights of the manifests, behind the forwarder."""
         account_kubeconfig(self.cluster)
         path = self.cluster.folder / "kubeconfig-forwarded"
         server = f"https://127.0.0.1:{self.forwarder.port}"
@@ -239,10 +239,10 @@ class Stage:
         self._stack.callback(component.stop)
         return component
 
-    # -- asking
+    # -- requests
 
     def plan(self, metric: str = "", *, seconds: float, rate: float = 0, connections: int = 8) -> Plan:
-        """A plan to ask all policies in turn for a metric; without one the constant server."""
+        """A plan of requests for a metric of all policies in turn; without a metric, to the constant server."""
         pair = self.cluster.front_proxy_cert()
         base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
         requests = [
@@ -265,7 +265,7 @@ class Stage:
 
     @staticmethod
     def value(service: scene.Service, metric: str) -> str:
-        """What a metric must read."""
+        """The expected value of a metric."""
         return {"": "0", "desired_replicas": str(service.replicas)}.get(metric, f"{service.milli}m")
 
     @property
@@ -273,7 +273,7 @@ class Stage:
         return self.adapter.component.pid or 0
 
     def first_answer(self, patience: float = 60) -> float:
-        """Starts the adapter; seconds from the start of its process to the first correct answer."""
+        """Starts the adapter; returns the seconds from the start of its process to the first correct answer."""
         service = self.services[len(self.services) // 2]
         pair = self.cluster.front_proxy_cert()
         context = tls_context(None, pair.cert_file, pair.key_file)
@@ -299,7 +299,7 @@ class Stage:
 
 
 def _folded(headers: list[tuple[str, str]]) -> dict[str, str]:
-    """One group is enough where a dictionary has to do: the account itself may read."""
+    """Headers as a dictionary, which keeps only one group; the account itself has the rights."""
     return dict(headers)
 
 

@@ -1,4 +1,4 @@
-"""Puts objects straight into etcd, many to a transaction: a hundred times faster than creating them one by one.
+"""Writes objects directly into etcd, many in a transaction: a hundred times faster than creating them one by one.
 
 The API server reads JSON from its storage as well as its own binary form, and its watches see the writes.
 """
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from benchmarks.scene import Object
 
-_AT_ONCE = 100  # etcd takes 128 operations and 1.5 MB a transaction
+_AT_ONCE = 100  # etcd allows 128 operations and 1.5 MB in a transaction
 
 
 def put(port: int, objects: Iterable[tuple[str, Object]]) -> int:
-    """Writes them through etcd's HTTP gateway; how many there were."""
+    """Writes objects through etcd's HTTP gateway; returns their number."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     written, left = 0, iter(objects)
     while batch := list(itertools.islice(left, _AT_ONCE)):
@@ -31,7 +31,7 @@ def put(port: int, objects: Iterable[tuple[str, Object]]) -> int:
 
 
 def compact(port: int) -> None:
-    """Forgets all history: a watch that lags behind has to list anew."""
+    """Compacts all history: a watch that lags behind must list anew."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST", "/v3/kv/range", json.dumps({"key": _text(b"\0")}).encode())
     revision = json.loads(connection.getresponse().read())["header"]["revision"]

@@ -1,4 +1,4 @@
-"""A metrics.k8s.io for the benchmark: constant usage, measured anew every 15 s as metrics-server does.
+"""A metrics.k8s.io for the benchmark: constant usage with new samples every 15 s, like metrics-server.
 
 `python -m benchmarks.usage PORT CERTIFICATE KEY POLICIES PODS NAMESPACES`
 """
@@ -17,7 +17,7 @@ _SCRAPE_SECONDS = 15
 
 
 class Usage:
-    """Answers lists of a namespace's pods; the body is made anew when the next scrape is due."""
+    """Answers lists of a namespace's pods; builds a new body when the next scrape is due."""
 
     def __init__(self, services: list[scene.Service]) -> None:
         self._services: dict[str, list[scene.Service]] = defaultdict(list)
@@ -36,13 +36,13 @@ class Usage:
     def body(self, namespace: str) -> bytes:
         now = dt.datetime.now(dt.UTC)
         at = dt.datetime.fromtimestamp(now.timestamp() // _SCRAPE_SECONDS * _SCRAPE_SECONDS, dt.UTC)
-        known = self._bodies.get(namespace)
-        if known is None or known[0] != at:
-            known = self._bodies[namespace] = (at, scene.pod_metrics(self._services[namespace], at))
-        return known[1]
+        cached = self._bodies.get(namespace)
+        if cached is None or cached[0] != at:
+            cached = self._bodies[namespace] = (at, scene.pod_metrics(self._services[namespace], at))
+        return cached[1]
 
     async def warm(self) -> None:
-        """Make the next bodies one by one, so that nobody waits for them."""
+        """Builds the next bodies one by one in advance, so that no request waits for them."""
         while True:
             for namespace in self._services:
                 self.body(namespace)

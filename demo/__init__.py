@@ -1,1 +1,1 @@
-"""`python -m demo`: the stock HPA on effective load, beside a stock CPU HPA, on a real control plane."""
+"""`python -m demo`: a stock HPA on effective load beside a stock CPU HPA, on a real control plane."""

@@ -1,4 +1,4 @@
-"""The command line of the demo."""
+"""Entry point of `python -m demo`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`python -m demo`: reads the command line, sets the stage, has the story played and told, draws it, cleans up."""
+"""`python -m demo`: reads the command line, sets up the stage, plays and narrates the story, draws it, cleans up."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ from demo.picture import draw, picture
 from demo.play import LEVELS, Player
 from demo.progress import Progress, beating
 from demo.stage import Place, Stage, given_place, own_place, staged
-from demo.story import Style, Teller, closing, tidy
+from demo.story import Narrator, Style, closing, tidy
 from demo.timeline import dump, load
 from harness import binaries
 from harness.binaries import BuildError
@@ -28,26 +28,26 @@ from harness.processes import ComponentError
 
 ROOT = Path(__file__).resolve().parent.parent
 _SLOWER = 2.5
-"""A given cluster's HPA looks every 15 s, and its metrics-server measures every 15 s."""
+"""Slow-down in a given cluster, whose HPA and metrics-server have intervals of 15 s."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the story was told to its end, 1 when something was in the way, 130 after Ctrl-C."""
-    asked = _parser().parse_args(arguments)
+    """Exit code: 0 after a complete story, 1 after an error, 130 after Ctrl-C."""
+    options = _parser().parse_args(arguments)
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        if asked.redraw:
-            _redraw(asked.redraw, asked.out)
+        if options.redraw:
+            _redraw(options.redraw, options.out)
         else:
-            _demo(asked)
+            _demo(options)
     except KeyboardInterrupt:
-        _say("\nstopped; everything the demo started is gone")
+        _announce("\nstopped; the demo has removed everything it started")
         return 130
     except (DemoError, ApiError, TimeoutError, OSError) as error:
-        _say(f"demo: {_one_sentence(error)}")
+        _announce(f"demo: {_one_sentence(error)}")
         return 1
     except (BuildError, ComponentError) as error:
-        _say(f"demo: {_one_sentence(error)}; all of it is in {_kept(asked.out, str(error))}")
+        _announce(f"demo: {_one_sentence(error)}; the full message is in {_kept(options.out, str(error))}")
         return 1
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -64,84 +64,88 @@ def _parser() -> argparse.ArgumentParser:
         description="The stock HPA on effective load beside a stock CPU HPA: a rise, two pods pulled out, a fall."
         " Ends by itself within 4 minutes; the first run builds a control plane, about 15 minutes on 2 cores.",
     )
-    parser.add_argument("--keep", action="store_true", help="stay when the story has ended, for looking around")
+    parser.add_argument("--keep", action="store_true", help="keep the cluster after the story, to explore it")
     parser.add_argument("--quick", action="store_true", help="a shorter curve: one rise and the pull-out")
     parser.add_argument(
         "--kubeconfig",
         type=Path,
         metavar="FILE",
-        help="play in this cluster instead of one of its own; it needs the adapter, metrics-server and KWOK nodes",
+        help="play in this cluster instead of a local one; it needs the adapter, metrics-server and KWOK nodes",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "demo-out", help="where pictures go")
-    parser.add_argument("--redraw", type=Path, metavar="FILE", help="only draw a timeline.json again")
+    parser.add_argument("--out", type=Path, metavar="DIR", default=ROOT / "demo-out", help="folder for the results")
+    parser.add_argument(
+        "--redraw", type=Path, metavar="FILE", help="only draw the pictures of this timeline.json again"
+    )
     return parser
 
 
-def _demo(asked: argparse.Namespace) -> None:
-    curve = QUICK if asked.quick else FULL
-    if asked.kubeconfig is None:
-        _build(keep=asked.keep)
-        run(own_place(_say), curve, asked.out, keep=asked.keep)
+def _demo(options: argparse.Namespace) -> None:
+    curve = QUICK if options.quick else FULL
+    if options.kubeconfig is None:
+        _build(keep=options.keep)
+        run(own_place(_announce), curve, options.out, keep=options.keep)
         return
     curve = curve.stretched(_SLOWER)
-    _say(f"playing in the given cluster at its own pace, about {curve.end / 60:.0f} minutes")
-    run(given_place(asked.kubeconfig), curve, asked.out, keep=asked.keep)
+    _announce(f"playing in the given cluster at the pace of its HPA, about {curve.end / 60:.0f} minutes")
+    run(given_place(options.kubeconfig), curve, options.out, keep=options.keep)
 
 
 def run(place: contextlib.AbstractContextManager[Place], curve: Curve, out: Path, *, keep: bool = False) -> Player:
-    """Plays a curve in a place, tells it on the terminal and leaves pictures and decisions in `out`."""
+    """Plays a curve in a cluster, narrates it on the terminal, and writes pictures and decisions to `out`."""
     began = time.monotonic()
-    with place as found, staged(found, _say) as stage:
-        stage.set_up(curve.demand(0), _say)
-        player = Player(stage, curve, Teller(LEVELS, _style()), _print)
-        _print(["", *player.teller.opening()])
+    with place as cluster, staged(cluster, _announce) as stage:
+        stage.set_up(curve.demand(0), _announce)
+        player = Player(stage, curve, Narrator(LEVELS, _style()), _print)
+        _print(["", *player.narrator.opening()])
         timeline = player.play()
         _print(["", *closing(timeline), ""])
         leave(player, out)
-        _say(f"told in {time.monotonic() - began:.0f} s")
+        _announce(f"finished in {time.monotonic() - began:.0f} s")
         if keep:
-            _stay(found, stage)
+            _stay(cluster, stage)
     return player
 
 
 def _build(*, keep: bool) -> None:
-    """Builds what is missing before the story's clock starts."""
+    """Builds missing programs before the story's clock starts."""
     wanted = [*binaries.CONTROL_PLANE, *(["kubectl"] if keep and not shutil.which("kubectl") else [])]
     if not binaries.missing(wanted):
         return
-    _say("The demo runs on a real control plane: the very programs of a cluster, so that what you see is what a")
-    _say("cluster does. They are built from their Go modules once, and kept; the next run starts in seconds.")
-    with beating(Progress(_say)) as progress:
-        binaries.ensure(*wanted, say=progress.line)
+    _announce(
+        "The demo runs on a real control plane: the same programs as in any cluster. They are built once from their"
+    )
+    _announce("Go modules and kept in a cache; the next run starts in seconds.")
+    with beating(Progress(_announce)) as progress:
+        binaries.ensure(*wanted, announce=progress.line)
 
 
 def leave(player: Player, out: Path) -> None:
-    """Writes what remains of the story: the pictures, the timeline, and a document for every decision."""
+    """Writes the results: the pictures, the timeline, and a document for each decision."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "timeline.json").write_text(dump(player.timeline))
     draw(picture(player.timeline), out / "demo.svg", out / "demo.png")
     for old in out.glob("decision-*.yaml"):
         old.unlink()
     for number, (rescale, reason) in enumerate(player.kept, 1):
-        said = "".join(f"# {tidy(sentence)}\n" for sentence in reason.sentences)
+        header = "".join(f"# {tidy(sentence)}\n" for sentence in reason.sentences)
         text = yaml.safe_dump(reason.document, sort_keys=False, width=120)
         path = out / f"decision-{number}-from-{rescale.before}-to-{rescale.after}.yaml"
-        path.write_text(f"{said}# effective-load decide {path.name} -o text\n{text}")
-    _say(f"the picture: {_shown(out / 'demo.png')} and .svg; each decision as a file for `effective-load decide`:")
-    _say(f"  {_shown(out)}/decision-*.yaml")
+        path.write_text(f"{header}# effective-load decide {path.name} -o text\n{text}")
+    _announce(f"picture: {_shown(out / 'demo.png')} and .svg; decisions, as input of `effective-load decide`:")
+    _announce(f"  {_shown(out)}/decision-*.yaml")
 
 
 def _stay(place: Place, stage: Stage) -> None:
-    """Says what can be tried, and stays until Ctrl-C."""
+    """Prints commands to try, and waits until Ctrl-C."""
     kubectl = "kubectl" if shutil.which("kubectl") else str(binaries.path_of("kubectl"))
-    _print(hints(place, stage.namespace, stage.eye.figure_path("desired_replicas"), kubectl))
+    _print(hints(place, stage.namespace, stage.reader.figure_path("desired_replicas"), kubectl))
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             signal.pause()
 
 
 def hints(place: Place, namespace: str, figure: str, kubectl: str) -> list[str]:
-    """What can be tried by hand while the cluster stays."""
+    """Commands to try by hand while the cluster stays."""
     there = f"{kubectl} -n {namespace}"
     return [
         "",
@@ -151,24 +155,24 @@ def hints(place: Place, namespace: str, figure: str, kubectl: str) -> list[str]:
         f"  {there} get hpa,wmp,deploy,pods",
         f"  {there} describe hpa {OURS}",
         "",
-        "what the HPA asks; and instead of desired_replicas: effective_cpu, raw_cpu, effective_pods, pulled_out_pods",
+        "the HPA's request; other metrics: effective_cpu, raw_cpu, effective_pods, pulled_out_pods",
         f"  {kubectl} get --raw {figure}",
         "",
-        "put the pulled-out pods back, then put the pods under load, and see the HPA act",
+        "put the pulled-out pods back, then raise the pods' load, and watch the HPA act",
         f"  {there} annotate pods -l app={OURS} {PULLED_OUT}-",
         f"  {there} annotate pods -l app={OURS} --overwrite {USAGE}=1500m",
-        *(["", "what the adapter logs", f"  less {place.kubeconfig.parent / 'adapter.log'}"] if place.own else []),
+        *(["", "the adapter's log", f"  less {place.kubeconfig.parent / 'adapter.log'}"] if place.own else []),
         "",
     ]
 
 
 def _redraw(source: Path, out: Path) -> None:
     try:
-        shown = picture(load(source.read_text()))
+        picture_data = picture(load(source.read_text()))
     except ValueError as error:
         raise DemoError(f"{source} cannot be drawn: {error}") from error
-    draw(shown, out / "demo.svg", out / "demo.png")
-    _say(f"drawn: {_shown(out / 'demo.svg')} and .png")
+    draw(picture_data, out / "demo.svg", out / "demo.png")
+    _announce(f"drawn: {_shown(out / 'demo.svg')} and .png")
 
 
 def _kept(out: Path, text: str) -> str:
@@ -183,7 +187,7 @@ def _one_sentence(error: BaseException) -> str:
 
 
 def _shown(path: Path) -> str:
-    """A path as a person would type it."""
+    """A path relative to the current folder where possible."""
     with contextlib.suppress(ValueError):
         return str(path.resolve().relative_to(Path.cwd()))
     return str(path)
@@ -200,5 +204,5 @@ def _print(lines: Sequence[str]) -> None:
         print(line, flush=True)
 
 
-def _say(line: str) -> None:
+def _announce(line: str) -> None:
     print(line, flush=True)

@@ -1,5 +1,5 @@
-"""Why a demo cannot go on."""
+"""The demo's error."""
 
 
 class DemoError(Exception):
-    """One sentence for the person at the terminal: what is wrong, and what to do."""
+    """The demo cannot continue; the message is one sentence for the user: what is wrong, and what to do."""

@@ -1,4 +1,4 @@
-"""What the demo puts into the cluster: two equal Deployments, an HPA each, and the policy of the first."""
+"""The demo's Kubernetes objects: two equal Deployments, an HPA for each, and the policy of the first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +8,12 @@ Object = dict[str, Any]
 OURS, STOCK = "checkout", "checkout-stock"
 PODS_AT_FIRST, FEWEST, MOST = 5, 3, 20
 HIGH, LOW = 1200, 400
-"""The watermarks in millicores; the stock HPA's one target is the high one."""
+"""The watermarks in millicores; the stock HPA's target is the high one."""
 AT_FIRST = 1100
-"""What a pod uses in its first moment, until the demo gives it its share: as much as in the calm beginning."""
+"""A new pod's usage until the demo sets its share: the share at the beginning of the story."""
 REPLACE_AFTER = 5
 CALM_DOWN = 10
-"""Both HPAs' stabilization of a scale-down, in seconds; the usual 300 would outlast the story."""
+"""Scale-down stabilization of both HPAs in seconds; the default of 300 is longer than the story."""
 USAGE = "kwok.x-k8s.io/usage-cpu"
 PULLED_OUT = "effective-load.io/pulled-out"
 KWOK_NODE = "kwok.x-k8s.io/node"
@@ -21,27 +21,27 @@ _POLICY = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy"
 
 
 def manifests(namespace: str, nodes: Sequence[str] = ()) -> list[Object]:
-    """Everything but the namespace, workloads first; `nodes` are those that the pods have to go to, empty: any."""
+    """All objects but the namespace, workloads first; pods are bound to `nodes`, or to any node if it is empty."""
     return [*workloads(namespace, nodes), *scaling(namespace)]
 
 
 def workloads(namespace: str, nodes: Sequence[str] = ()) -> list[Object]:
-    """The two Deployments: equal but for their names."""
+    """The two Deployments; only their names differ."""
     return [_deployment(namespace, name, nodes) for name in (OURS, STOCK)]
 
 
 def scaling(namespace: str) -> list[Object]:
-    """The policy and the HPA that follows it, and the stock HPA of the twin."""
+    """The policy with its HPA, and the stock HPA of the second Deployment."""
     cpu = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": f"{HIGH}m", "lowWatermark": f"{LOW}m"}
     pulled_out = {"replace": True, "replaceAfterSeconds": REPLACE_AFTER}
     policy = {**_POLICY, "metadata": _named(namespace, OURS), "spec": {"metrics": [cpu], "pulledOut": pulled_out}}
     described = {**_POLICY, "name": OURS}
     target = {"type": "AverageValue", "averageValue": "1"}
-    asked = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": target}
+    metric = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": target}
     stock = {"name": "cpu", "target": {"type": "AverageValue", "averageValue": f"{HIGH}m"}}
     return [
         policy,
-        _hpa(namespace, OURS, {"type": "Object", "object": asked}, {"tolerance": "0"}),
+        _hpa(namespace, OURS, {"type": "Object", "object": metric}, {"tolerance": "0"}),
         _hpa(namespace, STOCK, {"type": "Resource", "resource": stock}, {}),
     ]
 
@@ -67,8 +67,8 @@ def _deployment(namespace: str, name: str, nodes: Sequence[str]) -> Object:
 
 
 def _on(nodes: Sequence[str]) -> Object:
-    """Only nodes that KWOK plays: on a real one these pods would ask for an image that does not exist."""
-    # One term a node: a field can be compared with one value only.
+    """Affinity to nodes that KWOK simulates: a real node would pull an image that does not exist."""
+    # One term for each node: matchFields allows one value only.
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {"affinity": {"nodeAffinity": required}, "tolerations": [{"key": KWOK_NODE, "operator": "Exists"}]}

@@ -1,4 +1,4 @@
-"""One look at both services through the API server: pods, counts, and what either HPA reads."""
+"""Reads both services from the API server: pods, counts, and the metrics of both HPAs."""
 
 import datetime as dt
 import email.utils
@@ -19,8 +19,8 @@ FIGURES = ("effective_cpu", "raw_cpu", "effective_pods", "pulled_out_pods", "des
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the API server said at one moment. `now` is its own time; `figures` are the adapter's, milli-units."""
+class Observation:
+    """The API server's data at one moment. `now` is its own time; `figures` are the adapter's, in milli-units."""
 
     now: dt.datetime
     pods: Mapping[str, list[Object]]
@@ -33,13 +33,13 @@ class Look:
         return [replica(pod) for pod in self.pods[name]]
 
     def count(self, name: str) -> int:
-        """What the HPA has set."""
+        """The replica count that the HPA has set."""
         if name not in self.deployments:
-            raise DemoError(f"Deployment {name} is gone: somebody else removed what the demo had made")
+            raise DemoError(f"Deployment {name} does not exist any more: another client has deleted it")
         return int(self.deployments[name]["spec"].get("replicas", 0))
 
     def stock_average(self) -> int | None:
-        """What the stock HPA read at its last sync, in millicores."""
+        """The stock HPA's average at its last sync, in millicores."""
         status = self.hpas.get(STOCK, {}).get("status") or {}
         for metric in status.get("currentMetrics") or []:
             value = metric.get("resource", {}).get("current", {}).get("averageValue")
@@ -50,12 +50,12 @@ class Look:
     def sampled(self, name: str) -> dict[str, int]:
         """Millicores of each pod of a service in metrics.k8s.io."""
         names = {pod["metadata"]["name"] for pod in self.pods[name]}
-        found = {item["metadata"]["name"]: item["containers"] for item in self.usage}
-        return {pod: sum(_milli(one["usage"]["cpu"]) for one in found[pod]) for pod in names & set(found)}
+        containers = {item["metadata"]["name"]: item["containers"] for item in self.usage}
+        return {pod: sum(_milli(one["usage"]["cpu"]) for one in containers[pod]) for pod in names & set(containers)}
 
 
 def replica(pod: Object) -> Replica:
-    """A pod as the sharing of demand sees it."""
+    """A pod in the form that the sharing of demand uses."""
     metadata = pod["metadata"]
     usage = (metadata.get("annotations") or {}).get(USAGE)
     return Replica(
@@ -75,8 +75,8 @@ def _milli(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Eye:
-    """Looks at one namespace as one user."""
+class ClusterReader:
+    """Reads one namespace as one user."""
 
     client: Client
     namespace: str
@@ -85,13 +85,13 @@ class Eye:
         group = {"pods": "/api/v1", "deployments": "/apis/apps/v1", "horizontalpodautoscalers": "/apis/autoscaling/v2"}
         return f"{group[kind]}/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
 
-    def look(self) -> Look:
-        """Everything at once. Raises ApiError and OSError; what a metrics API cannot say now is left out."""
+    def observe(self) -> Observation:
+        """Reads everything at once. Raises ApiError and OSError; metrics that fail to be read are missing."""
         answer = self.client.raw(self.path("pods"))
         if answer.status >= 400:
             raise ApiError(answer, "pods")
         pods = answer.json()["items"]
-        return Look(
+        return Observation(
             now=email.utils.parsedate_to_datetime(answer.headers["Date"]),
             pods={
                 name: [pod for pod in pods if pod["metadata"]["labels"].get("app") == name] for name in (OURS, STOCK)
@@ -114,7 +114,7 @@ class Eye:
         return f"{CUSTOM}/namespaces/{self.namespace}/{policy}/{metric}"
 
     def figures(self) -> dict[str, int]:
-        """The adapter's own figures, in milli-units; without those it cannot answer now."""
+        """The adapter's figures in milli-units, without those in error."""
         return {name: value for name in FIGURES if (value := self._figure(name)) is not None}
 
     def _figure(self, metric: str) -> int | None:
@@ -122,8 +122,8 @@ class Eye:
         items: list[dict[str, Any]] = answer.json().get("items", []) if answer.status == 200 else []
         return _milli(items[0]["value"]) if items else None
 
-    def said(self, name: str, count: int, patience: float = 1.5) -> str:
-        """What an HPA's event says of having set this count; the event comes a moment after the count."""
+    def rescale_message(self, name: str, count: int, patience: float = 1.5) -> str:
+        """The message of the HPA's event for this count, empty if none arrives; it follows the count after a moment."""
         fields = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={name},reason=SuccessfulRescale"
         path = f"/api/v1/namespaces/{self.namespace}/events?{urllib.parse.urlencode({'fieldSelector': fields})}"
         deadline = time.monotonic() + patience
@@ -138,8 +138,8 @@ class Eye:
 
     def active(self, name: str) -> Object | None:
         """The HPA's condition ScalingActive, None before its first sync."""
-        found = self.client.find(self.path("horizontalpodautoscalers", name)) or {}
-        conditions = found.get("status", {}).get("conditions") or []
+        hpa = self.client.find(self.path("horizontalpodautoscalers", name)) or {}
+        conditions = hpa.get("status", {}).get("conditions") or []
         return next((one for one in conditions if one["type"] == "ScalingActive"), None)
 
 

@@ -1,6 +1,6 @@
-"""The timeline as a picture: what each HPA set, what each one saw, and what the serving pods had to carry.
+"""Draws the timeline: each HPA's counts and metric, and the load of the serving pods.
 
-The data of the picture is pure; `draw` alone knows matplotlib. The same timeline gives the same bytes.
+The picture's data is pure; only `draw` uses matplotlib. The same timeline gives the same bytes.
 """
 
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ class Track:
     raw: Numbers
     carried: Numbers
     over: tuple[tuple[float, float], ...]
-    """When its serving pods carried more than the high watermark: (from, until)."""
+    """Periods in which its serving pods carried more than the high watermark: (from, until)."""
 
 
 @dataclass(frozen=True)
-class Blind:
-    """The longest stretch after a mark in which the stock HPA saw nothing amiss while its serving pods had too much."""
+class BlindPeriod:
+    """The longest overload after a mark during which the stock HPA's average did not exceed its target."""
 
     since: float
     until: float
@@ -48,7 +48,7 @@ class Blind:
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything that is drawn. `needed` is the demand in serving pods at the high watermark each."""
+    """The picture's data. `needed` is the demand in serving pods at the high watermark each."""
 
     times: Sequence[float]
     needed: Sequence[float]
@@ -59,17 +59,17 @@ class Picture:
     low: int
     end: float
     captions: tuple[str, str]
-    blind: Blind | None = None
+    blind: BlindPeriod | None = None
 
 
 def picture(timeline: Timeline) -> Picture:
-    """What the timeline's picture shows; every line goes on to the end. Raises ValueError for an empty timeline."""
+    """The picture's data from a timeline; every line extends to the end. Raises ValueError for an empty timeline."""
     if not timeline.ticks:
-        raise ValueError("nothing was seen, so there is nothing to draw")
+        raise ValueError("the timeline has no tick, so there is nothing to draw")
     times = [tick.at for tick in timeline.ticks]
     return Picture(
         times=(*times, timeline.end),
-        needed=_held([float(Fraction(tick.demand, timeline.high)) for tick in timeline.ticks]),
+        needed=_extended([float(Fraction(tick.demand, timeline.high)) for tick in timeline.ticks]),
         ours=_track(timeline, "ours"),
         stock=_track(timeline, "stock"),
         marks=tuple(timeline.marks),
@@ -77,26 +77,26 @@ def picture(timeline: Timeline) -> Picture:
         low=timeline.low,
         end=timeline.end,
         captions=(_caption(timeline, "ours"), _caption(timeline, "stock")),
-        blind=_blind(timeline),
+        blind=_longest_blind_period(timeline),
     )
 
 
-def _blind(timeline: Timeline) -> Blind | None:
-    longest: Blind | None = None
+def _longest_blind_period(timeline: Timeline) -> BlindPeriod | None:
+    longest: BlindPeriod | None = None
     since = timeline.marks[0].at if timeline.marks else timeline.end
     for start, end in _stretches(timeline, "stock"):
-        held = [tick for tick in timeline.ticks if max(start, since) <= tick.at < end and tick.stock.seen is not None]
-        settled = held[len(held) // 2] if held else None
+        ticks = [tick for tick in timeline.ticks if max(start, since) <= tick.at < end and tick.stock.seen is not None]
+        settled = ticks[len(ticks) // 2] if ticks else None
         if settled is None or settled.stock.seen is None or settled.stock.seen > timeline.target:
             continue
-        found = Blind(max(start, since), end, settled.stock.seen, settled.carried(settled.stock) or 0)
-        if longest is None or found.until - found.since > longest.until - longest.since:
-            longest = found
+        blind = BlindPeriod(max(start, since), end, settled.stock.seen, settled.carried(settled.stock) or 0)
+        if longest is None or blind.until - blind.since > longest.until - longest.since:
+            longest = blind
     return longest
 
 
 def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """The rising heights, each moved up where it would come closer than `gap` to the one below."""
+    """Rising heights, each moved up to be at least `gap` above the one below."""
     placed: list[float] = []
     for height in heights:
         placed.append(max(height, placed[-1] + gap) if placed else height)
@@ -106,31 +106,31 @@ def apart(heights: Sequence[float], gap: float) -> list[float]:
 def _track(timeline: Timeline, name: str) -> Track:
     sides = [side_of(tick, name) for tick in timeline.ticks]
     return Track(
-        replicas=_held([side.replicas for side in sides]),
-        serving=_held([side.serving for side in sides]),
-        seen=_held([side.seen for side in sides]),
-        raw=_held([side.raw for side in sides]),
-        carried=_held([share(tick.demand, side_of(tick, name).serving) for tick in timeline.ticks]),
+        replicas=_extended([side.replicas for side in sides]),
+        serving=_extended([side.serving for side in sides]),
+        seen=_extended([side.seen for side in sides]),
+        raw=_extended([side.raw for side in sides]),
+        carried=_extended([share(tick.demand, side_of(tick, name).serving) for tick in timeline.ticks]),
         over=_stretches(timeline, name),
     )
 
 
-def _held(values: Sequence[Any]) -> Sequence[Any]:
-    """The last value once more: lines are steps, and the last step lasts until the end."""
+def _extended(values: Sequence[Any]) -> Sequence[Any]:
+    """Repeats the last value: lines are steps, and the last step lasts until the end."""
     return (*values, values[-1])
 
 
 def _stretches(timeline: Timeline, name: str) -> tuple[tuple[float, float], ...]:
-    found: list[tuple[float, float]] = []
+    stretches: list[tuple[float, float]] = []
     for tick, seconds in lasting(timeline):
         side: Side = side_of(tick, name)
         if tick.demand <= side.serving * timeline.high:
             continue
-        if found and found[-1][1] == tick.at:
-            found[-1] = (found[-1][0], tick.at + seconds)
+        if stretches and stretches[-1][1] == tick.at:
+            stretches[-1] = (stretches[-1][0], tick.at + seconds)
         else:
-            found.append((tick.at, tick.at + seconds))
-    return tuple(found)
+            stretches.append((tick.at, tick.at + seconds))
+    return tuple(stretches)
 
 
 def _caption(timeline: Timeline, name: str) -> str:
@@ -141,15 +141,15 @@ def _caption(timeline: Timeline, name: str) -> str:
 # -- drawing
 
 
-def draw(shown: Picture, *paths: Path) -> None:
-    """Writes the picture; the suffix of each path says as what (svg, png)."""
+def draw(data: Picture, *paths: Path) -> None:
+    """Writes the picture; each path's suffix selects the format (svg, png)."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
     with mpl.rc_context(_STYLE):
-        figure = _figure(plt, shown)
+        figure = _figure(plt, data)
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
@@ -158,7 +158,7 @@ def draw(shown: Picture, *paths: Path) -> None:
 
 
 _STYLE: Any = {
-    "svg.hashsalt": "effective-load",  # or every run would name its clip paths anew
+    "svg.hashsalt": "effective-load",  # otherwise clip paths get random names
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "axes.edgecolor": GRID,
@@ -172,85 +172,85 @@ _DOTTED: Any = {"linewidth": 1.2, "linestyle": (0, (2, 1.6))}
 _CARRIED = "dotted: what a serving pod carries"
 
 
-def _figure(plt: Any, shown: Picture) -> "Figure":
+def _figure(plt: Any, data: Picture) -> "Figure":
     figure: Figure
     figure, (counts, ours, stock) = plt.subplots(
         3, 1, figsize=(10, 9.4), sharex=True, gridspec_kw={"height_ratios": [1.2, 1, 1], "hspace": 0.36}
     )
     figure.subplots_adjust(left=0.055, right=0.83, top=0.875, bottom=0.06)
     figure.text(0.055, 0.965, "Same load, same pull-out, two HPAs", fontsize=16, fontweight="bold")
-    figure.text(0.055, 0.938, _subtitle(shown), fontsize=9.5, color=SOFT)
-    _counts(counts, shown)
-    ceiling = _ceiling(shown)
-    _ours(ours, shown, ceiling)
-    _stock(stock, shown, ceiling)
-    stock.set_xlim(0, shown.end)
-    stock.xaxis.set_major_locator(plt.MultipleLocator(20 if shown.end <= 240 else 60))
+    figure.text(0.055, 0.938, _subtitle(data), fontsize=9.5, color=SOFT)
+    _counts(counts, data)
+    ceiling = _ceiling(data)
+    _ours(ours, data, ceiling)
+    _stock(stock, data, ceiling)
+    stock.set_xlim(0, data.end)
+    stock.xaxis.set_major_locator(plt.MultipleLocator(20 if data.end <= 240 else 60))
     stock.xaxis.set_major_formatter(lambda value, _: f"{int(value) // 60}:{int(value) % 60:02d}")
     stock.tick_params(axis="x", pad=7)
-    _marks((counts, ours, stock), shown)
+    _marks((counts, ours, stock), data)
     return figure
 
 
-def _subtitle(shown: Picture) -> str:
+def _subtitle(data: Picture) -> str:
     return (
-        f"A stock kube-controller-manager, two equal services: a policy with watermarks {shown.low}m and {shown.high}m,"
-        f" and a CPU target of {shown.high}m."
+        f"A stock kube-controller-manager, two equal services: a policy with watermarks {data.low}m and {data.high}m,"
+        f" and a CPU target of {data.high}m."
     )
 
 
-def _counts(axes: "Axes", shown: Picture) -> None:
-    axes.fill_between(shown.times, 0, shown.needed, step="post", color=NEED_COLOUR, linewidth=0)
-    for track, colour, order in ((shown.stock, STOCK_COLOUR, 2), (shown.ours, OURS_COLOUR, 3)):
-        axes.step(shown.times, _gaps(track.serving), where="post", color=colour, **_DOTTED)
-        axes.step(shown.times, _gaps(track.replicas), where="post", color=colour, linewidth=2.6, zorder=order)
-    top = max(count or 0 for track in (shown.ours, shown.stock) for count in track.replicas) + 1.5
+def _counts(axes: "Axes", data: Picture) -> None:
+    axes.fill_between(data.times, 0, data.needed, step="post", color=NEED_COLOUR, linewidth=0)
+    for track, colour, order in ((data.stock, STOCK_COLOUR, 2), (data.ours, OURS_COLOUR, 3)):
+        axes.step(data.times, _gaps(track.serving), where="post", color=colour, **_DOTTED)
+        axes.step(data.times, _gaps(track.replicas), where="post", color=colour, linewidth=2.6, zorder=order)
+    top = max(count or 0 for track in (data.ours, data.stock) for count in track.replicas) + 1.5
     axes.set_ylim(0, top)
     _plain(axes)
     _title(axes, "Replicas", "dotted: those that serve", "", INK)
     last = [
-        (shown.ours.replicas[-1], "on effective load", OURS_COLOUR),
-        (shown.stock.replicas[-1], "stock CPU HPA", STOCK_COLOUR),
-        (shown.needed[-1], f"demand, in pods\nof {shown.high}m each", SOFT),
+        (data.ours.replicas[-1], "on effective load", OURS_COLOUR),
+        (data.stock.replicas[-1], "stock CPU HPA", STOCK_COLOUR),
+        (data.needed[-1], f"demand, in pods\nof {data.high}m each", SOFT),
     ]
     _labels(axes, last, gap=top * 0.12)
 
 
-def _ours(axes: "Axes", shown: Picture, ceiling: float) -> None:
-    axes.axhspan(shown.low, shown.high, color=BAND_COLOUR, linewidth=0)
-    for level in (shown.low, shown.high):
+def _ours(axes: "Axes", data: Picture, ceiling: float) -> None:
+    axes.axhspan(data.low, data.high, color=BAND_COLOUR, linewidth=0)
+    for level in (data.low, data.high):
         axes.axhline(level, color=BAND_EDGE, linewidth=0.9)
-    axes.step(shown.times, _gaps(shown.ours.raw), where="post", color=SOFT, linewidth=1.4)
-    _loads(axes, shown, shown.ours, ceiling, OURS_COLOUR)
-    _title(axes, "On effective load", f"CPU a pod, millicores; {_CARRIED}", shown.captions[0], OURS_COLOUR)
+    axes.step(data.times, _gaps(data.ours.raw), where="post", color=SOFT, linewidth=1.4)
+    _loads(axes, data, data.ours, ceiling, OURS_COLOUR)
+    _title(axes, "On effective load", f"CPU a pod, millicores; {_CARRIED}", data.captions[0], OURS_COLOUR)
     last = [
-        (shown.high, f"high watermark {shown.high}m", GREEN),
-        (shown.low, f"low watermark {shown.low}m", GREEN),
-        (shown.ours.seen[-1], "effective: what it sees", OURS_COLOUR),
-        (shown.ours.raw[-1], "raw: all running pods", SOFT),
+        (data.high, f"high watermark {data.high}m", GREEN),
+        (data.low, f"low watermark {data.low}m", GREEN),
+        (data.ours.seen[-1], "effective: what it sees", OURS_COLOUR),
+        (data.ours.raw[-1], "raw: all running pods", SOFT),
     ]
     _labels(axes, last, gap=ceiling * 0.105)
 
 
-def _stock(axes: "Axes", shown: Picture, ceiling: float) -> None:
-    axes.axhspan(shown.high * 0.9, shown.high * 1.1, color=TOLERANCE_COLOUR, linewidth=0)
-    axes.axhline(shown.high, color=TOLERANCE_EDGE, linewidth=0.9)
-    _loads(axes, shown, shown.stock, ceiling, STOCK_COLOUR)
-    _title(axes, "Stock CPU HPA", f"CPU a pod, millicores; {_CARRIED}", shown.captions[1], STOCK_COLOUR)
+def _stock(axes: "Axes", data: Picture, ceiling: float) -> None:
+    axes.axhspan(data.high * 0.9, data.high * 1.1, color=TOLERANCE_COLOUR, linewidth=0)
+    axes.axhline(data.high, color=TOLERANCE_EDGE, linewidth=0.9)
+    _loads(axes, data, data.stock, ceiling, STOCK_COLOUR)
+    _title(axes, "Stock CPU HPA", f"CPU a pod, millicores; {_CARRIED}", data.captions[1], STOCK_COLOUR)
     last = [
-        (shown.high, f"target {shown.high}m ± 10 %", STOCK_COLOUR),
-        (shown.stock.seen[-1], "average: what it sees", STOCK_COLOUR),
+        (data.high, f"target {data.high}m ± 10 %", STOCK_COLOUR),
+        (data.stock.seen[-1], "average: what it sees", STOCK_COLOUR),
     ]
     _labels(axes, last, gap=ceiling * 0.105)
-    if shown.blind is not None:
-        middle = (shown.blind.since + shown.blind.until) / 2
-        text = f"carries {shown.blind.carried}m,\nsees {shown.blind.seen}m, stays"
-        axes.text(middle, shown.blind.seen * 0.84, text, ha="center", va="top", fontsize=9.5)
+    if data.blind is not None:
+        middle = (data.blind.since + data.blind.until) / 2
+        text = f"carries {data.blind.carried}m,\nsees {data.blind.seen}m, stays"
+        axes.text(middle, data.blind.seen * 0.84, text, ha="center", va="top", fontsize=9.5)
 
 
-def _loads(axes: "Axes", shown: Picture, track: Track, ceiling: float, colour: str) -> None:
-    axes.step(shown.times, _gaps(track.carried), where="post", color=INK, **_DOTTED)
-    axes.step(shown.times, _gaps(track.seen), where="post", color=colour, linewidth=2.6)
+def _loads(axes: "Axes", data: Picture, track: Track, ceiling: float, colour: str) -> None:
+    axes.step(data.times, _gaps(track.carried), where="post", color=INK, **_DOTTED)
+    axes.step(data.times, _gaps(track.seen), where="post", color=colour, linewidth=2.6)
     for since, until in track.over:
         axes.axvspan(since, until, ymax=0.035, color=OVER_COLOUR, linewidth=0)
     axes.set_ylim(0, ceiling)
@@ -262,10 +262,10 @@ def _gaps(values: Numbers) -> list[float]:
     return [float("nan") if value is None else value for value in values]
 
 
-def _ceiling(shown: Picture) -> float:
-    tracks = (shown.ours, shown.stock)
+def _ceiling(data: Picture) -> float:
+    tracks = (data.ours, data.stock)
     loads = [load for track in tracks for line in (track.seen, track.carried, track.raw) for load in line if load]
-    return max([shown.high * 1.4, *(load * 1.08 for load in loads)])
+    return max([data.high * 1.4, *(load * 1.08 for load in loads)])
 
 
 def _plain(axes: "Axes") -> None:
@@ -283,7 +283,7 @@ def _title(axes: "Axes", name: str, what: str, caption: str, colour: str) -> Non
 
 
 def _labels(axes: "Axes", labels: list[tuple[float | None, str, str]], gap: float) -> None:
-    """Names beside the lines' ends, moved apart where lines end close together."""
+    """Labels at the lines' ends, moved apart where lines end close together."""
     known = sorted(((value, text, colour) for value, text, colour in labels if value is not None), key=lambda x: x[0])
     for height, (_, text, colour) in zip(apart([value for value, _, _ in known], gap), known, strict=True):
         axes.annotate(
@@ -292,8 +292,8 @@ def _labels(axes: "Axes", labels: list[tuple[float | None, str, str]], gap: floa
         )  # fmt: skip
 
 
-def _marks(rows: Sequence["Axes"], shown: Picture) -> None:
-    for mark in shown.marks:
+def _marks(rows: Sequence["Axes"], data: Picture) -> None:
+    for mark in data.marks:
         for axes in rows:
             axes.axvline(mark.at, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
-        rows[0].text(mark.at + shown.end * 0.008, rows[0].get_ylim()[1], mark.text, va="top", fontsize=9.5)
+        rows[0].text(mark.at + data.end * 0.008, rows[0].get_ylim()[1], mark.text, va="top", fontsize=9.5)

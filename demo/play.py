@@ -1,4 +1,4 @@
-"""The story second by second: moves the load, looks, notes what changed, and has it told."""
+"""Plays the story second by second: sets the load, observes, records changes, and prints the narration."""
 
 import time
 from collections.abc import Callable
@@ -6,32 +6,32 @@ from dataclasses import dataclass, field, replace
 
 from demo.curve import Chapter, Curve
 from demo.objects import HIGH, LOW, OURS, PULLED_OUT, STOCK
-from demo.observe import Look
+from demo.observe import Observation
 from demo.reasons import Reason, Reasoner
 from demo.sharing import serving, to_pull_out
 from demo.stage import Stage
-from demo.story import Rescale, Teller
+from demo.story import Narrator, Rescale
 from demo.timeline import Mark, Side, Tick, Timeline
 
 _EVERY = 1.0
 LEVELS = Timeline(HIGH, LOW, target=HIGH)
-"""Nothing seen yet."""
+"""An empty timeline."""
 
 
 @dataclass
 class Player:
-    """Plays one curve on one stage; `timeline` is what was seen so far."""
+    """Plays one curve on one stage; `timeline` holds the observations so far."""
 
     stage: Stage
     curve: Curve
-    teller: Teller
+    narrator: Narrator
     print_lines: Callable[[list[str]], None]
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     timeline: Timeline = LEVELS
     kept: list[tuple[Rescale, Reason]] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
-    _told_until: float = -1
+    _announced_until: float = -1
 
     def __post_init__(self) -> None:
         self._reasoner = Reasoner(self.stage.namespace)
@@ -44,47 +44,49 @@ class Player:
             self.sleep(max(0.05, _EVERY - (self.clock() - began - at)))
         self.timeline = replace(self.timeline, end=self.curve.end)
         if self.timeline.ticks:
-            self.print_lines(self.teller.ending(self.timeline.ticks[-1]))
+            self.print_lines(self.narrator.ending(self.timeline.ticks[-1]))
         return self.timeline
 
     def step(self, at: float) -> None:
-        """One second: the curve's turn, a look, and what came of it."""
-        chapters = list(self.curve.between(self._told_until, at))
-        self._told_until = at
-        look = self.stage.eye.look()
+        """Plays one second: observes, applies new chapters and the load, and prints the news."""
+        chapters = list(self.curve.between(self._announced_until, at))
+        self._announced_until = at
+        observation = self.stage.reader.observe()
         for chapter in chapters:
-            self._turn(chapter, look, at)
+            self._turn(chapter, observation, at)
         demand = self.curve.demand(at)
-        self.stage.load(look, demand)
-        self._reasoner.consider(look)
-        tick = self._tick(look, at, demand)
+        self.stage.load(observation, demand)
+        self._reasoner.consider(observation)
+        tick = self._tick(observation, at, demand)
         self.timeline = replace(self.timeline, ticks=(*self.timeline.ticks, tick), end=at)
-        self.print_lines(self.teller.tell(tick, chapters, self._rescales(look)))
+        self.print_lines(self.narrator.narrate(tick, chapters, self._rescales(observation)))
 
-    def _turn(self, chapter: Chapter, look: Look, at: float) -> None:
+    def _turn(self, chapter: Chapter, observation: Observation, at: float) -> None:
         if not chapter.pull_out:
             return
         for name in (OURS, STOCK):
-            pods = to_pull_out(look.replicas(name), chapter.pull_out, self.stage.pulled_out[name])
+            pods = to_pull_out(observation.replicas(name), chapter.pull_out, self.stage.pulled_out[name])
             self.stage.pull_out(name, pods, PULLED_OUT)
         mark = Mark(round(at, 1), f"{chapter.pull_out} pods pulled out")
         self.timeline = replace(self.timeline, marks=(*self.timeline.marks, mark))
 
-    def _tick(self, look: Look, at: float, demand: int) -> Tick:
-        asked = look.figures.get("desired_replicas")
+    def _tick(self, observation: Observation, at: float, demand: int) -> Tick:
+        milli_replicas = observation.figures.get("desired_replicas")
         return Tick(
             at=round(at, 1),
             demand=demand,
-            ours=self._side(look, OURS, look.figures.get("effective_cpu"), look.figures.get("raw_cpu")),
-            stock=self._side(look, STOCK, look.stock_average(), None),
-            asked=None if asked is None else -(-asked // 1000),
+            ours=self._side(
+                observation, OURS, observation.figures.get("effective_cpu"), observation.figures.get("raw_cpu")
+            ),
+            stock=self._side(observation, STOCK, observation.stock_average(), None),
+            asked=None if milli_replicas is None else -(-milli_replicas // 1000),
         )
 
-    def _side(self, look: Look, name: str, seen: int | None, raw: int | None) -> Side:
-        staying = [one for one in look.replicas(name) if not one.leaving]
+    def _side(self, observation: Observation, name: str, seen: int | None, raw: int | None) -> Side:
+        staying = [one for one in observation.replicas(name) if not one.leaving]
         out = self.stage.pulled_out[name]
         return Side(
-            replicas=look.count(name),
+            replicas=observation.count(name),
             pods=len(staying),
             serving=len(serving(staying, out)),
             out=sum(1 for one in staying if one.name in out),
@@ -92,19 +94,19 @@ class Player:
             raw=raw,
         )
 
-    def _rescales(self, look: Look) -> list[Rescale]:
-        found = []
+    def _rescales(self, observation: Observation) -> list[Rescale]:
+        rescales = []
         for name in (OURS, STOCK):
-            before, after = self._counts.get(name), look.count(name)
+            before, after = self._counts.get(name), observation.count(name)
             self._counts[name] = after
             if before is not None and before != after:
-                found.append(self._rescale(name, before, after))
-        return found
+                rescales.append(self._rescale(name, before, after))
+        return rescales
 
     def _rescale(self, name: str, before: int, after: int) -> Rescale:
-        said = self.stage.eye.said(name, after)
+        message = self.stage.reader.rescale_message(name, after)
         reason = self._reasoner.behind(before, after) if name == OURS else None
-        rescale = Rescale(name, before, after, said, reason.sentences if reason else ())
+        rescale = Rescale(name, before, after, message, reason.sentences if reason else ())
         if reason:
             self.kept.append((rescale, reason))
         return rescale

@@ -1,4 +1,4 @@
-"""A sign of life while a program is being built, which can take minutes without a word."""
+"""Progress lines while a program is being built, which can take minutes without output."""
 
 import contextlib
 import threading
@@ -6,35 +6,35 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 _EVERY = 30.0
 
 
 @dataclass
 class Progress:
-    """Passes lines on and notes what is being built since when."""
+    """Forwards the builder's lines, and remembers the current build and its start time."""
 
-    say: Say
+    announce: Announce
     clock: Callable[[], float] = time.monotonic
     _building: str = ""
     _since: float = field(default=0.0)
 
     def line(self, text: str) -> None:
-        """A line of the builder: "building NAME …" begins something, "built NAME …" ends it."""
+        """Forwards a line of the builder: "building NAME …" starts a build, "built NAME …" ends it."""
         words = text.split()
         self._building = words[1] if words[:1] == ["building"] else ""
         self._since = self.clock()
-        self.say(text)
+        self.announce(text)
 
     def beat(self) -> None:
-        """Says that it still builds, where it does."""
+        """Prints the elapsed time if a build is under way."""
         if self._building:
-            self.say(f"  … still building {self._building}, {self.clock() - self._since:.0f} s so far")
+            self.announce(f"  … still building {self._building}, {self.clock() - self._since:.0f} s so far")
 
 
 @contextlib.contextmanager
 def beating(progress: Progress, every: float = _EVERY) -> Iterator[Progress]:
-    """Beats from a thread of its own while the body runs."""
+    """Calls `beat` regularly from a thread while the body runs."""
     done = threading.Event()
 
     def beat() -> None:

@@ -1,7 +1,7 @@
-"""Why the adapter asks for a count, in its own sentences: `effective-load decide` on the very objects of the moment.
+"""The reasons of the adapter's counts, in its own sentences: `effective-load decide` on the observed objects.
 
-The adapter hands the HPA a number and no words; the words come from the same pipeline on a document. Each document can
-be kept, and tried again by hand with something changed.
+The adapter gives the HPA only a number; the sentences come from the same pipeline on a document. Each document can be
+kept, changed, and decided again by hand.
 """
 
 import datetime as dt
@@ -12,7 +12,7 @@ import yaml
 
 from adapter.document import DocumentError, decision_json, read_document
 from demo.objects import OURS, PULLED_OUT, Object, scaling
-from demo.observe import Look
+from demo.observe import Observation
 
 _STATUS = ("phase", "startTime", "conditions", "containerStatuses")
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels", "ownerReferences")
@@ -20,7 +20,7 @@ _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp
 
 @dataclass(frozen=True)
 class Reason:
-    """One decision: the document it was made from, and the sentences about its metric."""
+    """One decision: its input document, and the sentences about its metric."""
 
     current: int
     desired: int | None
@@ -30,72 +30,72 @@ class Reason:
 
 @dataclass
 class Reasoner:
-    """Decides look by look, as the adapter does, and carries the memory along."""
+    """Decides on each observation, as the adapter does, and passes the memory on to the next decision."""
 
     namespace: str
     _memory: Object | None = None
     _reasons: list[Reason] = field(default_factory=list)
 
-    def consider(self, look: Look) -> Reason | None:
-        """The decision on what was seen now; None where that is no whole picture."""
-        document = self.document(look)
+    def consider(self, observation: Observation) -> Reason | None:
+        """The decision on an observation; None if data are missing."""
+        document = self.document(observation)
         try:
-            found = decision_json(read_document(yaml.dump(document, Dumper=_DUMPER)))
+            decision = decision_json(read_document(yaml.dump(document, Dumper=_DUMPER)))
         except (DocumentError, KeyError):
             return None
-        self._memory = found["memory"]
-        reason = Reason(found["current"], found["desiredReplicas"], document, _sentences(found))
+        self._memory = decision["memory"]
+        reason = Reason(decision["current"], decision["desiredReplicas"], document, _sentences(decision))
         self._reasons = [*self._reasons[-20:], reason]
         return reason
 
     def behind(self, before: int, after: int) -> Reason | None:
-        """The latest decision that asked for `after` where `before` was set."""
+        """The latest decision for `after` replicas at a current count of `before`."""
         for reason in reversed(self._reasons):
             if (reason.current, reason.desired) == (before, after):
                 return reason
         return None
 
-    def document(self, look: Look) -> Object:
-        """All that `decide` reads, without what nobody reads."""
+    def document(self, observation: Observation) -> Object:
+        """The input document of `decide`, without fields that it does not read."""
         policy = scaling(self.namespace)[0]
-        deployment = look.deployments[OURS]
+        deployment = observation.deployments[OURS]
         status = deployment.get("status", {})
         scale = {
-            "spec": {"replicas": look.count(OURS)},
+            "spec": {"replicas": observation.count(OURS)},
             "status": {"replicas": status.get("replicas", 0), "selector": f"app={OURS}"},
         }
-        names = {pod["metadata"]["name"] for pod in look.pods[OURS]}
-        known = {
-            "now": look.now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        names = {pod["metadata"]["name"] for pod in observation.pods[OURS]}
+        inputs = {
+            "now": observation.now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "policy": policy,
-            "hpa": lean(look.hpas[OURS]),
+            "hpa": lean(observation.hpas[OURS]),
             "scale": scale,
-            "target": {**lean(deployment), "spec": {"replicas": look.count(OURS)}},
-            "pods": [lean_pod(pod) for pod in look.pods[OURS]],
-            "usage": [lean(item) for item in look.usage if item["metadata"]["name"] in names],
+            "target": {**lean(deployment), "spec": {"replicas": observation.count(OURS)}},
+            "pods": [lean_pod(pod) for pod in observation.pods[OURS]],
+            "usage": [lean(item) for item in observation.usage if item["metadata"]["name"] in names],
         }
-        return known | ({"memory": self._memory} if self._memory else {})
+        return inputs | ({"memory": self._memory} if self._memory else {})
 
 
 def lean(item: Object) -> Object:
-    """An object without managed fields and what else only tools read."""
+    """An object without managed fields and other metadata that a decision ignores."""
     metadata = {key: value for key, value in item["metadata"].items() if key in _METADATA}
     notes = {key: text for key, text in (item["metadata"].get("annotations") or {}).items() if key == PULLED_OUT}
     return {**item, "metadata": metadata | ({"annotations": notes} if notes else {})}
 
 
 def lean_pod(pod: Object) -> Object:
-    """A pod with what a decision looks at."""
+    """A pod with only the fields that a decision uses."""
     containers = [{"name": one["name"], "resources": one.get("resources", {})} for one in pod["spec"]["containers"]]
     status = {key: pod["status"][key] for key in _STATUS if key in pod["status"]}
     return {**lean(pod), "spec": {"containers": containers}, "status": status}
 
 
-def _sentences(found: dict[str, Any]) -> tuple[str, ...]:
-    """What the answer says of the metric, and of pods only where they were pulled out."""
-    out = [pod["name"] for pod in found["pods"] if pod["state"] == "pulledOut"]
+def _sentences(decision: dict[str, Any]) -> tuple[str, ...]:
+    """The answer's sentences about the metric, and the names of pulled-out pods."""
+    out = [pod["name"] for pod in decision["pods"] if pod["state"] == "pulledOut"]
     pods = (f"pulled out: {', '.join(out)}",) if out else ()
-    return (*pods, *(line for line in found["explanation"] if line.startswith("cpu")))
+    return (*pods, *(line for line in decision["explanation"] if line.startswith("cpu")))
 
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -1,4 +1,4 @@
-"""Who carries the demand: it is shared by the pods that serve, so each carries less when one joins.
+"""Distributes the demand equally over the serving pods.
 
 Pure. Loads are in millicores.
 """
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 IDLE = 20
-"""What a pod uses that nobody calls."""
+"""The usage of a pod without requests."""
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One pod as the load balancing sees it; `created` orders pods by age. `usage` is what it is set to use now."""
+    """One pod as the load balancing sees it; `created` orders pods by age, `usage` is its current setting."""
 
     name: str
     ready: bool = True
@@ -22,17 +22,17 @@ class Replica:
 
 
 def serving(replicas: Iterable[Replica], pulled_out: Collection[str]) -> list[Replica]:
-    """The pods that requests reach."""
+    """The pods that receive requests."""
     return [one for one in replicas if one.ready and not one.leaving and one.name not in pulled_out]
 
 
 def share(demand: int, count: int) -> int | None:
-    """What each of `count` serving pods carries; None where nobody is there to carry anything."""
+    """The load of each of `count` serving pods; None if there are no serving pods."""
     return round(demand / count) if count else None
 
 
 def usages(replicas: Iterable[Replica], pulled_out: Collection[str], demand: int) -> dict[str, int]:
-    """What each pod that is not leaving uses, by name."""
+    """The usage of each pod that is not being deleted, by name."""
     staying = [one for one in replicas if not one.leaving]
     carriers = {one.name for one in serving(staying, pulled_out)}
     each = share(demand, len(carriers))
@@ -40,6 +40,6 @@ def usages(replicas: Iterable[Replica], pulled_out: Collection[str], demand: int
 
 
 def to_pull_out(replicas: Iterable[Replica], count: int, already: Collection[str] = ()) -> list[str]:
-    """The oldest pods that serve: the same rule for both services, so that neither is favoured."""
+    """The oldest serving pods; the rule is the same for both services."""
     candidates = sorted(serving(replicas, already), key=lambda one: (one.created, one.name))
     return [one.name for one in candidates[:count]]

@@ -1,4 +1,4 @@
-"""Where the story plays: a control plane of its own or a given cluster, and a namespace that goes away again."""
+"""The story's cluster, a local control plane or a given one, and its temporary namespace."""
 
 import asyncio
 import contextlib
@@ -14,21 +14,21 @@ from adapter.kube.credentials import ClusterAccess, choose_credentials
 from adapter.kube.errors import CredentialsError
 from demo.errors import DemoError
 from demo.objects import KWOK_NODE, OURS, STOCK, USAGE, Object, scaling, workloads
-from demo.observe import CUSTOM, Eye, Look
+from demo.observe import CUSTOM, ClusterReader, Observation
 from demo.sharing import share, usages
 from harness import objects
 from harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from harness.client import ApiError, Client
 from harness.control_plane import ControlPlane
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 HPA_SYNC = 3
 SETTINGS = {"resourceMetrics": {"intervalSeconds": 2}}
 
 
 @dataclass(frozen=True)
 class Place:
-    """A cluster to play in. `nodes` are those that pods are bound to, empty for any; `own` ones end with the demo."""
+    """A cluster for the story. `nodes` are the pods' nodes, any node if empty; an `own` cluster ends with the demo."""
 
     client: Client
     kubeconfig: Path
@@ -37,21 +37,21 @@ class Place:
 
 
 @contextlib.contextmanager
-def own_place(say: Say) -> Iterator[Place]:
-    """A control plane on this machine with the adapter in it, under the rights that the manifests give."""
-    cluster = ControlPlane(hpa_sync=HPA_SYNC, say=say)
-    say("starting etcd, kube-apiserver, kube-controller-manager (the stock HPA), kube-scheduler, KWOK and")
-    say("metrics-server on this machine …")
+def own_place(announce: Announce) -> Iterator[Place]:
+    """A control plane on this machine, and the adapter with the rights of the manifests."""
+    cluster = ControlPlane(hpa_sync=HPA_SYNC, announce=announce)
+    announce("starting etcd, kube-apiserver, kube-controller-manager (the stock HPA), kube-scheduler, KWOK and")
+    announce("metrics-server on this machine …")
     before = signal.getsignal(signal.SIGINT)
     try:
         with cluster:
             install_crds(cluster)
-            say("starting the adapter, with the rights that manifests/base gives it …")
+            announce("starting the adapter with the rights of manifests/base …")
             with AdapterProcess(cluster, SETTINGS, kubeconfig=account_kubeconfig(cluster)):
                 try:
                     yield Place(cluster.client, cluster.kubeconfig, own=True)
                 finally:
-                    # A second Ctrl-C would end the clearing up, which takes a few seconds.
+                    # A second Ctrl-C would interrupt the cleanup, which takes a few seconds.
                     signal.signal(signal.SIGINT, signal.SIG_IGN)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -59,7 +59,7 @@ def own_place(say: Say) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def given_place(kubeconfig: Path) -> Iterator[Place]:
-    """A cluster that is there already. Raises DemoError, a sentence each, for what it lacks."""
+    """An existing cluster. Raises DemoError with one sentence for the first missing requirement."""
     if not kubeconfig.is_file():
         raise DemoError(f"{kubeconfig} is no file: give --kubeconfig the kubeconfig of a cluster")
     client = client_of(kubeconfig)
@@ -76,23 +76,23 @@ async def _access(kubeconfig: Path) -> ClusterAccess:
 def client_of(kubeconfig: Path) -> Client:
     """A client with the server and identity of the kubeconfig's current context, read as the adapter reads it."""
     try:
-        found = asyncio.run(_access(kubeconfig))
+        access = asyncio.run(_access(kubeconfig))
     except CredentialsError as error:
         raise DemoError(f"{kubeconfig} cannot be used as a kubeconfig: {error}") from error
-    server = urllib.parse.urlsplit(found.server)
-    if found.tls is None or not server.hostname or server.path.strip("/"):
-        raise DemoError(f"the demo speaks to https servers without a path only, and {kubeconfig} names {found.server}")
-    headers = {"Authorization": found.authorization} if found.authorization else {}
-    return Client(server.hostname, server.port or 443, found.tls, headers)
+    server = urllib.parse.urlsplit(access.server)
+    if access.tls is None or not server.hostname or server.path.strip("/"):
+        raise DemoError(f"the demo speaks to https servers without a path only, and {kubeconfig} names {access.server}")
+    headers = {"Authorization": access.authorization} if access.authorization else {}
+    return Client(server.hostname, server.port or 443, access.tls, headers)
 
 
 def fit(client: Client, kubeconfig: Path) -> tuple[str, ...]:
-    """The nodes to play on. Raises DemoError for the first thing the cluster lacks."""
+    """The nodes for the pods. Raises DemoError for the first missing requirement."""
     try:
         if client.find("/apis/effective-load.io/v1alpha1") is None or client.find(CUSTOM) is None:
             raise DemoError(
                 f"the adapter is not installed in the cluster of {kubeconfig}: apply manifests/base there"
-                " first, or leave --kubeconfig out for a cluster of the demo's own"
+                " first, or leave --kubeconfig out for a local cluster"
             )
         if client.find("/apis/metrics.k8s.io/v1beta1") is None:
             raise DemoError(f"the cluster of {kubeconfig} has no metrics.k8s.io: install metrics-server there first")
@@ -104,52 +104,52 @@ def fit(client: Client, kubeconfig: Path) -> tuple[str, ...]:
     played = [node["metadata"]["name"] for node in nodes if KWOK_NODE in node["metadata"].get("annotations", {})]
     if not played:
         raise DemoError(
-            "the demo sets what pods use, which only KWOK can play, and none of that cluster's nodes is KWOK's"
+            "the demo sets the usage of pods, which only KWOK can simulate, and none of that cluster's nodes is KWOK's"
             f" (annotation {KWOK_NODE}); on real pods, watch a policy of your own with `kubectl get wmp -w`"
         )
     return tuple(played[:20])
 
 
 class Stage:
-    """A namespace with both services, and the hand that moves their load."""
+    """A namespace with both services; sets their load and pulls pods out."""
 
     def __init__(self, place: Place, namespace: str) -> None:
         self.place, self.client, self.namespace = place, place.client, namespace
-        self.eye = Eye(place.client, namespace)
+        self.reader = ClusterReader(place.client, namespace)
         self.pulled_out: dict[str, set[str]] = {OURS: set(), STOCK: set()}
 
-    def set_up(self, demand: int, say: Say, patience: float = 120) -> None:
-        """Deployments under load first, policy and HPAs only when the load shows: they must not act on the start."""
+    def set_up(self, demand: int, announce: Announce, patience: float = 120) -> None:
+        """Creates the Deployments, waits for their metrics, then creates policy and HPAs: these ignore the start."""
         for item in workloads(self.namespace, self.place.nodes):
             self.client.create(item)
-        say("waiting until metrics-server has seen the pods twice, as a rate needs …")
+        announce("waiting until metrics-server has scraped the pods twice, as a rate requires …")
         self._wait(lambda: self._calm(demand), patience, "metrics.k8s.io does not show the pods' load")
         for item in scaling(self.namespace):
             require_tolerance(self.client.create(item))
-        say("waiting until both HPAs have their metrics; an HPA controller learns of a new kind within 30 s …")
+        announce("waiting until both HPAs have their metrics; the HPA controller discovers new kinds within 30 s …")
         self._wait(self._wired, patience, "the HPAs do not get their metrics", self._complaint)
 
     def _calm(self, demand: int) -> bool:
-        look = self.eye.look()
-        self.load(look, demand)
+        observation = self.reader.observe()
+        self.load(observation, demand)
         for name in (OURS, STOCK):
-            shown = look.sampled(name)
-            each = share(demand, len(look.pods[name])) or 0
+            samples = observation.sampled(name)
+            each = share(demand, len(observation.pods[name])) or 0
             if (
-                not shown
-                or len(shown) < look.count(name)
-                or any(abs(one - each) > each * 0.03 for one in shown.values())
+                not samples
+                or len(samples) < observation.count(name)
+                or any(abs(one - each) > each * 0.03 for one in samples.values())
             ):
                 return False
         return True
 
     def _wired(self) -> bool:
-        active = [self.eye.active(name) for name in (OURS, STOCK)]
-        return "effective_cpu" in self.eye.figures() and all(one and one["status"] == "True" for one in active)
+        active = [self.reader.active(name) for name in (OURS, STOCK)]
+        return "effective_cpu" in self.reader.figures() and all(one and one["status"] == "True" for one in active)
 
     def _complaint(self) -> str:
-        found = [self.eye.active(name) for name in (OURS, STOCK)]
-        return "; ".join(one["message"] for one in found if one and one["status"] != "True")
+        conditions = [self.reader.active(name) for name in (OURS, STOCK)]
+        return "; ".join(one["message"] for one in conditions if one and one["status"] != "True")
 
     def _wait(
         self, holds: Callable[[], bool], patience: float, otherwise: str, more: Callable[[], str] = lambda: ""
@@ -161,12 +161,12 @@ class Stage:
                 raise DemoError(f"{otherwise} within {patience:.0f} s" + (f": {detail}" if detail else ""))
             time.sleep(0.5)
 
-    # -- the hand
+    # -- load and pull-out
 
-    def load(self, look: Look, demand: int) -> None:
-        """Gives every pod its share of the demand; pods that have it already are left alone."""
+    def load(self, observation: Observation, demand: int) -> None:
+        """Sets each pod's share of the demand where it has changed."""
         for name in (OURS, STOCK):
-            replicas = look.replicas(name)
+            replicas = observation.replicas(name)
             wanted = usages(replicas, self.pulled_out[name], demand)
             for replica in replicas:
                 load = wanted.get(replica.name)
@@ -174,39 +174,41 @@ class Stage:
                     self._annotate(replica.name, {USAGE: f"{load}m"})
 
     def pull_out(self, name: str, pods: list[str], annotation: str) -> None:
-        """No requests reach these pods from now on; the adapter hears of it, the stock HPA has no way to."""
+        """Stops requests to these pods; the adapter learns it by annotation, the stock HPA has no way to learn it."""
         self.pulled_out[name].update(pods)
         for pod in pods if name == OURS else ():
             self._annotate(pod, {annotation: "true"})
 
     def _annotate(self, pod: str, annotations: dict[str, str]) -> None:
         try:
-            self.client.patch(self.eye.path("pods", pod), {"metadata": {"annotations": annotations}})
+            self.client.patch(self.reader.path("pods", pod), {"metadata": {"annotations": annotations}})
         except ApiError as error:
-            if error.status != 404:  # a pod may go between the look and the touch
+            if error.status != 404:  # the pod may have been deleted since the observation
                 raise
 
 
 def require_tolerance(made: Object) -> None:
-    """Raises DemoError for an HPA whose tolerance the API server has dropped, as those before 1.35 do."""
+    """Raises DemoError if the API server has dropped the HPA's tolerance, as versions before 1.35 do."""
     ours = made["kind"] == "HorizontalPodAutoscaler" and made["metadata"]["name"] == OURS
     if ours and "tolerance" not in made["spec"].get("behavior", {}).get("scaleUp", {}):
-        raise DemoError("that cluster's HPA knows no tolerance: the exact counts shown here need Kubernetes 1.35")
+        raise DemoError(
+            "that cluster's HPAs have no field tolerance: the exact counts of the demo need Kubernetes 1.35"
+        )
 
 
 @contextlib.contextmanager
-def staged(place: Place, say: Say) -> Iterator[Stage]:
-    """A namespace for the story; in a given cluster it is gone when this returns, however it ends."""
+def staged(place: Place, announce: Announce) -> Iterator[Stage]:
+    """A namespace for the story; in a given cluster it is always removed at the end."""
     namespace = "demo" if place.own else f"effective-load-demo-{secrets.token_hex(3)}"
     place.client.create(objects.namespace(namespace))
     path = f"/api/v1/namespaces/{namespace}"
     try:
-        # A pod is refused while its namespace has no default account.
+        # The API server rejects pods until the namespace has its default account.
         place.client.wait_for(f"{path}/serviceaccounts/default", timeout=30)
         yield Stage(place, namespace)
     finally:
         if not place.own:
-            say(f"removing namespace {namespace} …")
+            announce(f"removing namespace {namespace} …")
             _remove(place.client, namespace)
 
 
@@ -215,4 +217,6 @@ def _remove(client: Client, namespace: str) -> None:
     try:
         client.delete(path, wait=90)
     except (ApiError, OSError, KeyboardInterrupt) as error:  # a TimeoutError is an OSError
-        raise DemoError(f"namespace {namespace} may be left: kubectl delete namespace {namespace} ({error})") from error
+        raise DemoError(
+            f"namespace {namespace} may still exist: kubectl delete namespace {namespace} ({error})"
+        ) from error

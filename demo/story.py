@@ -1,6 +1,6 @@
-"""The story as lines of text: a row of figures whenever something happens, and beneath it what and why.
+"""Narrates the story as lines of text: a row of figures at each event, and the reasons beneath it.
 
-Pure: a teller is given ticks and happenings and answers lines. Loads are shown in millicores a pod.
+Pure: a narrator takes ticks and events and returns lines. Loads are in millicores for each pod.
 """
 
 import re
@@ -19,7 +19,7 @@ _INDENT = " " * 9
 _WIDTH = 110
 _HEARTBEAT = 20.0
 _PATIENCE = 12.0
-"""Seconds of unbroken overload after which the teller says why nothing happens."""
+"""Seconds of continuous overload after which the narrator explains why the stock HPA does not act."""
 
 HEAD = (
     "                │  effective load                        │  stock CPU HPA",
@@ -30,18 +30,18 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Rescale:
-    """An HPA set another count: what the HPA said (its event), and why (the adapter's sentences)."""
+    """A change of a count by an HPA: the message of its event, and the adapter's reasons."""
 
     service: str
     before: int
     after: int
-    said: str = ""
+    message: str = ""
     why: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Style:
-    """How lines are set off: plain, or with a terminal's own means."""
+    """Formats lines: plain, or with a terminal's escape sequences."""
 
     colour: bool = False
 
@@ -74,23 +74,23 @@ def milli(load: int | None) -> str:
 def tidy(sentence: str) -> str:
     """A sentence with its quantities in whole milli-units: 1142857142n → 1143m."""
 
-    def rounded(found: re.Match[str]) -> str:
-        return nano_text(round(parse_quantity(found[0]) * 1000) * 10**6)
+    def rounded(match: re.Match[str]) -> str:
+        return nano_text(round(parse_quantity(match[0]) * 1000) * 10**6)
 
     return _NANO.sub(rounded, sentence)
 
 
 def legend(timeline: Timeline) -> list[str]:
-    """What is being compared, before the first row."""
+    """The description of both services, printed before the first row."""
     high, low, target = milli(timeline.high), milli(timeline.low), milli(timeline.target)
     return [
         f"{OURS:15} HPA on desired_replicas (tolerance 0) of a policy: high watermark {high}, low {low},",
         f"{'':15} a pod annotated {PULLED_OUT} for {REPLACE_AFTER} s is replaced",
-        f"{STOCK:15} equal pods, equal load; HPA on CPU, averageValue {target}, its usual tolerance of 10 %",
-        f"{'':15} both: {FEWEST} to {MOST} replicas, scale-down steadied for {CALM_DOWN} s",
+        f"{STOCK:15} equal pods, equal load; HPA on CPU, averageValue {target}, default tolerance of 10 %",
+        f"{'':15} both: {FEWEST} to {MOST} replicas, scale-down stabilized for {CALM_DOWN} s",
         "",
-        "effective  CPU of an average pod that serves, as the adapter reads it; raw: of all running pods",
-        "average    what the stock HPA reads; carries: what each of its serving pods really has to do",
+        "effective  the adapter's average CPU of serving pods; raw: of all running pods",
+        "average    the stock HPA's metric; carries: the load of each of its serving pods",
     ]
 
 
@@ -106,7 +106,7 @@ def row(tick: Tick, timeline: Timeline) -> str:
 
 
 def band(side: Side, timeline: Timeline) -> str:
-    """Where the effective average stands against the watermarks; 1 % beside them is still inside, as in the policy."""
+    """The effective average's place in the watermark band, with the policy's tolerance of 1 %."""
     if side.seen is None:
         return "no data"
     if side.seen > timeline.high * Fraction(101, 100):
@@ -119,20 +119,20 @@ def _count(number: int) -> str:
 
 
 @dataclass
-class Teller:
-    """Turns what happens into lines; remembers only what keeps it from repeating itself."""
+class Narrator:
+    """Formats events as lines; remembers only the last row and the current overload, to avoid repetitions."""
 
     timeline: Timeline
     style: Style = field(default_factory=Style)
     _told: float | None = None
     _over_since: float | None = None
-    _over_told: bool = False
+    _explained: bool = False
 
     def opening(self) -> list[str]:
         return [*legend(self.timeline), "", *(self.style.dim(line) for line in HEAD)]
 
-    def tell(self, tick: Tick, chapters: Sequence[Chapter] = (), rescales: Sequence[Rescale] = ()) -> list[str]:
-        """The lines of one tick: none where nothing happened."""
+    def narrate(self, tick: Tick, chapters: Sequence[Chapter] = (), rescales: Sequence[Rescale] = ()) -> list[str]:
+        """The lines of one tick, empty if nothing has changed."""
         beneath = [*self._chapters(tick, chapters), *self._rescales(rescales), *self._stuck(tick)]
         if not beneath and not chapters and self._told is not None and tick.at - self._told < _HEARTBEAT:
             return []
@@ -141,34 +141,34 @@ class Teller:
         return [*opened, row(tick, self.timeline), *beneath]
 
     def ending(self, tick: Tick) -> list[str]:
-        """How things stand at the end, where that was not just told."""
+        """The final row, unless it was the last one printed."""
         return [] if self._told == tick.at else [row(tick, self.timeline)]
 
     def _chapters(self, tick: Tick, chapters: Sequence[Chapter]) -> Iterator[str]:
         for chapter in chapters:
             if chapter.pull_out:
                 each = milli(tick.carried(tick.stock))
-                yield f"{_INDENT}{chapter.pull_out} fewer share the demand: {each} for each of the others"
+                yield f"{_INDENT}{chapter.pull_out} fewer pods share the demand: {each} for each of the others"
 
     def _rescales(self, rescales: Sequence[Rescale]) -> Iterator[str]:
         for one in rescales:
             step = f"{one.service}: {one.before} → {one.after}"
             paint = self.style.good if one.service == OURS else self.style.warn
-            yield _INDENT + paint(self.style.bold(step)) + (f"   HPA: {one.said}" if one.said else "")
+            yield _INDENT + paint(self.style.bold(step)) + (f"   HPA: {one.message}" if one.message else "")
             for sentence in one.why:
                 yield from (self.style.dim(line) for line in _wrapped(tidy(sentence)))
 
     def _stuck(self, tick: Tick) -> Iterator[str]:
-        """Says once, when the twin's overload lasts, why its HPA leaves it so."""
+        """Explains once, when the stock service's overload lasts, why its HPA does not act."""
         if not overloaded(tick, tick.stock, self.timeline.high):
-            self._over_since, self._over_told = None, False
+            self._over_since, self._explained = None, False
             return
         self._over_since = tick.at if self._over_since is None else self._over_since
         side = tick.stock
-        if self._over_told or side.seen is None or tick.at - self._over_since < _PATIENCE:
+        if self._explained or side.seen is None or tick.at - self._over_since < _PATIENCE:
             return
         if side.seen * 10 <= self.timeline.target * 11:
-            self._over_told = True
+            self._explained = True
             yield _INDENT + self.style.warn(self.style.bold(f"{STOCK}: stays at {side.replicas}"))
             yield from (self.style.dim(line) for line in _wrapped(self._why_stuck(tick)))
 
@@ -176,10 +176,10 @@ class Teller:
         side, target = tick.stock, self.timeline.target
         near = "within 10 % of" if side.seen is not None and side.seen * 10 >= target * 9 else "below"
         idle = f", {side.out} idle ones included" if side.out else ""
-        seen = f"its HPA averages {milli(side.seen)} over {side.pods} pods{idle}: {near} its {milli(target)}"
+        metric = f"its HPA averages {milli(side.seen)} over {side.pods} pods{idle}: {near} its {milli(target)}"
         if not side.serving:
-            return f"{seen}; none of them serves"
-        return f"{seen}; {_each(side.serving)} {milli(tick.carried(side))}"
+            return f"{metric}; none of them serves"
+        return f"{metric}; {_each(side.serving)} {milli(tick.carried(side))}"
 
 
 def _each(serving: int) -> str:
@@ -201,7 +201,7 @@ def closing(timeline: Timeline) -> list[str]:
 
 
 def recovered(recovery: Recovery | None) -> str:
-    """In a word: after how long, or what it took."""
+    """The recovery in short: its duration, or that demand fell."""
     if recovery is None:
         return "-"
     if recovery.seconds is None:
@@ -213,9 +213,9 @@ def _lines(timeline: Timeline) -> list[tuple[str, Callable[[Sum], str]]]:
     high = milli(timeline.high)
     return [
         (f"seconds with more than {high} for each serving pod", lambda s: f"{s.overloaded:.0f} s"),
-        ("the longest of them in a row", lambda s: f"{s.longest:.0f} s"),
+        ("longest overload in a row", lambda s: f"{s.longest:.0f} s"),
         (f"after the pull-out, back under {high}", lambda s: recovered(s.recovery)),
-        ("most that a serving pod had to carry", lambda s: "nobody served" if s.worst is None else milli(s.worst)),
+        ("highest load of a serving pod", lambda s: "no pod served" if s.worst is None else milli(s.worst)),
         (f"demand beyond {high} a serving pod, core-seconds", lambda s: f"{s.excess:.0f}"),
         ("pod-minutes used", lambda s: f"{s.pod_minutes:.1f}"),
         ("rescales", lambda s: f"{s.rescales}"),

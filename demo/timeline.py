@@ -1,4 +1,4 @@
-"""What was seen, second by second, and what it sums up to.
+"""The observations of the story, second by second, and their totals.
 
 Pure. Loads are in millicores, times in seconds since the story began.
 """
@@ -17,8 +17,8 @@ from demo.sharing import share
 class Side:
     """One service at one moment.
 
-    `replicas` is what its HPA has set, `pods` those that exist, `out` the pulled-out ones among them. `seen` is the
-    average its HPA decides on: the effective one, or the stock HPA's. `raw` is the average over all running pods.
+    `replicas` is the count of its HPA, `pods` the number of pods, `out` the number of pulled-out ones. `seen` is the
+    average that its HPA uses: the effective one, or the stock HPA's. `raw` is the average over all running pods.
     """
 
     replicas: int
@@ -40,13 +40,13 @@ class Tick:
     asked: int | None = None
 
     def carried(self, side: Side) -> int | None:
-        """What each serving pod carries; None where none serves."""
+        """The load of each serving pod; None if no pod serves."""
         return share(self.demand, side.serving)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment worth a line in the picture."""
+    """A labelled moment, drawn as a line in the picture."""
 
     at: float
     text: str
@@ -66,7 +66,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Sum:
-    """One service's closing account; `excess` is in core-seconds: demand beyond `high` for each serving pod."""
+    """The totals of one service; `excess` is in core-seconds: demand beyond `high` for each serving pod."""
 
     overloaded: float
     longest: float
@@ -80,9 +80,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How long after the first mark the serving pods carried no more than `high` again; None: not until the end.
+    """The time from the first mark until the serving pods carried at most `high` again; None: not before the end.
 
-    `by_itself` is False where that took a fall in demand.
+    `by_itself` is False if only a fall in demand ended the overload.
     """
 
     seconds: float | None
@@ -90,20 +90,20 @@ class Recovery:
 
 
 def lasting(timeline: Timeline) -> Iterator[tuple[Tick, float]]:
-    """Each tick and how long it held: until the next one, the last until the end."""
+    """Each tick with its duration in seconds; the last one lasts until the end."""
     ends = [tick.at for tick in timeline.ticks[1:]] + [timeline.end]
     for tick, end in zip(timeline.ticks, ends, strict=True) if timeline.ticks else ():
         yield tick, max(0.0, end - tick.at)
 
 
 def overloaded(tick: Tick, side: Side, high: int) -> bool:
-    """Whether the serving pods carry more than `high` each, or nobody serves what is asked for."""
+    """Whether the serving pods carry more than `high` each, or there is demand without serving pods."""
     carried = tick.carried(side)
     return tick.demand > 0 if carried is None else carried > high
 
 
 def summed(timeline: Timeline, name: str) -> Sum:
-    """The account of one side, "ours" or "stock"."""
+    """The totals of one side, "ours" or "stock"."""
     held = [(tick, side_of(tick, name), seconds) for tick, seconds in lasting(timeline)]
     over = [(overloaded(tick, side, timeline.high), seconds) for tick, side, seconds in held]
     carried = [tick.carried(side) for tick, side, _ in held]
@@ -112,7 +112,7 @@ def summed(timeline: Timeline, name: str) -> Sum:
     return Sum(
         overloaded=sum(seconds for is_over, seconds in over if is_over),
         longest=_longest(over),
-        # Nobody serving is worse than any load.
+        # No serving pod is worse than any load.
         worst=None if None in carried else max((load for load in carried if load is not None), default=0),
         excess=sum(excess) / 1000,
         pod_minutes=sum(side.pods * seconds for _, side, seconds in held) / 60,
@@ -123,7 +123,7 @@ def summed(timeline: Timeline, name: str) -> Sum:
 
 
 def recovery(timeline: Timeline, name: str) -> Recovery | None:
-    """How one side got over the first mark; None where there is none, or nothing to get over."""
+    """The recovery of one side after the first mark; None if there is no mark or no overload after it."""
     since = timeline.marks[0].at if timeline.marks else timeline.end
     later = [tick for tick in timeline.ticks if tick.at >= since]
     states = [overloaded(tick, side_of(tick, name), timeline.high) for tick in later]
@@ -157,15 +157,15 @@ def dump(timeline: Timeline) -> str:
 
 
 def load(text: str) -> Timeline:
-    """Reads what `dump` wrote. Raises ValueError for anything else."""
+    """Reads the JSON of `dump`. Raises ValueError for anything else."""
     try:
-        found = json.loads(text)
-        ticks = tuple(_tick(tick) for tick in found.pop("ticks"))
-        marks = tuple(Mark(**mark) for mark in found.pop("marks"))
-        return Timeline(ticks=ticks, marks=marks, **found)
+        document = json.loads(text)
+        ticks = tuple(_tick(tick) for tick in document.pop("ticks"))
+        marks = tuple(Mark(**mark) for mark in document.pop("marks"))
+        return Timeline(ticks=ticks, marks=marks, **document)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no timeline of the demo: {error}") from error
 
 
-def _tick(found: dict[str, Any]) -> Tick:
-    return Tick(**{**found, "ours": Side(**found["ours"]), "stock": Side(**found["stock"])})
+def _tick(fields: dict[str, Any]) -> Tick:
+    return Tick(**{**fields, "ours": Side(**fields["ours"]), "stock": Side(**fields["stock"])})

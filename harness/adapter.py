@@ -40,7 +40,7 @@ def default_settings(port: int, metrics_port: int, *, external: bool) -> Setting
 
 
 def merged(base: Settings, over: Mapping[str, Any]) -> Settings:
-    """Settings with others laid over them, section by section; lists are replaced."""
+    """Merges the settings `over` into `base`, section by section; lists are replaced."""
     result = copy.deepcopy(base)
     for key, value in over.items():
         inner = result.get(key)
@@ -49,7 +49,7 @@ def merged(base: Settings, over: Mapping[str, Any]) -> Settings:
 
 
 class AdapterProcess:
-    """One adapter process: its settings file, its registration with the aggregator, its life.
+    """One adapter process: its settings file, its registration with the aggregator, its life cycle.
 
     with AdapterProcess(cluster, {"resourceMetrics": {"intervalSeconds": 2}}) as adapter:
         adapter.kill()
@@ -71,7 +71,7 @@ class AdapterProcess:
     ) -> None:
         """`kubeconfig` defaults to the admin's; `authority` is the CA when the settings name certificate files.
 
-        Without an authority the adapter has to put its own into the API services (`server.tls.injectCABundle`).
+        Without an authority the adapter must write its own into the API services (`server.tls.injectCABundle`).
         """
         self.cluster, self.external, self.name, self.register_it = cluster, external, name, register
         self.port, self.metrics_port = free_ports(2)
@@ -91,7 +91,7 @@ class AdapterProcess:
         self._direct: Client = cluster.anonymous(self.port)
         cluster.watched.append(self.component)
 
-    # -- life
+    # -- life cycle
 
     def start(self, timeout: float = 60) -> None:
         """Registers with the aggregator, starts, and waits until ready and available."""
@@ -102,7 +102,7 @@ class AdapterProcess:
         self.wait_available()
 
     def restart(self, timeout: float = 60) -> None:
-        """Stops what runs and starts again on the same port, with the settings as they are now."""
+        """Stops the running process and starts again on the same port with the current settings."""
         self.component.stop()
         self.component.start()
         self.component.wait_ready(timeout)
@@ -112,11 +112,11 @@ class AdapterProcess:
         self.component.stop(10)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash would; the registration stays."""
+        """Kills the process at once, as a crash would; the registration stays."""
         self.component.kill()
 
     def close(self) -> None:
-        """Stops it and takes its registration back."""
+        """Stops the process and removes its registration."""
         self.stop()
         if self.register_it:
             self.unregister()
@@ -137,13 +137,13 @@ class AdapterProcess:
     # -- settings
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Writes the settings file anew, over the defaults; a running adapter reloads it."""
+        """Writes the settings file anew, merged over the defaults; a running adapter reloads it."""
         defaults = default_settings(self.port, self.metrics_port, external=self.external)
         self.settings = merged(defaults, settings)
         self.write_settings(yaml.safe_dump(self.settings))
 
     def write_settings(self, text: str) -> None:
-        """The settings file's very text, to try a broken one; replaced in one step as a ConfigMap's is."""
+        """Writes this exact text as the settings file, in one step as a ConfigMap update does; it may be invalid."""
         staged = self.settings_file.with_suffix(".new")
         staged.write_text(text)
         staged.replace(self.settings_file)
@@ -152,12 +152,12 @@ class AdapterProcess:
 
     @property
     def api_services(self) -> dict[str, tuple[str, str, int]]:
-        """Name of each API service: group, version, priority."""
-        found = {f"v1beta2.{CUSTOM}": (CUSTOM, "v1beta2", 200), f"v1beta1.{CUSTOM}": (CUSTOM, "v1beta1", 100)}
-        return {**found, f"v1beta1.{EXTERNAL}": (EXTERNAL, "v1beta1", 100)} if self.external else found
+        """Each API service by name: group, version, priority."""
+        services = {f"v1beta2.{CUSTOM}": (CUSTOM, "v1beta2", 200), f"v1beta1.{CUSTOM}": (CUSTOM, "v1beta1", 100)}
+        return {**services, f"v1beta1.{EXTERNAL}": (EXTERNAL, "v1beta1", 100)} if self.external else services
 
     def register(self) -> None:
-        """Leads the Service and the API services to this process; another one's may be taken over so."""
+        """Points the Service and the API services to this process, also where they point to another one."""
         client = self.cluster.client
         client.apply(objects.namespace(NAMESPACE))
         client.apply(objects.external_service(SERVICE, NAMESPACE, self.port))
@@ -174,18 +174,18 @@ class AdapterProcess:
         for name in self.api_services if self.register_it else ():
             self.cluster.wait_api_service(name, timeout)
 
-    # -- looking at it
+    # -- inspection
 
     def get(self, path: str, **headers: str) -> Any:
-        """A request straight to the adapter, without any identity."""
+        """Sends a request straight to the adapter, without any identity."""
         return self._direct.raw(path, headers)
 
     def readiness(self) -> Any:
-        """Whether it is ready and why not, as it tells those who may know."""
+        """The adapter's readiness with its reasons, as authorized clients see it."""
         return self.cluster.as_aggregator(self.port, "admin", "system:masters").raw("/readyz?verbose")
 
     def metrics(self) -> str:
-        """Its own metrics page."""
+        """The adapter's metrics page."""
         connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
         try:
             connection.request("GET", "/metrics")
@@ -194,7 +194,7 @@ class AdapterProcess:
             connection.close()
 
     def metric(self, series: str) -> float | None:
-        """The value of one series of its own, written as the page writes it, or None."""
+        """The value of one series of the adapter's metrics, written as on the page; None if it is absent."""
         for line in self.metrics().splitlines():
             name, _, value = line.rpartition(" ")
             if name == series:
@@ -219,13 +219,15 @@ def install_crds(cluster: ControlPlane) -> None:
     for item in manifests("CustomResourceDefinition"):
         cluster.client.apply(item)
         path = cluster.client.path(item)
-        cluster.client.wait_for(path, lambda found: condition_true(found, "Established"), 30, "CRD established")
+        cluster.client.wait_for(
+            path, lambda definition: condition_true(definition, "Established"), 30, "CRD established"
+        )
 
 
 def account_kubeconfig(cluster: ControlPlane, account: str = ACCOUNT) -> Path:
-    """A kubeconfig with the rights that the manifests give a service account, so that tests find a right too few."""
+    """A kubeconfig with exactly the rights that the manifests give a service account, so that a missing right fails."""
     cluster.client.apply(objects.namespace(NAMESPACE))
-    for kind in RIGHTS:  # in this order: a binding's subject and role come first
+    for kind in RIGHTS:  # this order: a binding's subject and role must exist first
         for item in manifests(kind, folders=("base", "components/external-metrics")):
             if item["kind"] in {"ServiceAccount", "Role", "RoleBinding", "Secret"}:
                 item["metadata"].setdefault("namespace", NAMESPACE)

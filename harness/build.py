@@ -1,6 +1,6 @@
-"""`python -m harness.build [NAME ...]`: builds the programs that tests, demo and benchmarks start, and says where.
+"""`python -m harness.build [NAME ...]`: builds the programs of tests, demo and benchmarks, and prints their paths.
 
-Without names: all of them.
+Without names it builds all of them.
 """
 
 import argparse
@@ -15,14 +15,14 @@ JAVA = {"eureka": eureka.ensure, "zookeeper": zookeeper.ensure}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build what is missing; the exit status is 1 where something cannot be built."""
+    """Builds missing programs; the exit status is 1 if one cannot be built."""
     kubectl = () if shutil.which("kubectl") else ("kubectl",)
     needed = (*binaries.EVERYTHING, *REGISTRIES, *kubectl, *JAVA)
     parser = argparse.ArgumentParser(prog="python -m harness.build", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join({**binaries.RECIPES, **JAVA})}")
     names = parser.parse_args(arguments).names or needed
     if unknown := [name for name in names if name not in binaries.RECIPES and name not in JAVA]:
-        parser.error(f"no recipe for {', '.join(unknown)}; there are: {', '.join({**binaries.RECIPES, **JAVA})}")
+        parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join({**binaries.RECIPES, **JAVA})}")
     try:
         programs = binaries.ensure(*(name for name in names if name not in JAVA))
         for name in names:

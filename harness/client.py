@@ -1,4 +1,4 @@
-"""A small synchronous Kubernetes client for tests: plain objects in and out, keep-alive connections, no models."""
+"""A small synchronous Kubernetes client for tests: plain objects, keep-alive connections, no models."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ PATCH_TYPES = {
 
 @dataclass(frozen=True)
 class Response:
-    """An answer as it came: nothing is raised for an error status."""
+    """An HTTP response of any status; an error status raises nothing."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,7 +41,7 @@ class Response:
 
 
 class ApiError(Exception):
-    """The API server refused: status, reason and message of its Status object."""
+    """The API server refused a request: status, reason and message of its Status object."""
 
     def __init__(self, response: Response, what: str) -> None:
         self.response, self.status = response, response.status
@@ -76,19 +76,19 @@ class Client:
         body: bytes | None = None,
         timeout: float = 30,
     ) -> Response:
-        """One request exactly as given."""
+        """Sends one request exactly as given."""
         sent = {"Accept": "application/json", **self.headers, **(headers or {})}
         while connection := self._kept():
             try:
                 return self._exchange(connection, method, path, body, sent, timeout)
             except (http.client.BadStatusLine, ConnectionError, ssl.SSLError):
-                if method != "GET":  # the server may have done it before the connection broke
+                if method != "GET":  # the server may have executed it before the connection broke
                     raise
         fresh = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=timeout)
         return self._exchange(fresh, method, path, body, sent, timeout)
 
     def _kept(self) -> http.client.HTTPSConnection | None:
-        """A kept connection that the server has not closed meanwhile: a closed one is readable."""
+        """An idle keep-alive connection that the server has not closed; a closed one is readable."""
         while True:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
@@ -132,7 +132,7 @@ class Client:
         payload = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": content_type} if payload is not None else {}
         response = self.raw(path, headers, method=method, body=payload)
-        for _ in range(30):  # as every Kubernetes client does: right after a definition its storage is being made
+        for _ in range(30):  # retry like every Kubernetes client: storage of a new definition takes a moment
             if response.status != 429:
                 break
             time.sleep(0.2)
@@ -147,7 +147,7 @@ class Client:
         return self._send("GET", path)
 
     def find(self, path: str) -> Object | None:
-        """The object, or None where there is none."""
+        """The object, or None if it does not exist."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -176,7 +176,7 @@ class Client:
         return self.patch(f"{path}/status", whole, kind)
 
     def delete(self, target: str | Object, *, grace: int | None = None, wait: float = 0) -> None:
-        """Deletes by path or object; absent is fine. `wait` is how many seconds to wait until it is gone."""
+        """Deletes by path or object; absence is no error. Waits up to `wait` seconds until the object is gone."""
         path = target if isinstance(target, str) else self.path(target)
         query = "" if grace is None else f"?gracePeriodSeconds={grace}"
         try:
@@ -193,7 +193,7 @@ class Client:
         return self.post(self.collection(item), item)
 
     def apply(self, item: Object, *, dry_run: bool = False) -> Object:
-        """Server-side apply as field manager "tests", taking over what others own."""
+        """Server-side apply as field manager "tests", by force."""
         query = "?fieldManager=tests&force=true" + ("&dryRun=All" if dry_run else "")
         return self._send("PATCH", self.path(item) + query, item, PATCH_TYPES["apply"])
 
@@ -203,7 +203,7 @@ class Client:
         return [self.apply(item, dry_run=dry_run) for item in yaml.safe_load_all(text) if item]
 
     def path(self, item: Object) -> str:
-        """The path of an object, by the API server's own discovery."""
+        """The path of an object, from the API server's discovery."""
         return f"{self.collection(item)}/{item['metadata']['name']}"
 
     def collection(self, item: Object) -> str:
@@ -215,11 +215,11 @@ class Client:
         )
 
     def _plural(self, version: str, kind: str, patience: float = 10) -> tuple[str, bool]:
-        """Plural and scope of a kind; a definition created a moment ago takes a moment to be served."""
+        """Plural and scope of a kind; retries, since a new definition is not served at once."""
         deadline = time.monotonic() + patience
         while (version, kind) not in self._plurals:
-            found = self.find(f"/apis/{version}" if "/" in version else f"/api/{version}") or {}
-            for resource in found.get("resources", []):
+            resources = self.find(f"/apis/{version}" if "/" in version else f"/api/{version}") or {}
+            for resource in resources.get("resources", []):
                 if "/" not in resource["name"]:
                     self._plurals[version, resource["kind"]] = (resource["name"], resource["namespaced"])
             if (version, kind) not in self._plurals:
@@ -239,26 +239,26 @@ class Client:
         *,
         every: float = 0.08,
     ) -> Object:
-        """Polls until the object is there and the predicate holds; the error shows the object as it last was."""
+        """Polls until the object exists and the predicate holds; the error shows the last object."""
         deadline = time.monotonic() + timeout
         while True:
-            found = self.find(path)
-            if found is not None and predicate(found):
-                return found
+            item = self.find(path)
+            if item is not None and predicate(item):
+                return item
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{what or path} not so within {timeout:g} s; last seen:\n{brief(found)}")
+                raise TimeoutError(f"{what or path} not as expected within {timeout:g} s; last seen:\n{brief(item)}")
             time.sleep(every)
 
     def wait_gone(self, path: str, timeout: float = 30) -> None:
         deadline = time.monotonic() + timeout
         while self.find(path) is not None:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} still there after {timeout:g} s")
+                raise TimeoutError(f"{path} still exists after {timeout:g} s")
             time.sleep(0.08)
 
 
 def brief(item: Object | None, limit: int = 3000) -> str:
-    """An object as YAML without the noise, for messages."""
+    """An object as YAML without managed fields and the like, for messages."""
     if item is None:
         return "(not there)"
     shown = {key: value for key, value in item.items() if key != "metadata"}
@@ -268,7 +268,7 @@ def brief(item: Object | None, limit: int = 3000) -> str:
 
 
 def condition_true(item: Object, kind: str) -> bool:
-    """Whether an object has this condition with status True; right after its creation it may have none at all."""
+    """Whether an object has this condition with status True; a new object may have no conditions."""
     conditions = (item.get("status") or {}).get("conditions") or []
     return any(entry["type"] == kind and entry["status"] == "True" for entry in conditions)
 
@@ -281,7 +281,7 @@ def query(parameters: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
 def tls_context(
     authority: Path | None, certificate: Path | None = None, key: Path | None = None, *, check_hostname: bool = True
 ) -> ssl.SSLContext:
-    """A client's TLS context; without an authority the server's certificate is not checked."""
+    """A client's TLS context; without an authority it does not verify the server's certificate."""
     context = ssl.create_default_context(cafile=str(authority) if authority else None)
     context.check_hostname = check_hostname and authority is not None
     context.verify_mode = ssl.CERT_REQUIRED if authority else ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""The command lines of the control plane's programs, and what they need to know to find each other."""
+"""The command lines of the control plane's programs, and the addresses and files that connect them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def etcd(layout: Layout) -> list[str | Path]:
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
         "initial-cluster": f"only={peer}",
-        "unsafe-no-fsync": "true",  # nothing here is meant to survive the machine
+        "unsafe-no-fsync": "true",  # no data has to survive the machine
         "log-level": "warn",
     }
     return _line(layout.binaries["etcd"], flags)
@@ -75,7 +75,7 @@ def api_server(layout: Layout, extra: Flags, *, controllers: bool) -> list[str |
         "service-account-key-file": str(pki.folder / "service-account.pub"),
         "service-account-signing-key-file": str(pki.account_key),
         "service-cluster-ip-range": "10.0.0.0/16",
-        "endpoint-reconciler-type": "none",  # a loopback address is refused as an endpoint
+        "endpoint-reconciler-type": "none",  # the API server refuses a loopback address as an endpoint
         "requestheader-client-ca-file": str(pki.front_proxy.file),
         "requestheader-allowed-names": "front-proxy-client",
         "requestheader-username-headers": "X-Remote-User",
@@ -83,11 +83,11 @@ def api_server(layout: Layout, extra: Flags, *, controllers: bool) -> list[str |
         "requestheader-extra-headers-prefix": "X-Remote-Extra-",
         "proxy-client-cert-file": str(pki.front_proxy_client.cert_file),
         "proxy-client-key-file": str(pki.front_proxy_client.key_file),
-        # Without it a Service of type ExternalName leads the aggregator to a program on this machine.
+        # Without it the aggregator reaches a program on this machine through a Service of type ExternalName.
         "enable-aggregator-routing": "false",
         "shutdown-delay-duration": "0s",
     }
-    if not controllers:  # nobody makes the namespaces' default account, which pods would wait for
+    if not controllers:  # no controller creates the namespaces' default account, which pods need
         flags["disable-admission-plugins"] = "ServiceAccount"
     return _line(layout.binaries["kube-apiserver"], flags, extra)
 
@@ -99,7 +99,7 @@ def controller_manager(layout: Layout, kubeconfig: Path, hpa_sync: float, extra:
         "bind-address": LOOPBACK,
         "secure-port": str(layout.port("kube-controller-manager")),
         **layout.serving(),
-        # Tests read its metrics without an identity.
+        # Tests read the metrics without an identity.
         "authorization-always-allow-paths": "/healthz,/readyz,/livez,/metrics",
         "use-service-account-credentials": "true",
         "leader-elect": "false",
@@ -109,9 +109,9 @@ def controller_manager(layout: Layout, kubeconfig: Path, hpa_sync: float, extra:
         "cluster-signing-cert-file": str(pki.cluster.file),
         "cluster-signing-key-file": str(pki.cluster.key_file),
         "horizontal-pod-autoscaler-sync-period": f"{hpa_sync:g}s",
-        "kube-api-qps": "200",  # a hundred pods at once, without waiting for the client's own limit
+        "kube-api-qps": "200",  # a hundred pods at once stay below the client's own limit
         "kube-api-burst": "400",
-        "vmodule": "horizontal=4",  # each sync of an HPA leaves a line: the evidence that it looked
+        "vmodule": "horizontal=4",  # the controller logs one line for each sync of an HPA
     }
     return _line(layout.binaries["kube-controller-manager"], flags, extra)
 
@@ -158,8 +158,8 @@ def metrics_server(layout: Layout, kubeconfig: Path) -> list[str | Path]:
         **layout.serving(),
         "kubelet-insecure-tls": "true",
         "kubelet-use-node-status-port": "true",
-        "kubelet-preferred-address-types": "InternalIP",  # no name server knows the nodes
-        "metric-resolution": "10s",  # the least it allows, and more than the request timeout
+        "kubelet-preferred-address-types": "InternalIP",  # no DNS server knows the nodes
+        "metric-resolution": "10s",  # the allowed minimum, and longer than the request timeout
         "kubelet-request-timeout": "5s",
     }
     return _line(layout.binaries["metrics-server"], flags)

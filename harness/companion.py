@@ -18,7 +18,7 @@ from harness.workloads import until
 
 ACCOUNT = "effective-load-companion"
 DEFAULT_RIGHTS = ("events", "status")
-"""The features whose rights manifests/overlays/default brings."""
+"""The features whose rights the overlay manifests/overlays/default grants."""
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/effective-load-companion"
 _COMMON = ("ClusterRole", "Lease", "Role")
 _CONFINING = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -26,15 +26,15 @@ _OWN = (*_CONFINING, "ServiceAccount", "ClusterRoleBinding", "RoleBinding")
 
 
 def account_of(features: Iterable[str]) -> str:
-    """The account that has the rights for these features, and no other."""
+    """The name of the account that has exactly the rights for these features."""
     return "-".join((ACCOUNT, "with", *(sorted(features) or ["nothing"])))
 
 
 def companion_kubeconfig(cluster: ControlPlane, features: Iterable[str] = DEFAULT_RIGHTS) -> Path:
     """A kubeconfig with the rights of the component companion and of companion-<feature> for these, and no other.
 
-    Each set of features has an account of its own, so that tests do not lend each other rights. The admission policies
-    of these features confine that account, as they confine the one of the manifests.
+    Each set of features has its own account, so that tests do not lend each other rights. The admission policies of
+    these features confine that account, as they confine the account of the manifests.
     """
     wanted = sorted(features)
     suffix = account_of(wanted).removeprefix(f"{ACCOUNT}-")
@@ -47,7 +47,7 @@ def companion_kubeconfig(cluster: ControlPlane, features: Iterable[str] = DEFAUL
 
 
 def _rights(parts: Iterable[str]) -> Iterator[dict[str, Any]]:
-    # What the server may read, the companion may by the same role.
+    # The companion reads with the server's role.
     for folder in ("base", *parts):
         for path in sorted((MANIFESTS / folder).glob("*.yaml")):
             for item in yaml.safe_load_all(path.read_text()):
@@ -58,7 +58,7 @@ def _rights(parts: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _own(item: dict[str, Any], suffix: str) -> dict[str, Any]:
-    """The account, binding or admission policy under a name of its own, for the account of that name."""
+    """The account, binding or admission policy under its own name, for the account with that suffix."""
     item["metadata"]["name"] += f"-{suffix}"
     if item["kind"] == "ValidatingAdmissionPolicyBinding":
         item["spec"]["policyName"] += f"-{suffix}"
@@ -73,7 +73,7 @@ def _own(item: dict[str, Any], suffix: str) -> dict[str, Any]:
 
 
 def reset_lease(cluster: ControlPlane) -> None:
-    """The Lease as the manifests bring it: held by nobody."""
+    """Resets the Lease to its state in the manifests: without a holder."""
     cluster.client.delete(LEASE_PATH)
     (lease,) = yaml.safe_load_all((MANIFESTS / "components" / "companion" / "lease.yaml").read_text())
     cluster.client.apply(objects.namespace(NAMESPACE))
@@ -81,7 +81,7 @@ def reset_lease(cluster: ControlPlane) -> None:
 
 
 class CompanionProcess:
-    """One companion process: its settings file and its life.
+    """One companion process: its settings file and its life cycle.
 
     with CompanionProcess(cluster, {"companion": {"features": {"fastScaleUp": True}}}, kubeconfig=rights) as companion:
         companion.wait_leading()
@@ -120,15 +120,15 @@ class CompanionProcess:
         )
         cluster.watched.append(self.component)
 
-    # -- life
+    # -- life cycle
 
     def start(self, timeout: float = 60) -> None:
-        """Starts it and waits until it answers; whether it leads is another matter."""
+        """Starts the process and waits until it answers; it may not lead yet."""
         self.component.start()
         self.component.wait_ready(timeout)
 
     def restart(self, timeout: float = 60) -> None:
-        """Stops what runs, which gives the Lease back, and starts again with the settings as they are now."""
+        """Stops the process, which releases the Lease, and starts again with the current settings."""
         self.stop()
         self.start(timeout)
 
@@ -136,7 +136,7 @@ class CompanionProcess:
         self.component.stop(10)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash would; the Lease stays with it until it is over."""
+        """Kills the process at once, as a crash would; the Lease stays with it until it expires."""
         self.component.kill()
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ class CompanionProcess:
         self.stop()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Writes the settings file anew, over the defaults; a running companion reloads it within 5 s."""
+        """Writes the settings file anew, merged over the defaults; a running companion reloads it within 5 s."""
         defaults: Settings = {
             "telemetry": {"address": "127.0.0.1", "port": self.metrics_port},
             "logging": {"level": "info"},
@@ -163,7 +163,7 @@ class CompanionProcess:
         staged.write_text(yaml.safe_dump(self.settings))
         staged.replace(self.settings_file)
 
-    # -- looking at it
+    # -- inspection
 
     @property
     def leads(self) -> bool:
@@ -174,15 +174,15 @@ class CompanionProcess:
         until(lambda: self.leads, timeout, lambda: f"{self.name} does not lead{self.logs()}")
 
     def writes(self, action: str, result: str = "done") -> float:
-        """How many actions of a kind (the class in adapter/companion/writes/actions.py) ended so."""
+        """The number of actions of a class (of adapter/companion/writes/actions.py) with this result."""
         return self.metric(f'effective_load_companion_writes_total{{action="{action}",result="{result}"}}') or 0.0
 
     def metrics(self) -> str:
-        """Its own metrics page."""
+        """The companion's metrics page."""
         return self._get("/metrics")
 
     def metric(self, series: str) -> float | None:
-        """The value of one series of its own, written as the page writes it, or None."""
+        """The value of one series of the companion's metrics, written as on the page; None if it is absent."""
         for line in self.metrics().splitlines():
             name, _, value = line.rpartition(" ")
             if name == series:

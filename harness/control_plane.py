@@ -1,11 +1,11 @@
-"""A real control plane on this machine's loopback: started, used and stopped by tests and by the demo.
+"""A real control plane on loopback, which tests, demo and benchmarks start, use and stop.
 
     with ControlPlane(nodes=3) as cluster:
         cluster.client.apply(...)
         cluster.kill("metrics-server")
 
-Only containers are missing: KWOK plays the nodes and the pods. Everything lives in one temporary folder and ends with
-this process, however it ends.
+Only containers are missing: KWOK simulates nodes and pods. All files are in one temporary folder, and all programs end
+with this process, however it ends.
 """
 
 import functools
@@ -31,7 +31,7 @@ CLUSTER_METRICS = "metrics.k8s.io"
 
 
 class ControlPlane:
-    """etcd and kube-apiserver always; the other programs as asked for."""
+    """etcd, kube-apiserver, and the other programs that the arguments select."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class ControlPlane:
         controllers: str = "*",
         gates: str = "",
         keep_folder: bool = False,
-        say: Callable[[str], None] = binaries.say_to_stderr,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
-        """`hpa_flags` come without their prefix: {"downscale-stabilization": "0s"}. `gates`: for all that has some.
+        """`hpa_flags` have no prefix: {"downscale-stabilization": "0s"}. `gates`: feature gates of all programs.
 
-        `controllers` is the controller manager's own list.
+        `controllers` is the controller manager's flag of that name.
         """
         optional = {
             "kube-controller-manager": controller_manager,
@@ -60,23 +60,23 @@ class ControlPlane:
             "metrics-server": metrics_server,
         }
         self.wanted = [*binaries.API_SERVER, *(name for name, chosen in optional.items() if chosen)]
-        self.nodes, self.hpa_sync, self.keep_folder, self.say = nodes, hpa_sync, keep_folder, say
+        self.nodes, self.hpa_sync, self.keep_folder, self.announce = nodes, hpa_sync, keep_folder, announce
         gated = {"feature-gates": gates} if gates else {}
         self.hpa_flags = {f"horizontal-pod-autoscaler-{key}": value for key, value in (hpa_flags or {}).items()} | gated
         self.hpa_flags["controllers"] = controllers
         self.apiserver_flags = {**(apiserver_flags or {}), **gated}
         self.components: dict[str, Component] = {}
         self.watched: list[Component] = []
-        """Further processes whose logs belong into a failed test's report: adapters."""
+        """Further processes whose logs a failed test reports: adapters."""
         self._clients: list[Client] = []
 
     @classmethod
     def api_server_only(cls, **more: Any) -> Self:
-        """etcd and kube-apiserver, for tests that need objects but nobody who acts on them."""
+        """etcd and kube-apiserver only, for tests that need objects but no controllers."""
         off = dict.fromkeys(("controller_manager", "scheduler", "kwok", "metrics_server"), False)
         return cls(nodes=0, **{**off, **more})
 
-    # -- life
+    # -- life cycle
 
     def __enter__(self) -> Self:
         self.start()
@@ -88,8 +88,8 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> None:
-        """Builds what is missing, starts everything and returns when all of it is ready."""
-        built = binaries.ensure(*self.wanted, say=self.say)
+        """Builds missing programs, starts all of them and returns when they are ready."""
+        built = binaries.ensure(*self.wanted, announce=self.announce)
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-cluster-"))
         try:
             self._start(built)
@@ -109,7 +109,7 @@ class ControlPlane:
             self.start_component(name)
         rest = [name for name in self.wanted if name not in binaries.API_SERVER]
         self._register()
-        for name in rest:  # together: each has its own wait for the API server
+        for name in rest:  # all at once: each waits for the API server by itself
             self.components[name].start()
         for name in rest:
             self.components[name].wait_ready()
@@ -145,7 +145,7 @@ class ControlPlane:
                 "metrics-server",
                 lambda: commands.metrics_server(layout, self.kubeconfig),
                 "metrics-server",
-                # Two scrapes, 20 s, are not waited for: it serves what it has.
+                # Readiness would take two scrapes (20 s); it serves the existing samples before.
                 "/readyz?exclude=metric-storage-ready",
             ),
         ):
@@ -162,7 +162,7 @@ class ControlPlane:
         return lambda: anybody.raw(path, timeout=5).status == 200
 
     def _register(self) -> None:
-        """Nodes and the metrics API, before those who watch them start."""
+        """Creates nodes and the metrics API before the programs that watch them start."""
         for index in range(self.nodes):
             self.client.create(kwok.node(f"node-{index}"))
         if "metrics-server" in self.wanted:
@@ -172,7 +172,7 @@ class ControlPlane:
             self.client.apply(objects.api_service(CLUSTER_METRICS, "v1beta1", where))
 
     def _settle(self) -> None:
-        """Waits for what the programs do to the cluster, not just for the programs."""
+        """Waits until the programs' effects show in the cluster."""
         if "kwok" in self.wanted:
             node_ready = functools.partial(condition_true, kind="Ready")
             for index in range(self.nodes):
@@ -183,11 +183,11 @@ class ControlPlane:
             self.wait_api_service(f"v1beta1.{CLUSTER_METRICS}")
 
     def stop(self) -> None:
-        """Ends everything and removes the folder: who talks to the API server first, etcd last."""
+        """Ends all programs and removes the folder: clients of the API server first, etcd last."""
         for client in self._clients:
             client.close()
         order = [name for name in reversed(self.components) if name not in binaries.API_SERVER]
-        for name in order:  # all at once, then wait for each
+        for name in order:  # signal all, then wait for each
             self.components[name].signal(signal.SIGTERM)
         for name in order:
             self.components[name].stop(3)
@@ -200,7 +200,7 @@ class ControlPlane:
     # -- components
 
     def start_component(self, name: str) -> None:
-        """Starts a component (again), on the port it had, and waits until it is ready."""
+        """Starts a component (again) on its port, and waits until it is ready."""
         self.components[name].start()
         self.components[name].wait_ready()
 
@@ -208,11 +208,11 @@ class ControlPlane:
         self.components[name].stop()
 
     def kill(self, name: str) -> None:
-        """Ends a component at once, as a crash would."""
+        """Kills a component at once, as a crash would."""
         self.components[name].kill()
 
     def restore(self) -> None:
-        """Starts whatever a test has ended, so that the next one finds a whole cluster."""
+        """Starts every component that a test has ended, so that the next test has a whole cluster."""
         for name in self.wanted:
             if not self.running(name):
                 self.start_component(name)
@@ -244,7 +244,7 @@ class ControlPlane:
         return self._track(Client(LOOPBACK, self.layout.port("kube-apiserver"), context, headers))
 
     def token(self, namespace: str, account: str, *, seconds: int = 3600, audiences: list[str] | None = None) -> str:
-        """A service account's token from the TokenRequest API; the account is made where it is missing."""
+        """A service account's token from the TokenRequest API; creates the account if it is missing."""
         base = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         if self.client.find(f"{base}/{account}") is None:
             metadata = {"name": account, "namespace": namespace}
@@ -258,7 +258,7 @@ class ControlPlane:
         return self.pki.front_proxy.file
 
     def front_proxy_cert(self, name: str = "front-proxy-client") -> Pair:
-        """A client certificate as the aggregator has it, or of another name that is not allowed."""
+        """A client certificate like the aggregator's, or one with another name, which is not allowed."""
         if name == "front-proxy-client":
             return self.pki.front_proxy_client
         return self.pki.front_proxy.issue(name)
@@ -275,19 +275,19 @@ class ControlPlane:
         return self._track(Client("localhost", port, context, headers))
 
     def anonymous(self, port: int, context: ssl.SSLContext | None = None, **headers: str) -> Client:
-        """A client without a certificate to any local port."""
+        """A client without a certificate for any local port."""
         return self._track(Client("localhost", port, context or tls_context(None), headers))
 
     def _track(self, client: Client) -> Client:
         self._clients.append(client)
         return client
 
-    # -- what tests look at
+    # -- inspection
 
     def wait_api_service(self, name: str, timeout: float = 60) -> None:
         """Waits until the aggregator finds the API service available.
 
-        After a failure it looks again only every 5 to 30 s, but at once when the object changes: so it is changed.
+        After a failure the aggregator probes only every 5 to 30 s, or when the object changes: so this changes it.
         """
         path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
         version, _, group = name.partition(".")
@@ -303,7 +303,7 @@ class ControlPlane:
 
     @property
     def hpa_log(self) -> HpaLog:
-        """What the HPA controller itself says of its syncs."""
+        """The HPA controller's log of its syncs."""
         return HpaLog(self.components["kube-controller-manager"].log)
 
     def pod_metrics(self, namespace: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""The HPA controller's own evidence: one line of its log for each sync of each HPA.
+"""Reads the HPA controller's log: one line for each sync of each HPA.
 
-The status of an HPA is written only when something changed, so it cannot tell "looked and left it" from "did not look".
-The controller's log can (`--vmodule=horizontal=4`): every sync ends in "Decided not to scale", "Successfully rescaled"
+An HPA's status is written only on changes, so it cannot tell "synced without a change" from "did not sync". The
+controller's log can (`--vmodule=horizontal=4`): every sync ends in "Decided not to scale", "Successfully rescaled"
 or an error that names the target.
 """
 
@@ -17,7 +17,7 @@ _FAILED = ("failed to compute desired number of replicas", "failed to rescale", 
 
 @dataclass(frozen=True)
 class Sync:
-    """How one sync ended: kept, rescaled or failed; the count decided on, and the line itself."""
+    """The result of one sync: kept, rescaled or failed, with its count and its log line."""
 
     outcome: str
     desired: int | None
@@ -25,13 +25,13 @@ class Sync:
 
 
 class HpaLog:
-    """Reads the log of a kube-controller-manager from the beginning, or from a mark on."""
+    """Reads the log of a kube-controller-manager from its beginning or from a mark."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def mark(self) -> int:
-        """Where the log ends now."""
+        """The current end of the log."""
         return self.path.stat().st_size
 
     def lines(self, since: int = 0) -> list[str]:
@@ -44,16 +44,16 @@ class HpaLog:
         kind, _, name = target.rpartition("/")
         reference = f"{kind or 'Deployment'}/{namespace}/{name}"
         owner = f'HPA="{namespace}/{hpa or name}"'
-        found = []
+        syncs = []
         for line in self.lines(since):
             outcome = self._outcome(line, reference, owner)
             if outcome:
                 count = re.search(r"desiredReplicas=(\d+)", line)
-                found.append(Sync(outcome, int(count[1]) if count else None, line))
-        return found
+                syncs.append(Sync(outcome, int(count[1]) if count else None, line))
+        return syncs
 
     def proposals(self, namespace: str, target: str, *, since: int = 0) -> list[int]:
-        """The counts that the metrics alone asked for, sync by sync, before bounds and behavior."""
+        """The counts that the metrics alone propose, sync by sync, before bounds and behavior."""
         kind, _, name = target.rpartition("/")
         reference = f'scaleTarget="{kind or "Deployment"}/{namespace}/{name}"'
         lines = [line for line in self.lines(since) if _PROPOSED in line and reference in line]

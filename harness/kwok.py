@@ -1,7 +1,7 @@
-"""What KWOK plays: nodes that are ready, pods that start and end without a container and use what annotations say.
+"""KWOK's configuration: ready nodes, and pods that start and end without containers, with usage from annotations.
 
-Stages and metrics follow KWOK's own `stage/*/fast` and `metrics/*` kustomizations (Apache-2.0), with what tests need
-added: pods that become ready late, and usage per container.
+Stages and metrics follow KWOK's own `stage/*/fast` and `metrics/*` kustomizations (Apache-2.0), with two additions for
+tests: pods that become Ready late, and usage per container.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 USAGE_CPU = "kwok.x-k8s.io/usage-cpu"
 USAGE_MEMORY = "kwok.x-k8s.io/usage-memory"
 READY_AFTER = "tests.effective-load.io/ready-after"
-"""A pod with this annotation (a Go duration, "20s") runs at once and is Ready only after that."""
+"""A pod with this annotation (a Go duration, "20s") runs at once and becomes Ready after that time."""
 
 _CONTAINERS = """
 {{ range .spec.containers }}
@@ -44,7 +44,7 @@ podIPs:
 
 
 def _conditions(ready: str) -> str:
-    """Pod conditions with Ready and the readiness gates as given."""
+    """Pod conditions, with this status of Ready and of the readiness gates."""
     template = """
 conditions:
 - {lastTransitionTime: {{ $now | Quote }}, status: "True", type: PodScheduled}
@@ -136,7 +136,7 @@ def _containers(ready: str) -> str:
 
 
 def stages() -> list[dict[str, Any]]:
-    """Node initialize and heartbeat; pod ready (at once or late), complete, delete."""
+    """Stages: node initialize and heartbeat; pod ready (at once or late), complete, delete."""
     pending = [_ALIVE, _where(".status.phase", "In", "Pending")]
     ready = _NOW + _conditions("True") + _containers("true") + _ADDRESSES + _RUNNING
     starting = _NOW + _conditions("False") + _containers("false") + _ADDRESSES + _RUNNING
@@ -170,9 +170,9 @@ def stages() -> list[dict[str, Any]]:
 
 
 def usage_key(resource: str, namespace: str, app: str) -> str:
-    """The nodes' annotation that says what each pod of a workload uses, the pods to come among them.
+    """The key of the nodes' annotation with the usage of each pod of a workload, future pods included.
 
-    On the nodes, for the pod template must not change: that would start a rollout.
+    It is on the nodes because a change of the pod template would start a rollout.
     """
     name = f"{namespace}.{app}"
     if len(name) > 63:
@@ -181,7 +181,7 @@ def usage_key(resource: str, namespace: str, app: str) -> str:
 
 
 def _usage(resource: str, otherwise: str) -> dict[str, str]:
-    """Usage of one container: its own annotation (`…/usage-cpu.app`), the pod's, the workload's, or next to nothing."""
+    """Usage of one container: its own annotation (`…/usage-cpu.app`), the pod's, the workload's, or `otherwise`."""
     annotation = {"cpu": USAGE_CPU, "memory": USAGE_MEMORY}[resource]
     notes, nodes, labels = "pod.metadata.annotations", "node.metadata.annotations", "pod.metadata.labels"
     own = f'("{annotation}." + container.name)'
@@ -208,7 +208,7 @@ def _metric(name: str, dimension: str, kind: str, value: str) -> dict[str, Any]:
 
 
 def resource_metrics() -> dict[str, Any]:
-    """What a kubelet shows at /metrics/resource, for metrics-server to scrape."""
+    """The page /metrics/resource of a kubelet, which metrics-server scrapes."""
     metrics = [
         _metric("scrape_error", "node", "gauge", "0"),
         _metric("container_start_time_seconds", "container", "gauge", "pod.SinceSecond()"),
@@ -230,7 +230,7 @@ def resource_metrics() -> dict[str, Any]:
 
 
 def configuration() -> list[dict[str, Any]]:
-    """Everything kwok reads from its --config file."""
+    """All objects of kwok's --config file."""
     usage = {"usage": {"cpu": _usage("cpu", "1m"), "memory": _usage("memory", "1Mi")}}
     cluster_usage = {
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
@@ -242,7 +242,7 @@ def configuration() -> list[dict[str, Any]]:
 
 
 def node(name: str, cpu: str = "1k", memory: str = "4Ti", pods: str = "1000") -> dict[str, Any]:
-    """A node that kwok plays and metrics-server scrapes from kwok."""
+    """A node that kwok simulates, and whose metrics metrics-server scrapes from kwok."""
     room = {"cpu": cpu, "memory": memory, "pods": pods}
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Cluster objects of the harness itself: kubeconfigs, and API services that lead to a program on this machine."""
+"""Kubernetes objects of the harness: kubeconfigs, and API services that lead to a program on this machine."""
 
 import base64
 from pathlib import Path
@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 
 def kubeconfig(path: Path, server: str, authority: bytes, user: Pair | str, namespace: str = "default") -> Path:
-    """Writes a kubeconfig with everything inline; the user is a client certificate or a bearer token."""
+    """Writes a kubeconfig with inline data; the user is a client certificate or a bearer token."""
 
     def inline(pem: bytes) -> str:
         return base64.b64encode(pem).decode()
@@ -33,7 +33,7 @@ def kubeconfig(path: Path, server: str, authority: bytes, user: Pair | str, name
 
 
 def external_service(name: str, namespace: str, port: int) -> Object:
-    """A Service that leads to this machine: the aggregator resolves the external name itself."""
+    """A Service that leads to this machine by an external name, which the aggregator resolves itself."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -57,7 +57,7 @@ def api_service(
 ) -> Object:
     """An APIService served by (namespace, name, port).
 
-    Without an authority its certificate is not checked, or, with `skip` false, somebody else brings the caBundle.
+    Without an authority its certificate is not verified, or, with `skip` false, the adapter writes the caBundle.
     """
     namespace, name, port = service
     trust: Object = {"insecureSkipTLSVerify": True} if skip else {}

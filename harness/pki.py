@@ -1,4 +1,4 @@
-"""Certificates of a throw-away cluster: authorities, serving and client certificates, the service accounts' key."""
+"""Certificates of a temporary cluster: authorities, serving and client certificates, the service accounts' key."""
 
 import datetime as dt
 import ipaddress
@@ -16,7 +16,7 @@ DAY = dt.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its key as PEM, and as files when written."""
+    """A certificate and its key as PEM, and the paths of their files."""
 
     certificate: bytes
     key: bytes
@@ -43,7 +43,7 @@ def _alternative(host: str) -> x509.GeneralName:
 
 
 class Authority:
-    """A certificate authority that writes what it issues into one folder."""
+    """A certificate authority that writes the certificates it issues into one folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
@@ -58,7 +58,7 @@ class Authority:
         now = dt.datetime.now(dt.UTC)
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(_name(self.name)).public_key(public)
         builder = builder.serial_number(x509.random_serial_number())
-        # A day back, for the clocks of a machine and its container may differ.
+        # A day back, because the clocks of a machine and its container may differ.
         builder = builder.not_valid_before(now - DAY).not_valid_after(now + 30 * DAY)
         return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
 
@@ -81,7 +81,7 @@ class Authority:
     def issue(
         self, common: str, *, groups: Iterable[str] = (), hosts: Iterable[str] = (), file: str | None = None
     ) -> Pair:
-        """A certificate for the common name: with hosts a serving one, without a client's."""
+        """Issues a certificate for the common name: a serving one if it has hosts, else a client's."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [_alternative(host) for host in hosts]
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
@@ -129,7 +129,7 @@ class ClusterPki:
         self.account_public = write_private(folder / "service-account.pub", public)
 
     def client(self, user: str, *groups: str) -> Pair:
-        """A client certificate for a user, issued once."""
+        """A client certificate for a user; repeated calls return the same one."""
         identity = (user, *groups)
         if identity not in self._clients:
             stem = "client-" + "-".join(identity).replace(":", "_").replace("/", "_")

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# The child asks the kernel to die with its parent, then becomes the program. A shim of its own rather than preexec_fn,
-# which forks with threads about and warns of it. The kernel watches the parent's thread: start from the main thread, or
-# from one that lives as long as the child shall.
+# The child asks the kernel for SIGKILL on its parent's death, then becomes the program. This is a shim instead of
+# preexec_fn, which forks a process with threads and causes a warning. The kernel watches the parent's thread: start
+# from the main thread, or from one that lives as long as the child should.
 _SHIM = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
@@ -28,7 +28,7 @@ class ComponentError(RuntimeError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now; all are held until all are known, so that none comes twice."""
+    """Free loopback ports; all are bound at the same time, so that they differ."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for held in sockets:
@@ -37,7 +37,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Component:
-    """One program: its command, its log, and how to see that it is ready."""
+    """One program: its command, its log, and its readiness probe."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Component:
             )
 
     def wait_ready(self, timeout: float = 60) -> None:
-        """Polls until the program says that it is ready; raises with its log's end when it dies or takes too long."""
+        """Polls until the program is ready; raises with the end of its log when it dies or takes too long."""
         deadline = time.monotonic() + timeout
         while True:
             if not self.running:
@@ -102,13 +102,13 @@ class Component:
         return self.process.poll() if self.process else None
 
     def signal(self, number: int) -> None:
-        """Signals the program and whatever it started."""
+        """Signals the program and its child processes."""
         if self.process is not None and self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
 
     def stop(self, grace: float = 5) -> None:
-        """Asks the program to end, and after `grace` seconds ends it."""
+        """Sends SIGTERM, and SIGKILL after `grace` seconds."""
         if self.process is None:
             return
         self.signal(signal.SIGTERM)
@@ -119,13 +119,13 @@ class Component:
             self.process.wait(10)
 
     def kill(self) -> None:
-        """Ends the program at once, as a crash would."""
+        """Kills the program at once, as a crash would."""
         if self.process is not None:
             self.signal(signal.SIGKILL)
             self.process.wait(10)
 
     def tail(self, lines: int = 25) -> str:
-        """The end of the log, ready to be put behind a message."""
+        """The end of the log, formatted to follow a message."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:

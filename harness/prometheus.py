@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback, and exporters whose numbers a test sets."""
+"""A real Prometheus on loopback, and exporters whose series a test sets."""
 
 import http.client
 import http.server
@@ -23,12 +23,12 @@ LOOPBACK = "127.0.0.1"
 
 
 class Exporter:
-    """A /metrics page on loopback with exactly the series a test sets."""
+    """A /metrics page on loopback with exactly the series that a test sets."""
 
     def __init__(self) -> None:
         self._text = ""
         self.failing = False
-        """Set it to answer scrapes with 500: the series go stale, as when a target is down."""
+        """If True, scrapes get status 500: the series go stale, as when a target is down."""
         self.scrapes = 0
         self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), self._handler())
         self._server.daemon_threads = True
@@ -40,15 +40,15 @@ class Exporter:
         return f"{LOOPBACK}:{self._server.server_port}"
 
     def set(self, series: Mapping[str, float | str]) -> None:
-        """All series there are from now on: {'rps{namespace="a",pod="b"}': 12}; "NaN" and timestamps go as text."""
+        """Replaces all series: {'rps{namespace="a",pod="b"}': 12}; values may be text ("NaN", with a timestamp)."""
         self.set_text("".join(f"{name} {value}\n" for name, value in series.items()))
 
     def set_text(self, text: str) -> None:
-        """The whole page as it shall read."""
+        """Replaces the whole page by this text."""
         self._text = text
 
     def pods(self, metric: str, namespace: str, values: Mapping[str, float | str]) -> None:
-        """One series a pod, labelled as Prometheus' own Kubernetes discovery would."""
+        """Sets one series a pod, with the labels of Prometheus' Kubernetes discovery."""
         self.set({f'{metric}{{namespace="{namespace}",pod="{pod}"}}': value for pod, value in values.items()})
 
     def close(self) -> None:
@@ -78,13 +78,13 @@ class Exporter:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-                """Says nothing: a scrape a second."""
+                """Drops the access log: one line a second."""
 
         return Handler
 
 
 class Prometheus:
-    """A Prometheus that scrapes exporters every second; it keeps its port and its data through a restart.
+    """A Prometheus that scrapes exporters every second; a restart keeps its port and its data.
 
     with Exporter() as exporter, Prometheus([exporter]) as prometheus:
         exporter.set({'rps{namespace="shop",pod="a"}': 120})
@@ -99,10 +99,10 @@ class Prometheus:
         config: Mapping[str, Any] | None = None,
         web_config: Mapping[str, Any] | None = None,
         flags: Mapping[str, str] | None = None,
-        say: Callable[[str], None] = binaries.say_to_stderr,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
-        """`config` is merged over the configuration, `web_config` sets users or TLS, `flags` come without dashes."""
-        self.exporters, self.say = list(exporters), say
+        """`config` is merged over the configuration, `web_config` sets users or TLS, `flags` have no dashes."""
+        self.exporters, self.announce = list(exporters), announce
         scrape = {"job_name": "tests", "static_configs": [{"targets": [one.address for one in exporters]}]}
         everywhere = {"scrape_interval": interval, "scrape_timeout": interval}
         self.config = {"global": everywhere, "scrape_configs": [scrape] if exporters else [], **(config or {})}
@@ -114,8 +114,8 @@ class Prometheus:
         return f"http://{LOOPBACK}:{self.port}"
 
     def start(self) -> None:
-        """Starts it for the first time: a folder, a configuration, and the wait until it answers."""
-        program = binaries.ensure("prometheus", say=self.say)["prometheus"]
+        """Creates the folder and the configuration, starts the server, and waits until it answers."""
+        program = binaries.ensure("prometheus", announce=self.announce)["prometheus"]
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-prometheus-"))
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(self.config))
         flags = {
@@ -123,33 +123,33 @@ class Prometheus:
             "storage.tsdb.path": str(self.folder / "data"),
             "web.listen-address": f"{LOOPBACK}:{self.port}",
             "log.level": "warn",
-            "scrape.discovery-reload-interval": "100ms",  # targets are looked at every 5 s otherwise, also at the start
+            "scrape.discovery-reload-interval": "100ms",  # the default is 5 s, also at the start
             **self.flags,
         }
         if self.web_config is not None:
             flags["web.config.file"] = str(self.folder / "web.yml")
             (self.folder / "web.yml").write_text(yaml.safe_dump(dict(self.web_config)))
         command = [program, "--storage.tsdb.no-lockfile", *(f"--{name}={value}" for name, value in flags.items())]
-        # With users or TLS of its own anybody's answer will do: 401 shows that it listens.
+        # With users or TLS of its own any answer counts as ready: 401 shows that it listens.
         ready = self._ready if self.web_config is None else self._listens
         self.component = Component("prometheus", command, self.folder / "prometheus.log", ready=ready)
         self.resume()
 
     def resume(self) -> None:
-        """Starts it again after `kill` or `pause`."""
+        """Starts the server again after `kill` or `pause`."""
         self.component.start()
         self.component.wait_ready(60)
 
     def pause(self) -> None:
-        """Ends it cleanly; data and port stay for `resume`."""
+        """Ends the server cleanly; data and port stay for `resume`."""
         self.component.stop()
 
     def kill(self) -> None:
-        """Ends it at once, as a crash would."""
+        """Kills the server at once, as a crash would."""
         self.component.kill()
 
     def stop(self) -> None:
-        """Ends it and removes its data."""
+        """Ends the server and removes its data."""
         self.component.stop(3)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -171,11 +171,11 @@ class Prometheus:
         return list(answer["data"]["result"])
 
     def wait_value(self, expression: str, value: float, timeout: float = 40) -> None:
-        """Waits until the expression gives one series or more, all of this value."""
+        """Waits until the expression returns at least one series, all with this value."""
         deadline = time.monotonic() + timeout
-        while not ((found := self.query(expression)) and all(float(one["value"][1]) == value for one in found)):
+        while not ((result := self.query(expression)) and all(float(one["value"][1]) == value for one in result)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{expression} is not {value} within {timeout:g} s: {found}")
+                raise TimeoutError(f"{expression} is not {value} within {timeout:g} s: {result}")
             time.sleep(0.1)
 
     def _ready(self) -> bool:

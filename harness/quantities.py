@@ -1,4 +1,4 @@
-"""Kubernetes quantities as exact numbers, independently of the adapter that tests look at."""
+"""Kubernetes quantities as exact numbers, independent of the adapter under test."""
 
 from fractions import Fraction
 

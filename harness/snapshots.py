@@ -1,4 +1,4 @@
-"""Snapshots for tests: policies whose numbers are plain to see."""
+"""Snapshots for tests: policies with simple numbers."""
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -31,7 +31,7 @@ def pod(
 
 
 def reading(name: str, state: PodState = PodState.SERVING, *, limit: int | None = None, **usage: int) -> PodAssessment:
-    """A pod with its usage in milli-units."""
+    """A pod's assessment with its usage in milli-units."""
     nano = {metric: value * NANO // 1000 for metric, value in usage.items()}
     return PodAssessment(pod=pod(name, limit=limit), state=state, reason="said so", usage=nano)
 
@@ -74,8 +74,10 @@ def view(
     rules = policy(name, namespace, metrics)
     pods = tuple(pods)
     counts = {state: sum(1 for each in pods if each.state is state) for state in PodState}
-    found = (measured(),) if assessments is None else tuple(assessments)
-    assessment = Assessment(policy=rules, target=f"Deployment {target}", at=at, pods=pods, counts=counts, metrics=found)
+    assessed_metrics = (measured(),) if assessments is None else tuple(assessments)
+    assessment = Assessment(
+        policy=rules, target=f"Deployment {target}", at=at, pods=pods, counts=counts, metrics=assessed_metrics
+    )
     return PolicyView(
         policy=rules,
         labels=labels or {},
@@ -133,7 +135,7 @@ def snapshot(
     for one in views:
         key = Key(one.policy.namespace, one.policy.name)
         readings = one.assessment.pods if one.assessment else ()
-        by_pods.setdefault(key.namespace, OwnersByLabels()).put(key, (found.pod.labels for found in readings))
+        by_pods.setdefault(key.namespace, OwnersByLabels()).put(key, (reading.pod.labels for reading in readings))
     return Snapshot(
         by_pods=by_pods,
         policies={Key(each.policy.namespace, each.policy.name): each for each in views},

@@ -1,6 +1,6 @@
-"""A stand-in for the adapter that says one number for every object: it shows that the harness works, not the adapter.
+"""A stand-in for the adapter that answers one number for every object: it tests the harness, not the adapter.
 
-Its settings carry that number under "stub"; the file is read for each request.
+The number is in the settings under "stub"; each request reads the file.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The HPA's own client library, as a small Go program (`harness/wire-client`), asking as it asks."""
+"""The HPA's own client library in a small Go program (`harness/wire-client`), with the HPA's own requests."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from harness import binaries
 
 @dataclass(frozen=True)
 class Answer:
-    """What the Go library made of an answer: values, or its error with the status code behind it."""
+    """The Go library's result for a response: values, or its error with the status code."""
 
     items: list[dict[str, Any]]
     """Each: kind, apiVersion, namespace, name (custom) or labels (external); metric, selector, value, milli, timestamp,
@@ -22,19 +22,19 @@ class Answer:
 
     @property
     def milli(self) -> int:
-        """The one value there is, in thousandths: the number that the HPA computes with."""
+        """The only value, in thousandths: the number that the HPA computes with."""
         assert len(self.items) == 1, self
         return int(self.items[0]["milli"])
 
 
 @dataclass(frozen=True)
 class Wire:
-    """Asks as the user of a kubeconfig. `version`: v1beta2, v1beta1, or preferred (by discovery, as the HPA)."""
+    """Queries as the user of a kubeconfig. `version`: v1beta2, v1beta1, or preferred (by discovery, as the HPA)."""
 
     kubeconfig: Path
     version: str = "preferred"
     json: bool = False
-    """Ask for JSON; without it for protobuf first, as the HPA does."""
+    """Whether to request JSON; otherwise protobuf is preferred, as by the HPA."""
 
     def pods(self, namespace: str, selector: str, metric: str, metric_selector: str = "") -> Answer:
         return self._ask("pods", namespace, selector, metric, metric_selector)

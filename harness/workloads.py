@@ -1,4 +1,4 @@
-"""Deployments, HPAs and load in one namespace, as tests and the demo speak of them."""
+"""Deployments, HPAs and load in one namespace, for tests and the demo."""
 
 import datetime as dt
 import functools
@@ -18,7 +18,7 @@ FINALIZER = "tests.effective-load.io/linger"
 
 
 class Workloads:
-    """What a test does in its own namespace."""
+    """Creates, changes and inspects the workloads of one namespace."""
 
     def __init__(self, cluster: ControlPlane, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
@@ -32,7 +32,7 @@ class Workloads:
     def hpa_path(self, name: str) -> str:
         return f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers/{name}"
 
-    # -- making
+    # -- creation
 
     def deployment(
         self,
@@ -54,7 +54,7 @@ class Workloads:
         pod: Object | None = None,
         wait: bool = True,
     ) -> Object:
-        """A Deployment whose pods KWOK plays. `pod` is merged into the pod's spec; `containers` replaces the one."""
+        """A Deployment of simulated pods. `pod` is merged into the pod's spec; `containers` replaces its one."""
         notes = {**(annotations or {}), **({READY_AFTER: ready_after} if ready_after else {})}
         self.set_usage(name, cpu=usage_cpu, memory=usage_memory)
         limits = {key: value for key, value in (("cpu", cpu_limit), ("memory", memory_limit)) if value}
@@ -93,9 +93,9 @@ class Workloads:
         down_window: int = 0,
         behavior: Object | None = None,
     ) -> Object:
-        """An HPA; without metrics the one that README shows, on the policy of the same name.
+        """An HPA; by default with the metric that README shows, on the policy of the same name.
 
-        `target` is (apiVersion, kind, name), by default the Deployment of the same name; tolerance None leaves 10 %.
+        `target` is (apiVersion, kind, name), by default the Deployment of the same name; tolerance None means 10 %.
         """
         version, kind, scaled = target or ("apps/v1", "Deployment", name)
         extra = {} if tolerance is None else {"tolerance": tolerance}
@@ -128,25 +128,25 @@ class Workloads:
     # -- pods
 
     def pods(self, name: str | None = None, *, labels: str | None = None) -> list[Object]:
-        """The pods of a workload, oldest first, then by name; those being deleted are among them."""
+        """The pods of a workload, oldest first, then by name; includes those being deleted."""
         selector = labels if labels is not None else (f"app={name}" if name else "")
-        found = self.client.list(self.pods_path, labels=selector)
-        return sorted(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+        pods = self.client.list(self.pods_path, labels=selector)
+        return sorted(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
     def pod_names(self, name: str) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.pods(name)]
 
     def annotate(self, pod: str, annotations: Mapping[str, str | None]) -> None:
-        """Sets annotations of a pod; None takes one away."""
+        """Sets annotations of a pod; None removes one."""
         self.client.patch(f"{self.pods_path}/{pod}", {"metadata": {"annotations": dict(annotations)}})
 
     def set_usage(
         self, target: str | Iterable[str], *, cpu: str | None = None, memory: str | None = None, container: str = ""
     ) -> None:
-        """Sets what pods use: every pod of a workload (by its name), also those to come, or only the pods named.
+        """Sets the usage of every pod of a workload (by its name), future ones included, or only of the named pods.
 
-        A pod's own setting wins over its workload's; setting the workload's takes the pods' own away. With `container`
-        it is the use of that container alone, for pods that are there.
+        A pod's own setting takes precedence over its workload's; setting the workload's removes the pods' own. With
+        `container` it is the usage of that container alone, for existing pods.
         """
         given = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value is not None}
         own = {"cpu": USAGE_CPU, "memory": USAGE_MEMORY}
@@ -170,13 +170,13 @@ class Workloads:
         self.set_condition(pod, {kind: conditions[kind] for kind in conditions})
 
     def set_condition(self, pod: str, conditions: dict[str, bool]) -> None:
-        """The same for types that are no Python names, such as a readiness gate's."""
+        """The same for types that are not valid Python names, such as a readiness gate's."""
         now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         entries = [{"type": kind, "status": str(on), "lastTransitionTime": now} for kind, on in conditions.items()]
         self.client.patch_status(f"{self.pods_path}/{pod}", {"conditions": entries}, "strategic")
 
     def linger(self, pod: str) -> None:
-        """Deletes a pod that then stays terminating, until `release`."""
+        """Deletes a pod that then stays terminating until `release`."""
         self.client.patch(f"{self.pods_path}/{pod}", {"metadata": {"finalizers": [FINALIZER]}})
         self.client.delete(f"{self.pods_path}/{pod}")
 
@@ -184,36 +184,38 @@ class Workloads:
         self.client.patch(f"{self.pods_path}/{pod}", {"metadata": {"finalizers": None}})
 
     def usage(self, name: str) -> dict[str, dict[str, Fraction]]:
-        """What metrics.k8s.io shows of a workload's pods: {pod: {"cpu": cores, "memory": bytes}}."""
+        """The usage of a workload's pods in metrics.k8s.io: {pod: {"cpu": cores, "memory": bytes}}."""
         names = set(self.pod_names(name))
-        shown: dict[str, dict[str, Fraction]] = {}
+        usage_by_pod: dict[str, dict[str, Fraction]] = {}
         for item in self.cluster.pod_metrics(self.namespace):
             if item["metadata"]["name"] in names:
-                uses = [entry["usage"] for entry in item["containers"]]
-                sums = {key: sum((number(use[key]) for use in uses), Fraction(0)) for key in ("cpu", "memory")}
-                shown[item["metadata"]["name"]] = sums
-        return shown
+                usages = [entry["usage"] for entry in item["containers"]]
+                sums = {key: sum((number(use[key]) for use in usages), Fraction(0)) for key in ("cpu", "memory")}
+                usage_by_pod[item["metadata"]["name"]] = sums
+        return usage_by_pod
 
     def wait_usage(
         self, name: str, *, cpu: str | None = None, memory: str | None = None, slack: float = 0.02, timeout: float = 60
     ) -> None:
-        """Waits until metrics-server shows this use of every live pod: up to two of its scrapes, about 20 s."""
+        """Waits until metrics-server shows this usage of every live pod: up to two of its scrapes, about 20 s."""
         wanted = {key: number(value) for key, value in (("cpu", cpu), ("memory", memory)) if value is not None}
 
-        def shown() -> bool:
+        def matches() -> bool:
             live = {pod["metadata"]["name"] for pod in self.pods(name) if "deletionTimestamp" not in pod["metadata"]}
-            seen = self.usage(name)
+            usages = self.usage(name)
             near = [
-                abs(seen[pod][key] - want) <= want * slack for pod in live & set(seen) for key, want in wanted.items()
+                abs(usages[pod][key] - want) <= want * slack
+                for pod in live & set(usages)
+                for key, want in wanted.items()
             ]
-            return bool(live) and live <= set(seen) and all(near)
+            return bool(live) and live <= set(usages) and all(near)
 
-        until(shown, timeout, lambda: f"metrics.k8s.io does not show {cpu or memory} for {name}: {self.usage(name)}")
+        until(matches, timeout, lambda: f"metrics.k8s.io does not show {cpu or memory} for {name}: {self.usage(name)}")
 
     # -- replicas
 
     def track(self, name: str, kind: str, path: str) -> None:
-        """Makes the helpers look at another kind of target under this name: its object's path, with spec.replicas."""
+        """Registers another kind of target under this name: the path of its object, which has spec.replicas."""
         self.targets[name] = (kind, path)
 
     def target_path(self, name: str) -> str:
@@ -224,12 +226,12 @@ class Workloads:
         return f"{kind}/{name}"
 
     def replicas(self, name: str) -> int:
-        """What the HPA writes: spec.replicas."""
+        """spec.replicas of the target, which the HPA writes."""
         return int(self.client.get(self.target_path(name))["spec"]["replicas"])
 
     def wait_replicas(self, name: str, count: int, timeout: float = 60) -> None:
-        """Waits until spec.replicas is `count`; says what the HPA thought when it does not get there."""
-        until(lambda: self.replicas(name) == count, timeout, lambda: self._story(name, f"not {count}"))
+        """Waits until spec.replicas is `count`; the error shows the HPA's status and last syncs."""
+        until(lambda: self.replicas(name) == count, timeout, lambda: self._describe(name, f"not {count}"))
 
     def wait_ready(self, name: str, count: int, timeout: float = 60) -> None:
         """Waits until a Deployment has `count` ready replicas and no others."""
@@ -239,7 +241,7 @@ class Workloads:
             counts = [status.get(key, 0) for key in ("replicas", "readyReplicas", "updatedReplicas")]
             return counts == [count] * 3
 
-        until(ready, timeout, lambda: self._story(name, f"has no {count} ready pods"))
+        until(ready, timeout, lambda: self._describe(name, f"has no {count} ready pods"))
 
     def hold_replicas(
         self, name: str, count: int, seconds: float = 0, *, syncs: int = 3, hpa: str | None = None
@@ -249,9 +251,9 @@ class Workloads:
         since, began = log.mark(), time.monotonic()
         patience = max(seconds, 3 * syncs * self.cluster.hpa_sync) + 15
         while True:
-            assert self.replicas(name) == count, self._story(name, f"moved away from {count}")
+            assert self.replicas(name) == count, self._describe(name, f"moved away from {count}")
             seen = log.syncs(self.namespace, self.target_reference(name), hpa=hpa, since=since)
-            # The log may tell of the very step to this count only now.
+            # The log may show the step to this count only now.
             moved = [s.line for s in seen if s.outcome == "rescaled" and f"desiredReplicas={count} " not in s.line]
             assert not moved, f"{name} was rescaled: {moved}"
             passed = time.monotonic() - began
@@ -261,7 +263,7 @@ class Workloads:
                 raise TimeoutError(f"the HPA of {name} synced only {len(seen)} times in {passed:.0f} s")
             time.sleep(0.2)
 
-    # -- what the HPA says
+    # -- the HPA's status
 
     def hpa_status(self, name: str) -> Object:
         return self.client.get(self.hpa_path(name)).get("status", {})
@@ -274,11 +276,11 @@ class Workloads:
     def wait_condition(
         self, name: str, kind: str, *, status: str = "True", contains: str = "", timeout: float = 60
     ) -> Object:
-        """Waits for a condition of the HPA with this status, and these words in its message."""
+        """Waits for a condition of the HPA with this status and with `contains` in its message."""
 
         def holds(item: Object) -> bool:
-            found = [entry for entry in item.get("status", {}).get("conditions") or [] if entry["type"] == kind]
-            return any(entry["status"] == status and contains in entry.get("message", "") for entry in found)
+            conditions = [entry for entry in item.get("status", {}).get("conditions") or [] if entry["type"] == kind]
+            return any(entry["status"] == status and contains in entry.get("message", "") for entry in conditions)
 
         self.client.wait_for(self.hpa_path(name), holds, timeout, f"HPA {name}: {kind}={status} {contains!r}")
         return self.hpa_condition(name, kind) or {}
@@ -294,24 +296,24 @@ class Workloads:
 
     def events(self, name: str) -> list[str]:
         """Reason and message of the events about an object of this name, oldest first."""
-        found = self.client.list(f"/api/v1/namespaces/{self.namespace}/events", fields=f"involvedObject.name={name}")
-        return [f"{event['reason']}: {event['message']}" for event in found]
+        events = self.client.list(f"/api/v1/namespaces/{self.namespace}/events", fields=f"involvedObject.name={name}")
+        return [f"{event['reason']}: {event['message']}" for event in events]
 
     def wait_event(self, name: str, contains: str, timeout: float = 60) -> None:
-        """Waits for an event about an object: they are written a moment after what they tell of."""
-        found = functools.partial(self.events, name)
-        until(lambda: any(contains in event for event in found()), timeout, lambda: f"no {contains!r} in {found()}")
+        """Waits for an event about an object; controllers write events a moment after the change."""
+        events = functools.partial(self.events, name)
+        until(lambda: any(contains in event for event in events()), timeout, lambda: f"no {contains!r} in {events()}")
 
-    def _story(self, name: str, what: str) -> str:
-        """What a person would look at: the target's count, the HPA, its last syncs."""
-        found = self.client.find(self.hpa_path(name))
-        status = brief(found.get("status") if found else None)
+    def _describe(self, name: str, what: str) -> str:
+        """The state for an error message: the target's count, the HPA, its last syncs."""
+        hpa = self.client.find(self.hpa_path(name))
+        status = brief(hpa.get("status") if hpa else None)
         last = "\n".join(sync.line for sync in self.syncs(name)[-3:])
         return f"{name} {what}: spec.replicas is {self.replicas(name)}\n{status}\n{last}"
 
 
 def container(name: str, requests: Object, limits: Object | None = None, **more: Any) -> Object:
-    """A container that nobody runs."""
+    """A container spec; KWOK never runs it."""
     resources = {"requests": requests, **({"limits": limits} if limits else {})}
     return {"name": name, "image": "example.invalid/app:1", "resources": resources, **more}
 
@@ -369,7 +371,7 @@ def memory_watermarks(high: str, low: str, **resource: Any) -> Object:
 
 
 def until(holds: Callable[[], object], timeout: float, otherwise: Callable[[], str], every: float = 0.1) -> None:
-    """Polls until it holds; the message is made only when it does not."""
+    """Polls until `holds` is true; calls `otherwise` for the message only on a timeout."""
     deadline = time.monotonic() + timeout
     while not holds():
         if time.monotonic() > deadline:

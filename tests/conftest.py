@@ -53,7 +53,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             print()
-            binaries.ensure(*absent, say=lambda line: print(line, flush=True))
+            binaries.ensure(*absent, announce=lambda line: print(line, flush=True))
 
 
 @pytest.hookimpl(wrapper=True)

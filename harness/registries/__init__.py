@@ -1,1 +1,1 @@
-"""Real service registries, each a process that a test starts and stops."""
+"""Real service registries; tests start and stop their processes."""

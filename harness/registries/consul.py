@@ -20,15 +20,15 @@ _READY_SECONDS = 60
 
 
 class Consul:
-    """A Consul server that keeps its ports, and its data unless they are wiped, through a restart.
+    """A Consul server; a restart keeps its ports, and its data unless they are wiped.
 
     with Consul() as consul:
         consul.register("web", "web-1", "10.0.0.1")
         consul.call("PUT", "/v1/agent/service/maintenance/web-1?enable=true")
 
-    `deny`: with ACLs, and by default everything is denied; `root` is then the token that may do all. `tls`:
-    certificate, key and CA as PEM files, and with `mutual` clients need a certificate of that CA too. `joins`: an
-    agent of that cluster, or with `server` its second server. `limits`: Consul's own section of that name.
+    `deny`: ACLs are on and deny by default; `root` is then the token with all rights. `tls`: certificate, key and CA as
+    PEM files; with `mutual` clients need a certificate of that CA too. `joins`: an agent of that cluster, or with
+    `server` its second server. `limits`: Consul's configuration section of that name.
     """
 
     def __init__(
@@ -40,21 +40,21 @@ class Consul:
         joins: "Consul | None" = None,
         server: bool = False,
         limits: Mapping[str, Any] | None = None,
-        say: Callable[[str], None] = binaries.say_to_stderr,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
-        self.tls, self.mutual, self.limits, self.say = tls, mutual, dict(limits or {}), say
+        self.tls, self.mutual, self.limits, self.announce = tls, mutual, dict(limits or {}), announce
         self.joins, self.server = joins, server
         self.root = str(uuid.uuid4()) if deny else ""
         self.port, self.serf_port, self.server_port = free_ports(3)
 
     @property
     def url(self) -> str:
-        """Where its HTTP API is."""
+        """The URL of its HTTP API."""
         return f"{'https' if self.tls else 'http'}://{LOOPBACK}:{self.port}"
 
     def start(self) -> None:
-        """Starts it for the first time: a folder, a configuration, and the wait until it has a leader and a catalog."""
-        program = binaries.ensure("consul", say=self.say)["consul"]
+        """Creates the folder and the configuration, starts the server, and waits for a leader and a catalog."""
+        program = binaries.ensure("consul", announce=self.announce)["consul"]
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-consul-"))
         (self.folder / "config.json").write_text(json.dumps(self._config()))
         command: list[str | Path] = [program, "agent", "-config-file", self.folder / "config.json"]
@@ -62,20 +62,20 @@ class Consul:
         self.resume()
 
     def resume(self) -> None:
-        """Starts it again after `kill` or `pause`."""
+        """Starts the server again after `kill`."""
         self.component.start()
         self.component.wait_ready(_READY_SECONDS)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash would; data and ports stay for `resume`."""
+        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
         self.component.kill()
 
     def wipe(self) -> None:
-        """Removes everything it knew; it must have ended."""
+        """Removes all data; the process must have ended."""
         shutil.rmtree(self._data)
 
     def stop(self) -> None:
-        """Ends it and removes its data."""
+        """Ends the server and removes its data."""
         self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -91,12 +91,12 @@ class Consul:
     # --- its API ---
 
     def register(self, service: str, id: str, ip: str, port: int = 8080, **more: object) -> None:  # noqa: A002 - Consul's own name
-        """Registers an instance with this agent; `more` are fields of Consul's own."""
+        """Registers an instance with this agent; `more` are further fields of Consul's API."""
         content = {"Name": service, "ID": id, "Address": ip, "Port": port, **more}
         self.call("PUT", "/v1/agent/service/register", content)
 
     def check(self, id: str, status: str) -> None:  # noqa: A002 - Consul's own name
-        """Reports what a TTL check found: `pass`, `warn` or `fail`. A service's only check is `service:<id>`."""
+        """Reports the result of a TTL check: `pass`, `warn` or `fail`. A service's only check is `service:<id>`."""
         self.call("PUT", f"/v1/agent/check/{status}/{id}")
 
     def maintenance(self, id: str, *, on: bool) -> None:  # noqa: A002 - Consul's own name
@@ -104,24 +104,24 @@ class Consul:
         self.call("PUT", f"/v1/agent/service/maintenance/{id}?enable={str(on).lower()}")
 
     def deregister(self, id: str) -> None:  # noqa: A002 - Consul's own name
-        """Takes an instance out of the catalog."""
+        """Removes an instance from the catalog."""
         self.call("PUT", f"/v1/agent/service/deregister/{id}")
 
     def token(self, rules: str) -> tuple[str, str]:
-        """A token with a policy of these rules: its accessor id, and its secret."""
+        """Creates a token with a policy of these rules: its accessor id and its secret."""
         policy = self.call("PUT", "/v1/acl/policy", {"Name": uuid.uuid4().hex, "Rules": rules})
         made = self.call("PUT", "/v1/acl/token", {"Policies": [{"ID": policy["ID"]}]})
         return made["AccessorID"], made["SecretID"]
 
     def call(self, method: str, path: str, content: object = None) -> Any:
-        """What the API answers to the root token. Raises RuntimeError where that is no success."""
+        """The API's answer to the root token. Raises RuntimeError for an error status."""
         status, body = self.request(method, path, content)
         if status != 200:
             raise RuntimeError(f"Consul: {method} {path}: HTTP {status}: {body.decode(errors='replace')}")
         return json.loads(body) if body.strip() else None
 
     def request(self, method: str, path: str, content: object = None) -> tuple[int, bytes]:
-        """Status and body of any request with the root token."""
+        """Sends any request with the root token; returns status and body."""
         connection = self._connection()
         try:
             headers = {"X-Consul-Token": self.root} if self.root else {}
@@ -132,15 +132,15 @@ class Consul:
             connection.close()
 
     def wait_listed(self, service: str, count: int, timeout: float = 20) -> None:
-        """Waits until so many instances of a service are in the catalog: agents hand theirs over a moment later."""
+        """Waits until the catalog has `count` instances of a service; agents synchronize with a delay."""
         deadline = time.monotonic() + timeout
-        while len(found := self.call("GET", f"/v1/health/service/{service}")) != count:
+        while len(instances := self.call("GET", f"/v1/health/service/{service}")) != count:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(found)} instances of {service} instead of {count} after {timeout:g} s")
+                raise TimeoutError(f"{len(instances)} instances of {service} instead of {count} after {timeout:g} s")
             time.sleep(0.05)
 
     def wait_voters(self, count: int, timeout: float = 60) -> None:
-        """Waits until so many servers vote: a new one is watched for 10 s before."""
+        """Waits until `count` servers vote; a new one is on probation for 10 s."""
         deadline = time.monotonic() + timeout
         while [one["Voter"] for one in self.call("GET", "/v1/operator/raft/configuration")["Servers"]].count(
             True
@@ -150,7 +150,7 @@ class Consul:
             time.sleep(0.2)
 
     def _serves(self) -> bool:
-        """Whether it is listed in its own catalog: a leader comes first, and the catalog a moment after it."""
+        """Whether its own catalog lists it: the catalog follows a moment after the election of a leader."""
         status, body = self.request("GET", "/v1/health/service/consul")
         return status == 200 and len(json.loads(body)) > 0
 

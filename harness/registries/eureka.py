@@ -21,7 +21,7 @@ from harness.processes import Component, free_ports
 
 LOOPBACK = "127.0.0.1"
 SPRING_CLOUD = "2024.0.1"
-"""The release train that pom.xml names; with it comes Netflix' Eureka 2.0.4."""
+"""The release train of pom.xml; it brings Netflix' Eureka 2.0.4."""
 SOURCE = Path(__file__).resolve().parent / "spring-eureka"
 PREFIX = "/eureka"
 USER, PASSWORD = "reader", "correct horse"
@@ -41,13 +41,13 @@ _QUIET = {
 
 
 @functools.cache
-def ensure(say: Callable[[str], None] = binaries.say_to_stderr) -> Path:
-    """The folder of the built program, which is built first where it is missing: one to two minutes, 120 MB."""
+def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
+    """The folder of the built program; builds it first if it is missing (one to two minutes, 120 MB)."""
     target = binaries.cache_root() / "bin" / f"eureka-{SPRING_CLOUD}-{_digest()}"
     lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
-    with binaries._lock(lock, lambda: say("waiting: another run builds eureka")):
+    with binaries._lock(lock, lambda: announce("waiting: another run builds eureka")):
         if not target.exists():
-            say(f"building eureka {SPRING_CLOUD} once, one to two minutes; kept in {target}")
+            announce(f"building eureka {SPRING_CLOUD} once, one to two minutes; kept in {target}")
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".eureka-", dir=target.parent) as scratch:
                 _build(Path(scratch)).rename(target)
@@ -65,7 +65,7 @@ def _digest() -> str:
 def _build(scratch: Path) -> Path:
     source = scratch / "source"
     shutil.copytree(SOURCE, source)
-    for left in reversed(range(3)):  # a registry of packages has bad moments
+    for left in reversed(range(3)):  # package registries fail at times
         try:
             _run(["mvn", "-q", "-B", "-DskipTests", "package"], source)
             break
@@ -75,7 +75,7 @@ def _build(scratch: Path) -> Path:
     _run(
         ["java", "-Djarmode=tools", "-jar", f"target/{_JAR}", "extract", "--destination", str(scratch / "app")], source
     )
-    # Classes that are already parsed halve the start; it ends by itself once everything is wired.
+    # A class data archive halves the start time; this run ends by itself once the context is complete.
     archive = [f"-XX:ArchiveClassesAtExit={_ARCHIVE}", "-Dspring.context.exit=onRefresh", "-jar", _JAR]
     _run(["java", *_FLAGS, *archive, "--server.port=0", *_options(_QUIET)], scratch / "app")
     return scratch / "app"
@@ -95,14 +95,14 @@ def _options(values: Mapping[str, str]) -> list[str]:
 
 
 class EurekaServer:
-    """A Eureka server, whose registry lives in memory alone: after a restart it is empty.
+    """A Eureka server. Its registry is only in memory: after a restart it is empty.
 
     with EurekaServer() as eureka:
         eureka.register("shop", "shop-1", "10.0.0.1")
         eureka.set_status("shop", "shop-1", "OUT_OF_SERVICE")
 
-    `cache_ms`: how often its copy for clients is made anew, 0 for none (by default Eureka makes it every 30 s).
-    `guarded`: it wants `USER` and `PASSWORD`. `tls`: certificate and key as PEM files. `settings` are Spring's own.
+    `cache_ms`: the interval at which it renews its response cache, 0 for none (Eureka's default is 30 s). `guarded`: it
+    requires `USER` and `PASSWORD`. `tls`: certificate and key as PEM files. `settings` are Spring's own.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class EurekaServer:
             "eureka.server.enable-self-preservation": str(self_preservation).lower(),
             "eureka.server.use-read-only-response-cache": str(cache_ms > 0).lower(),
             "eureka.server.response-cache-update-interval-ms": str(cache_ms or 1000),
-            # A change that comes while an answer is put together leaves the old answer in the cache: by default until
-            # the next change, or for 180 s. So nothing is kept.
+            # A change that arrives while the server builds an answer leaves the old answer in the cache, by default
+            # until the next change or for 180 s. So the cache is off.
             "eureka.server.response-cache-auto-expiration-in-seconds": "0",
             **(settings or {}),
         }
@@ -139,11 +139,11 @@ class EurekaServer:
 
     @property
     def url(self) -> str:
-        """Its address with the prefix, as the adapter's settings take it."""
+        """Its URL with the prefix, as the adapter's settings expect it."""
         return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{PREFIX}"
 
     def start(self) -> None:
-        """Begins to start; `wait` until it answers."""
+        """Starts the process; `wait` waits until it answers."""
         program = ensure()
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-eureka-"))
         archive = f"-XX:SharedArchiveFile={_ARCHIVE}"
@@ -152,15 +152,15 @@ class EurekaServer:
         self.component.start()
 
     def wait(self) -> None:
-        """Waits until it answers."""
+        """Waits until the server answers."""
         self.component.wait_ready(_READY_SECONDS)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash would; `component.start` starts it again, empty, on the same port."""
+        """Kills the server at once, as a crash would; `component.start` starts it again, empty, on the same port."""
         self.component.kill()
 
     def stop(self) -> None:
-        """Ends it for good."""
+        """Ends the server and removes its folder."""
         self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -174,10 +174,10 @@ class EurekaServer:
     ) -> None:
         self.stop()
 
-    # --- what instances and operators do ---
+    # --- calls of instances and operators ---
 
     def register(self, app: str, name: str, ip: str, *, status: str = "UP", lease: int = 90, **metadata: str) -> None:
-        """What a starting instance does; `lease` in seconds."""
+        """Registers an instance, as its start does; `lease` in seconds."""
         port = {"$": 8080, "@enabled": True}, {"$": 8443, "@enabled": False}
         instance = {
             "instanceId": name,
@@ -195,45 +195,45 @@ class EurekaServer:
         self.call("POST", f"/apps/{app}", {"instance": instance})
 
     def renew(self, app: str, name: str) -> None:
-        """A heartbeat."""
+        """Sends a heartbeat."""
         self.call("PUT", f"/apps/{app}/{name}")
 
     def deregister(self, app: str, name: str) -> None:
-        """What an instance does that ends in good order."""
+        """Deregisters an instance, as its orderly end does."""
         self.call("DELETE", f"/apps/{app}/{name}")
 
     def set_status(self, app: str, name: str, status: str) -> None:
-        """Overrides the instance's own status, as an operator does who pulls it out."""
+        """Overrides the instance's status, as an operator does to pull it out."""
         self.call("PUT", f"/apps/{app}/{name}/status?value={status}")
 
     def clear_status(self, app: str, name: str) -> None:
-        """Takes the override away."""
+        """Removes the override."""
         self.call("DELETE", f"/apps/{app}/{name}/status?value=UP")
 
     def listed(self, app: str) -> dict[str, str]:
-        """The status of each instance, by id, as clients see it now."""
+        """The status of each instance by id, as clients see it now."""
         status, body = self.request("GET", f"/apps/{app}")
         if status == 404:
             return {}
         return {one["instanceId"]: one["status"] for one in json.loads(body)["application"]["instance"]}
 
     def wait_listed(self, app: str, expected: Mapping[str, str], timeout: float = 20) -> None:
-        """Waits until clients see just that."""
+        """Waits until clients see exactly these instances."""
         deadline = time.monotonic() + timeout
-        while (found := self.listed(app)) != expected:
+        while (statuses := self.listed(app)) != expected:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{found} instead of {expected} after {timeout:g} s")
+                raise TimeoutError(f"{statuses} instead of {expected} after {timeout:g} s")
             time.sleep(0.05)
 
     def call(self, method: str, path: str, content: object = None) -> bytes:
-        """The body of an answer. Raises RuntimeError where it is no success."""
+        """The body of an answer. Raises RuntimeError for an error status."""
         status, body = self.request(method, path, content)
         if status not in {200, 204}:
             raise RuntimeError(f"Eureka: {method} {path}: HTTP {status}: {body.decode(errors='replace')}")
         return body
 
     def request(self, method: str, path: str, content: object = None) -> tuple[int, bytes]:
-        """Status and body of any request, with the password where one is wanted."""
+        """Sends any request, with the password if one is required; returns status and body."""
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if self.guarded:
             headers["Authorization"] = f"Basic {base64.b64encode(f'{USER}:{PASSWORD}'.encode()).decode()}"
@@ -254,13 +254,13 @@ class EurekaServer:
 
 
 def peers() -> tuple[EurekaServer, EurekaServer]:
-    """Two servers that replicate to each other, not started yet.
+    """Two servers that replicate to each other; neither is started.
 
-    One that starts takes over all that the other knows. By default a server of Spring starts empty unless it registers
-    with its peer, and even then takes over none that is not UP: a pulled-out instance is missing there until its next
-    heartbeat.
+    A starting server copies the other's whole registry. By default a Spring server starts empty unless it registers
+    with its peer, and even then copies no instance that is not UP: a pulled-out instance is missing there until its
+    next heartbeat.
 
-    A server takes an address with its own host name for itself, so the two go by different names of the same host.
+    A server treats an address with its own host name as itself, so the two use different names of the same host.
     """
     one, other = EurekaServer(host=LOOPBACK), EurekaServer(host="localhost")
     for server, peer in ((one, other), (other, one)):

@@ -25,12 +25,12 @@ _BATCH = {"open": True, "queueSize": 10240, "waitTime": "32ms", "maxBatchCount":
 
 
 class Polaris:
-    """A Polaris that keeps its ports, and its data unless they are wiped, through a restart.
+    """A Polaris server; a restart keeps its ports, and its data unless they are wiped.
 
     with Polaris() as polaris:
         polaris.call("POST", "/naming/v1/instances", [{"service": "shop", "namespace": "default", "host": "10.0.0.1"}])
 
-    `tls`: certificate, key and (for gRPC clients) CA as PEM files; then all its addresses are `https`. `client_auth`:
+    `tls`: certificate, key and (for gRPC clients) CA as PEM files; then all its URLs are `https`. `client_auth`:
     whether clients need a token too, not only its console.
     """
 
@@ -39,26 +39,26 @@ class Polaris:
         *,
         tls: tuple[Path, Path, Path] | None = None,
         client_auth: bool = False,
-        say: Callable[[str], None] = binaries.say_to_stderr,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
-        self.tls, self.client_auth, self.say = tls, client_auth, say
+        self.tls, self.client_auth, self.announce = tls, client_auth, announce
         self.http_port, self.grpc_port, self.eureka_port = free_ports(3)
         self.nacos_port = _port_with_a_neighbour()
         self._token = ""
 
     @property
     def http(self) -> str:
-        """Where its own API is: discovery for clients, and everything for its console."""
+        """The URL of its own API: discovery for clients, and all functions of its console."""
         return f"{self._scheme}://{LOOPBACK}:{self.http_port}"
 
     @property
     def eureka(self) -> str:
-        """Where it is a Eureka server, with the prefix that clients are given."""
+        """The URL of its Eureka protocol, with the prefix that clients use."""
         return f"{self._scheme}://{LOOPBACK}:{self.eureka_port}/eureka"
 
     @property
     def nacos(self) -> str:
-        """Where it is a Nacos server, with the context path. Nacos clients add 1000 to the port for gRPC."""
+        """The URL of its Nacos protocol, with the context path. Nacos clients add 1000 to the port for gRPC."""
         return f"{self._scheme}://{LOOPBACK}:{self.nacos_port}/nacos"
 
     @property
@@ -78,8 +78,8 @@ class Polaris:
         return self._token
 
     def start(self) -> None:
-        """Starts it for the first time: a folder, a configuration, and the wait until every port answers."""
-        program = binaries.ensure("polaris", say=self.say)["polaris"]
+        """Creates the folder and the configuration, starts the server, and waits until every port answers."""
+        program = binaries.ensure("polaris", announce=self.announce)["polaris"]
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-polaris-"))
         (self.folder / "conf").mkdir()
         config = self.folder / "conf" / "polaris-server.yaml"
@@ -89,16 +89,16 @@ class Polaris:
         self.resume()
 
     def resume(self) -> None:
-        """Starts it again after `kill` or `pause`."""
+        """Starts the server again after `kill`."""
         self.component.start()
         self.component.wait_ready(_READY_SECONDS)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash would; data and ports stay for `resume`."""
+        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
         self.component.kill()
 
     def restart(self, *, wipe: bool = False) -> None:
-        """Kills it and starts it again, `wipe` without anything it knew."""
+        """Kills the server and starts it again, with `wipe` without its data."""
         self.kill()
         if wipe:
             self._database.unlink()
@@ -106,7 +106,7 @@ class Polaris:
         self.resume()
 
     def stop(self) -> None:
-        """Ends it and removes its data. No grace: it takes more than 3 s to heed SIGTERM."""
+        """Ends the server and removes its data. No grace period: it needs more than 3 s for SIGTERM."""
         self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -120,7 +120,7 @@ class Polaris:
         self.stop()
 
     def call(self, method: str, path: str, content: object = None) -> dict[str, Any]:
-        """What its own API answers to the console's user. Raises RuntimeError where that is no success."""
+        """Its own API's answer to the console's user. Raises RuntimeError for an error status."""
         status, answer = self.request(method, path, content, {"X-Polaris-Token": self.token})
         if status != 200:
             raise RuntimeError(f"Polaris: {method} {path}: HTTP {status}: {answer}")
@@ -129,7 +129,7 @@ class Polaris:
     def request(
         self, method: str, path: str, content: object, headers: Mapping[str, str]
     ) -> tuple[int, dict[str, Any]]:
-        """Status and body of any request to its own API."""
+        """Sends any request to its own API; returns status and body."""
         connection = self._connection()
         try:
             body = None if content is None else json.dumps(content)
@@ -160,14 +160,14 @@ class Polaris:
         return True
 
     def _config(self) -> dict[str, Any]:
-        """What its own configuration file says, as far as it is needed, on loopback."""
+        """The required part of its configuration file, on loopback."""
         return {
             "bootstrap": {
                 "logger": {
                     "default": {"outputPaths": ["stdout"], "errorOutputPaths": ["stderr"], "outputLevel": "warn"}
                 },
                 "startInOrder": {"open": True, "key": "sz"},
-                # Without itself as a checker it would check nobody's health.
+                # The server must be listed as a checker, or no instance is health-checked.
                 "polaris_service": {
                     "enable_register": True,
                     "self_address": LOOPBACK,
@@ -202,7 +202,7 @@ class Polaris:
         }
 
     def _servers(self) -> list[dict[str, Any]]:
-        """One for each protocol."""
+        """One server section for each protocol."""
         every = ["discover", "register", "healthcheck"]
         api: dict[str, Any] = {
             "admin": {"enable": True},
@@ -237,7 +237,7 @@ class Polaris:
 
 
 def _port_with_a_neighbour() -> int:
-    """A free port whose neighbour a thousand above, which Nacos clients expect gRPC at, is free too."""
+    """A free port; port + 1000, where Nacos clients expect gRPC, is free too."""
     while True:
         [port] = free_ports(1)
         if port + NACOS_GRPC_OFFSET <= _LARGEST_PORT and _is_free(port + NACOS_GRPC_OFFSET):

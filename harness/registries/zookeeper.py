@@ -1,4 +1,4 @@
-"""A real ZooKeeper on loopback: the server's jars, which Maven brings once into the cache, and Java."""
+"""A real ZooKeeper on loopback: Java with the server's jars, which Maven downloads once into the cache."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 VERSION = "3.9.5"
 SOURCE = Path(__file__).resolve().parent / "zookeeper-server"
 TICK_MS = 200
-"""Sessions are ended within a tick of their time."""
+"""The server ends a session within a tick after its timeout."""
 
 _READY_SECONDS = 60
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -31,14 +31,14 @@ _FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4
 
 
 @functools.cache
-def ensure(say: Callable[[str], None] = binaries.say_to_stderr) -> Path:
-    """The folder of the jars, which are brought first where they are missing: half a minute, 10 MB."""
+def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
+    """The folder of the jars; downloads them first if they are missing (half a minute, 10 MB)."""
     digest = hashlib.sha256((SOURCE / "pom.xml").read_bytes()).hexdigest()[:10]
     target = binaries.cache_root() / "bin" / f"zookeeper-{VERSION}-{digest}"
     lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
-    with binaries._lock(lock, lambda: say("waiting: another run brings zookeeper")):
+    with binaries._lock(lock, lambda: announce("waiting: another run downloads zookeeper")):
         if not target.exists():
-            say(f"bringing zookeeper {VERSION} once, half a minute; kept in {target}")
+            announce(f"downloading zookeeper {VERSION} once, half a minute; kept in {target}")
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".zookeeper-", dir=target.parent) as scratch:
                 _bring(Path(scratch)).rename(target)
@@ -48,7 +48,7 @@ def ensure(say: Callable[[str], None] = binaries.say_to_stderr) -> Path:
 def _bring(scratch: Path) -> Path:
     shutil.copy(SOURCE / "pom.xml", scratch)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch / 'jars'}"]
-    for left in reversed(range(3)):  # a registry of packages has bad moments
+    for left in reversed(range(3)):  # package registries fail at times
         done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             break
@@ -59,34 +59,34 @@ def _bring(scratch: Path) -> Path:
 
 
 class ZooKeeper:
-    """A ZooKeeper that keeps its ports, and its data unless they are wiped, through a restart.
+    """A ZooKeeper server; a restart keeps its ports, and its data unless they are wiped.
 
     with ZooKeeper() as zookeeper, zookeeper.session() as client:
         client.create("/services/shop/1", b"{}", ephemeral=True, makepath=True)
 
-    `tls`: a PEM file with certificate and key, and one with the CA that clients' certificates are checked by; then
-    there is a secure client port besides, for clients with a certificate.
+    `tls`: a PEM file with certificate and key, and one with the CA of clients' certificates; then there is also a
+    secure client port, for clients with a certificate.
     """
 
     def __init__(
-        self, *, tls: tuple[Path, Path] | None = None, say: Callable[[str], None] = binaries.say_to_stderr
+        self, *, tls: tuple[Path, Path] | None = None, announce: Callable[[str], None] = binaries.print_to_stderr
     ) -> None:
-        self.tls, self.say = tls, say
+        self.tls, self.announce = tls, announce
         self.port, self.secure_port = free_ports(2)
 
     @property
     def address(self) -> str:
-        """Where it listens without TLS."""
+        """The address of the port without TLS."""
         return f"{LOOPBACK}:{self.port}"
 
     @property
     def secure_address(self) -> str:
-        """Where it listens with TLS, by the name that certificates are made for."""
+        """The address of the port with TLS, by the host name of the certificates."""
         return f"localhost:{self.secure_port}"
 
     def start(self) -> None:
-        """Starts it for the first time: a folder, a configuration, and the wait until it answers."""
-        jars = ensure(say=self.say)
+        """Creates the folder and the configuration, starts the server, and waits until it answers."""
+        jars = ensure(announce=self.announce)
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-zookeeper-"))
         config = self.folder / "zoo.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in self._config().items()))
@@ -95,16 +95,16 @@ class ZooKeeper:
         self.resume()
 
     def resume(self) -> None:
-        """Starts it again after `kill`."""
+        """Starts the server again after `kill`."""
         self.component.start()
         self.component.wait_ready(_READY_SECONDS)
 
     def kill(self) -> None:
-        """Ends it at once, as a crash would; data and ports stay for `resume`."""
+        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
         self.component.kill()
 
     def restart(self, *, wipe: bool = False) -> None:
-        """Kills it and starts it again, `wipe` without anything it knew."""
+        """Kills the server and starts it again, with `wipe` without its data."""
         self.kill()
         if wipe:
             shutil.rmtree(self.folder / "data")
@@ -112,7 +112,7 @@ class ZooKeeper:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stopped, as a machine that swaps: connections stay, answers do not come."""
+        """Stops the process with SIGSTOP meanwhile: connections stay, answers do not arrive."""
         self.component.signal(signal.SIGSTOP)
         try:
             yield
@@ -120,7 +120,7 @@ class ZooKeeper:
             self.component.signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Ends it and removes its data."""
+        """Ends the server and removes its data."""
         self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -135,7 +135,7 @@ class ZooKeeper:
 
     @contextlib.contextmanager
     def session(self, timeout: float = 10, **more: Any) -> Iterator[Any]:
-        """A client with a session of its own, as a process that registers has one. It blocks."""
+        """A blocking client with its own session, like a process that registers."""
         client = KazooClient(
             self.address, timeout=timeout, connection_retry={"max_tries": -1, "max_delay": 0.5}, **more
         )
@@ -149,10 +149,10 @@ class ZooKeeper:
     def _serves(self) -> bool:
         with socket.create_connection((LOOPBACK, self.port), timeout=2) as connection:
             connection.sendall(b"srvr")
-            return connection.recv(9) == b"Zookeeper"  # in other words it does not serve yet
+            return connection.recv(9) == b"Zookeeper"  # before it serves, its answer differs
 
     def _key_store(self, certificate: Path) -> Path:
-        """The same file with the key as PKCS 8, the one form that ZooKeeper reads."""
+        """A copy of the file with the key as PKCS 8, the only form that ZooKeeper reads."""
         content = certificate.read_bytes()
         key = serialization.load_pem_private_key(content, None).private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

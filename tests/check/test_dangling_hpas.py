@@ -8,7 +8,7 @@ from adapter.check.cluster import ListedPolicy
 from adapter.check.findings import dangling_hpas
 from adapter.check.report import ReportSection
 from adapter.policy.hpa import Hpa, parse_hpa
-from tests.load.world import cpu, policy
+from tests.load.kit import cpu, policy
 
 WMP = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy"}
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}

@@ -12,7 +12,7 @@ from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble
 from adapter.settings.registries import ConsulRegistry, HttpRegistry
-from tests.load.world import NOW, REGISTRY, TARGET, pod
+from tests.load.kit import NOW, REGISTRY, TARGET, pod
 
 KEY = ServiceKey("main", "web", "prod", "blue")
 CONSUL = ConsulRegistry(name="main", type="Consul", servers=("http://a",))

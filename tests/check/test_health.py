@@ -15,7 +15,7 @@ from adapter.check.report import ReportSection
 from adapter.kube.objects import Condition
 from adapter.runtime.times import format_time
 from harness.processes import free_ports
-from tests.load.world import NOW, cpu, policy
+from tests.load.kit import NOW, cpu, policy
 
 SILENCE = "the watch of rollouts has shown no life since 12:00:00, so nothing is decided on what it last said"
 

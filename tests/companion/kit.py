@@ -13,7 +13,7 @@ from adapter.load.spec import Bounds, Policy, Target
 from adapter.settings import CompanionSettings
 from adapter.settings.notifications import NotificationRoute, Notifications
 from adapter.snapshot import Key, PolicyView
-from tests.load.world import NOW, TARGET, assess_and_decide, cpu, policy, same, scale, usage
+from tests.load.kit import NOW, TARGET, assess_and_decide, cpu, policy, same, scale, usage
 
 KEY = Key("shop", "web")
 RULE = policy(cpu("1200m", "400m"), uid="policy-uid", generation=1)

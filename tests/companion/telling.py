@@ -15,7 +15,7 @@ from adapter.settings import CompanionSettings
 from adapter.settings.notifications import NotificationRoute, Notifications, Production, Severity, Topic
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
-from tests.load.world import NOW
+from tests.load.kit import NOW
 
 KEY = Key("shop", "web")
 

@@ -14,7 +14,7 @@ from adapter.load.pods import Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Scale, Target
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
-from tests.load.world import NOW, REGISTRY, TARGET, assess_and_decide, cpu, out, pod, policy, usage
+from tests.load.kit import NOW, REGISTRY, TARGET, assess_and_decide, cpu, out, pod, policy, usage
 
 KEY = Key("shop", "web")
 FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(delete_first=True))

@@ -16,7 +16,7 @@ from adapter.companion.notifications.messages import Message
 from adapter.settings.notifications import NotificationRoute, Severity, Topic
 from tests.companion.receivers import hook, mailbox
 from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, telling
-from tests.load.world import NOW
+from tests.load.kit import NOW
 
 # The library's own, at its import.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")

@@ -15,7 +15,7 @@ from adapter.load.spec import Bounds, Mode
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, Problem
 from tests.companion.kit import KEY, RULE, Leader, context
-from tests.load.world import NOW
+from tests.load.kit import NOW
 
 SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
 

@@ -25,7 +25,7 @@ from adapter.policy.hpa import (
 )
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
-from tests.load.world import NOW, TARGET, assess_and_decide, cpu, pod, policy, scale, usage
+from tests.load.kit import NOW, TARGET, assess_and_decide, cpu, pod, policy, scale, usage
 
 KEY = Key("shop", "web")
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"

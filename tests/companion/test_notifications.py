@@ -13,7 +13,7 @@ from adapter.settings import CompanionSettings
 from adapter.settings.notifications import NotificationRoute, Notifications, Severity, Topic
 from tests.companion.kit import NOTIFYING, ROUTE, RULE, Leader, context, topics
 from tests.companion.test_versions import NEW, OLD, of
-from tests.load.world import NOW, REGISTRY, out, roster, same
+from tests.load.kit import NOW, REGISTRY, out, roster, same
 
 SMALL = Bounds(minimum=1, maximum=4)
 

@@ -10,7 +10,7 @@ from adapter.companion.notifications.notifier import MAX_AGE_SECONDS, Notifier
 from adapter.settings.notifications import NotificationRoute, Production, RateLimit, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, telling
-from tests.load.world import NOW
+from tests.load.kit import NOW
 
 # --- who is told what ---
 

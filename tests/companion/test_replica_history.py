@@ -8,7 +8,7 @@ from adapter.load.spec import Bounds
 from adapter.policy.behavior import ReplicaChange
 from adapter.snapshot import PolicyView
 from tests.companion.kit import RULE, Leader, context
-from tests.load.world import NOW, TARGET, scale
+from tests.load.kit import NOW, TARGET, scale
 
 
 def by_hpa(at: float) -> Bounds:

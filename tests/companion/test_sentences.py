@@ -21,7 +21,7 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, Policy, Query, ResourceMetric
 from adapter.snapshot import PolicyView
 from tests.companion.kit import KEY, NOTIFYING, judged
-from tests.load.world import NOW, REGISTRY, TARGET, assess_and_decide, cpu, pod, policy, scale
+from tests.load.kit import NOW, REGISTRY, TARGET, assess_and_decide, cpu, pod, policy, scale
 
 CLAUSE = 6
 """So many words in a row are a clause: shorter runs, as `a fresh sample`, may belong to two facts."""

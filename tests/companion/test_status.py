@@ -20,7 +20,7 @@ from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.snapshot import Problem
 from tests.companion.kit import KEY, RULE, context, judged
-from tests.load.world import NOW, out, pod, policy, usage
+from tests.load.kit import NOW, out, pod, policy, usage
 
 
 def planned(case: Context) -> list[WriteStatus]:

@@ -12,7 +12,7 @@ from adapter.load.roster import Instance
 from adapter.load.spec import Target
 from adapter.settings import CompanionSettings
 from tests.companion.kit import NOTIFYING, RULE, Leader, context
-from tests.load.world import NOW, REGISTRY, TARGET, pod, roster, same
+from tests.load.kit import NOW, REGISTRY, TARGET, pod, roster, same
 
 OLD, NEW = "6c5d4f", "7b9c8d"
 

@@ -32,7 +32,7 @@ from adapter.policy.managed_fields import FIELD_MANAGER, FieldManagers
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
 from tests.companion.kit import judged
-from tests.load.world import NOW, assess_and_decide, cpu, policy, same, usage
+from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
 KEY = Key("shop", "web")
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))

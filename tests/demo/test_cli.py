@@ -1,4 +1,4 @@
-"""The command line: errors are one sentence, Ctrl-C is no error, and what remains is written."""
+"""The demo's command line: errors of one sentence, Ctrl-C, and the written results."""
 
 import contextlib
 import shutil
@@ -18,28 +18,28 @@ from demo.objects import OURS, STOCK
 from demo.play import LEVELS, Player
 from demo.reasons import Reasoner
 from demo.stage import Place
-from demo.story import Rescale, Teller
+from demo.story import Narrator, Rescale
 from demo.timeline import dump, load
 from harness import binaries
 from harness.binaries import BuildError
 from tests.demo.test_play import FakeStage
 from tests.demo.test_stage import kubeconfig
-from tests.demo.world import look, pods, pulled_out_story
+from tests.demo.world import observation, pods, pulled_out_story
 
 
-def test_a_kubeconfig_that_is_not_there_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_kubeconfig_is_reported_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--kubeconfig", str(tmp_path / "none"), "--out", str(tmp_path)]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1] == f"demo: {tmp_path / 'none'} is no file: give --kubeconfig the kubeconfig of a cluster"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == f"demo: {tmp_path / 'none'} is no file: give --kubeconfig the kubeconfig of a cluster"
 
 
-def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_cluster_is_reported_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as held:  # bound and not listening: every connection is refused
         held.bind(("127.0.0.1", 0))
         path = kubeconfig(tmp_path, f"https://127.0.0.1:{held.getsockname()[1]}", {})
         assert cli.main(["--kubeconfig", str(path)]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1].startswith(f"demo: the cluster of {path} cannot be reached")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].startswith(f"demo: the cluster of {path} cannot be reached")
 
 
 def broken(error: BaseException) -> contextlib.AbstractContextManager[Place]:
@@ -60,56 +60,56 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ctrl_c_is_no_failure_and_has_its_own_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "own_place", lambda say: broken(KeyboardInterrupt()))
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(KeyboardInterrupt()))
     assert cli.main([]) == 130
-    assert "everything the demo started is gone" in capsys.readouterr().out
+    assert "the demo has removed everything it started" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("built")
-def test_a_termination_is_taken_as_ctrl_c_and_the_handler_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_acts_as_ctrl_c_and_the_handler_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextlib.contextmanager
     def place() -> Iterator[Place]:
         signal.raise_signal(signal.SIGTERM)
         yield Place(None, Path(), own=True)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cli, "own_place", lambda say: place())
+    monkeypatch.setattr(cli, "own_place", lambda announce: place())
     before = signal.getsignal(signal.SIGTERM)
     assert cli.main([]) == 130
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.usefixtures("built")
-def test_a_failed_build_is_one_sentence_with_the_rest_in_a_file(
+def test_a_failed_build_is_one_sentence_with_the_full_message_in_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failure = BuildError("go build failed:\nline one\nline two")
-    monkeypatch.setattr(cli, "own_place", lambda say: broken(failure))
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(failure))
     assert cli.main(["--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().out == f"demo: go build failed; all of it is in {tmp_path / 'failure.log'}\n"
+    assert capsys.readouterr().out == f"demo: go build failed; the full message is in {tmp_path / 'failure.log'}\n"
     assert "line two" in (tmp_path / "failure.log").read_text()
 
 
-def test_a_missing_control_plane_is_built_with_a_word_of_why(
+def test_a_missing_control_plane_is_built_with_an_explanation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(binaries, "missing", list)
-    monkeypatch.setattr(binaries, "ensure", lambda *names, say: asked.extend(names))
-    monkeypatch.setattr(cli, "own_place", lambda say: broken(DemoError("enough")))
+    monkeypatch.setattr(binaries, "ensure", lambda *names, announce: asked.extend(names))
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(DemoError("enough")))
     cli.main([])
     assert "real control plane" in capsys.readouterr().out
     assert asked == list(binaries.CONTROL_PLANE)
 
 
 @pytest.mark.parametrize(("found", "extra"), [(None, ["kubectl"]), ("/usr/bin/kubectl", [])])
-def test_kubectl_is_built_only_to_stay_and_where_there_is_none(
+def test_kubectl_is_built_only_for_keep_and_if_it_is_missing(
     monkeypatch: pytest.MonkeyPatch, found: str | None, extra: list[str]
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(shutil, "which", lambda name: found)
     monkeypatch.setattr(binaries, "missing", list)
-    monkeypatch.setattr(binaries, "ensure", lambda *names, say: asked.extend(names))
-    monkeypatch.setattr(cli, "own_place", lambda say: broken(DemoError("enough")))
+    monkeypatch.setattr(binaries, "ensure", lambda *names, announce: asked.extend(names))
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(DemoError("enough")))
     cli.main(["--keep"])
     assert asked == [*binaries.CONTROL_PLANE, *extra]
 
@@ -122,28 +122,28 @@ def test_a_timeline_is_drawn_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "no json", '{"ticks": [], "marks": [], "high": 1, "low": 1, "target": 1}'])
-def test_a_file_that_is_no_timeline_is_one_sentence(
+def test_a_file_that_is_no_timeline_is_reported_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     path = tmp_path / "timeline.json"
     path.write_text(text)
     assert cli.main(["--redraw", str(path), "--out", str(tmp_path)]) == 1
-    (said,) = capsys.readouterr().out.splitlines()
-    assert said.startswith(f"demo: {path} ")
+    (printed,) = capsys.readouterr().out.splitlines()
+    assert printed.startswith(f"demo: {path} ")
 
 
 def finished() -> Player:
-    """A player whose story is over, with one decision kept."""
-    player = Player(FakeStage(), QUICK, Teller(LEVELS), print)
+    """A player at the end of its story, with one decision."""
+    player = Player(FakeStage(), QUICK, Narrator(LEVELS), print)
     usage = {f"{OURS}-{index}": 1500 for index in range(5)}
-    reason = Reasoner("demo").consider(look(pods(OURS, 5), pods(STOCK, 5), usage=usage))
+    reason = Reasoner("demo").consider(observation(pods(OURS, 5), pods(STOCK, 5), usage=usage))
     assert reason is not None
     player.kept.append((Rescale(OURS, 5, 7, "New size: 7"), reason))
     player.timeline = pulled_out_story()
     return player
 
 
-def test_what_remains_are_pictures_the_timeline_and_the_decisions(tmp_path: Path) -> None:
+def test_the_results_are_pictures_the_timeline_and_the_decisions(tmp_path: Path) -> None:
     (tmp_path / "decision-9-from-1-to-2.yaml").write_text("from an earlier run")
     cli.leave(finished(), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -155,7 +155,7 @@ def test_what_remains_are_pictures_the_timeline_and_the_decisions(tmp_path: Path
     assert load((tmp_path / "timeline.json").read_text()) == pulled_out_story()
 
 
-def test_a_decision_that_remains_is_one_that_decide_takes(tmp_path: Path) -> None:
+def test_a_written_decision_is_valid_input_of_decide(tmp_path: Path) -> None:
     cli.leave(finished(), tmp_path)
     text = (tmp_path / "decision-1-from-5-to-7.yaml").read_text()
     assert text.startswith("# cpu: 5 pods use 1500m on average, above the high watermark")
@@ -163,7 +163,7 @@ def test_a_decision_that_remains_is_one_that_decide_takes(tmp_path: Path) -> Non
     assert yaml.safe_load(text)["policy"]["metadata"]["name"] == OURS
 
 
-def test_what_can_be_tried_names_the_kubeconfig_and_the_metric() -> None:
+def test_the_hints_name_the_kubeconfig_and_the_metric() -> None:
     place = Place(None, Path("/somewhere/kubeconfig"), own=True)  # type: ignore[arg-type]
     text = "\n".join(cli.hints(place, "demo", "/apis/custom/desired_replicas", "kubectl"))
     assert "export KUBECONFIG=/somewhere/kubeconfig" in text

@@ -1,4 +1,4 @@
-"""The load curve: ramps, chapters, and what the story's own curves promise."""
+"""The load curve: ramps, chapters, and the properties of the story's curves."""
 
 import itertools
 
@@ -26,13 +26,13 @@ def test_demand_never_leaves_the_range_of_the_chapters(at: float) -> None:
     assert min(levels) <= FULL.demand(at) <= max(levels)
 
 
-def test_each_chapter_is_met_once_however_the_seconds_fall() -> None:
+def test_each_chapter_is_returned_once_for_any_step() -> None:
     moments = [-1, 0, 3.2, 9.99, 10.01, 19, 20, 31]
     met = [chapter.title for after, until in itertools.pairwise(moments) for chapter in CURVE.between(after, until)]
     assert met == ["a", "b", "c"]
 
 
-def test_a_stretched_curve_tells_the_same_story_slower() -> None:
+def test_a_stretched_curve_is_the_same_story_slower() -> None:
     slow = CURVE.stretched(2)
     assert slow.end == 60
     assert [slow.demand(2 * at) for at in range(30)] == [CURVE.demand(at) for at in range(30)]
@@ -63,7 +63,7 @@ def test_the_full_story_rises_pulls_out_and_falls() -> None:
     pulled = next(chapter for chapter in FULL.chapters if chapter.pull_out)
     assert rises[0] < rises[1] < rises[2]
     assert FULL.demand(pulled.at) == max(rises)
-    assert FULL.demand(FULL.end) < LOW * (FEWEST + 4)  # so far down that 7 serving pods are below the low watermark
+    assert FULL.demand(FULL.end) < LOW * (FEWEST + 4)  # low enough that 7 serving pods are below the low watermark
 
 
 def test_the_first_rise_is_one_that_the_stock_tolerance_swallows() -> None:

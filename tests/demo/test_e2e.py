@@ -1,4 +1,4 @@
-"""The demo on the real control plane, as somebody's own cluster: a short pull-out, and nothing left behind."""
+"""The demo in a given cluster on the real control plane: a short pull-out, and a complete cleanup."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ SHORT = Curve(
     ),
     end=24,
 )
-"""3 pods at 1833m need 5, and 2 more for those that are out; the raw average is 1108m, so the stock HPA stays."""
+"""3 pods at 1833m need 5, and 2 more replace the pulled-out ones; the raw average is 1108m, so the stock HPA stays."""
 
 
 def demo_namespaces(client: Client) -> list[str]:
@@ -30,7 +30,7 @@ def demo_namespaces(client: Client) -> list[str]:
     return [name for name in names if name.startswith("effective-load-demo-")]
 
 
-def test_a_pull_out_in_a_given_cluster_is_replaced_told_and_drawn(
+def test_a_pull_out_in_a_given_cluster_is_replaced_narrated_and_drawn(
     control_plane: ControlPlane, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     install_crds(control_plane)
@@ -40,15 +40,15 @@ def test_a_pull_out_in_a_given_cluster_is_replaced_told_and_drawn(
 
     ((rescale, reason),) = player.kept
     assert (rescale.service, rescale.before, rescale.after) == (OURS, 5, 7)
-    assert rescale.said.startswith("New size: 7")
+    assert rescale.message.startswith("New size: 7")
     assert "cpu needs 5 serving pods, 2 more replace pulled-out ones: proposes 7 (now 5)" in reason.sentences
     last = player.timeline.ticks[-1]
     assert (last.ours.replicas, last.ours.serving, last.ours.out) == (7, 5, 2)
     assert (last.stock.replicas, last.stock.serving, last.stock.out) == (5, 3, 2)
 
-    told = capfd.readouterr().out
-    assert f"{OURS}: 5 → 7   HPA: New size: 7" in told
-    assert f"{STOCK}: stays at 5" in told
+    printed = capfd.readouterr().out
+    assert f"{OURS}: 5 → 7   HPA: New size: 7" in printed
+    assert f"{STOCK}: stays at 5" in printed
     assert load((tmp_path / "timeline.json").read_text()) == player.timeline
     assert (tmp_path / "demo.svg").is_file()
     assert demo_namespaces(control_plane.client) == []

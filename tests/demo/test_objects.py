@@ -1,4 +1,4 @@
-"""What the demo applies: the HPA that README shows, the twin's stock HPA, equal pods."""
+"""The demo's objects: the HPA that README shows, the stock HPA, equal Deployments."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_the_manifests_are_valid(item: dict[str, Any]) -> None:
     kubernetes_validate.validate(item, "1.36", strict=True)
 
 
-def test_both_deployments_are_equal_but_for_their_names() -> None:
+def test_the_deployments_differ_only_in_their_names() -> None:
     ours, stock = by_name("Deployment").values()
     assert ours["spec"]["replicas"] == PODS_AT_FIRST == 5
     assert str(ours).replace(OURS, STOCK) == str(stock)
@@ -46,7 +46,7 @@ def test_the_hpa_takes_the_policys_count_with_tolerance_zero() -> None:
     assert {hpa["behavior"][way]["tolerance"] for way in ("scaleUp", "scaleDown")} == {"0"}
 
 
-def test_the_twin_is_told_the_high_watermark_and_keeps_the_usual_tolerance() -> None:
+def test_the_stock_hpa_has_the_high_watermark_as_target_and_the_default_tolerance() -> None:
     ours, stock = (by_name("HorizontalPodAutoscaler")[name]["spec"] for name in (OURS, STOCK))
     assert stock["metrics"][0]["resource"]["target"] == {"type": "AverageValue", "averageValue": f"{HIGH}m"}
     assert "tolerance" not in str(stock)
@@ -71,7 +71,7 @@ def test_given_nodes_bind_the_pods_to_nodes_that_kwok_plays() -> None:
 
 
 @pytest.mark.integration
-def test_the_api_server_takes_all_of_it(api_server: ControlPlane, api_namespace: str) -> None:
+def test_the_api_server_accepts_all_objects(api_server: ControlPlane, api_namespace: str) -> None:
     install_crds(api_server)
     for item in manifests(api_namespace, nodes=("kwok-0",)):
         api_server.client.apply(item, dry_run=True)

@@ -1,4 +1,4 @@
-"""What one look reads out of the API server's answers."""
+"""Observations decoded from the API server's answers."""
 
 import datetime as dt
 import json
@@ -9,14 +9,14 @@ import pytest
 
 from demo.errors import DemoError
 from demo.objects import OURS, STOCK, Object
-from demo.observe import Eye, replica
+from demo.observe import ClusterReader, replica
 from demo.sharing import Replica
 from harness.client import ApiError, Client, Response
-from tests.demo.world import look, pod, pod_metrics, pods
+from tests.demo.world import observation, pod, pod_metrics, pods
 
 
 class FakeClient:
-    """Answers by the end of a path, else 404."""
+    """A client with answers by the end of a path, else 404."""
 
     def __init__(self, answers: Mapping[str, tuple[int, Any]]) -> None:
         self.answers = answers
@@ -35,28 +35,28 @@ class FakeClient:
         return self.get(path)
 
 
-def eye(answers: Mapping[str, tuple[int, Any]]) -> Eye:
-    return Eye(cast("Client", FakeClient(answers)), "demo")
+def reader(answers: Mapping[str, tuple[int, Any]]) -> ClusterReader:
+    return ClusterReader(cast("Client", FakeClient(answers)), "demo")
 
 
 def value(text: str) -> tuple[int, Any]:
     return 200, {"items": [{"value": text}]}
 
 
-def test_a_look_is_dated_by_the_api_server() -> None:
-    seen = eye({"api/v1/namespaces/demo/pods": (200, {"items": []})}).look()
+def test_an_observation_has_the_api_servers_time() -> None:
+    seen = reader({"api/v1/namespaces/demo/pods": (200, {"items": []})}).observe()
     assert seen.now == dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
-def test_pods_are_told_apart_by_service() -> None:
+def test_pods_are_grouped_by_service() -> None:
     items = [*pods(OURS, 2), pod(STOCK, "twin"), pod("other", "stranger")]
-    seen = eye({"api/v1/namespaces/demo/pods": (200, {"items": items})}).look()
+    seen = reader({"api/v1/namespaces/demo/pods": (200, {"items": items})}).observe()
     assert {name: len(found) for name, found in seen.pods.items()} == {OURS: 2, STOCK: 1}
 
 
-def test_a_refused_look_is_an_error() -> None:
+def test_a_refused_request_is_an_error() -> None:
     with pytest.raises(ApiError, match="403"):
-        eye({"api/v1/namespaces/demo/pods": (403, {"message": "no"})}).look()
+        reader({"api/v1/namespaces/demo/pods": (403, {"message": "no"})}).observe()
 
 
 def test_figures_are_in_milli_units_and_those_in_error_are_left_out() -> None:
@@ -66,25 +66,25 @@ def test_figures_are_in_milli_units_and_those_in_error_are_left_out() -> None:
         "/desired_replicas": (503, {"message": "no samples"}),
         "/effective_pods": (200, {"items": []}),
     }
-    assert eye(answers).figures() == {"effective_cpu": 1143, "raw_cpu": 2000}
+    assert reader(answers).figures() == {"effective_cpu": 1143, "raw_cpu": 2000}
 
 
 def test_samples_are_summed_over_containers() -> None:
     two = pod_metrics("checkout-0", 300, 0)
     two["containers"] = [*two["containers"], {"name": "side", "usage": {"cpu": "50m"}}]
-    seen = look(pods(OURS, 2), pods(STOCK, 1))
+    seen = observation(pods(OURS, 2), pods(STOCK, 1))
     seen.usage.extend([two, pod_metrics("stranger", 1, 0)])
     assert seen.sampled(OURS) == {"checkout-0": 350}
 
 
-def test_the_stock_average_is_what_its_hpa_read_last() -> None:
-    assert look([], [], stock_average="1149m").stock_average() == 1149
-    assert look([], []).stock_average() is None
+def test_the_stock_average_is_the_current_metric_of_its_hpa() -> None:
+    assert observation([], [], stock_average="1149m").stock_average() == 1149
+    assert observation([], []).stock_average() is None
 
 
-def test_a_deployment_that_somebody_removed_is_said_to_be_gone() -> None:
-    seen = eye({"api/v1/namespaces/demo/pods": (200, {"items": []})}).look()
-    with pytest.raises(DemoError, match="is gone"):
+def test_a_deleted_deployment_is_an_error() -> None:
+    seen = reader({"api/v1/namespaces/demo/pods": (200, {"items": []})}).observe()
+    with pytest.raises(DemoError, match="does not exist any more"):
         seen.count(OURS)
 
 
@@ -116,18 +116,20 @@ def event(message: str, when: str) -> Object:
     return {"message": message, "lastTimestamp": when}
 
 
-def test_the_latest_event_for_the_count_is_what_the_hpa_said() -> None:
+def test_the_rescale_message_is_the_latest_event_for_the_count() -> None:
     items = [
         event("New size: 7; reason: old", "2026-01-01T12:00:00Z"),
         event("New size: 7; reason: new", "2026-01-01T12:01:00Z"),
         event("New size: 70; reason: other", "2026-01-01T12:02:00Z"),
     ]
-    watching = eye({"/events": (200, {"items": items})})
-    assert watching.said(OURS, 7) == "New size: 7; reason: new"
-    assert watching.said(OURS, 9, patience=0) == ""
+    watching = reader({"/events": (200, {"items": items})})
+    assert watching.rescale_message(OURS, 7) == "New size: 7; reason: new"
+    assert watching.rescale_message(OURS, 9, patience=0) == ""
 
 
-def test_whether_an_hpa_is_active_is_its_own_condition() -> None:
+def test_active_is_the_hpas_condition_scaling_active() -> None:
     condition = {"type": "ScalingActive", "status": "False", "message": "no metrics"}
-    assert eye({"/horizontalpodautoscalers": (200, {"status": {"conditions": [condition]}})}).active(OURS) == condition
-    assert eye({"/horizontalpodautoscalers": (200, {})}).active(OURS) is None
+    assert (
+        reader({"/horizontalpodautoscalers": (200, {"status": {"conditions": [condition]}})}).active(OURS) == condition
+    )
+    assert reader({"/horizontalpodautoscalers": (200, {})}).active(OURS) is None

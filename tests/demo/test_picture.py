@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.picture import Blind, apart, draw, picture
+from demo.picture import BlindPeriod, apart, draw, picture
 from demo.timeline import Mark, load
 from tests.demo.world import changed, pulled_out_story, side, tick, timeline
 
 PICTURES = Path(__file__).resolve().parent.parent.parent / "docs" / "pictures"
 
 
-def test_every_line_goes_on_to_the_end_of_the_story() -> None:
+def test_every_line_extends_to_the_end_of_the_story() -> None:
     shown = picture(pulled_out_story())
     assert shown.times == (0, 10, 20, 40, 60)
     assert shown.ours.replicas == (7, 7, 9, 9, 9)
@@ -29,7 +29,7 @@ def test_the_demand_is_shown_in_pods_at_the_high_watermark() -> None:
     assert shown.needed == (5.0, 1.5, 1.5)
 
 
-def test_what_was_not_seen_is_a_gap() -> None:
+def test_a_missing_value_is_a_gap() -> None:
     shown = picture(timeline(tick(0, ours=side(5)), tick(10, ours=side(5, seen=1000, raw=900)), end=20))
     assert shown.ours.seen == (None, 1000, 1000)
     assert shown.ours.raw == (None, 900, 900)
@@ -40,17 +40,17 @@ def test_neighbouring_seconds_of_overload_make_one_stretch() -> None:
     assert shown.ours.over == ((0, 2), (5, 9))
 
 
-def test_the_blind_stretch_is_where_the_stock_hpa_sees_nothing_amiss() -> None:
-    assert picture(pulled_out_story()).blind == Blind(10, 40, 1149, 1600)
+def test_the_blind_period_is_the_overload_that_the_stock_hpa_does_not_see() -> None:
+    assert picture(pulled_out_story()).blind == BlindPeriod(10, 40, 1149, 1600)
 
 
-def test_overload_before_the_pull_out_is_no_blindness() -> None:
+def test_an_overload_before_the_pull_out_is_no_blind_period() -> None:
     over = side(5, serving=5, seen=1190)
     shown = picture(timeline(tick(0, 7000, stock=over), tick(10, 1000), end=20, marks=(Mark(10, "out"),)))
     assert shown.blind is None
 
 
-def test_an_overload_that_the_stock_hpa_sees_is_no_blindness() -> None:
+def test_an_overload_that_the_stock_hpa_sees_is_no_blind_period() -> None:
     story = pulled_out_story()
     seeing = [changed_stock(one, 1600) for one in story.ticks]
     assert picture(timeline(*seeing, end=60, marks=tuple(story.marks))).blind is None
@@ -60,7 +60,7 @@ def changed_stock(one: object, seen: int) -> object:
     return changed(one, stock=changed(one.stock, seen=seen))  # type: ignore[attr-defined]
 
 
-def test_a_story_without_a_second_cannot_be_drawn() -> None:
+def test_an_empty_timeline_cannot_be_drawn() -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         picture(timeline(end=0))
 
@@ -86,23 +86,23 @@ def test_the_same_story_is_drawn_with_the_same_bytes(tmp_path: Path, suffix: str
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_story_without_figures_or_marks_is_drawn_all_the_same(tmp_path: Path) -> None:
+def test_a_story_without_figures_or_marks_is_drawn(tmp_path: Path) -> None:
     nothing = timeline(tick(0, ours=side(5), stock=side(5, serving=0)), tick(1, ours=side(5)), end=700)
     draw(picture(nothing), tmp_path / "bare.svg")
     assert "<svg" in (tmp_path / "bare.svg").read_text()
 
 
 def secrets_in(text: str) -> list[str]:
-    """What would tell of the machine or the day that drew the picture."""
+    """Texts in a drawing that reveal the machine or the date."""
     return re.findall(r"/home/|/root|/tmp|/work|<dc:date|20\d\d-\d\d-\d\d", text)
 
 
-def test_a_drawing_tells_nothing_of_machine_and_day(tmp_path: Path) -> None:
+def test_a_drawing_does_not_reveal_machine_or_date(tmp_path: Path) -> None:
     draw(picture(pulled_out_story()), tmp_path / "demo.svg")
     assert secrets_in((tmp_path / "demo.svg").read_text()) == []
 
 
-def test_the_readmes_picture_shows_a_story_that_went_well() -> None:
+def test_the_readmes_picture_shows_a_recovery() -> None:
     assert secrets_in((PICTURES / "demo.svg").read_text()) == []
     shown = picture(load((PICTURES / "demo.json").read_text()))
     assert max(count or 0 for count in shown.ours.replicas) == 9
@@ -113,12 +113,12 @@ def test_the_readmes_picture_shows_a_story_that_went_well() -> None:
     )
 
 
-def test_the_readmes_picture_is_what_its_timeline_draws(tmp_path: Path) -> None:
+def test_the_readmes_picture_matches_its_timeline(tmp_path: Path) -> None:
     draw(picture(load((PICTURES / "demo.json").read_text())), tmp_path / "demo.svg")
     ours, committed = (tmp_path / "demo.svg").read_text(), (PICTURES / "demo.svg").read_text()
     assert shapes(ours) == shapes(committed)
 
 
 def shapes(svg: str) -> list[str]:
-    """The picture's elements by their identity: coordinates may differ in the last digit from machine to machine."""
+    """The ids of the picture's elements; coordinates may differ in the last digit between machines."""
     return re.findall(r'<g id="([^"]+)"', svg)

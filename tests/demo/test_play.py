@@ -1,35 +1,35 @@
-"""The story second by second, on a stage that is plain dictionaries and an HPA of three lines."""
+"""Plays the story on a fake stage of plain dictionaries, with an HPA of three lines."""
 
 from dataclasses import dataclass, field
 from typing import cast
 
 from demo.curve import Chapter, Curve
 from demo.objects import OURS, PULLED_OUT, STOCK, Object
-from demo.observe import Look
+from demo.observe import Observation
 from demo.play import LEVELS, Player
 from demo.sharing import usages
 from demo.stage import Stage
-from demo.story import Teller
+from demo.story import Narrator
 from demo.timeline import Mark
-from tests.demo.world import look, pod
+from tests.demo.world import observation, pod
 
 
 @dataclass
-class FakeEye:
-    """Shows the fake cluster; its HPAs act on what the last look showed."""
+class FakeReader:
+    """Observes the fake cluster; its HPAs act on the last observation."""
 
     stage: "FakeStage"
 
-    def look(self) -> Look:
+    def observe(self) -> Observation:
         return self.stage.seen()
 
-    def said(self, name: str, count: int) -> str:
-        return f"New size: {count}; reason: told by {name}"
+    def rescale_message(self, name: str, count: int) -> str:
+        return f"New size: {count}; reason: test of {name}"
 
 
 @dataclass
 class FakeStage:
-    """Both services as dictionaries: name of pod → usage. `counts` is what the HPAs have set."""
+    """Both services as dictionaries: name of pod → usage. `counts` are the HPAs' replica counts."""
 
     namespace: str = "demo"
     at: float = 0
@@ -39,26 +39,28 @@ class FakeStage:
     demands: list[int] = field(default_factory=list)
 
     @property
-    def eye(self) -> FakeEye:
-        return FakeEye(self)
+    def reader(self) -> FakeReader:
+        return FakeReader(self)
 
     def pods(self, name: str) -> list[Object]:
         names = [f"{name}-{index}" for index in range(self.counts[name])]
         return [pod(name, one, out=name == OURS and one in self.pulled_out[name]) for one in names]
 
-    def seen(self) -> Look:
+    def seen(self) -> Observation:
         demand = self.demands[-1] if self.demands else 5500
-        shown = look(self.pods(OURS), self.pods(STOCK), at=self.at)
+        shown = observation(self.pods(OURS), self.pods(STOCK), at=self.at)
         use = {key: load for name in (OURS, STOCK) for key, load in self.share(shown, name, demand).items()}
         loads = [use[one.name] for one in shown.replicas(STOCK)]
         figures = {"effective_cpu": 1100, "raw_cpu": 1000, "desired_replicas": self.counts[OURS] * 1000 - 999}
         average = f"{round(sum(loads) / len(loads))}m"
-        return look(self.pods(OURS), self.pods(STOCK), at=self.at, usage=use, figures=figures, stock_average=average)
+        return observation(
+            self.pods(OURS), self.pods(STOCK), at=self.at, usage=use, figures=figures, stock_average=average
+        )
 
-    def share(self, shown: Look, name: str, demand: int) -> dict[str, int]:
+    def share(self, shown: Observation, name: str, demand: int) -> dict[str, int]:
         return usages(shown.replicas(name), self.pulled_out[name], demand)
 
-    def load(self, shown: Look, demand: int) -> None:
+    def load(self, shown: Observation, demand: int) -> None:
         self.demands.append(demand)
 
     def pull_out(self, name: str, names: list[str], annotation: str) -> None:
@@ -71,7 +73,7 @@ CURVE = Curve((Chapter(0, "Calm.", 5500), Chapter(3, "Up.", 7500), Chapter(6, "O
 
 def player(stage: FakeStage, curve: Curve = CURVE) -> tuple[Player, list[str]]:
     lines: list[str] = []
-    made = Player(cast("Stage", stage), curve, Teller(LEVELS), lines.extend, clock=lambda: stage.at)
+    made = Player(cast("Stage", stage), curve, Narrator(LEVELS), lines.extend, clock=lambda: stage.at)
 
     def sleep(seconds: float) -> None:
         stage.at += seconds
@@ -111,19 +113,19 @@ def test_each_chapter_is_announced_once() -> None:
     assert titles == ["Calm.", "Up.", "Out."]
 
 
-def test_a_rescale_is_told_with_the_decision_that_asked_for_it() -> None:
+def test_a_rescale_is_printed_with_the_decision_behind_it() -> None:
     stage = FakeStage()
     made, lines = player(stage)
     _begin(made)
-    for at in (3, 4):  # the decision needs the load of the second before
+    for at in (3, 4):  # the decision uses the load of the previous second
         stage.at = at
         made.step(at)
     stage.counts[OURS] = 7
     stage.at = 5
     made.step(5)
-    told = [line.strip() for line in lines]
-    assert f"{OURS}: 5 → 7   HPA: New size: 7; reason: told by {OURS}" in told
-    assert "cpu needs 7 serving pods: proposes 7 (now 5)" in told
+    printed = [line.strip() for line in lines]
+    assert f"{OURS}: 5 → 7   HPA: New size: 7; reason: test of {OURS}" in printed
+    assert "cpu needs 7 serving pods: proposes 7 (now 5)" in printed
     assert [(rescale.before, rescale.after) for rescale, _ in made.kept] == [(5, 7)]
 
 
@@ -131,25 +133,25 @@ def _begin(made: Player) -> None:
     made.step(0)
 
 
-def test_the_stock_hpas_rescale_is_told_without_the_adapters_words() -> None:
+def test_a_rescale_by_the_stock_hpa_has_no_reasons_of_the_adapter() -> None:
     stage = FakeStage()
     made, lines = player(stage)
     _begin(made)
     stage.counts[STOCK] = 6
     made.step(1)
-    assert lines[-1].strip() == f"{STOCK}: 5 → 6   HPA: New size: 6; reason: told by {STOCK}"
+    assert lines[-1].strip() == f"{STOCK}: 5 → 6   HPA: New size: 6; reason: test of {STOCK}"
     assert made.kept == []
 
 
-def test_the_figures_of_a_second_are_the_adapters_and_the_stock_hpas_own() -> None:
+def test_a_ticks_figures_are_those_of_the_adapter_and_of_the_stock_hpa() -> None:
     made, _ = player(FakeStage())
     _begin(made)
     tick = made.timeline.ticks[0]
     assert (tick.ours.seen, tick.ours.raw, tick.stock.seen, tick.stock.raw) == (1100, 1000, 1100, None)
-    assert tick.asked == 5  # 4001 milli, read as the HPA reads it
+    assert tick.asked == 5  # 4001 milli, rounded up as the HPA does
 
 
-def test_the_story_ends_with_how_things_stand() -> None:
+def test_the_story_ends_with_a_final_row() -> None:
     made, lines = player(FakeStage())
     made.play()
     assert lines[-1].split()[0] == "0:09"

@@ -1,4 +1,4 @@
-"""A long build gives signs of life."""
+"""Progress lines of a long build."""
 
 import threading
 
@@ -11,7 +11,7 @@ def progress() -> tuple[Progress, list[str], list[float]]:
     return Progress(lines.append, clock=lambda: now[0]), lines, now
 
 
-def test_a_build_that_takes_long_says_how_long_it_has_been_at_it() -> None:
+def test_a_long_build_prints_its_elapsed_time() -> None:
     made, lines, now = progress()
     made.line("building kube-apiserver 1.36.3 once, about 4 minutes; kept in a cache")
     now[0] = 90
@@ -19,7 +19,7 @@ def test_a_build_that_takes_long_says_how_long_it_has_been_at_it() -> None:
     assert lines[-1] == "  … still building kube-apiserver, 90 s so far"
 
 
-def test_nothing_is_said_between_builds() -> None:
+def test_nothing_is_printed_between_builds() -> None:
     made, lines, _ = progress()
     made.beat()
     made.line("building etcd 3.6.16 once, about half a minute")
@@ -28,7 +28,7 @@ def test_nothing_is_said_between_builds() -> None:
     assert len(lines) == 2
 
 
-def test_each_build_counts_from_its_own_beginning() -> None:
+def test_each_builds_time_counts_from_its_own_start() -> None:
     made, lines, now = progress()
     made.line("building etcd once")
     now[0] = 40
@@ -38,7 +38,7 @@ def test_each_build_counts_from_its_own_beginning() -> None:
     assert lines[-1] == "  … still building kwok, 30 s so far"
 
 
-def test_beats_come_while_the_body_runs_and_end_with_it() -> None:
+def test_beats_run_only_during_the_body() -> None:
     heard = threading.Event()
     made = Progress(lambda text: heard.set() if "still" in text else None)
     made.line("building etcd once")

@@ -1,4 +1,4 @@
-"""Demand is shared by the pods that serve, and by no others."""
+"""The distribution of demand over the serving pods."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ def test_each_of_the_serving_pods_gets_an_equal_share() -> None:
     assert usages(replicas(5), set(), 7500) == {f"web-{index}": 1500 for index in range(5)}
 
 
-def test_a_pod_that_joins_takes_load_off_the_others() -> None:
+def test_an_additional_pod_lowers_the_load_of_the_others() -> None:
     assert set(usages(replicas(7), set(), 7500).values()) == {1071}
 
 
@@ -33,13 +33,13 @@ def test_a_leaving_pod_neither_serves_nor_is_set() -> None:
     assert usages([*replicas(1), Replica("old", leaving=True)], set(), 1000) == {"web-0": 1000}
 
 
-def test_where_nobody_serves_nobody_carries() -> None:
+def test_without_serving_pods_there_is_no_share() -> None:
     assert usages(replicas(2), {"web-0", "web-1"}, 9000) == {"web-0": IDLE, "web-1": IDLE}
     assert share(9000, 0) is None
 
 
 @given(st.integers(0, 100_000), st.integers(1, 60), st.sets(st.integers(0, 59)))
-def test_what_is_carried_adds_up_to_the_demand(demand: int, count: int, out: set[int]) -> None:
+def test_the_shares_add_up_to_the_demand(demand: int, count: int, out: set[int]) -> None:
     pulled_out = {f"web-{index}" for index in out}
     carriers = [one.name for one in serving(replicas(count), pulled_out)]
     found = usages(replicas(count), pulled_out, demand)
@@ -52,7 +52,7 @@ def test_the_oldest_serving_pods_are_pulled_out_first() -> None:
     assert to_pull_out(mixed, 1) == ["old"]
 
 
-def test_pods_of_one_age_are_taken_by_name() -> None:
+def test_pods_of_the_same_age_are_ordered_by_name() -> None:
     assert to_pull_out([Replica("b"), Replica("a"), Replica("c")], 2) == ["a", "b"]
 
 

@@ -1,4 +1,4 @@
-"""The stage: what it sets on pods, what it finds lacking in a given cluster, and that it leaves nothing behind."""
+"""The stage: pods' usage and annotations, the checks of a given cluster, and the cleanup."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from demo.objects import KWOK_NODE, OURS, PULLED_OUT, STOCK, USAGE, Object
 from demo.stage import Place, Stage, client_of, fit, given_place, require_tolerance, staged
 from harness.client import ApiError, Client, Response
 from harness.control_plane import ControlPlane
-from tests.demo.world import look, pod, pods
+from tests.demo.world import observation, pod, pods
 
 
 def refused(status: int, message: str) -> ApiError:
@@ -20,7 +20,7 @@ def refused(status: int, message: str) -> ApiError:
 
 
 class FakeClient:
-    """Answers by path; what is asked for and not there is None. Notes what was written."""
+    """A client with answers by path, None for others; records writes."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = answers
@@ -63,13 +63,13 @@ def stage(**answers: Any) -> tuple[Stage, FakeClient]:
     return Stage(Place(cast("Client", fake), Path("kubeconfig"), own=True), "demo"), fake
 
 
-# -- the hand
+# -- load and pull-out
 
 
 def test_only_pods_whose_share_changed_are_set() -> None:
     made, fake = stage()
     ours = [pod(OURS, "a", usage=1100), pod(OURS, "b", usage=900)]
-    made.load(look(ours, pods(STOCK, 2, usage=1100)), 2200)
+    made.load(observation(ours, pods(STOCK, 2, usage=1100)), 2200)
     assert fake.patched == [("b", {USAGE: "1100m"})]
 
 
@@ -79,7 +79,7 @@ def test_a_pulled_out_pod_idles_in_both_services_and_only_ours_is_annotated() ->
     made.pull_out(STOCK, [f"{STOCK}-0"], PULLED_OUT)
     assert fake.patched == [(f"{OURS}-0", {PULLED_OUT: "true"})]
     fake.patched.clear()
-    made.load(look(pods(OURS, 2), pods(STOCK, 2)), 2000)
+    made.load(observation(pods(OURS, 2), pods(STOCK, 2)), 2000)
     assert dict(fake.patched) == {
         f"{OURS}-0": {USAGE: "20m"},
         f"{OURS}-1": {USAGE: "2000m"},
@@ -88,15 +88,15 @@ def test_a_pulled_out_pod_idles_in_both_services_and_only_ours_is_annotated() ->
     }
 
 
-def test_a_pod_that_went_meanwhile_is_passed_over() -> None:
+def test_a_pod_deleted_meanwhile_is_ignored() -> None:
     made, _ = stage(patch=refused(404, "not found"))
-    made.load(look(pods(OURS, 1), pods(STOCK, 1)), 2000)
+    made.load(observation(pods(OURS, 1), pods(STOCK, 1)), 2000)
 
 
-def test_any_other_refusal_is_heard() -> None:
+def test_any_other_refusal_is_raised() -> None:
     made, _ = stage(patch=refused(403, "forbidden"))
     with pytest.raises(ApiError):
-        made.load(look(pods(OURS, 1), pods(STOCK, 1)), 2000)
+        made.load(observation(pods(OURS, 1), pods(STOCK, 1)), 2000)
 
 
 # -- a given cluster
@@ -112,12 +112,12 @@ WHOLE = {
 }
 
 
-def looked_at(**answers: Any) -> tuple[str, ...]:
+def fit_nodes(**answers: Any) -> tuple[str, ...]:
     return fit(cast("Client", FakeClient(**answers)), Path("their.kubeconfig"))
 
 
-def test_the_story_plays_on_the_nodes_that_kwok_plays() -> None:
-    assert looked_at(**WHOLE) == ("kwok-0",)
+def test_the_story_uses_the_nodes_that_kwok_simulates() -> None:
+    assert fit_nodes(**WHOLE) == ("kwok-0",)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_the_story_plays_on_the_nodes_that_kwok_plays() -> None:
         ({"/apis/effective-load.io/v1alpha1": ConnectionRefusedError("no answer")}, "cannot be reached: no answer"),
     ],
 )
-def test_what_a_given_cluster_lacks_is_said_in_one_sentence(changes: dict[str, Any], words: str) -> None:
+def test_a_missing_requirement_of_a_given_cluster_is_named_in_one_sentence(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(DemoError, match=r"^[^\n]+$") as failure:
-        looked_at(**{**WHOLE, **changes})
+        fit_nodes(**{**WHOLE, **changes})
     assert words in str(failure.value)
 
 
@@ -150,7 +150,7 @@ def given(fake: FakeClient) -> Place:
     return Place(cast("Client", fake), Path("kubeconfig"), own=False)
 
 
-def test_the_namespace_of_a_given_cluster_goes_however_the_story_ends() -> None:
+def test_the_namespace_in_a_given_cluster_is_always_removed() -> None:
     fake = FakeClient()
     with pytest.raises(KeyboardInterrupt), staged(given(fake), print) as made:
         raise KeyboardInterrupt
@@ -160,7 +160,7 @@ def test_the_namespace_of_a_given_cluster_goes_however_the_story_ends() -> None:
     assert fake.deleted == [f"/api/v1/namespaces/{made.namespace}"]
 
 
-def test_a_namespace_that_never_got_ready_goes_too() -> None:
+def test_a_namespace_that_is_never_ready_is_removed_too() -> None:
     fake = FakeClient(serviceaccounts=TimeoutError("no account"))
     with pytest.raises(TimeoutError), staged(given(fake), print):
         pass
@@ -169,7 +169,7 @@ def test_a_namespace_that_never_got_ready_goes_too() -> None:
 
 def test_a_namespace_that_cannot_be_removed_is_named() -> None:
     fake = FakeClient(delete=refused(500, "etcd is away"))
-    words = "may be left: kubectl delete namespace effective-load-demo-"
+    words = "may still exist: kubectl delete namespace effective-load-demo-"
     with pytest.raises(DemoError, match=words), staged(given(fake), print):
         pass
 
@@ -178,7 +178,7 @@ def test_a_namespace_that_cannot_be_removed_is_named() -> None:
 
 
 def kubeconfig(folder: Path, server: str, user: Mapping[str, Any]) -> Path:
-    """One without an authority of its own."""
+    """Writes a kubeconfig without an authority."""
     path = folder / "kubeconfig"
     content = {
         "apiVersion": "v1",
@@ -204,7 +204,7 @@ def test_a_server_without_a_port_is_at_443(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", ["http://cluster.example", "https://proxy.example/clusters/c-1"])
-def test_a_server_that_the_demo_cannot_speak_to_is_named(tmp_path: Path, server: str) -> None:
+def test_an_unsupported_server_is_named(tmp_path: Path, server: str) -> None:
     with pytest.raises(DemoError, match=server):
         client_of(kubeconfig(tmp_path, server, {}))
 
@@ -216,7 +216,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path) -> None:
         client_of(path)
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(DemoError, match="is no file"), given_place(tmp_path / "nowhere"):
         pass
 

@@ -1,11 +1,11 @@
-"""What is printed: a row whenever something happens, who did what and why, and the closing table."""
+"""The printed story: a row of figures at each event, changes with their reasons, and the closing table."""
 
 import pytest
 
 from demo.curve import Chapter
 from demo.objects import OURS, STOCK
 from demo.play import LEVELS
-from demo.story import HEAD, Rescale, Style, Teller, band, clock, closing, legend, recovered, row, tidy
+from demo.story import HEAD, Narrator, Rescale, Style, band, clock, closing, legend, recovered, row, tidy
 from demo.timeline import Mark, Recovery
 from tests.demo.world import pulled_out_story, side, tick, timeline
 
@@ -13,8 +13,8 @@ CHAPTER = Chapter(0, "Demand rises.", 8000)
 PULL_OUT = Chapter(0, "Two pods are pulled out.", 8000, pull_out=2)
 
 
-def teller() -> Teller:
-    return Teller(LEVELS)
+def narrator() -> Narrator:
+    return Narrator(LEVELS)
 
 
 @pytest.mark.parametrize(
@@ -53,38 +53,38 @@ def test_a_row_holds_both_sides_under_the_head() -> None:
     assert [at for at, sign in enumerate(line) if sign == "│"] == [at for at, sign in enumerate(HEAD[1]) if sign == "│"]
 
 
-def test_a_row_says_where_nobody_serves_or_nothing_is_known() -> None:
+def test_a_row_marks_no_serving_pods_and_missing_data() -> None:
     line = row(tick(0, 1600, side(5), side(3, serving=0, out=3)), LEVELS)
     assert " ".join(line.split()) == "0:00 1600m │ 5 · - - no data │ 3 3 - nobody !"
 
 
-def test_the_first_tick_is_told_and_the_next_without_news_is_not() -> None:
-    story = teller()
-    assert len(story.tell(tick(0))) == 1
-    assert story.tell(tick(1)) == []
-    assert story.tell(tick(19)) == []
-    assert len(story.tell(tick(20))) == 1
+def test_the_first_tick_has_a_row_and_an_unchanged_next_tick_has_none() -> None:
+    story = narrator()
+    assert len(story.narrate(tick(0))) == 1
+    assert story.narrate(tick(1)) == []
+    assert story.narrate(tick(19)) == []
+    assert len(story.narrate(tick(20))) == 1
 
 
 def test_a_chapter_is_announced_before_its_row() -> None:
-    story = teller()
-    story.tell(tick(0))
-    title, line = story.tell(tick(1, 8000), [CHAPTER])
+    story = narrator()
+    story.narrate(tick(0))
+    title, line = story.narrate(tick(1, 8000), [CHAPTER])
     assert title.strip() == "Demand rises."
     assert "8000m" in line
 
 
-def test_a_pull_out_says_what_it_means_for_the_others() -> None:
+def test_a_pull_out_shows_the_share_of_the_remaining_pods() -> None:
     hit = side(7, serving=5, out=2)
-    lines = teller().tell(tick(0, 8000, hit, hit), [PULL_OUT])
-    assert lines[-1].strip() == "2 fewer share the demand: 1600m for each of the others"
+    lines = narrator().narrate(tick(0, 8000, hit, hit), [PULL_OUT])
+    assert lines[-1].strip() == "2 fewer pods share the demand: 1600m for each of the others"
 
 
-def test_a_rescale_is_told_with_what_the_hpa_said_and_the_adapters_reasons() -> None:
-    story = teller()
-    story.tell(tick(0))
+def test_a_rescale_shows_the_hpas_message_and_the_adapters_reasons() -> None:
+    story = narrator()
+    story.narrate(tick(0))
     why = ("cpu: 5 pods use 1599971130n on average", "cpu needs 7 serving pods")
-    lines = story.tell(tick(1), rescales=[Rescale(OURS, 5, 7, "New size: 7; reason: x above target", why)])
+    lines = story.narrate(tick(1), rescales=[Rescale(OURS, 5, 7, "New size: 7; reason: x above target", why)])
     assert [line.strip() for line in lines[1:]] == [
         f"{OURS}: 5 → 7   HPA: New size: 7; reason: x above target",
         "cpu: 5 pods use 1600m on average",
@@ -93,26 +93,26 @@ def test_a_rescale_is_told_with_what_the_hpa_said_and_the_adapters_reasons() -> 
 
 
 def test_a_long_reason_is_broken_to_the_terminals_width() -> None:
-    lines = teller().tell(tick(0), rescales=[Rescale(OURS, 5, 7, "", ("pods " * 60,))])
+    lines = narrator().narrate(tick(0), rescales=[Rescale(OURS, 5, 7, "", ("pods " * 60,))])
     assert len(lines) > 3
     assert max(len(line) for line in lines) <= 110
 
 
-def test_an_hpa_without_an_event_is_told_without_words() -> None:
-    assert teller().tell(tick(0), rescales=[Rescale(STOCK, 5, 7)])[-1].strip() == f"{STOCK}: 5 → 7"
+def test_a_rescale_without_an_event_has_no_message() -> None:
+    assert narrator().narrate(tick(0), rescales=[Rescale(STOCK, 5, 7)])[-1].strip() == f"{STOCK}: 5 → 7"
 
 
 def stuck(seen: int | None, serving: int = 5, demand: int = 8000, out: int = 2) -> list[str]:
-    """The lines that a lasting overload of the twin adds, second by second."""
-    story = teller()
+    """The lines that a lasting overload of the stock service adds, second by second."""
+    story = narrator()
     twin = side(7, serving=serving, out=out, seen=seen)
-    lines = [line for at in range(30) for line in story.tell(tick(at, demand, side(9, serving=7), twin))]
+    lines = [line for at in range(30) for line in story.narrate(tick(at, demand, side(9, serving=7), twin))]
     return [" ".join(line.split()) for line in lines if "│" not in line]
 
 
 def test_a_lasting_overload_that_the_stock_hpa_does_not_see_is_explained_once() -> None:
-    said = " ".join(stuck(1149))
-    assert said == (
+    text = " ".join(stuck(1149))
+    assert text == (
         f"{STOCK}: stays at 7 its HPA averages 1149m over 7 pods, 2 idle ones included: within 10 % of its 1200m;"
         " each of the 5 that serve carries 1600m"
     )
@@ -124,28 +124,28 @@ def test_an_overload_below_the_target_is_explained_too() -> None:
 
 
 @pytest.mark.parametrize("seen", [None, 1321, 1600])
-def test_an_overload_that_the_stock_hpa_sees_needs_no_excuse(seen: int | None) -> None:
+def test_an_overload_that_the_stock_hpa_sees_is_not_explained(seen: int | None) -> None:
     assert stuck(seen) == []
 
 
 def test_a_second_overload_is_explained_again() -> None:
-    story = teller()
+    story = narrator()
     over, fine = side(7, serving=5, seen=1149), side(7, seen=1149)
     seconds = [*((at, over) for at in range(15)), (15, fine), *((at, over) for at in range(16, 35))]
-    lines = [line for at, twin in seconds for line in story.tell(tick(at, 8000, side(9), twin))]
+    lines = [line for at, twin in seconds for line in story.narrate(tick(at, 8000, side(9), twin))]
     assert sum("stays at" in line for line in lines) == 2
 
 
-def test_the_end_is_told_where_it_was_not_told_already() -> None:
-    story = teller()
-    story.tell(tick(0))
+def test_the_ending_is_a_row_unless_it_is_already_printed() -> None:
+    story = narrator()
+    story.narrate(tick(0))
     assert story.ending(tick(0)) == []
     assert len(story.ending(tick(9))) == 1
 
 
-def test_colour_is_for_terminals_alone() -> None:
-    assert "\033" not in "".join(Teller(LEVELS).tell(tick(0), [CHAPTER], [Rescale(OURS, 1, 2)]))
-    assert "\033[1m" in "".join(Teller(LEVELS, Style(colour=True)).tell(tick(0), [CHAPTER]))
+def test_only_terminals_get_colour() -> None:
+    assert "\033" not in "".join(Narrator(LEVELS).narrate(tick(0), [CHAPTER], [Rescale(OURS, 1, 2)]))
+    assert "\033[1m" in "".join(Narrator(LEVELS, Style(colour=True)).narrate(tick(0), [CHAPTER]))
 
 
 def test_the_legend_names_the_watermarks_the_target_and_the_services() -> None:
@@ -160,13 +160,13 @@ def table(lines: list[str]) -> dict[str, list[str]]:
     return {part[0]: part[1:] for part in parts if len(part) == 3}
 
 
-def test_the_closing_table_holds_both_accounts() -> None:
-    found = table(closing(pulled_out_story()))
-    assert found == {
+def test_the_closing_table_holds_the_totals_of_both_services() -> None:
+    rows = table(closing(pulled_out_story()))
+    assert rows == {
         "seconds with more than 1200m for each serving pod": ["10 s", "30 s"],
-        "the longest of them in a row": ["10 s", "30 s"],
+        "longest overload in a row": ["10 s", "30 s"],
         "after the pull-out, back under 1200m": ["after 10 s", "when demand fell"],
-        "most that a serving pod had to carry": ["1600m", "1600m"],
+        "highest load of a serving pod": ["1600m", "1600m"],
         "demand beyond 1200m a serving pod, core-seconds": ["20", "60"],
         "pod-minutes used": ["8.3", "7.0"],
         "rescales": ["1", "0"],
@@ -174,11 +174,11 @@ def test_the_closing_table_holds_both_accounts() -> None:
     }
 
 
-def test_the_closing_table_says_when_nobody_served() -> None:
+def test_the_closing_table_marks_a_time_without_serving_pods() -> None:
     story = timeline(tick(0, 1600, stock=side(3, serving=0)), end=10, marks=(Mark(0, "out"),))
-    found = table(closing(story))
-    assert found["most that a serving pod had to carry"] == ["320m", "nobody served"]
-    assert found["after the pull-out, back under 1200m"] == ["-", "never"]
+    rows = table(closing(story))
+    assert rows["highest load of a serving pod"] == ["320m", "no pod served"]
+    assert rows["after the pull-out, back under 1200m"] == ["-", "never"]
 
 
 @pytest.mark.parametrize(
@@ -190,5 +190,5 @@ def test_the_closing_table_says_when_nobody_served() -> None:
         (Recovery(44), "when demand fell"),
     ],
 )
-def test_recovery_in_a_word(recovery: Recovery | None, words: str) -> None:
+def test_recovery_as_text(recovery: Recovery | None, words: str) -> None:
     assert recovered(recovery) == words

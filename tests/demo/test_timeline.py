@@ -1,4 +1,4 @@
-"""The closing account: seconds of overload, pod-minutes, rescales, and how the pull-out was got over."""
+"""The totals of a timeline: seconds of overload, pod-minutes, rescales, and the recovery from the pull-out."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_the_load_at_the_watermark_is_no_overload() -> None:
     assert overloaded(tick(0, 6005), side(5), 1200)
 
 
-def test_demand_that_nobody_serves_is_overload_and_the_worst_there_is() -> None:
+def test_demand_without_serving_pods_is_the_worst_overload() -> None:
     story = timeline(tick(0, 1600, stock=side(3, serving=0)), end=10)
     account = summed(story, "stock")
     assert (account.overloaded, account.worst, account.excess) == (10, None, 16)
@@ -49,7 +49,7 @@ def test_pod_minutes_count_the_pods_that_exist_and_rescales_what_was_set() -> No
     assert (account.rescales, account.final) == (2, 5)
 
 
-def test_the_two_sides_are_told_apart() -> None:
+def test_the_two_sides_are_distinguished() -> None:
     story = pulled_out_story()
     ours, stock = summed(story, "ours"), summed(story, "stock")
     assert (ours.overloaded, stock.overloaded) == (10, 30)
@@ -57,13 +57,13 @@ def test_the_two_sides_are_told_apart() -> None:
     assert (ours.final, stock.final) == (9, 7)
 
 
-def test_recovery_tells_a_rescale_from_a_fall_in_demand() -> None:
+def test_recovery_distinguishes_a_rescale_from_a_fall_in_demand() -> None:
     story = pulled_out_story()
     assert recovery(story, "ours") == Recovery(10, by_itself=True)
     assert recovery(story, "stock") == Recovery(30, by_itself=False)
 
 
-def test_recovery_is_none_without_a_pull_out_or_a_harm() -> None:
+def test_recovery_is_none_without_a_pull_out_or_an_overload() -> None:
     assert recovery(timeline(tick(0, 9000)), "ours") is None
     assert recovery(timeline(tick(0, 1000), marks=(Mark(0, "out"),)), "ours") is None
 

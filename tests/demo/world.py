@@ -1,11 +1,11 @@
-"""A story in memory: ticks by hand, and a cluster of plain dictionaries that behaves as told."""
+"""Test data of the demo: ticks, timelines, and observations of plain dictionaries."""
 
 import dataclasses
 import datetime as dt
 from typing import Any
 
 from demo.objects import OURS, STOCK, USAGE, Object, manifests
-from demo.observe import Look
+from demo.observe import Observation
 from demo.timeline import Mark, Side, Tick, Timeline
 
 START = dt.datetime(2026, 1, 1, 12, 0, 0, tzinfo=dt.UTC)
@@ -25,7 +25,7 @@ def timeline(*ticks: Tick, end: float = 60, marks: tuple[Mark, ...] = ()) -> Tim
 
 
 def pulled_out_story() -> Timeline:
-    """7 pods of each, two pulled out at 10 s; ours recovers at 20 s, the twin when demand falls at 40 s."""
+    """7 pods each, two pulled out at 10 s; ours recovers at 20 s, the stock service when demand falls at 40 s."""
     both = side(7, seen=1143, raw=1143)
     hit = side(7, serving=5, out=2, seen=1143, raw=1143)
     blind = side(7, serving=5, out=2, seen=1149)
@@ -45,7 +45,7 @@ def stamp(seconds: float) -> str:
 
 
 def pod(app: str, name: str, *, usage: int | None = None, ready: bool = True, out: bool = False) -> Object:
-    """A pod that was made long before the story."""
+    """A pod created long before the story."""
     notes = {"effective-load.io/pulled-out": "true"} if out else {}
     notes |= {USAGE: f"{usage}m"} if usage is not None else {}
     condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": stamp(-3600)}
@@ -76,7 +76,7 @@ def pods(app: str, count: int, **more: Any) -> list[Object]:
     return [pod(app, f"{app}-{index}", **more) for index in range(count)]
 
 
-def look(
+def observation(
     ours: list[Object],
     stock: list[Object],
     *,
@@ -85,8 +85,8 @@ def look(
     figures: dict[str, int] | None = None,
     usage: dict[str, int] | None = None,
     stock_average: str | None = None,
-) -> Look:
-    """A look at these pods; `usage` is millicores by pod in metrics.k8s.io."""
+) -> Observation:
+    """An observation of these pods; `usage` is millicores by pod in metrics.k8s.io."""
     made = {(item["kind"], item["metadata"]["name"]): item for item in manifests("demo")}
     set_to = dict(zip((OURS, STOCK), counts or (len(ours), len(stock)), strict=True))
     deployments = {}
@@ -98,7 +98,7 @@ def look(
     if stock_average is not None:
         current = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageValue": stock_average}}}
         hpas[STOCK]["status"] = {"currentMetrics": [current]}
-    return Look(
+    return Observation(
         now=START + dt.timedelta(seconds=at),
         pods={OURS: ours, STOCK: stock},
         deployments=deployments,

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from adapter import document
-from tests.fuzz.kit import AS_LONG_AS_TOLD, seeds
+from tests.fuzz.kit import FUZZ_SECONDS, seeds
 from tests.fuzz.spoil import mangle, mutate
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -39,7 +39,7 @@ def cases(seed: int, count: int) -> Iterator[tuple[str, str]]:
         yield f"{seed}/{number} {name}", mangle(text, chance) if number % 10 == 0 else text
 
 
-@AS_LONG_AS_TOLD
+@FUZZ_SECONDS
 def test_every_document_is_answered_or_its_faults_are_named_in_time() -> None:
     for seed in seeds():
         outcomes = Counter(outcome(name, text) for name, text in cases(seed, CASES))

@@ -1,4 +1,4 @@
-"""The adapter on the real control plane, for tests that see what the stock HPA makes of it."""
+"""Fixtures: adapter and companion processes on the real control plane, with the stock HPA."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,10 +12,10 @@ from harness.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeco
 from harness.control_plane import ControlPlane
 
 FAST: dict[str, Any] = {"resourceMetrics": {"intervalSeconds": 2}}
-"""So that a test waits for metrics-server only, not for the adapter's own interval on top."""
+"""Short intervals, so that a test waits for metrics-server only."""
 
 COMPANIONS = itertools.count()
-"""Every companion has a log of its own."""
+"""Numbers the companions, so that each has its own log."""
 
 MakeAdapter = Callable[..., AdapterProcess]
 MakeCompanion = Callable[..., CompanionProcess]
@@ -36,7 +36,7 @@ def crds(control_plane: ControlPlane) -> None:
 
 @pytest.fixture(scope="session")
 def adapter_kubeconfig(control_plane: ControlPlane) -> Path:
-    """The rights that the manifests give the server, or the admin's where there are no manifests yet."""
+    """A kubeconfig with the server's rights in the manifests."""
     if next(manifests("ServiceAccount"), None) is None:
         return control_plane.kubeconfig
     return account_kubeconfig(control_plane)
@@ -50,7 +50,7 @@ def _adapter(control_plane: ControlPlane, crds: None, adapter_kubeconfig: Path) 
 
 @pytest.fixture
 def adapter(_adapter: AdapterProcess) -> AdapterProcess:
-    """The adapter that tests share, with the settings FAST and the external API; running, whatever was before."""
+    """The shared adapter with the settings FAST and the external API; started again if a test has ended it."""
     if not _adapter.component.running:
         _adapter.start()
     return _adapter
@@ -60,7 +60,7 @@ def adapter(_adapter: AdapterProcess) -> AdapterProcess:
 def make_adapter(
     control_plane: ControlPlane, _adapter: AdapterProcess, adapter_kubeconfig: Path
 ) -> Iterator[MakeAdapter]:
-    """Starts an adapter with settings of the test's own in place of the shared one, which comes back afterwards."""
+    """Starts an adapter with the test's own settings instead of the shared one, which is restored afterwards."""
     made: list[AdapterProcess] = []
 
     def make(settings: Mapping[str, Any] | None = None, **more: Any) -> AdapterProcess:
@@ -80,7 +80,7 @@ def make_adapter(
 
 @pytest.fixture
 def make_companion(control_plane: ControlPlane, crds: None) -> Iterator[MakeCompanion]:
-    """Starts companions that have the rights of these features' components, or else the default's, and no other.
+    """Starts companions with exactly the rights of these features' components, by default the default ones.
 
     make_companion({"companion": {"features": {"fastScaleUp": True}}}, rights=("status", "fast-scale-up"))
     """

@@ -1,4 +1,4 @@
-"""What a count did when, and a number whose reading is dated: for tests of how fast the one follows the other."""
+"""Records replica counts and readings of a metric with their times, for tests of the delay between them."""
 
 import http.client
 import http.server
@@ -20,19 +20,19 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of askers that were killed while they waited."""
+        """Ignores clients that were killed during a request."""
 
 
 class Numbers:
-    """A server that answers PromQL about `queue` with what a test sets, and remembers when it first gave each number.
+    """A server that answers PromQL for `queue` with the test's numbers, and records when it first returned each one.
 
-    It reads the workload's name from the question: sum(queue{namespace="shop", workload="web"}).
+    It reads the workload's name from the query: sum(queue{namespace="shop", workload="web"}).
     """
 
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
         self.read: dict[tuple[str, float], float] = {}
-        """Monotonic seconds at which a workload's number was first given."""
+        """Monotonic seconds at which a workload's number was first returned."""
         self._server = _Server((LOOPBACK, 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -42,7 +42,7 @@ class Numbers:
         return f"http://{LOOPBACK}:{self._server.server_port}"
 
     def set(self, workload: str, value: float) -> float:
-        """The workload's number from now on; the time it was set at."""
+        """Sets the workload's number; returns the time."""
         self._values[workload] = value
         return time.monotonic()
 
@@ -73,7 +73,7 @@ class Numbers:
         named = re.search(r'workload="([^"]+)"', expression)
         now, given = time.time(), None
         result: list[dict[str, Any]] = []
-        if INPUT_LABEL in expression:  # how old the samples are
+        if INPUT_LABEL in expression:  # the query for the samples' age
             result = [{"metric": {INPUT_LABEL: "0"}, "value": [now, str(now)]}]
         elif named and (value := self._values.get(named[1])) is not None:
             result, given = [{"metric": {}, "value": [now, str(value)]}], (named[1], value)
@@ -97,13 +97,13 @@ class Numbers:
                     numbers.read.setdefault(given, time.monotonic())
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-                """Says nothing: a question a second and workload."""
+                """Drops the access log: one line a second and workload."""
 
         return Handler
 
 
 class Course:
-    """Watches the Deployments of a namespace: every count each of them was set to, and when (monotonic seconds)."""
+    """Watches the Deployments of a namespace: records every count of each, with its time (monotonic seconds)."""
 
     def __init__(self, workloads: Workloads) -> None:
         client, path = workloads.client, f"/apis/apps/v1/namespaces/{workloads.namespace}/deployments"
@@ -119,11 +119,11 @@ class Course:
         self._thread.start()
 
     def counts(self, name: str) -> list[int]:
-        """The counts in their order."""
+        """The counts of a Deployment in order."""
         return [count for _, count in self.steps[name]]
 
     def reached(self, name: str, count: int) -> float | None:
-        """When that count was first seen, None where it was not."""
+        """The time of that count's first occurrence, or None."""
         return next((at for at, seen in self.steps[name] if seen == count), None)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A service whose load Prometheus tells: quick to change, and exact."""
+"""A service with its load in Prometheus: quick to change, and exact."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,7 +43,7 @@ def query_watermarks(name: str, high: str | None = None, low: str | None = None,
 
 
 class Load:
-    """Sets what each pod of some workloads carries; pods that are not named carry nothing and have no series."""
+    """Sets the load series of each pod of some workloads; pods without a load have no series."""
 
     def __init__(self, exporter: Exporter, workloads: Workloads) -> None:
         self._exporter = exporter
@@ -52,7 +52,7 @@ class Load:
         self._queues: dict[str, float] = {}
 
     def each(self, name: str, value: float, *, but: Mapping[str, float | None] | None = None) -> None:
-        """The same load on every pod of a workload, but for some; None takes a pod's series away."""
+        """Sets the same load on every pod of a workload except those in `but`; None removes a pod's series."""
         wanted = dict.fromkeys(self._workloads.pod_names(name), value) | dict(but or {})
         self._pods.update({pod: load for pod, load in wanted.items() if load is not None})
         for pod in [pod for pod, load in wanted.items() if load is None]:

@@ -1,6 +1,6 @@
 """Real service registries that the pods of a Deployment are registered in, as an SOA platform would do it.
 
-Nothing but registration and pulling out is asked of a pod, so none of them runs, and no instance expires.
+The tests only register pods and pull them out, so the pods need not run, and no instance expires.
 """
 
 import contextlib
@@ -20,29 +20,29 @@ INTERVAL = 1.0
 
 
 class Platform(Protocol):
-    """A registry with a service in it. `bound`: seconds from its own API call to the changed answer, at most."""
+    """A registry with a service. `bound`: the maximum seconds from its own API call to the changed answer."""
 
     bound: float
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The adapter's entry for it."""
+        """The registry's entry in the adapter's settings."""
 
     def register(self, service: str, pods: Mapping[str, str]) -> None:
-        """Register pods, by name and address."""
+        """Registers pods, by name and address."""
 
     def pull(self, service: str, pod: str, *, out: bool) -> None:
-        """Pull a pod out, or put it back, as this registry does that explicitly."""
+        """Pulls a pod out, or puts it back, by this registry's explicit means."""
 
     def kill(self) -> None:
-        """End the server at once."""
+        """Kills the server at once."""
 
     def resume(self, *, wiped: bool) -> None:
-        """Start it again, as it was or without anything it knew."""
+        """Starts it again, with its data or without (`wiped`)."""
 
 
 class OnConsul:
-    """Maintenance mode; changes arrive by blocking queries."""
+    """Consul: maintenance mode; changes arrive by blocking queries."""
 
     bound = 1.0
 
@@ -71,7 +71,7 @@ class OnConsul:
 
 
 class OnZooKeeper:
-    """Spring Cloud's layout, its instance status; changes arrive by watches."""
+    """ZooKeeper: Spring Cloud's layout and instance status; changes arrive by watches."""
 
     bound = 1.0
 
@@ -107,7 +107,7 @@ def _node(service: str, pod: str) -> str:
 
 
 class OnPolaris:
-    """Isolation; polled for."""
+    """Polaris: isolation; the adapter polls."""
 
     bound = INTERVAL + 1.0
 
@@ -141,8 +141,8 @@ class OnPolaris:
 
 
 class OnNacos(OnPolaris):
-    """Polaris as a Nacos server: weight 0, pushed by gRPC. It looks at its own changes once a second, and then pushes
-    once a second.
+    """Polaris as a Nacos server: weight 0, pushed by gRPC. It detects its own changes once a second, and pushes once a
+    second.
     """
 
     bound = 1.0 + 2.0
@@ -155,14 +155,14 @@ class OnNacos(OnPolaris):
         self._call("PUT", "", [{**self._of(service, pod), "port": PORT, "weight": 0 if out else 100}])
 
     def lists(self, service: str, pod: str, *, out: bool) -> bool:
-        """Whether the server's own list for Nacos clients shows the pod so."""
+        """Whether the server's list for Nacos clients shows the pod in this state."""
         with urllib.request.urlopen(f"{self._server.nacos}/v1/ns/instance/list?serviceName={service}") as answer:
             hosts = json.loads(answer.read())["hosts"]
         return [host["weight"] == 0 for host in hosts if host["ip"] == self._ips[pod]] == [out]
 
 
 class OnEureka:
-    """The status override OUT_OF_SERVICE; polled for, from a server whose copy for clients is always new."""
+    """Eureka: the status override OUT_OF_SERVICE; the adapter polls a server without a response cache."""
 
     bound = INTERVAL + 1.0
 
@@ -194,7 +194,7 @@ class OnEureka:
 
 @contextlib.contextmanager
 def platform(name: str) -> Iterator[Platform]:
-    """A server of this kind, running."""
+    """Starts a server of this kind for the body."""
     match name:
         case "consul":
             with Consul() as consul:

@@ -1,4 +1,4 @@
-"""The HPA's own pace, on the real one: what the model of its scale-up budget says, and one pod at a time downwards."""
+"""The real HPA's own pace: the model of its scale-up budget holds, and it removes one pod at a time."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from tests.e2e.kit import query_watermarks
 
 UP = ScalingRules(policies=(ScalingPolicy("Percent", 900, 30),))
 SEEN = 1.0
-"""How much later than another change a busy machine may see one, in seconds."""
+"""The delay of an observation on a busy machine, in seconds."""
 BEHAVIOR = {
     "scaleUp": {
         "tolerance": "0",
@@ -45,10 +45,10 @@ def test_one_to_thirteen_is_ten_at_once_as_the_model_says_and_back_goes_a_pod_at
             assert highest_allowed(ten, UP, made, first + 30 - SEEN) == ten
             assert min(thirteen, highest_allowed(ten, UP, made, second + SEEN)) == thirteen
             assert 30 - SEEN <= second - first < 60
-            changed = numbers.set("web", 600)  # thirteen are too many, ten are right
+            changed = numbers.set("web", 600)  # 13 are too many, 10 are right
             until(lambda: course.counts("web")[-1] == 10, 120, lambda: str(course.counts("web")))
             falls = course.steps["web"][3:]
     assert [count for _, count in falls] == [12, 11, 10]
-    # The window counts from the last sync that wanted thirteen.
+    # The window counts from the last sync with a recommendation of 13.
     assert falls[0][0] - changed >= 20 - workloads.cluster.hpa_sync - SEEN
     assert all(after - before >= 8 - SEEN for (before, _), (after, _) in pairwise(falls))

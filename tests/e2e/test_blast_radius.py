@@ -1,4 +1,4 @@
-"""A fault stays where it is: what happens to one kind of target, or to one right, is told to those whom it concerns."""
+"""Isolation of faults: the loss of one kind of target, or of one right, affects only the policies that need it."""
 
 import copy
 import time
@@ -19,9 +19,9 @@ from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
 CONFIRMED_SECONDS = 90
-"""A watch without a sign of life for so long is not believed (`adapter.kube.reflector`)."""
+"""A watch without a sign of life for this many seconds counts as silent (`adapter.kube.reflector`)."""
 SILENT_SECONDS = 60 + CONFIRMED_SECONDS + 30
-"""A right that is taken away ends no watch: that goes on for up to a minute, and is not renewed then."""
+"""A revoked right does not end a running watch, which lasts up to a minute and is not renewed."""
 CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
 SCALE = {
     "specReplicasPath": ".spec.replicas",
@@ -29,7 +29,7 @@ SCALE = {
     "labelSelectorPath": ".status.podsBy",
 }
 ACCOUNT = "apart"
-"""A service account each of whose rights has a role of its own."""
+"""A service account with a separate role for each right."""
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -78,7 +78,7 @@ class Kind:
         revoke(self.workloads.cluster, self.resource)
 
     def service(self, name: str) -> None:
-        """An object of this kind whose pods a Deployment of that name makes, with a policy and an HPA."""
+        """Creates an object of this kind with a policy and an HPA; its pods are those of a Deployment of that name."""
         self.workloads.client.create(self.workloads.item(f"{self.group}/v1", self.kind, name, {"replicas": 5}))
         path = f"/apis/{self.group}/v1/namespaces/{self.workloads.namespace}/{self.plural}/{name}"
         self.client.patch_status(path, {"replicas": 5, "podsBy": f"app={name}"})
@@ -87,7 +87,7 @@ class Kind:
 
 
 def grant(cluster: ControlPlane, name: str, rules: list[dict[str, Any]]) -> None:
-    """Let all accounts of the adapter's namespace do this."""
+    """Grants these rules to all accounts of the adapter's namespace."""
     api = "rbac.authorization.k8s.io"
     head = {"apiVersion": f"{api}/v1", "metadata": {"name": name}}
     cluster.client.apply({**head, "kind": "ClusterRole", "rules": rules})
@@ -97,26 +97,26 @@ def grant(cluster: ControlPlane, name: str, rules: list[dict[str, Any]]) -> None
 
 
 def revoke(cluster: ControlPlane, name: str) -> None:
-    """Take that right away again."""
+    """Revokes that right."""
     for kind in ("clusterrolebindings", "clusterroles"):
         cluster.client.delete(f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")
 
 
 class Scene:
-    """What the adapter answers, and what the policies' statuses say."""
+    """The adapter's answers, and the policies' statuses."""
 
     def __init__(self, workloads: Workloads, load: Load) -> None:
         self.workloads, self.load, self.client = workloads, load, workloads.client
 
     def web(self) -> None:
-        """A Deployment of five pods that needs eight, and an HPA that lets a test look at it."""
+        """Creates a Deployment of five pods that needs eight, with an HPA that does not scale."""
         self.workloads.deployment("web", 5)
         self.load.each("web", 150)
         self.workloads.policy("web", [query_watermarks("load", "100", "40")])
         self.workloads.hpa("web", behavior=CALM)
 
     def asked(self, name: str) -> str:
-        """The count that is answered, or the sentence."""
+        """The answered count, or the error's message."""
         where = f"namespaces/{self.workloads.namespace}/watermarkpolicies.effective-load.io/{name}"
         answer = self.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas")
         return str(answer.json()["items"][0]["value"] if answer.status == 200 else answer.json()["message"])
@@ -145,7 +145,7 @@ class Scene:
         return self.condition(name, kind)
 
     def hold(self, name: str, answer: str, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Asserts that a policy is answered the same all the time, for so long or until it is done."""
+        """Asserts that a policy's answer stays the same for `seconds` or until `done`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not done():
             assert self.asked(name) == answer
@@ -167,7 +167,7 @@ def kind(workloads: Workloads, crds: None) -> Iterator[Kind]:
     kind.client.delete(kind.definition)
 
 
-def test_a_kind_whose_last_policy_is_gone_is_let_go_and_its_end_stops_nobody(
+def test_a_kind_without_policies_is_no_longer_watched_and_its_removal_affects_no_policy(
     make_adapter: MakeAdapter, scene: Scene, kind: Kind, prometheus: Prometheus
 ) -> None:
     adapter = make_adapter(prometheus_settings(prometheus))
@@ -191,7 +191,7 @@ def test_a_kind_whose_last_policy_is_gone_is_let_go_and_its_end_stops_nobody(
     scene.wait_count("thing", "8")
 
 
-def test_a_kind_that_is_taken_away_and_comes_back_is_told_of_to_its_own_policies_alone(
+def test_a_kind_that_is_removed_and_returns_affects_only_its_own_policies(
     make_adapter: MakeAdapter, scene: Scene, kind: Kind, prometheus: Prometheus
 ) -> None:
     make_adapter(prometheus_settings(prometheus))
@@ -212,7 +212,7 @@ def test_a_kind_that_is_taken_away_and_comes_back_is_told_of_to_its_own_policies
     scene.wait_count("thing", "8", 90)
 
 
-def test_a_right_on_one_kind_that_is_taken_away_is_named_to_its_own_policies_alone(
+def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
     make_adapter: MakeAdapter, make_companion: MakeCompanion, scene: Scene, kind: Kind, prometheus: Prometheus
 ) -> None:
     adapter = make_adapter(prometheus_settings(prometheus))
@@ -272,7 +272,7 @@ def apart(control_plane: ControlPlane, crds: None) -> Iterator[Path]:
         revoke(control_plane, name)
 
 
-def test_a_right_that_all_policies_need_is_named_to_everybody_and_by_everybody(
+def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_companion(
     make_adapter: MakeAdapter, make_companion: MakeCompanion, scene: Scene, apart: Path, prometheus: Prometheus
 ) -> None:
     adapter = make_adapter(prometheus_settings(prometheus), kubeconfig=apart)
@@ -290,7 +290,7 @@ def test_a_right_that_all_policies_need_is_named_to_everybody_and_by_everybody(
     assert (ready.status, says in ready.text) == (200, True)
     for process in (adapter, companion):
         assert process.metric('effective_load_watch_silent{resource="pods"}') == 1
-    # Started without the right, both say the same.
+    # Started without the right, server and companion report the same.
     adapter.component.stop()
     adapter.component.start()
     companion.restart()

@@ -32,7 +32,7 @@ class Check:
         self._settings = folder / "settings.yaml"
 
     def __call__(self, *arguments: str, **entry: Any) -> tuple[int, dict[str, list[str]]]:
-        """The exit status, and what was found about each thing; `entry` are further keys of the registry."""
+        """The exit status, and the findings of each section; `entry` are further keys of the registry."""
         done = self._run(*arguments, "-o", "json", **entry)
         sections = json.loads(done.stdout)["sections"]
         return done.returncode, {
@@ -41,7 +41,7 @@ class Check:
         }
 
     def lines(self, *arguments: str) -> list[str]:
-        """What it prints for people."""
+        """The lines of its text output."""
         return self._run(*arguments).stdout.splitlines()
 
     def _run(self, *arguments: str, **entry: Any) -> subprocess.CompletedProcess[str]:
@@ -73,7 +73,7 @@ def addresses(workloads: Workloads) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
 
 
-def test_pods_that_match_are_counted_and_those_that_do_not_are_told_with_the_reason(
+def test_matching_pods_are_counted_and_the_others_are_listed_with_the_reason(
     check: Check, workloads: Workloads, consul: Platform
 ) -> None:
     workloads.deployment("web", 3)
@@ -106,7 +106,7 @@ def test_pods_that_match_are_counted_and_those_that_do_not_are_told_with_the_rea
     assert status == 0
 
 
-def test_a_policy_that_the_settings_do_not_cover_is_refused_with_their_sentence(
+def test_a_policy_that_the_settings_do_not_allow_is_reported_with_the_settings_error(
     check: Check, workloads: Workloads
 ) -> None:
     policy(workloads)
@@ -117,7 +117,7 @@ def test_a_policy_that_the_settings_do_not_cover_is_refused_with_their_sentence(
     assert status == 1
 
 
-def test_what_is_missing_between_a_policy_and_its_pods_is_named(check: Check, workloads: Workloads) -> None:
+def test_each_missing_object_between_a_policy_and_its_pods_is_named(check: Check, workloads: Workloads) -> None:
     where = f"{workloads.namespace}/web"
     assert check("--policy", where)[1]["cluster"] == [
         f"wrong: policies cannot be read: there is no WatermarkPolicy web in namespace {workloads.namespace}"
@@ -159,7 +159,7 @@ def test_a_policy_that_names_no_registry_is_checked_with_its_hpa(check: Check, w
     assert status == 0
 
 
-def test_hpas_that_name_a_policy_or_a_target_of_none_are_listed(check: Check, workloads: Workloads) -> None:
+def test_hpas_that_name_no_existing_policy_are_listed(check: Check, workloads: Workloads) -> None:
     workloads.deployment("web", 1)
     policy(workloads)
     workloads.hpa("web")
@@ -206,7 +206,7 @@ def write_status(workloads: Workloads, name: str, at: float, ready: dict[str, st
     workloads.client.patch_status(path, {"status": {"assessedAt": format_time(at), "conditions": [told]}})
 
 
-def test_for_people_what_is_well_has_one_line_and_a_summary_is_the_last(check: Check, workloads: Workloads) -> None:
+def test_text_output_is_one_line_without_faults_and_ends_with_a_summary(check: Check, workloads: Workloads) -> None:
     workloads.deployment("web", 3)
     workloads.policy("web", [cpu_watermarks("1200m", "400m")])
     calm = {way: {"tolerance": "0", "stabilizationWindowSeconds": 60} for way in ("scaleUp", "scaleDown")}
@@ -223,6 +223,6 @@ def test_for_people_what_is_well_has_one_line_and_a_summary_is_the_last(check: C
     ]
 
 
-def test_a_real_server_says_of_itself_that_it_is_ready(adapter: AdapterProcess) -> None:
+def test_a_real_server_reports_that_it_is_ready(adapter: AdapterProcess) -> None:
     (section,) = asyncio.run(health.server_sections([f"127.0.0.1:{adapter.port}"]))
     assert [(one.verdict, one.text) for one in section.findings] == [(FindingLevel.OK, "it is ready")]

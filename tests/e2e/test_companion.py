@@ -1,4 +1,4 @@
-"""The companion: what it writes into a policy's status, that one of several leads, and what outlives restarts."""
+"""The companion: a policy's status, leader election, and memory across restarts."""
 
 import signal
 import time
@@ -21,7 +21,7 @@ FAILOVER_SECONDS = 15
 
 
 class Scene:
-    """A service `web` between watermarks of 120 and 40, and what its policy's status says."""
+    """A service `web` between watermarks of 120 and 40, and its policy's status."""
 
     def __init__(self, workloads: Workloads, exporter: Exporter) -> None:
         self.workloads = workloads
@@ -54,7 +54,7 @@ def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_status_says_what_was_found_and_decided_in_columns_too(
+def test_a_status_shows_the_assessment_and_the_decision_also_in_columns(
     make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
 ) -> None:
     scene.begin()
@@ -75,12 +75,12 @@ def test_a_status_says_what_was_found_and_decided_in_columns_too(
 
 
 def line(control_plane: ControlPlane, scene: Scene) -> dict[str, Any]:
-    """What `kubectl get wmp` shows, by column."""
+    """The row of `kubectl get wmp`, by column."""
     table = control_plane.client.raw(scene.path, {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}).json()
     return dict(zip((c["name"] for c in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
 
 
-def test_a_line_shows_whether_the_hpa_is_told_an_error_and_how_old_it_is(
+def test_a_row_shows_whether_the_hpa_gets_an_error_and_its_age(
     make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene, prometheus: Prometheus
 ) -> None:
     def shown() -> tuple[Any, ...]:
@@ -99,7 +99,7 @@ def test_a_line_shows_whether_the_hpa_is_told_an_error_and_how_old_it_is(
     until(lambda: int(shown()[2].removesuffix("s")) >= written + 5, 20, lambda: str(shown()))
 
 
-def test_a_share_of_a_limit_is_a_percentage_in_the_line(
+def test_a_share_of_a_limit_is_a_percentage_in_the_row(
     make_companion: MakeCompanion, control_plane: ControlPlane, scene: Scene
 ) -> None:
     scene.workloads.deployment("web", 2, usage_memory="830Mi", memory_limit="1000Mi")
@@ -113,7 +113,7 @@ def test_a_share_of_a_limit_is_a_percentage_in_the_line(
     assert scene.status["decision"].endswith("2 pods use 83% on average, inside the band 50% … 90%")
 
 
-def test_a_status_is_written_when_it_says_something_new_and_not_with_every_sample(
+def test_a_status_is_written_when_its_content_changes_and_not_with_every_sample(
     make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
 ) -> None:
     scene.begin(each=100)
@@ -130,7 +130,7 @@ def test_a_status_is_written_when_it_says_something_new_and_not_with_every_sampl
     assert companion.writes("WriteStatus") > before
 
 
-def test_a_policy_that_is_not_valid_says_so_in_its_status_and_to_people(
+def test_an_invalid_policy_is_reported_in_its_status_and_by_an_event(
     make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
 ) -> None:
     scene.begin()
@@ -148,7 +148,7 @@ def test_a_policy_that_is_not_valid_says_so_in_its_status_and_to_people(
 
 
 def events(workloads: Workloads) -> set[str]:
-    """The reasons of the Events of a namespace."""
+    """The reasons of the Events in a namespace."""
     found = workloads.client.get(f"/apis/events.k8s.io/v1/namespaces/{workloads.namespace}/events")
     return {event["reason"] for event in found["items"]}
 
@@ -191,13 +191,13 @@ def rights_within(cluster: ControlPlane, namespace: str) -> Path:
     return cluster.kubeconfig_with_token(cluster.token(NAMESPACE, account), f"kubeconfig-{account}")
 
 
-def test_a_leader_that_was_frozen_writes_nothing_once_it_wakes_up(
+def test_a_leader_that_resumes_after_a_freeze_writes_nothing(
     make_companion: MakeCompanion, scene: Scene, prometheus: Prometheus
 ) -> None:
     scene.begin()
     companions = [make_companion(prometheus_settings(prometheus)) for _ in range(2)]
     scene.wait_desired(7)
-    time.sleep(10)  # as often as a status may be written
+    time.sleep(10)  # the minimum interval between writes of a status
     leader = one_that_leads(companions)
     (heir,) = [one for one in companions if one is not leader]
     written = all_writes(leader)
@@ -220,7 +220,7 @@ def test_when_the_leader_is_killed_another_one_acts_within_15_s_and_conditions_s
     scene.begin()
     companions = [make_companion(prometheus_settings(prometheus)) for _ in range(3)]
     since = condition(scene.wait_desired(7), "Ready")["lastTransitionTime"]
-    time.sleep(10)  # as often as a status may be written
+    time.sleep(10)  # the minimum interval between writes of a status
     leader = one_that_leads(companions)
     scene.load.each("web", 200)
     killed = time.monotonic()
@@ -239,7 +239,7 @@ def one_that_leads(companions: list[CompanionProcess]) -> CompanionProcess:
 
 
 def all_writes(companion: CompanionProcess) -> list[str]:
-    """What its metrics say of its writes, of whatever kind and end."""
+    """The lines of its metrics about writes of any kind and result."""
     return [line for line in companion.metrics().splitlines() if line.startswith("effective_load_companion_writes_")]
 
 
@@ -274,7 +274,7 @@ def test_with_all_features_off_it_needs_rights_to_read_only(
     assert not [line for line in companion.logs(200).splitlines() if "warning" in line or "403 Forbidden" in line]
 
 
-def test_a_right_that_lacks_is_said_once_and_tried_again_later_and_later(
+def test_a_missing_right_is_logged_once_and_retried_with_backoff(
     make_companion: MakeCompanion, workloads: Workloads, scene: Scene, prometheus: Prometheus
 ) -> None:
     scene.begin()
@@ -283,7 +283,7 @@ def test_a_right_that_lacks_is_said_once_and_tried_again_later_and_later(
     until(lambda: companion.writes("WriteStatus", "Forbidden") >= 2, 30, companion.logs)
     time.sleep(15)
     assert companion.writes("WriteStatus", "Forbidden") <= 5
-    # The policy of an earlier test may be on its way out still.
+    # The deletion of an earlier test's policy may still be in progress.
     lines = companion.component.log.read_text().splitlines()
     assert len([line for line in lines if "write failed" in line and workloads.namespace in line]) == 1
 
@@ -315,7 +315,7 @@ def test_four_absent_pods_stay_out_over_restarts_of_everything_without_a_change_
         scene.wait_desired(14)
         for name in gone:
             consul.deregister(name)
-        # The ten that are in need eleven, and four stand in for those that are out.
+        # The ten serving pods need eleven, and four replace the absent ones.
         status = scene.wait_desired(15, 120)
         assert status["pods"]["pulledOut"] == 4
         until(lambda: len(scene.status["memory"]["pods"]) == 4, 30, lambda: str(scene.status))
@@ -348,7 +348,7 @@ def test_four_absent_pods_stay_out_over_restarts_of_everything_without_a_change_
 
 
 def asked(workloads: Workloads) -> set[int]:
-    """What is answered for `desired_replicas` just now; nothing where that is an error."""
+    """The current answer for `desired_replicas`; empty if it is an error."""
     where = f"namespaces/{workloads.namespace}/watermarkpolicies.effective-load.io/web/desired_replicas"
     answer = workloads.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{where}")
     return {int(answer.json()["items"][0]["value"])} if answer.status == 200 else set()

@@ -1,4 +1,4 @@
-"""deleteFirst on the real ReplicaSet controller: what was pulled out goes, what serves stays."""
+"""deleteFirst on the real ReplicaSet controller: it deletes pulled-out pods and keeps serving ones."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ MARK = "effective-load.io/deletion-cost-set"
 LOWEST = "-2147483648"
 POLICY = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 RESTING = {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "0", "selectPolicy": "Disabled"}}
-"""An HPA that does not shrink: what is decided can be read from the policy's status at leisure."""
+"""An HPA that does not scale down, so that a test can read the decision in the policy's status."""
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def load(exporter: Exporter, workloads: Workloads) -> Load:
 
 @pytest.fixture
 def companion(make_companion: MakeCompanion, prometheus: Prometheus) -> CompanionProcess:
-    """A companion that marks pods, with the right for it."""
+    """A companion with the feature deletionCost and its rights."""
     settings = prometheus_settings(prometheus) | {"companion": {"features": {"deletionCost": True}}}
     made = make_companion(settings, rights=("status", "deletion-cost"))
     made.wait_leading()
@@ -39,7 +39,7 @@ def pull_out(workloads: Workloads, pods: list[str]) -> None:
 
 
 def follow(workloads: Workloads, **hpa: Any) -> None:
-    """The policy `web`, which has pulled-out pods deleted first, and its HPA."""
+    """Creates the policy `web` with deleteFirst, and its HPA."""
     workloads.policy("web", [query_watermarks("load", "1200m", "400m")], pulledOut={"deleteFirst": True})
     workloads.hpa("web", **hpa)
 
@@ -68,7 +68,7 @@ def wait_finding(workloads: Workloads, reason: str, **status: Any) -> dict[str, 
 
 
 @pytest.mark.parametrize(("minimum", "left"), [(6, 6), (1, 4)])
-def test_pods_that_were_pulled_out_go_first_and_have_no_place_in_the_count(
+def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(
     make_adapter: MakeAdapter,
     companion: CompanionProcess,
     workloads: Workloads,
@@ -120,7 +120,7 @@ def test_a_stateful_set_is_neither_marked_nor_counted_on(
     assert costs(workloads) == {}
 
 
-def test_with_two_replica_sets_marked_pods_keep_their_place_in_the_count(
+def test_with_two_replica_sets_marked_pods_stay_in_the_count(
     companion: CompanionProcess, workloads: Workloads, load: Load
 ) -> None:
     workloads.deployment("web", 10, max_surge=0, max_unavailable=1)
@@ -153,7 +153,7 @@ def all_ready(workloads: Workloads) -> bool:
     return all(any((one["type"], one["status"]) == ("Ready", "True") for one in found) for found in conditions)
 
 
-def test_costs_of_others_stay_and_own_ones_go_when_a_pod_serves_again(
+def test_costs_of_other_clients_stay_and_own_ones_are_removed_when_a_pod_serves_again(
     companion: CompanionProcess, workloads: Workloads, load: Load
 ) -> None:
     workloads.deployment("web", 10)
@@ -161,7 +161,7 @@ def test_costs_of_others_stay_and_own_ones_go_when_a_pod_serves_again(
     out = names[:4]
     foreign, hidden, returning, taken = out
     workloads.annotate(foreign, {COST: "7"})
-    workloads.annotate(hidden, {COST: "0"})  # as good as none, but somebody's
+    workloads.annotate(hidden, {COST: "0"})  # equal to no cost, but set by another client
     load.each("web", 0.3, but=dict.fromkeys(out, 0))
     pull_out(workloads, out)
     follow(workloads, behavior=RESTING)
@@ -179,11 +179,11 @@ def test_costs_of_others_stay_and_own_ones_go_when_a_pod_serves_again(
 
 
 def marks(workloads: Workloads) -> set[str]:
-    """The pods that bear the companion's mark."""
+    """The pods with the companion's annotation."""
     return {one["metadata"]["name"] for one in workloads.pods("web") if MARK in one["metadata"].get("annotations", {})}
 
 
-def test_without_the_right_for_it_nothing_is_marked_and_the_policy_says_why(
+def test_without_the_right_no_pod_is_marked_and_the_status_gives_the_reason(
     make_companion: MakeCompanion, control_plane: ControlPlane, workloads: Workloads, load: Load, prometheus: Prometheus
 ) -> None:
     settings = prometheus_settings(prometheus) | {"companion": {"features": {"deletionCost": True}}}

@@ -1,4 +1,4 @@
-"""Fast scale-up beside an HPA that syncs every 15 s, as by default: the count follows the load within a second."""
+"""Fast scale-up beside an HPA with the default sync period of 15 s: the count follows the load within a second."""
 
 import itertools
 import secrets
@@ -25,7 +25,7 @@ WITHIN = 1.0
 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[ControlPlane]:
-    """A control plane whose HPAs sync as seldom as they do by default."""
+    """A control plane with the default HPA sync period."""
     with ControlPlane(hpa_sync=SYNC, metrics_server=False) as cluster:
         install_crds(cluster)
         yield cluster
@@ -33,21 +33,21 @@ def slow() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def numbers() -> Iterator[Numbers]:
-    """What the server is told of load."""
+    """The load as the server reads it."""
     with Numbers() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def told() -> Iterator[Numbers]:
-    """What the companions are told of load: the same, but only their reading is dated."""
+    """The load as the companions read it: the same numbers, with recorded reading times."""
     with Numbers() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def server(slow: ControlPlane, numbers: Numbers) -> Iterator[AdapterProcess]:
-    """The server, which asks for load as seldom as by default: what it knows is older than what the companion knows."""
+    """The server with the default query interval, so that its samples are older than the companion's."""
     with AdapterProcess(slow, numbers.settings(15), kubeconfig=account_kubeconfig(slow)) as process:
         yield process
 
@@ -60,7 +60,7 @@ def rights(slow: ControlPlane, server: AdapterProcess) -> Path:
 
 @pytest.fixture
 def shop(slow: ControlPlane) -> Iterator[Workloads]:
-    """A namespace of this test's own."""
+    """A namespace for one test."""
     name = f"shop-{secrets.token_hex(3)}"
     slow.client.create(objects.namespace(name))
     slow.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
@@ -79,7 +79,7 @@ def behavior(*policies: tuple[str, int, int]) -> dict[str, Any]:
 
 
 def follow(shop: Workloads, name: str, pace: dict[str, Any], *sources: Numbers) -> None:
-    """A service of one pod that carries 5, less than the 10 to 100 that are right, its policy and its HPA."""
+    """Creates a service of one pod with load 5, below the band of 10 to 100, its policy and its HPA."""
     for source in sources:
         source.set(name, 5)
     shop.deployment(name, 1, wait=False)
@@ -98,7 +98,7 @@ def test_the_count_follows_the_load_within_a_second_of_the_sample_and_the_hpa_ag
         for name in names:
             shop.wait_ready(name, 1)
             shop.wait_condition(name, "ScalingActive")
-        shop.wait_syncs(names[-1], 2)  # a target is watched for 15 s before it is raised
+        shop.wait_syncs(names[-1], 2)  # the companion observes a target for 15 s before it raises the count
         delays, totals = [], []
         for name in names:
             numbers.set(name, 450)
@@ -116,7 +116,7 @@ def test_the_count_follows_the_load_within_a_second_of_the_sample_and_the_hpa_ag
     assert max(delays) <= WITHIN
 
 
-def test_another_leader_goes_on_with_a_scale_up_and_nothing_is_written_twice_or_beyond(
+def test_another_leader_continues_a_scale_up_without_repeated_or_excessive_writes(
     slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
     follow(shop, "web", behavior(("Pods", 3, 5)), numbers, told)
@@ -151,7 +151,7 @@ def test_another_leader_goes_on_with_a_scale_up_and_nothing_is_written_twice_or_
     assert len(steps) == 1 + by_heir + len(by_hpa)
 
 
-def test_what_a_spike_between_two_syncs_raised_stays_for_as_long_as_the_hpa_stabilizes(
+def test_a_count_raised_by_a_spike_between_syncs_stays_for_the_hpas_stabilization(
     slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
     pace = behavior(("Percent", 900, 15))
@@ -171,7 +171,7 @@ def test_what_a_spike_between_two_syncs_raised_stays_for_as_long_as_the_hpa_stab
         assert course.counts("web") == [1, 5]
 
 
-def test_without_the_right_for_it_the_hpa_does_it_and_the_policy_says_why(
+def test_without_the_right_the_hpa_scales_and_the_status_gives_the_reason(
     slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
     follow(shop, "web", behavior(("Percent", 900, 15)), numbers, told)
@@ -196,7 +196,7 @@ def _reason(found: dict[str, Any]) -> str:
 
 
 def wait_count(course: Course, name: str, count: int) -> float:
-    """When a service got to this count (monotonic seconds), once it has."""
+    """Waits until a service has this count; returns the time (monotonic seconds)."""
     until(lambda: course.reached(name, count) is not None, 2 * SYNC, lambda: f"{name}: {course.counts(name)}", 0.01)
     reached = course.reached(name, count)
     assert reached is not None

@@ -1,4 +1,4 @@
-"""What people see and hear: Events as kubectl lists them, notifications, versions that differ, and modes."""
+"""Events as kubectl lists them, notifications, differing versions, and modes."""
 
 import datetime as dt
 import json
@@ -25,7 +25,7 @@ RIGHTS = ("status", "events")
 
 
 class Hook:
-    """A web hook that notes what it is sent."""
+    """A webhook that records the messages it receives."""
 
     def __init__(self) -> None:
         self.taken: list[dict[str, Any]] = []
@@ -44,14 +44,14 @@ class Hook:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def settings(self, *others: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """A route to it for all policies, behind others. What it is sent has the severity in front of the event."""
+        """Settings with a route to this webhook for all policies, after `others`; titles begin with the severity."""
         url = f"json://127.0.0.1:{self.server.server_port}/hook"
         words = {"title": "$severity $event", "template": "$text"}
         route = {"name": "hook", "urls": [url], "default": True, "namespaces": ["*"], **words}
         return {"notifications": {"routes": [*others, route]}, **more}
 
     def of(self, title: str) -> list[str]:
-        """The texts that came under this title."""
+        """The texts received under this title."""
         return [one["message"] for one in self.taken if one["title"] == title]
 
     def wait(self, title: str, count: int = 1, timeout: float = 40) -> list[str]:
@@ -136,7 +136,7 @@ def test_a_real_scaling_is_an_event_and_a_notification(
     )
     assert event["note"].startswith("from 5 to 7 by the HPA: load: 5 pods use 150 on average, above the high watermark")
     assert event["related"]["kind"] == "Deployment"
-    # What `kubectl describe` looks for, in the older form of the same object.
+    # `kubectl describe` reads the older form of the same object.
     assert any(text.startswith("Scaled: from 5 to 7") for text in workloads.events("web"))
     (text,) = hook.wait("info scaled")
     assert text.startswith("scaled from 5 to 7 by the HPA: load: 5 pods use 150")
@@ -177,7 +177,7 @@ def test_modes_are_seen_in_status_metrics_and_events_and_repetitions_are_one_ser
     until(lambda: series() == 3, 90, lambda: f"the series has {series()}")
 
 
-def test_versions_that_serve_side_by_side_are_named_and_told_of_as_production_is(
+def test_versions_that_serve_side_by_side_are_named_and_notified(
     make_companion: MakeCompanion, workloads: Workloads, hook: Hook
 ) -> None:
     workloads.deployment("web", 4, usage_cpu="200m", max_surge=2, max_unavailable=0)
@@ -189,7 +189,7 @@ def test_versions_that_serve_side_by_side_are_named_and_told_of_as_production_is
     companion = make_companion({"companion": settings}, rights=(*RIGHTS, "namespaces"))
     companion.wait_leading()
     assert wait_condition(workloads, "VersionsConsistent", "OneVersion")[0] == "True"
-    # The new pods are Ready, and never available: so the rollout goes no further.
+    # The new pods are Ready and never available, so the rollout does not continue.
     image = {"containers": [{"name": "app", "image": "shop/web:1.4.2"}]}
     change = {"spec": {"minReadySeconds": 3600, "progressDeadlineSeconds": 7200, "template": {"spec": image}}}
     workloads.client.patch(workloads.path("web"), change, "strategic")
@@ -213,7 +213,7 @@ def test_versions_that_serve_side_by_side_are_named_and_told_of_as_production_is
 
 
 @pytest.mark.timeout(420)
-def test_trouble_is_told_once_when_it_comes_and_so_is_that_lost_data_are_back(
+def test_each_problem_and_the_return_of_data_is_notified_once(
     make_companion: MakeCompanion, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, hook: Hook
 ) -> None:
     load = Load(exporter, workloads)
@@ -249,13 +249,13 @@ def test_trouble_is_told_once_when_it_comes_and_so_is_that_lost_data_are_back(
     ]
 
 
-def test_a_receiver_that_hangs_holds_up_neither_another_one_nor_the_end(
+def test_a_receiver_that_hangs_delays_neither_other_receivers_nor_shutdown(
     make_companion: MakeCompanion, workloads: Workloads, hook: Hook
 ) -> None:
     workloads.deployment("web", 2, usage_cpu="200m")
     workloads.policy("web", [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "900m"}])
     workloads.hpa("web")
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and says nothing
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts connections and never answers
         silent.settimeout(30)
         url = f"json://127.0.0.1:{silent.getsockname()[1]}/hook?rto=60"
         hanging = {"name": "hanging", "urls": [url], "default": True, "namespaces": ["*"], "timeoutSeconds": 60}
@@ -277,7 +277,7 @@ def test_a_receiver_that_hangs_holds_up_neither_another_one_nor_the_end(
     assert companion.component.process.returncode == 0
 
 
-def test_a_successor_tells_what_is_new_and_not_what_was_told(
+def test_a_new_leader_notifies_new_events_and_repeats_none(
     make_companion: MakeCompanion, workloads: Workloads, hook: Hook
 ) -> None:
     workloads.deployment("web", 2, usage_cpu="200m")
@@ -301,7 +301,7 @@ def test_a_successor_tells_what_is_new_and_not_what_was_told(
     assert notes == ["from 2 to 3", "from 3 to 4"]
 
 
-def test_without_the_right_for_events_all_else_goes_on_and_it_is_not_tried_all_the_time(
+def test_without_the_right_for_events_other_features_work_and_retries_back_off(
     make_companion: MakeCompanion, control_plane: ControlPlane, workloads: Workloads
 ) -> None:
     workloads.deployment("web", 2, usage_cpu="200m")

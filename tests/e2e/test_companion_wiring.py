@@ -1,4 +1,4 @@
-"""The companion sets what it may of an HPA's behavior, and gives way to whoever else does."""
+"""HPA wiring: the companion sets an HPA's behavior, and yields to other field managers."""
 
 import secrets
 import time
@@ -27,7 +27,7 @@ GATE = "HPAConfigurableTolerance"
 
 
 def service(workloads: Workloads, maker: str = "kubectl", **rule: Any) -> Object:
-    """A service whose HPA says nothing of how it behaves; the HPA's spec."""
+    """Creates a service with an HPA without behavior; returns the HPA's spec."""
     workloads.deployment("web", 2, usage_cpu="0.1")
     workloads.policy("web", [query_watermarks("load", "120", "40")], **{"hpaWiring": "Enforce", **rule})
     spec = {
@@ -51,7 +51,7 @@ def tolerances(workloads: Workloads) -> list[str | None]:
 
 
 def conformant(workloads: Workloads) -> Object:
-    """The condition HPAConformant, empty before there is one."""
+    """The condition HPAConformant, empty if there is none yet."""
     status = workloads.client.get(POLICIES.format(workloads.namespace, "web")).get("status", {})
     return next((one for one in status.get("conditions", ()) if one["type"] == "HPAConformant"), {})
 
@@ -72,13 +72,13 @@ def apply(workloads: Workloads, manager: str, spec: Object) -> None:
 
 
 def replace(workloads: Workloads, manager: str, spec: Object) -> None:
-    """The whole object put in place of what is there, as a client without server-side apply does."""
+    """Replaces the whole object, as a client without server-side apply does."""
     item = workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec)
     workloads.client.put(f"{workloads.hpa_path('web')}?{query({'fieldManager': manager})}", item)
 
 
 def war(companion: CompanionProcess, once: Any) -> float:
-    """How many writes of the companion's a minute of writing every 5 s brings about."""
+    """The number of the companion's writes while `once` runs every 5 s for a minute."""
     before = companion.writes("WireHpa")
     began = time.monotonic()
     while time.monotonic() - began < WARS:
@@ -97,7 +97,7 @@ def test_tolerance_and_an_outer_guard_are_set_and_repaired(make_companion: MakeC
     assert companion.writes("WireHpa") == 1
     replace(workloads, "kubectl", spec)
     assert tolerances(workloads) == [None, None]
-    companion.restart()  # it would wait for 10 min, which another leader does not know of
+    companion.restart()  # it would wait for 10 min; another leader does not know that wait
     until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: f"{behavior(workloads)} {companion.logs()}")
     assert behavior(workloads)["scaleUp"]["policies"] == up["policies"]
     assert companion.writes("WireHpa") == 1
@@ -114,7 +114,7 @@ def test_the_policys_velocity_is_the_guard(make_companion: MakeCompanion, worklo
     }
 
 
-def test_what_the_hpas_maker_set_stays_his(make_companion: MakeCompanion, workloads: Workloads) -> None:
+def test_fields_set_by_the_hpas_creator_stay(make_companion: MakeCompanion, workloads: Workloads) -> None:
     workloads.deployment("web", 2, usage_cpu="0.1")
     workloads.policy("web", [query_watermarks("load", "120", "40")], hpaWiring="Enforce")
     rules = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}}
@@ -134,10 +134,10 @@ def test_a_report_changes_nothing(make_companion: MakeCompanion, workloads: Work
 
 
 @pytest.mark.timeout(240)
-def test_a_client_that_replaces_the_hpa_every_five_seconds_is_told_and_not_fought(
+def test_a_client_that_replaces_the_hpa_every_five_seconds_is_reported_and_not_overwritten(
     make_companion: MakeCompanion, workloads: Workloads
 ) -> None:
-    # Who takes fields away leaves no trace in managedFields; but such a client made the HPA.
+    # A client that removes fields leaves no trace in managedFields; but such a client created the HPA.
     spec = service(workloads, maker="argocd-controller")
     companion = make_companion(ON, rights=RIGHTS)
     companion.wait_leading()
@@ -161,7 +161,7 @@ def test_a_manager_that_applies_its_own_fields_every_five_seconds_leaves_the_wir
 
 
 @pytest.mark.timeout(240)
-def test_a_manager_that_applies_a_tolerance_of_its_own_is_told_and_not_fought(
+def test_a_manager_that_applies_its_own_tolerance_is_reported_and_not_overwritten(
     make_companion: MakeCompanion, workloads: Workloads
 ) -> None:
     service(workloads)
@@ -174,7 +174,7 @@ def test_a_manager_that_applies_a_tolerance_of_its_own_is_told_and_not_fought(
     wait_told(workloads, "WiringConflict", "flux owns behavior.scaleUp.tolerance")
 
 
-def test_a_companion_without_the_right_says_so(make_companion: MakeCompanion, workloads: Workloads) -> None:
+def test_a_companion_without_the_right_reports_it(make_companion: MakeCompanion, workloads: Workloads) -> None:
     service(workloads)
     companion = make_companion(ON, rights=("status",))
     wait_told(workloads, "WiringRefused", "lacks the right to patch HPA web")
@@ -182,7 +182,7 @@ def test_a_companion_without_the_right_says_so(make_companion: MakeCompanion, wo
     assert tolerances(workloads) == [None, None]
 
 
-def test_what_the_hpa_would_swallow_is_held_and_told(
+def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
     make_adapter: MakeAdapter,
     make_companion: MakeCompanion,
     workloads: Workloads,
@@ -214,7 +214,7 @@ def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
     assumed: float,
     counts: set[int],
 ) -> None:
-    """With 0 assumed of an HPA that has 10 %, the surge pod becomes a replica: what coarse mode is there for."""
+    """If 0 is assumed and the HPA has 10 %, the surge pod would become a replica; coarse mode prevents it."""
     workloads.deployment("web", 20, max_surge=1, max_unavailable=0)
     Load(exporter, workloads).queue("web", 1600)
     workloads.policy("web", [query_watermarks("queue", "100", "40")])
@@ -236,7 +236,7 @@ def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
 
 @pytest.fixture(scope="module")
 def old_cluster() -> Iterator[ControlPlane]:
-    """A control plane whose HPAs have no tolerance of their own, as before Kubernetes 1.35."""
+    """A control plane whose HPAs have no field tolerance, as before Kubernetes 1.35."""
     with ControlPlane(apiserver_flags={"feature-gates": f"{GATE}=false"}, metrics_server=False) as cluster:
         install_crds(cluster)
         reset_lease(cluster)
@@ -253,7 +253,7 @@ def old(old_cluster: ControlPlane) -> Workloads:
 
 
 @pytest.mark.timeout(240)
-def test_a_cluster_without_the_field_is_found_by_a_dry_run_and_served_coarsely(
+def test_a_cluster_without_the_field_is_detected_by_a_dry_run_and_served_coarsely(
     old_cluster: ControlPlane, old: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, old)
@@ -267,7 +267,7 @@ def test_a_cluster_without_the_field_is_found_by_a_dry_run_and_served_coarsely(
         AdapterProcess(old_cluster, settings, kubeconfig=account_kubeconfig(old_cluster)) as adapter,
         CompanionProcess(old_cluster, merged(settings, ON), kubeconfig=rights) as companion,
     ):
-        # Its maker owns what the API server put into scaleUp.policies, and that is told first.
+        # The creator owns the API server's defaults in scaleUp.policies, and that conflict is reported first.
         wait_told(old, "WiringConflict", "HPAs have no field tolerance here")
         assert "swallows the step from 20 to 21" in conformant(old)["message"]
         assert companion.writes("AskTolerance") == 1

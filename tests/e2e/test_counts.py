@@ -17,7 +17,7 @@ def test_five_overloaded_pods_become_seven_and_seven_idle_ones_five(
     workloads.policy("web", [cpu_watermarks("1200m", "400m")])
     workloads.hpa("web")
     workloads.wait_replicas("web", 7)
-    workloads.set_usage("web", cpu="1071m")  # the same demand, shared by seven
+    workloads.set_usage("web", cpu="1071m")  # the same demand on seven pods
     workloads.wait_ready("web", 7)
     workloads.wait_usage("web", cpu="1071m")
     workloads.hold_replicas("web", 7)
@@ -50,7 +50,7 @@ def test_a_step_of_one_pod_is_made_in_both_directions(
     workloads.hold_replicas("web", count)
 
 
-def test_pods_that_were_pulled_out_neither_dilute_the_load_nor_count_as_help(
+def test_pulled_out_pods_neither_dilute_the_load_nor_count_as_capacity(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, workloads)

@@ -1,4 +1,4 @@
-"""Every form in which an HPA may ask, and targets of whatever kind."""
+"""Every form of an HPA metric, and targets of several kinds."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_the_count_is_the_same_in_every_form(
     workloads.hold_replicas("web", 8)
 
 
-def test_the_pods_form_leaves_out_what_was_pulled_out(
+def test_the_pods_form_excludes_pulled_out_pods(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, workloads)
@@ -85,7 +85,7 @@ def test_the_pods_form_leaves_out_what_was_pulled_out(
     workloads.wait_replicas("web", 12)  # ceil((7 x 1440 + 3 x 1200) / 1200)
 
 
-def test_a_target_whose_scale_lies_elsewhere_is_followed_by_its_own_paths(
+def test_a_target_with_other_scale_paths_is_followed(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     client, namespace = workloads.client, workloads.namespace
@@ -112,7 +112,7 @@ def test_a_target_whose_scale_lies_elsewhere_is_followed_by_its_own_paths(
 
 
 def _create(client: Client, item: dict[str, Any]) -> dict[str, Any]:
-    """A kind that was just established refuses for a moment (429, storage is initializing)."""
+    """Creates an object, with retries: a new kind is refused for a moment (429, storage is initializing)."""
     made: dict[str, Any] = {}
 
     def accepted() -> bool:

@@ -1,4 +1,4 @@
-"""What sources say that is not so, or not so any more, and that must not shrink a service."""
+"""Wrong or outdated samples of sources, which must not shrink a service."""
 
 from harness.adapter import AdapterProcess
 from harness.prometheus import Exporter, Prometheus
@@ -10,13 +10,13 @@ from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 def test_the_same_samples_of_metrics_server_shrink_a_service_once(
     adapter: AdapterProcess, workloads: Workloads
 ) -> None:
-    """metrics-server looks every 10 s, the HPA every 3 s, and nothing stabilizes."""
+    """metrics-server scrapes every 10 s, the HPA syncs every 3 s, without stabilization."""
     workloads.deployment("web", 20, usage_cpu="300m")
     workloads.wait_usage("web", cpu="300m")
     workloads.policy("web", [cpu_watermarks("1200m", "400m")])
     workloads.hpa("web")
     workloads.wait_replicas("web", 15)
-    workloads.set_usage("web", cpu="400m")  # the same demand, shared by fifteen
+    workloads.set_usage("web", cpu="400m")  # the same demand on fifteen pods
     workloads.hold_replicas("web", 15, 25)
 
 

@@ -1,4 +1,4 @@
-"""Server and companion that watch some namespaces only, with rights in these and no others."""
+"""Server and companion that watch only some namespaces, with rights only in these."""
 
 import copy
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ ROLES_FIRST = ("ServiceAccount", "Secret", "Lease", "ClusterRole", "Role", "Clus
 
 
 def narrow(item: Object, namespace: str) -> Object:
-    """An account or binding of the manifests, for accounts whose roles are bound in one namespace where they can be."""
+    """An account or binding of the manifests, with its role bound in one namespace where that is possible."""
     item = copy.deepcopy(item)
     if item["kind"] not in {"ServiceAccount", "ClusterRoleBinding", "RoleBinding"}:
         return item
@@ -38,7 +38,7 @@ def narrow(item: Object, namespace: str) -> Object:
 
 @pytest.fixture
 def accounts(control_plane: ControlPlane, workloads: Workloads, crds: None) -> Iterator[dict[str, Path]]:
-    """Kubeconfigs of a server and a companion that may do things in the test's namespace alone."""
+    """Kubeconfigs of a server and a companion with rights only in the test's namespace."""
     control_plane.client.apply(objects.namespace(NAMESPACE))
     reset_lease(control_plane)
     found = [narrow(one, workloads.namespace) for one in render(MANIFESTS / "overlays" / "default")]

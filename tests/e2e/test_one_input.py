@@ -1,5 +1,5 @@
-"""Twelve policies over three kinds, three sources and two registries, all real: whatever one input does, only the
-policies that use it are answered anything else.
+"""Twelve policies over three kinds, three sources and two registries, all real: a failure of one input changes only
+the answers of the policies that use it.
 """
 
 import time
@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.builds("consul", "polaris")]
 
 PODS = 3
 ASKED = "5"
-"""Three pods at 140 with a high watermark of 100: what is measured need not be exact. With one of them out it is 4."""
+"""The count of three pods at 140 with a high watermark of 100; with one pod pulled out it is 4."""
 CAUSES = {"cpu": "metrics.k8s.io", "one": "query one", "two": "query two"}
 
 
 class Service(NamedTuple):
-    """A policy, and what it uses."""
+    """A policy and its inputs."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ def users(**used: str) -> set[str]:
 
 
 class Scene:
-    """The services, and what is answered about them."""
+    """The services, and the adapter's answers about them."""
 
     def __init__(self, workloads: Workloads, kind: Kind, registries: dict[str, Platform]) -> None:
         self.workloads, self.kind, self.registries = workloads, kind, registries
@@ -111,12 +111,12 @@ class Scene:
         self.workloads.client.patch_status(path, {"replicas": PODS, "podsBy": f"app={name}"})
 
     def pull(self, registry: str, *, out: bool) -> None:
-        """Pull a pod of every service out in that registry, or put it back."""
+        """Pulls a pod of every service out in that registry, or puts it back."""
         for name in users(registry=registry):
             self.registries[registry].pull(f"shop.{name}", min(self._addresses(name)), out=out)
 
     def answers(self) -> dict[str, str]:
-        """The count, or the sentence, by policy."""
+        """The count or the error's message, by policy."""
         found = {}
         for one in SERVICES:
             where = f"namespaces/{self.workloads.namespace}/watermarkpolicies.effective-load.io/{one.name}"
@@ -128,7 +128,7 @@ class Scene:
         until(lambda: set(self.answers().values()) == {ASKED}, seconds, lambda: str(self.answers()))
 
     def until_changed(self, who: set[str], contains: str = "", seconds: float = 90) -> None:
-        """Waits until the answers of these are others, with these words; fails as soon as anybody else's is."""
+        """Waits until these policies' answers change and contain the text; fails as soon as another's changes."""
 
         def changed() -> bool:
             found = self.answers()
@@ -139,7 +139,7 @@ class Scene:
         until(changed, seconds, lambda: str(self.answers()))
 
     def hold(self, but: set[str], seconds: float) -> None:
-        """Asserts that nobody's answer changes but of these."""
+        """Asserts that only these policies' answers change."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert {answer for name, answer in self.answers().items() if name not in but} <= {ASKED}
@@ -168,7 +168,7 @@ def _settings(servers: dict[str, Prometheus], registries: dict[str, Platform]) -
     }
 
 
-def test_whatever_one_input_does_only_the_policies_that_use_it_are_answered_anything_else(
+def test_a_failure_of_one_input_changes_only_the_answers_of_the_policies_that_use_it(
     control_plane: ControlPlane, make_adapter: MakeAdapter, workloads: Workloads, kind: Kind
 ) -> None:
     with (

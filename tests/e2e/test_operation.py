@@ -1,4 +1,4 @@
-"""Running it: settings that change, that are broken, and an orderly end."""
+"""Operation: changed settings, invalid settings, and an orderly shutdown."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 RELOADS = "effective_load_settings_reloads_total"
 
 
-def test_settings_are_taken_over_while_it_runs_and_broken_ones_are_not(
+def test_changed_settings_are_applied_at_run_time_and_invalid_ones_are_not(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, workloads)
@@ -43,7 +43,7 @@ def test_every_fault_of_the_settings_is_named_at_the_start(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_without_a_cluster_it_says_so_in_a_sentence(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_reported_in_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "adapter.cli", "serve", "--kubeconfig", str(tmp_path / "none")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert done.returncode == 1
@@ -51,7 +51,7 @@ def test_without_a_cluster_it_says_so_in_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_it_ends_in_order_when_it_is_told_to(make_adapter: MakeAdapter) -> None:
+def test_sigterm_ends_it_in_order(make_adapter: MakeAdapter) -> None:
     adapter = make_adapter({})
     adapter.stop()
     assert adapter.component.process is not None

@@ -16,7 +16,7 @@ from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermark
 
 COOLDOWN = 12
 SOON = 5
-"""Seconds: a sync of the HPA, and a little for a busy machine."""
+"""Seconds: a sync of the HPA, and a margin for a busy machine."""
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def load(exporter: Exporter, workloads: Workloads) -> Load:
 
 
 def counts(workloads: Workloads) -> list[int | None]:
-    """The counts that the HPA has set, one after the other."""
+    """The counts that the HPA has set, in order."""
     return [sync.desired for sync in workloads.syncs("web") if sync.outcome == "rescaled"]
 
 
 def last_scale(workloads: Workloads, since: dt.datetime | None = None) -> dt.datetime:
-    """When the HPA last scaled, by itself; it says so a moment after it did."""
+    """The HPA's own lastScaleTime, which follows the scaling after a moment."""
 
     def told() -> dt.datetime | None:
         text = workloads.hpa_status("web").get("lastScaleTime")
@@ -67,7 +67,7 @@ def test_velocity_is_kept_at_each_sync(
     workloads.hold_replicas("web", expected[-1])
 
 
-def test_a_cooldown_is_kept_by_an_adapter_that_was_started_meanwhile(
+def test_a_cooldown_is_kept_by_an_adapter_started_during_it(
     make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
 ) -> None:
     load.queue("web", 300)
@@ -86,7 +86,7 @@ def test_a_cooldown_is_kept_by_an_adapter_that_was_started_meanwhile(
 
 
 @pytest.mark.timeout(300)
-def test_a_schedule_opens_at_its_minute_also_where_no_metric_has_an_answer(
+def test_a_schedule_opens_at_its_minute_even_without_any_metric(
     make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
 ) -> None:
     make_adapter(prometheus_settings(prometheus))
@@ -107,7 +107,7 @@ def test_a_schedule_opens_at_its_minute_also_where_no_metric_has_an_answer(
     workloads.hold_replicas("web", 6)
 
 
-def test_the_fallback_stands_in_once_the_error_has_lasted(
+def test_the_fallback_applies_once_the_error_has_lasted(
     make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
 ) -> None:
     make_adapter(prometheus_settings(prometheus))
@@ -127,7 +127,7 @@ def test_the_fallback_stands_in_once_the_error_has_lasted(
     workloads.hold_replicas("web", 5)
 
 
-def test_newcomers_that_are_pulled_out_themselves_are_replaced_twice_and_no_more(
+def test_new_pods_that_are_pulled_out_themselves_are_replaced_at_most_twice(
     make_adapter: MakeAdapter, workloads: Workloads, load: Load, prometheus: Prometheus
 ) -> None:
     make_adapter(prometheus_settings(prometheus))
@@ -158,7 +158,7 @@ def zero_cluster() -> Iterator[ControlPlane]:
 
 
 @pytest.mark.timeout(240)
-def test_a_service_that_nobody_asks_for_sleeps_and_wakes_with_its_queue(
+def test_an_idle_service_sleeps_and_wakes_with_its_queue(
     zero_cluster: ControlPlane, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     name = f"zero-{secrets.token_hex(3)}"

@@ -1,5 +1,5 @@
-"""Pods pulled out in real registries, on the real control plane: what is asked for, how soon, and what an ill registry
-changes (nothing).
+"""Pods pulled out in real registries, on the real control plane: the counts, their delay, and that a failing registry
+changes nothing.
 """
 
 import contextlib
@@ -20,20 +20,20 @@ from tests.e2e.registries import OnNacos, Platform, platform
 PODS = 10
 CHANGES = 100
 ROUNDS = 2
-"""How often so many changes are timed where it took too long: other work on the machine only ever adds to it."""
+"""Attempts of a timing that exceeds its bound; other work on the machine can only add to the time."""
 OUTAGE_SECONDS = 35
-"""Longer than an answer counts as fresh."""
+"""Longer than the maximum age of a fresh answer."""
 AFTERWARDS_SECONDS = 20
 
 CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
-"""An HPA that lets a test look at what is asked for, and sets nothing."""
+"""An HPA that does not scale, so that a test can read its metric."""
 
 pytestmark = pytest.mark.builds("consul", "polaris")
 
 
 class Scene:
-    """Ten pods of a service `web` in one registry, one of which is nearly idle; the nine are just above the watermark
-    without it, and all ten below it. So ten are asked for while it counts, and eleven when it was pulled out.
+    """Ten pods of a service `web` in one registry, one of them nearly idle; the other nine alone are just above the
+    watermark, all ten below it. So the count is ten while it serves, and eleven when it is pulled out.
     """
 
     def __init__(self, workloads: Workloads, load: Load, name: str, registry: Platform) -> None:
@@ -62,7 +62,7 @@ class Scene:
         self.registry.pull(self.service, self.idle, out=out)
 
     def asked(self) -> int | None:
-        """What the aggregated API answers for `desired_replicas`, None where that is an error."""
+        """The aggregated API's answer for `desired_replicas`, None if it is an error."""
         group = "/apis/custom.metrics.k8s.io/v1beta2"
         where = f"namespaces/{self._workloads.namespace}/watermarkpolicies.effective-load.io/{self.name}"
         answer = self._workloads.client.raw(f"{group}/{where}/desired_replicas")
@@ -103,7 +103,7 @@ def test_a_pod_that_is_pulled_out_changes_the_answer_in_time(
 
 
 @pytest.mark.timeout(900)
-def test_what_a_nacos_server_pushes_changes_the_answer_within_a_second(
+def test_a_push_of_a_nacos_server_changes_the_answer_within_a_second(
     make_adapter: MakeAdapter,
     workloads: Workloads,
     exporter: Exporter,
@@ -111,7 +111,7 @@ def test_what_a_nacos_server_pushes_changes_the_answer_within_a_second(
     record_property: Callable[[str, object], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The adapter's part of the way: Polaris takes up to a second until it lists to Nacos clients what it was told."""
+    """The adapter's part of the delay; Polaris needs up to a second to show a change to Nacos clients."""
     with platform("nacos") as registry:
         assert isinstance(registry, OnNacos)
         scene = Scene(workloads, Load(exporter, workloads), "web", registry)
@@ -134,7 +134,7 @@ def test_what_a_nacos_server_pushes_changes_the_answer_within_a_second(
 
 
 def timed(change: Callable[..., float], bound: float) -> dict[str, float]:
-    """What pulling out and putting back took, in turn and at any phase of whatever comes once a second."""
+    """Times pulling out and putting back in turn, at varying phases of once-a-second work."""
     found: dict[str, float] = {}
     for _ in range(ROUNDS):
         delays = []
@@ -160,7 +160,7 @@ def figures(delays: list[float]) -> dict[str, float]:
 
 
 @pytest.mark.timeout(420)
-def test_an_outage_and_a_registry_that_forgot_everything_change_no_count(
+def test_an_outage_and_an_emptied_registry_change_no_count(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, workloads)
@@ -183,7 +183,7 @@ def test_an_outage_and_a_registry_that_forgot_everything_change_no_count(
 
 
 def hold_all(workloads: Workloads, scenes: list[Scene], seconds: float) -> None:
-    """Asserts that no count moves for so long, and that the HPAs are at work meanwhile."""
+    """Asserts that no count changes for `seconds` while the HPAs keep syncing."""
     until_then = time.monotonic() + seconds
     before = {scene.name: len(workloads.syncs(scene.name)) for scene in scenes}
     while time.monotonic() < until_then:

@@ -1,4 +1,4 @@
-"""Whatever fails, nothing moves; and the HPA's condition says why."""
+"""Failures change no count, and the HPA's condition gives the reason."""
 
 from harness.control_plane import ControlPlane
 from harness.prometheus import Exporter, Prometheus
@@ -9,7 +9,7 @@ from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 ACTIVE = "ScalingActive"
 
 
-def test_nothing_moves_while_the_adapter_is_gone(
+def test_no_count_changes_while_the_adapter_is_gone(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, workloads)
@@ -27,7 +27,7 @@ def test_nothing_moves_while_the_adapter_is_gone(
     workloads.wait_replicas("web", 1)
 
 
-def test_nothing_moves_while_prometheus_is_gone_and_the_condition_names_it(
+def test_no_count_changes_while_prometheus_is_gone_and_the_condition_names_it(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     load = Load(exporter, workloads)
@@ -42,7 +42,7 @@ def test_nothing_moves_while_prometheus_is_gone_and_the_condition_names_it(
     workloads.hold_replicas("web", 5)
 
 
-def test_nothing_moves_while_metrics_server_is_gone_and_the_condition_names_it(
+def test_no_count_changes_while_metrics_server_is_gone_and_the_condition_names_it(
     control_plane: ControlPlane, make_adapter: MakeAdapter, workloads: Workloads
 ) -> None:
     make_adapter({"resourceMetrics": {"intervalSeconds": 1, "maxAgeSeconds": 30}})

@@ -1,4 +1,4 @@
-"""What the real Go client makes of our answers, through the real aggregator; and who is let in."""
+"""The adapter's answers as the real Go client decodes them through the real aggregator; and authentication."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def service(control_plane: ControlPlane, _adapter: AdapterProcess) -> Iterator[W
         answer = control_plane.client.raw(values)
         return len(answer.json()["items"]) if answer.status == 200 else 0
 
-    until(lambda: valued() == 4, 60, lambda: f"{valued()} of 4 pods have a value")  # some may still lack a sample
+    until(lambda: valued() == 4, 60, lambda: f"{valued()} of 4 pods have a value")  # some may have no sample yet
     yield made
     control_plane.client.delete(f"/api/v1/namespaces/{NAMESPACE}")
 
@@ -63,9 +63,7 @@ def test_the_sample_time_is_the_samples_own(service: Workloads, wire: Wire) -> N
     assert 1_450 <= answer.milli <= 1_550
 
 
-def test_pods_are_listed_by_selector_and_the_pulled_out_one_stands_at_the_average(
-    service: Workloads, wire: Wire
-) -> None:
+def test_pods_are_listed_by_selector_and_the_pulled_out_one_has_the_average(service: Workloads, wire: Wire) -> None:
     answer = wire.pods(NAMESPACE, "app in (web, other),app!=none", "effective_cpu")
     assert answer.error == ""
     assert {item["name"] for item in answer.items} == set(service.pod_names("web"))
@@ -83,7 +81,7 @@ def test_an_external_metric_is_found_by_the_full_grammar(service: Workloads, wir
     assert wire.external(NAMESPACE, "desired_replicas", selector).milli == 4000
 
 
-def test_an_unknown_metric_names_those_there_are(service: Workloads, wire: Wire) -> None:
+def test_the_error_of_an_unknown_metric_names_the_known_ones(service: Workloads, wire: Wire) -> None:
     answer = wire.object(NAMESPACE, POLICY, "web", "effective_rps")
     assert answer.code == 404
     assert "effective_cpu" in answer.error

@@ -13,7 +13,7 @@ from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSour
 from adapter.policy.linking import TargetRef
 from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key
-from tests.load.world import NOW, pod, policy, usage
+from tests.load.kit import NOW, pod, policy, usage
 
 KEY = Key("shop", "web")
 REF = TargetRef("shop", "apps/v1", "Deployment", "web")

@@ -13,7 +13,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
 from adapter.snapshot import Key, PolicyView, Snapshot
 from tests.evaluation.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
-from tests.load.world import NOW
+from tests.load.kit import NOW
 
 
 class Stand:

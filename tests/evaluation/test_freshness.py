@@ -11,7 +11,7 @@ from adapter.evaluation.freshness import GRANTED, MANIFEST, Freshness, KindKey, 
 from adapter.kube.errors import Forbidden, KubeError, NotFound, TimedOut
 from adapter.policy.linking import TargetRef
 from adapter.telemetry.metrics import Metrics
-from tests.load.world import NOW
+from tests.load.kit import NOW
 
 WIDGET = KindKey("example.com/v1", "Widget")
 FORBIDDEN = Forbidden(

@@ -4,7 +4,7 @@ from adapter.evaluation.object_index import ObjectIndex
 from adapter.registries.roster import ServiceKey
 from adapter.snapshot import Key
 from tests.evaluation.kit import KEY, entry
-from tests.load.world import REGISTRY
+from tests.load.kit import REGISTRY
 
 
 def test_a_changed_roster_marks_its_policies_soon_and_no_others() -> None:

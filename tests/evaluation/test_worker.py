@@ -11,7 +11,7 @@ from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
 from harness import snapshots
-from tests.load.world import NOW, assess_and_decide, cpu, policy, same, usage
+from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
 A, B = Key("shop", "a"), Key("shop", "b")
 

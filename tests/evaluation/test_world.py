@@ -12,7 +12,7 @@ from adapter.policy.hpa import CrossVersionReference, ScalingRules
 from adapter.policy.linking import Neighbours, TargetRef
 from adapter.snapshot import Key, PodsMetricTarget, TargetKey
 from tests.evaluation.kit import KEY, REF, entry, hpa, pods_metric, web_pods
-from tests.load.world import cpu, pod, queue
+from tests.load.kit import cpu, pod, queue
 
 
 class Told:

@@ -1,4 +1,4 @@
-"""The server of the API server's own tests."""
+"""Fixtures: the server of the tests of `adapter.apiserver`."""
 
 from tests.apiserver.conftest import cluster, front_proxy, options, proxy, service, session
 

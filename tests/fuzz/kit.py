@@ -1,6 +1,6 @@
-"""How the fuzz tests run: the same few cases in CI, or new ones for as long as told; and what a step may cost.
+"""Runs fuzz tests: a few fixed cases in CI, or new ones for a given time; and limits the time of a step.
 
-EFFECTIVE_LOAD_FUZZ=3600 lets each of them go on for an hour; EFFECTIVE_LOAD_FUZZ_SEED=7 begins elsewhere.
+EFFECTIVE_LOAD_FUZZ=3600 runs each test for an hour; EFFECTIVE_LOAD_FUZZ_SEED=7 starts at another seed.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.strategies import SearchStrategy
 
 SECONDS = float(os.environ.get("EFFECTIVE_LOAD_FUZZ", "0"))
-"""How long each test goes on; 0: its own number of cases, once."""
+"""Seconds for each test; 0: its own number of cases, once."""
 SEED = int(os.environ.get("EFFECTIVE_LOAD_FUZZ_SEED", "10"))
 STEP_SECONDS = 0.010
-"""Processor time that the event loop may be held for at a stretch."""
+"""The maximum processor time (seconds) of one step of the event loop."""
 TRIES = 5
-"""A processor that is shared may be slow once; the least of so many tries counts."""
+"""The minimum of this many attempts counts, because a shared processor may be slow once."""
 
-AS_LONG_AS_TOLD = pytest.mark.timeout(300 + SECONDS)
+FUZZ_SECONDS = pytest.mark.timeout(300 + SECONDS)
 
 T = TypeVar("T")
 
 
 def seeds() -> Iterator[int]:
-    """The seeds of this run: one, or more until the time is over."""
+    """The seeds of this run: one, or several until the time is over."""
     until, seed = time.monotonic() + SECONDS, SEED
     yield seed
     while time.monotonic() < until:
@@ -43,7 +43,7 @@ def seeds() -> Iterator[int]:
 
 
 def fuzzed(check: Callable[..., None], cases: int, **drawn: SearchStrategy[Any]) -> None:
-    """Check so many cases for each seed, drawn from these strategies and shrunk where one fails."""
+    """Checks this many cases for each seed, drawn from these strategies; shrinks a failing one."""
     settings = hypothesis.settings(
         max_examples=cases,
         database=None,
@@ -58,26 +58,26 @@ def fuzzed(check: Callable[..., None], cases: int, **drawn: SearchStrategy[Any])
 
 
 def fuzz(cases: int, **drawn: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """Makes a test of a check, as `fuzzed` runs it."""
+    """Decorator: makes a test of a check, run by `fuzzed`."""
 
     def decorate(check: Callable[..., None]) -> Callable[[], None]:
         @functools.wraps(check)
         def test() -> None:
             fuzzed(check, cases, **drawn)
 
-        del test.__wrapped__  # type: ignore[attr-defined]  # or pytest would look for fixtures of the check's names
-        return AS_LONG_AS_TOLD(test)
+        del test.__wrapped__  # type: ignore[attr-defined]  # otherwise pytest would take the check's arguments as fixtures
+        return FUZZ_SECONDS(test)
 
     return decorate
 
 
 def uncached(function: Callable[..., T]) -> Callable[..., T]:
-    """The function itself, where its answers are kept: what is tried again shall take as long again."""
+    """The function without its cache, so that a repeated call takes as long as the first."""
     return getattr(function, "__wrapped__", function)
 
 
 def in_a_step(work: Callable[[], T], most: float = STEP_SECONDS) -> T:
-    """What the work comes to, or raises; it must take so many seconds at most. It may be done again."""
+    """The result or the exception of the work, which must take at most `most` seconds; it may be repeated."""
 
     def once() -> tuple[Callable[[], T], float]:
         began = time.thread_time()
@@ -88,7 +88,7 @@ def in_a_step(work: Callable[[], T], most: float = STEP_SECONDS) -> T:
 
 
 def in_steps(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """As `in_a_step`, for work that gives way: each step of the event loop is measured for itself."""
+    """Like `in_a_step` for coroutines: each step of the event loop is measured separately."""
 
     def once() -> tuple[Callable[[], T], float]:
         with steps() as longest:
@@ -100,7 +100,7 @@ def in_steps(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @functools.cache
 def _runner() -> asyncio.Runner:
-    """A loop for all cases: to make one takes longer than most of them."""
+    """A shared event loop: its creation takes longer than most cases."""
     runner = asyncio.Runner()
     atexit.register(runner.close)
     return runner
@@ -156,7 +156,7 @@ def _raise(error: Exception) -> NoReturn:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """The adapter lets no full collection happen by itself; those of a test's own garbage are not its steps."""
+    """Disables garbage collection, as the adapter has no automatic full collections."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Documents that went wrong: values that no document should have, put where others stood, and texts broken up."""
+"""Creates faulty documents: replaces values by invalid ones, and breaks texts."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ TEXTS: list[str] = [
     "2026-01-01T00:00:00.999999999999Z", "2026-01-01T00:00:00+23:59:59.999999", "true", "null", "{}", "[]", "*",
     "a in (b", "a notin ()", "$namespace", "${",
 ]  # fmt: skip
-"""Texts that readers of numbers, times, addresses, selectors and names must cope with."""
+"""Difficult texts for decoders of numbers, times, addresses, selectors and names."""
 
 TOKENS: dict[str, bytes] = {
     "deep lists": b"[" * 5_000 + b"]" * 5_000,
@@ -65,11 +65,11 @@ TOKENS: dict[str, bytes] = {
     "nothing": b"",
     "a quote": b'"',
 }
-"""JSON as no encoder writes it."""
+"""JSON tokens that no encoder writes."""
 
 
 def places(data: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all values inside."""
+    """The paths of all nested values."""
     if at:
         yield at
     for key, one in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
@@ -77,7 +77,7 @@ def places(data: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def mutate(data: dict[str, Any], chance: random.Random) -> None:
-    """One change: a value replaced, dropped, doubled, renamed, or put in another's place."""
+    """Makes one change: replaces, drops, doubles, renames or moves a value."""
     *above, last = chance.choice(list(places(data)))
     parent: Any = data
     for step in above:
@@ -99,7 +99,7 @@ def mutate(data: dict[str, Any], chance: random.Random) -> None:
 
 
 def mangle(text: str, chance: random.Random) -> str:
-    """The text itself broken: a piece cut out, doubled, or strange characters put in."""
+    """Breaks the text: cuts out or doubles a piece, or inserts strange characters."""
     start = chance.randrange(len(text))
     end = min(len(text), start + chance.choice([1, 5, 50, 500]))
     piece = chance.choice(
@@ -109,7 +109,7 @@ def mangle(text: str, chance: random.Random) -> str:
 
 
 def written(data: Any, *, escaped: bool = True) -> bytes:
-    """JSON in which the marks of `mark` are the tokens that they stand for; half characters stand as they are."""
+    """JSON with the marks of `mark` replaced by their tokens; lone surrogates stay as they are."""
     text = json.dumps(data, ensure_ascii=escaped).encode(errors="surrogatepass")
     for name, token in TOKENS.items():
         text = text.replace(json.dumps(mark(name)).encode(), token)
@@ -117,12 +117,12 @@ def written(data: Any, *, escaped: bool = True) -> bytes:
 
 
 def mark(token: str) -> str:
-    """What stands for a token in data."""
+    """The placeholder of a token in data."""
     return f"@@{token}@@"
 
 
 def each_place(data: Any) -> Iterator[tuple[str, bytes]]:
-    """The document with each strange thing at each of its places, one at a time; and what was done."""
+    """The document with each strange value at each of its paths, one at a time, with a description."""
     things = [*STRANGE, *TEXTS, *map(mark, TOKENS)]
     for path in [(), *places(data)]:
         for thing in things:
@@ -139,7 +139,7 @@ def _replaced(data: Any, path: tuple[Any, ...], thing: Any) -> Any:
 
 @st.composite
 def spoilt(draw: st.DrawFn, *documents: Any) -> bytes:
-    """JSON of one of the documents with a few changes."""
+    """Strategy: JSON of one of the documents with a few changes."""
     chance = draw(st.randoms(use_true_random=False))
     data = {"root": copy.deepcopy(chance.choice(documents))}
     for _ in range(chance.choice([1, 1, 2, 5])):
@@ -155,7 +155,7 @@ def spoilt(draw: st.DrawFn, *documents: Any) -> bytes:
 
 
 def _broken(text: bytes, chance: random.Random) -> bytes:
-    """The bytes with a piece cut out, doubled, or another byte in its place."""
+    """Breaks the bytes: cuts out or doubles a piece, or replaces a byte."""
     start = chance.randrange(len(text) + 1)
     end = min(len(text), start + chance.choice([0, 1, 5, 500]))
     piece = chance.choice([b"", text[start:end] * 2, b"\xff", b"\x00", b'"', b"{", b"]", b",", b"\\", b"-", b"e9"])

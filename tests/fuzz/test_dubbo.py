@@ -1,4 +1,4 @@
-"""Nodes and rules that Dubbo keeps in ZooKeeper, gone wrong: read, or told of, and no long step."""
+"""Faulty nodes and rules of Dubbo in ZooKeeper: decoded or reported, without a long step."""
 
 import json
 from urllib.parse import quote
@@ -22,7 +22,7 @@ URL_PIECES = ["://", ":", "/", "?", "&", "=", "@", "[", "]", "%", "%25", "%00", 
 
 
 def nodes(node: str) -> None:
-    """The node as a provider and as a rule, both read or refused, at once."""
+    """Decodes the node as a provider and as a rule; both are read or refused in one step."""
     try:
         found = [in_a_step(lambda: zookeeper_layouts.parse_provider(node, "pod"))]
     except ValueError as error:

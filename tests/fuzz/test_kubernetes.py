@@ -1,4 +1,4 @@
-"""What the API server tells, gone wrong: objects of every kind that is watched, read or left as they were."""
+"""Faulty data of the API server: watched objects of every kind are decoded, or keep their last state."""
 
 import json
 from collections.abc import Callable
@@ -172,14 +172,14 @@ KINDS: dict[str, tuple[Decode, Any]] = {
 
 
 class Session:
-    """A clock is all that a reflector asks for where nothing is fetched."""
+    """A session with only a clock, for a reflector that fetches nothing."""
 
     def now(self) -> float:
         return 1.7e9
 
 
 def watched(kind: str) -> tuple[Reflector[Any], list[tuple[Any, Any]]]:
-    """A reflector of this kind, and what it told."""
+    """A reflector of this kind, and the list of its events."""
     told: list[tuple[Any, Any]] = []
     decode, _ = KINDS[kind]
     reflector: Reflector[Any] = Reflector(
@@ -193,7 +193,7 @@ def watched(kind: str) -> tuple[Reflector[Any], list[tuple[Any, Any]]]:
 
 
 def take(reflector: Reflector[Any], line: bytes) -> None:
-    """One line of a watch: taken, or refused in words."""
+    """Feeds one line of a watch: accepted, or refused with a message."""
     try:
         in_a_step(lambda: reflector._apply(line))
     except KubeError as error:

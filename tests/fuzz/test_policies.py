@@ -1,4 +1,4 @@
-"""Policies gone wrong, and the memory in their status: read, or every fault named, and no long step."""
+"""Faulty policies, HPAs and status memories: decoded, or every fault is named, without a long step."""
 
 import json
 from collections.abc import Callable
@@ -110,7 +110,7 @@ MEMORY_SECONDS = 0.1
 
 
 def judged(read: Callable[[], Any], most: float = STEP_SECONDS) -> bool:
-    """Whether it is read; where not, faults say what and where, each in one short line."""
+    """Whether the document is valid; otherwise each fault is one short line with its place."""
     try:
         found = in_a_step(read, most)
     except FaultyDocument as error:

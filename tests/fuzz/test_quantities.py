@@ -1,4 +1,4 @@
-"""Texts of numbers gone wrong: every reader of quantities reads them exactly, or refuses them, at once."""
+"""Faulty quantities: every decoder reads them exactly or refuses them, in one step."""
 
 import contextlib
 from collections.abc import Callable
@@ -41,7 +41,7 @@ READERS: dict[str, Callable[[str], Fraction | int | None]] = {
 
 
 def agree(text: str) -> None:
-    """All readers say the same of a text that is a quantity, and refuse any other."""
+    """Asserts that all decoders give the same value for a valid quantity, and refuse any other text."""
     found: dict[str, Fraction | int | None] = {}
     quantity.parse_quantity.cache_clear()
     for name, read in READERS.items():

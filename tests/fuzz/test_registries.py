@@ -1,4 +1,4 @@
-"""What registries answer, gone wrong: registrations, or an error that says so, and no long step."""
+"""Faulty answers of registries: instances, or an error with a message, without a long step."""
 
 import contextlib
 import copy
@@ -221,7 +221,7 @@ FAMILIES: dict[str, tuple[Callable[[bytes], Awaitable[tuple[Instance, ...]]], An
 
 
 def read(family: str, body: bytes) -> tuple[Instance, ...]:
-    """The registrations, which can be told apart and shown; none where the answer is refused in words."""
+    """The instances, which are hashable and printable; empty if the answer is refused with a message."""
     reader, _ = FAMILIES[family]
 
     async def reading() -> tuple[Instance, ...]:
@@ -298,7 +298,7 @@ def test_a_message_of_nacos_made_to_take_long_is_refused_at_once(message: bytes)
     unwrap(message)
 
 
-# --- HTTP/1.1 as the sources read it ---
+# --- HTTP/1.1 decoding of the sources ---
 
 LIMIT = Limit(32 * 1024 * 1024)
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nETag: x\r\n\r\n{}"
@@ -306,7 +306,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=b
 
 
 def fed(data: bytes, at_once: int) -> None:
-    """The bytes as they come: an answer, none yet, or no answer."""
+    """Feeds the bytes in pieces: a complete answer, an incomplete one, or an error."""
     reader = ResponseReader(LIMIT)
     try:
         for start in range(0, len(data), at_once):

@@ -1,4 +1,4 @@
-"""Requests gone wrong, over TLS to the real server: each is answered with a Status, and the next one as ever."""
+"""Faulty requests over TLS to the real server: each gets a Status, and the next request works."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from adapter.kube import selectors
 from adapter.kube.selectors import SelectorError
 from tests.apiserver.conftest import HPA, Service
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, PODS, POLICY
-from tests.fuzz.kit import AS_LONG_AS_TOLD, STEP_SECONDS, TRIES, Longest, fuzz, fuzzed, in_a_step, steps, uncached
+from tests.fuzz.kit import FUZZ_SECONDS, STEP_SECONDS, TRIES, Longest, fuzz, fuzzed, in_a_step, steps, uncached
 from tests.fuzz.spoil import TEXTS
 
 LONGEST_TARGET = 64 * 1024
-"""Bytes that the server takes as a request line."""
+"""The server's limit on a request line (bytes)."""
 SILENCE_SECONDS = 1.0
 TARGETS = [
     f"{POLICY}/desired_replicas",
@@ -61,7 +61,7 @@ TOKEN = st.sampled_from([*PIECES, *(text for text in TEXTS if "\n" not in text)]
 
 @st.composite
 def targets(draw: st.DrawFn) -> str:
-    """A target that is asked for, with something put into it."""
+    """Strategy: a known request target with an insertion."""
     target = draw(st.sampled_from(TARGETS))
     for _ in range(draw(st.integers(0, 3))):
         start, cut = draw(st.integers(0, len(target))), draw(st.sampled_from([0, 0, 1, 5, 30]))
@@ -93,7 +93,7 @@ class Client:
         self._port, self._context = service.server.port, service.context(proxy)
 
     def send(self, request: bytes) -> bytes:
-        """All that the server answers until it closes the connection, or has been silent for a while."""
+        """The server's bytes until it closes the connection or sends nothing for a while."""
         found = b""
         with (
             contextlib.suppress(TimeoutError, ConnectionError, ssl.SSLError),
@@ -107,7 +107,7 @@ class Client:
 
 
 def told(data: bytes) -> list[tuple[int, bytes]]:
-    """The answers in these bytes, by status and body. Fails for what is no HTTP."""
+    """Splits the bytes into answers (status and body); fails if they are not HTTP."""
     found = []
     while data:
         top, _, rest = data.partition(b"\r\n\r\n")
@@ -158,7 +158,7 @@ def forget() -> None:
         getattr(cached, "cache_clear", lambda: None)()
 
 
-@AS_LONG_AS_TOLD
+@FUZZ_SECONDS
 async def test_whatever_is_asked_is_answered_with_a_status_and_so_is_the_next_request(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
@@ -181,7 +181,7 @@ async def test_whatever_is_asked_is_answered_with_a_status_and_so_is_the_next_re
         )
 
 
-@AS_LONG_AS_TOLD
+@FUZZ_SECONDS
 async def test_bytes_of_any_kind_are_answered_with_a_status_or_end_the_connection(
     service: Service, proxy: trustme.LeafCert
 ) -> None:

@@ -1,4 +1,4 @@
-"""Settings files gone wrong: read, or every fault named, as YAML and as JSON; and none ends the process."""
+"""Faulty settings files in YAML and JSON: loaded, or every fault is named; none ends the process."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def read(text: str) -> bool:
-    """Whether the text is read; where not, faults say what to do."""
+    """Whether the settings are valid; otherwise the faults have remedies."""
     try:
         settings.parse_settings(text)
     except SettingsError as error:

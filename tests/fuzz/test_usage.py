@@ -1,4 +1,4 @@
-"""What Prometheus and metrics.k8s.io answer, gone wrong: samples, or an error that says so, and no long step."""
+"""Faulty answers of Prometheus and metrics.k8s.io: samples, or an error with a message, without a long step."""
 
 import json
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ QUERY = 'sum by (namespace, pod) (rate(http_requests_total{namespace="$namespace
 
 
 def many(document: dict[str, Any], *path: Any, count: int) -> bytes:
-    """The document as Go writes it, its long list so many times as long."""
+    """The document as Go writes it, with its list repeated `count` times."""
     data = json.loads(json.dumps(document))
     inner = data
     for step in path[:-1]:
@@ -58,7 +58,7 @@ def many(document: dict[str, Any], *path: Any, count: int) -> bytes:
 
 
 def prometheus(body: bytes) -> int:
-    """How many series the answer has once it is sorted; 0 where it is refused in words."""
+    """The number of series in the decoded answer; 0 if it is refused with a message."""
     question = InstantQuery(server="main", text=QUERY, by_pod=True)
 
     async def sort() -> int:
@@ -84,7 +84,7 @@ def prometheus(body: bytes) -> int:
 
 
 def metrics_server(body: bytes) -> int:
-    """How many pods the answer has; 0 where it is refused in words."""
+    """The number of pods in the answer; 0 if it is refused with a message."""
     try:
         found = in_steps(lambda: resource_metrics.decode_usages(Body(body)))
     except SourceError as error:
@@ -150,11 +150,11 @@ def test_a_long_answer_with_one_strange_row_is_read_or_refused_in_short_steps(to
         read(body[:at])
 
 
-# --- what is asked ---
+# --- queries ---
 
 
 def understood(text: str) -> Iterable[str]:
-    """The selectors of a query; none where it is refused."""
+    """The selectors of a query; empty if it is refused."""
     try:
         in_a_step(lambda: promql.substitute(text, "shop", "web"))
         found = in_a_step(lambda: parse_inputs(text))

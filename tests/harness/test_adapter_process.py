@@ -1,4 +1,4 @@
-"""How the harness puts an adapter behind the aggregator, shown on a stand-in that says one number."""
+"""The harness registers an adapter with the aggregator; tested with a stub that answers one number."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
-    """One of this module's own: where the shared adapter runs, it writes its authority over the stand-in's."""
+    """A control plane for this module only: the shared adapter would overwrite the stub's caBundle."""
     with ControlPlane() as cluster:
         yield cluster
 
@@ -60,6 +60,6 @@ def test_stock_hpa_follows_a_metrics_api_on_this_machine(
     assert workloads.cluster.hpa_log.proposals(workloads.namespace, "web")[-1] == 3
 
 
-def test_a_caller_can_pose_as_the_aggregator(control_plane: ControlPlane, stub: AdapterProcess) -> None:
+def test_a_client_can_act_as_the_aggregator(control_plane: ControlPlane, stub: AdapterProcess) -> None:
     assert control_plane.as_aggregator(stub.port, "somebody").raw("/readyz").status == 200
     assert stub.get("/nothing").status == 404

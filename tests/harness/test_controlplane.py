@@ -1,4 +1,4 @@
-"""The harness itself: all parts work together, and nothing is left behind."""
+"""The harness's control plane: its parts work together, and it leaves no process and no file."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def test_stock_hpa_scales_on_what_metrics_server_saw(workloads: Workloads) -> No
     workloads.deployment("web", 4, cpu_request="1", usage_cpu="1500m")
     workloads.hpa("web", metrics=[resource_metric("cpu", utilization=100)], tolerance="0.05")
     workloads.wait_replicas("web", 6, timeout=90)
-    # Every pod, the new ones too, now uses 1500m: without the two it would go on. Back to the request: it stays.
+    # Every pod, new ones included, uses 1500m, so the HPA would go on. At the request's value it stays.
     workloads.set_usage("web", cpu="1")
     workloads.wait_usage("web", cpu="1")
     settled = workloads.replicas("web")
@@ -102,7 +102,7 @@ def test_objects_are_applied_by_their_kind(api_server: ControlPlane, api_namespa
 
 
 def _cluster_in_a_child(ending: str) -> tuple[int, Path]:
-    """Runs a bare cluster in a process of its own; returns etcd's process id and the folder, when it has ended."""
+    """Runs an API server in a child process; returns etcd's process id and the folder after its end."""
     script = f"""
         import os, signal
         from harness.control_plane import ControlPlane
@@ -128,7 +128,7 @@ def _wait_dead(pid: int) -> None:
         except ProcessLookupError:
             return
         time.sleep(0.05)
-    raise AssertionError(f"process {pid} is still there")
+    raise AssertionError(f"process {pid} still exists")
 
 
 @pytest.mark.usefixtures("api_server")

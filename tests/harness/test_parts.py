@@ -16,7 +16,7 @@ from harness.wire import Wire
 
 
 @pytest.mark.integration
-def test_prometheus_shows_what_an_exporter_says(exporter: Exporter, prometheus: Prometheus) -> None:
+def test_prometheus_returns_an_exporters_series(exporter: Exporter, prometheus: Prometheus) -> None:
     exporter.pods("rps", "shop", {"a": 120, "b": 80})
     prometheus.wait_value('rps{pod="a"}', 120)
     prometheus.wait_value("sum(rps)", 200)
@@ -26,7 +26,7 @@ def test_prometheus_shows_what_an_exporter_says(exporter: Exporter, prometheus: 
         prometheus.query("rps")
     prometheus.resume()
     prometheus.wait_value('rps{pod="a"}', 10)
-    # It did not see b go, so b lives on for the lookback delta: samples have to be judged by their own time.
+    # b ended while Prometheus was down: without a staleness marker it stays for the lookback delta.
     assert [one["value"][1] for one in prometheus.query('rps{pod="b"}')] == ["80"]
     exporter.failing = True
     prometheus.wait_value("up", 0)
@@ -38,7 +38,7 @@ def test_go_client_reports_errors(wire: Wire) -> None:
     assert (answer.items, answer.code, answer.reason) == ([], 404, "NotFound")
 
 
-def test_recipe_is_named_after_all_that_shapes_it(tmp_path: Path) -> None:
+def test_a_recipes_key_depends_on_all_its_inputs(tmp_path: Path) -> None:
     recipe = binaries.RECIPES["etcd"]
     assert recipe.key.startswith("etcd-3.6.16-")
     assert binaries.Recipe("a", "1", tags="x").key != binaries.Recipe("a", "1").key
@@ -58,7 +58,7 @@ def test_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(binaries.RECIPES, "broken", broken)
     failed = OSError if not shutil.which("go") else binaries.BuildError
     with pytest.raises(failed):
-        binaries.ensure("broken", say=lambda line: None)
+        binaries.ensure("broken", announce=lambda line: None)
     assert list((tmp_path / "cache" / "bin").iterdir()) == []
 
 
@@ -72,7 +72,7 @@ Deployment/shop/web: invalid metrics"
 """
 
 
-def test_hpa_log_tells_the_syncs_of_one_hpa(tmp_path: Path) -> None:
+def test_hpa_log_returns_the_syncs_of_one_hpa(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(LOG)
     log = HpaLog(tmp_path / "log")
     syncs = log.syncs("shop", "web")
@@ -89,7 +89,7 @@ def test_quantities(text: str, value: Fraction) -> None:
     assert number(text) == value
 
 
-def test_settings_are_laid_over_the_defaults() -> None:
+def test_settings_are_merged_over_the_defaults() -> None:
     base = {"server": {"port": 1, "tls": {"mode": "SelfSigned"}}, "list": [1]}
     assert merged(base, {"server": {"tls": {"mode": "Files"}}, "list": [2]}) == {
         "server": {"port": 1, "tls": {"mode": "Files"}},

@@ -1,4 +1,4 @@
-"""The harness' own promises: what the real servers offer to tests."""
+"""The harness's registry servers: the properties that tests rely on."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ def _read(url: str) -> str:
         return str(answer.read().decode())
 
 
-def test_polaris_keeps_what_it_knows_through_a_restart_and_forgets_it_when_wiped(polaris: Polaris) -> None:
+def test_polaris_keeps_its_data_through_a_restart_and_loses_it_when_wiped(polaris: Polaris) -> None:
     polaris.call("POST", "/naming/v1/instances", [SHOP])
     polaris.restart()
     listed = "/naming/v1/instances?namespace=default&service=shop"
@@ -32,13 +32,13 @@ def test_polaris_keeps_what_it_knows_through_a_restart_and_forgets_it_when_wiped
 
 def test_polaris_speaks_nacos_and_eureka(polaris: Polaris) -> None:
     polaris.call("POST", "/naming/v1/instances", [SHOP])
-    polaris.restart()  # its caches are filled before it answers
+    polaris.restart()  # it fills its caches before it answers
     nacos = json.loads(_read(f"{polaris.nacos}/v1/ns/instance/list?serviceName=shop"))
     assert [host["ip"] for host in nacos["hosts"]] == ["10.0.0.1"]
     assert "<ipAddr>10.0.0.1</ipAddr>" in _read(f"{polaris.eureka}/apps")
 
 
-def test_eureka_soon_shows_every_change_also_one_that_comes_while_it_answers_others() -> None:
+def test_eureka_soon_shows_every_change_even_during_other_requests() -> None:
     with EurekaServer(cache_ms=0) as eureka, ExitStack() as stack:
         ended = threading.Event()
 

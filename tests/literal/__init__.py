@@ -1,1 +1,1 @@
-"""The page of the arithmetic, implemented a second time: literal, slow and obvious, to be held beside the first."""
+"""A second, literal implementation of docs/decision.md: slow and simple, compared with the adapter."""

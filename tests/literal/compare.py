@@ -1,4 +1,4 @@
-"""Both implementations beside each other."""
+"""Compares the two implementations."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ FIELDS = ("desiredReplicas", "served", "verdict", "heldBy", "error")
 
 
 def reduced(answer: dict[str, Any]) -> dict[str, Any]:
-    """The adapter's answer, as far as both give it."""
+    """The adapter's answer, reduced to the fields that both implementations give."""
     return {name: answer[name] for name in FIELDS} | {
         "pods": {pod["name"]: pod["state"] for pod in answer["pods"]},
         "metrics": {
@@ -31,7 +31,7 @@ def adapters(given: dict[str, Any], memory: dict[str, Any] | None) -> dict[str, 
 
 
 def difference(one: Any, other: Any, path: str = "") -> str:
-    """The first place where two answers differ; empty where they do not. Errors are compared by being there."""
+    """The first difference of two answers, empty if there is none. Of errors only the presence is compared."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys(), key=lambda key: (key != "pods", str(key))):
             found = difference(one.get(key, "absent"), other.get(key, "absent"), f"{path}.{key}".lstrip("."))

@@ -1,6 +1,6 @@
-"""What a document says, in plain facts: times in seconds, quantities as fractions, pods as flat records.
+"""A decoded document: times in seconds, quantities as fractions, pods as flat records.
 
-Nothing here is shared with the adapter, so that a fault in the one is not a fault in the other.
+It shares no code with the adapter, so that a fault in one is not a fault in the other.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the literal model remembers from one document of a service to the next."""
+"""The memory of the literal model between two documents of a service."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -74,7 +74,7 @@ class Memory:
 
 
 def load(given: dict[str, Any] | None) -> Memory:
-    """The memory that a document brings along, by its documented schema; its samples count as seen at their time."""
+    """The memory in a document, by its documented schema; its samples count as first seen at their time."""
     if given is None:
         return Memory()
     memory = Memory(

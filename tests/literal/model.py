@@ -1,6 +1,6 @@
-"""The page, rule by rule: one document and what is remembered of the ones before, to one answer.
+"""docs/decision.md rule by rule: from one document and the memory of the previous ones to one answer.
 
-Where the page leaves something open, this is what is read into it (and what the adapter does):
+Interpretations where the page leaves something open (the adapter does the same):
 - Explicit evidence of being out is also the annotation, a readiness gate and an EndpointSlice.
 - Ties among doubtful pods go by name. A metric is in error where every
   scenario is. Doubtful pods that are out are kept in the count, young ones too, which also fill.

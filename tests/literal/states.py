@@ -1,4 +1,4 @@
-"""§1 of the page: which state each pod is in, and what a roster leaves behind in memory."""
+"""§1 of the page: the state of each pod, and the evidence of rosters in memory."""
 
 from fractions import Fraction
 from typing import Any

@@ -1,4 +1,4 @@
-"""§2 of the page: which samples count, and how one metric stands in one scenario of who serves."""
+"""§2 of the page: the fit samples, and one metric in one scenario."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ ABOVE, INSIDE, BELOW, ERROR = "Above", "Inside", "Below", "Error"
 
 @dataclass
 class Situation:
-    """All that scenarios are made of. `current` is the live count."""
+    """The inputs of all scenarios. `current` is the live count."""
 
     facts: Facts
     memory: Memory

@@ -9,7 +9,7 @@ from adapter.load.memory_updates import after_roster, after_states
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
-from tests.load.world import NOW, REGISTRY, pod, policy, roster
+from tests.load.kit import NOW, REGISTRY, pod, policy, roster
 
 REGISTERED = policy(registry=REGISTRY)
 

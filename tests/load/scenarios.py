@@ -12,7 +12,7 @@ from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Pod, PodCondition
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
-from tests.load.world import BOUNDS, NOW, REGISTRY, assess_and_decide, cpu, last_samples, pod, policy, roster
+from tests.load.kit import BOUNDS, NOW, REGISTRY, assess_and_decide, cpu, last_samples, pod, policy, roster
 
 MILLI = 10**6
 

@@ -8,6 +8,7 @@ from adapter.load.membership import is_set_aside
 from adapter.load.memory import Memory
 from adapter.load.pods import PodState
 from adapter.load.spec import PulledOut
+from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
 from tests.load.registering import (
     REGISTERED,
     Registering,
@@ -16,7 +17,6 @@ from tests.load.registering import (
     registry_problem_after,
     service,
 )
-from tests.load.world import NOW, REGISTRY, out, pod, policy, roster
 
 S = PodState
 

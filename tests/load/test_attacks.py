@@ -9,7 +9,7 @@ from adapter.load.memory import LastSample, Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Fallback, Query
-from tests.load.world import (
+from tests.load.kit import (
     BOUNDS,
     NOW,
     REGISTRY,

@@ -22,7 +22,7 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.scenarios import AwayPods, scenarios_of
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
 from adapter.load.totals import DoubtfulPod, Totals
-from tests.load.world import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
+from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
 OF_LIMIT = ResourceMetric(name="cpu", of=Capacity.LIMIT)
 RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano(9)), low=Fraction(nano(3)))

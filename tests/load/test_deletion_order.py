@@ -6,7 +6,7 @@ import pytest
 
 from adapter.load.pods import Owner, Pod
 from adapter.load.spec import Policy, PulledOut, Target
-from tests.load.world import TARGET, assess_and_decide, cpu, out, pod, policy, usage
+from tests.load.kit import TARGET, assess_and_decide, cpu, out, pod, policy, usage
 
 LOWEST = -(2**31)
 FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(replace_after=0, delete_first=True))

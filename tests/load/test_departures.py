@@ -14,7 +14,7 @@ from adapter.load.memory import Departed, LastSample, Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, ResourceMetric
-from tests.load.world import NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
+from tests.load.kit import NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 
@@ -233,7 +233,7 @@ class TestLoad:
         pods, loads = same(20, "300m")
         assessment, decision = after_leaving(BAND, pods, usage(loads), pods[:15], usage(loads))
         from adapter.load.explanation import explain
-        from tests.load.world import BOUNDS
+        from tests.load.kit import BOUNDS
 
         text = explain(assessment, decision, BOUNDS, NOW + 5)
         assert (

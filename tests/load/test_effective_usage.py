@@ -12,7 +12,7 @@ from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Metric, Policy, Query, ResourceMetric
-from tests.load.world import (
+from tests.load.kit import (
     NOW,
     assess_and_decide,
     cpu,

@@ -9,7 +9,7 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Average, Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
-from tests.load.world import (
+from tests.load.kit import (
     BOUNDS,
     NOW,
     REGISTRY,

@@ -10,7 +10,7 @@ from adapter.load.memory import Memory
 from adapter.load.pipeline import decide
 from adapter.load.samples import Samples
 from adapter.load.spec import Policy
-from tests.load.world import BOUNDS, NOW, assess_and_decide, cpu, pod, policy, queue, scale, total, usage
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, pod, policy, queue, scale, total, usage
 
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
 NAMES = [f"web-{n}" for n in range(10)]

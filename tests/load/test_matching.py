@@ -9,7 +9,7 @@ from adapter.load.matching import Mismatch, canonical_ip, match_registrations, o
 from adapter.load.pods import Container, Owner, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Match, Registry, Target
-from tests.load.world import NOW, REGISTRY, TARGET, pod
+from tests.load.kit import NOW, REGISTRY, TARGET, pod
 
 
 def target(kind: str, name: str = "web", uid: str = "target", api_version: str = "apps/v1") -> Target:

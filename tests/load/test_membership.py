@@ -9,8 +9,8 @@ from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Container, Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
+from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
 from tests.load.registering import REGISTERED, classify_with, names_in_state, service, states
-from tests.load.world import NOW, REGISTRY, out, pod, policy, roster
 
 POLICY = policy()
 S = PodState

@@ -21,7 +21,7 @@ from adapter.load.memory_updates import (
 from adapter.load.pods import Pod, PodState
 from adapter.load.samples import Samples
 from adapter.load.spec import Registry, Target
-from tests.load.world import (
+from tests.load.kit import (
     BOUNDS,
     NOW,
     REGISTRY,

@@ -14,7 +14,7 @@ from adapter.load.pipeline import decide
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
-from tests.load.world import BOUNDS, NOW, assess_and_decide, cpu, out, pod, policy, queue, same, scale, total, usage
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, out, pod, policy, queue, same, scale, total, usage
 
 BAND = policy(cpu("1200m", "400m"))
 NO_LIMITS = ScheduleLimits()

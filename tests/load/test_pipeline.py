@@ -12,7 +12,7 @@ from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Mode, PulledOut, Query, ResourceMetric
-from tests.load.world import (
+from tests.load.kit import (
     BOUNDS,
     NOW,
     REGISTRY,

@@ -11,8 +11,8 @@ from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.metric_value import served_value
 from adapter.load.pods import PodState
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, ResourceMetric
+from tests.load.kit import BOUNDS, REGISTRY, cpu, policy
 from tests.load.scenarios import DOUBTS, HIGH, LOW, Choices, DrawnPod, DrawnService, SeenAs, loads, scenarios, subsets
-from tests.load.world import BOUNDS, REGISTRY, cpu, policy
 
 DOUBTFUL = (
     SeenAs.SERVING,

@@ -12,7 +12,7 @@ from adapter.load.explanation import explain
 from adapter.load.metric_value import served_value, within_hpa_tolerance
 from adapter.load.pacing import Paced
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
-from tests.load.world import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 COARSE = replace(BOUNDS, tolerance=TENTH)

@@ -8,7 +8,7 @@ from adapter.load.matching import Mismatch, RegistrationMatch, address, match_re
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
-from tests.load.world import NOW, REGISTRY, pod
+from tests.load.kit import NOW, REGISTRY, pod
 
 WEB = pod("web-0", ip="10.0.0.1", host_ip="192.168.0.1")
 

@@ -12,7 +12,7 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Converge
 from adapter.load.totals import Band, Totals
 from adapter.load.watermark import Recommendation, recommend
-from tests.load.world import assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
+from tests.load.kit import assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 FREE = Bounds(minimum=0, maximum=1000)
 

@@ -1,7 +1,7 @@
-"""What NetworkPolicies let through, by Kubernetes' own rules: a pod that a policy selects is closed that way, and each
-policy opens what it names. And where the settings lead to.
+"""Evaluates NetworkPolicies by Kubernetes' rules: a pod selected by a policy is isolated in that direction, and each
+policy allows what it lists. Also lists the servers of the settings.
 
-Tests and checks ask it of rendered manifests; who enforces the policies is the cluster's network.
+Tests and checks use it on rendered manifests; in a cluster, the network plugin enforces the policies.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ from tests.manifests.rendering import Object
 
 PLACEHOLDER = "192.0.2.0/24"
 NACOS_PUSH = 1000
-"""So far above its HTTP port a Nacos pushes."""
+"""Nacos' gRPC port is this much above its HTTP port."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _PORTS = {"http": 80, "https": 443}
 _PEER: dict[str, Literal["from", "to"]] = {"ingress": "from", "egress": "to"}
@@ -24,9 +24,9 @@ _PEER: dict[str, Literal["from", "to"]] = {"ingress": "from", "egress": "to"}
 
 @dataclass(frozen=True)
 class Peer:
-    """Who is at the other end: a pod of a namespace, or an address outside of the pod network.
+    """The other end of a connection: a pod of a namespace, or an address outside of the pod network.
 
-    `labels` None: any pod of the namespace, whichever a selector asks for.
+    `labels` None: any pod of the namespace, which matches every selector.
     """
 
     namespace: str = ""
@@ -44,7 +44,7 @@ def allows(
     protocol: str = "TCP",
     home: str = "effective-load",
 ) -> bool:
-    """Whether a pod with these labels in namespace `home` takes connections from the peer, or may open them to it."""
+    """Whether a pod with these labels in namespace `home` may accept connections from the peer, or open them to it."""
     specs = [one["spec"] for one in policies if one["metadata"]["namespace"] == home]
     about = [one for one in specs if way.title() in one["policyTypes"] and _selects(one["podSelector"], pod)]
     return not about or any(_opens(rule, way, peer, port, protocol, home) for one in about for rule in one.get(way, ()))
@@ -79,7 +79,7 @@ def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
 
 
 def places(settings: Settings) -> Iterator[tuple[str, int]]:
-    """Host and port of every server that the settings name, for server and companion alike."""
+    """Host and port of every server in the settings of server and companion."""
     for server in settings.prometheus.servers:
         yield _place(server.url)
     for registry in settings.registries:
@@ -105,11 +105,11 @@ def _place(url: str) -> tuple[str, int]:
 
 
 def network_faults(found: Mapping[Any, Object], settings: Settings) -> Iterator[str]:
-    """What the NetworkPolicies of one rendering, where it has some, leave open for later or close by mistake."""
+    """Faults of a rendering's NetworkPolicies: placeholders, and servers of the settings that no policy allows."""
     policies = [item for item in found.values() if item["kind"] == "NetworkPolicy"]
     for policy in policies:
         if PLACEHOLDER in str(policy["spec"]):
-            yield f"NetworkPolicy {policy['metadata']['name']} still has {PLACEHOLDER}: nobody's address"
+            yield f"NetworkPolicy {policy['metadata']['name']} still has {PLACEHOLDER} instead of an address"
     for item in found.values():
         if policies and item["kind"] == "Deployment":
             labels = item["spec"]["template"]["metadata"]["labels"]
@@ -124,13 +124,13 @@ def _reaches(policies: list[Object], labels: Mapping[str, str], host: str, port:
         peer = Peer(address=str(ipaddress.ip_address(host)))
     except ValueError:
         if not (namespace := _namespace(host)):
-            return True  # a name outside of the cluster: where it leads to is not known here
+            return True  # a name outside of the cluster: its address is unknown here
         peer = Peer(namespace=namespace, labels=None)
     return allows(policies, labels, "egress", peer, port)
 
 
 def _namespace(host: str) -> str:
-    """The namespace of a Service's name, as `name.namespace` or `….name.namespace.svc…`; empty where it is none."""
+    """The namespace in a Service's name (`name.namespace` or `….name.namespace.svc…`), else empty."""
     parts = host.split(".")
     if "svc" in parts[2:]:
         return parts[parts.index("svc", 2) - 1]

@@ -1,5 +1,5 @@
-"""Renders the manifests as `kubectl kustomize` does, for as much of kustomize as they use: resources, components,
-images, and merge patches that name their object. A test holds it against the real one.
+"""Renders the manifests like `kubectl kustomize`, for the features they use: resources, components, images, and merge
+patches that name their object. A test compares it with the real one.
 """
 
 import copy
@@ -15,11 +15,11 @@ _KNOWN = {"apiVersion", "kind", "resources", "components", "images", "patches"}
 
 
 class RenderingError(Exception):
-    """The kustomization uses more than is known here."""
+    """The kustomization uses an unsupported feature."""
 
 
 def render(folder: Path) -> list[Object]:
-    """The objects that applying the folder would apply."""
+    """The objects of a kustomization folder."""
     return _over([], folder)
 
 
@@ -56,7 +56,7 @@ def _patched(objects: list[Object], change: Object) -> list[Object]:
 
 
 def _with_images(item: Object, images: dict[str, str]) -> Object:
-    """The object with its pods' images replaced, by their name without the tag."""
+    """The object with its pods' images replaced; images match by name without the tag."""
     if item["kind"] != "Deployment":
         return item
     item = copy.deepcopy(item)

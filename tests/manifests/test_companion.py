@@ -1,4 +1,4 @@
-"""The companion's manifests: each right belongs to one feature, and without features it only reads."""
+"""The companion's manifests: each right to write belongs to one feature, and without features it only reads."""
 
 import copy
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def deployment(name: str) -> Object:
 
 
 def rules(objects: list[Object]) -> Iterator[dict[str, Any]]:
-    """The rules of the roles that are bound to the companion's account."""
+    """The rules of all roles bound to the companion's account."""
     roles = {identity(item): item for item in [*render(MANIFESTS / "base"), *objects]}
     for item in objects:
         if item["kind"].endswith("RoleBinding") and "effective-load-companion" in {s["name"] for s in item["subjects"]}:

@@ -1,4 +1,4 @@
-"""What the Dockerfile takes from the locks is all that it needs: it installs nothing that is not pinned."""
+"""The Dockerfile installs only pinned packages, and the locks contain all of them."""
 
 import re
 from importlib.metadata import requires
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def needed(name: str) -> set[str]:
-    """A distribution and all that it requires, as far as that is installed here by the development lock."""
+    """A distribution and its transitive requirements, as installed here from the development lock."""
     wanted = [Requirement(one) for one in requires(name) or ()]
     of_here = [one.name.lower() for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
     return {name, *(deeper for one in of_here for deeper in needed(one))}

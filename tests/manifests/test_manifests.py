@@ -1,4 +1,4 @@
-"""The manifests as files: complete, hardened, least rights, and checks that can fail."""
+"""The manifests as files: completeness, hardening, least rights, and tests of the checks themselves."""
 
 import copy
 import os
@@ -28,7 +28,7 @@ def found(folder: Path = BASE) -> dict[tuple[str, str, str], Object]:
 
 
 def server_rules(folder: Path) -> list[dict[str, Any]]:
-    """The rules of every role that is bound to the server's account."""
+    """The rules of all roles bound to the server's account."""
     objects = found(folder)
     rules = []
     for item in objects.values():

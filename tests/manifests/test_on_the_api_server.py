@@ -1,4 +1,4 @@
-"""The manifests on the real API server: accepted as they are, and granting what the server needs and no more."""
+"""The manifests on the real API server: it accepts them, and they grant exactly the rights that the server needs."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.integration
 
 EXTERNAL = MANIFESTS / "overlays" / "external-metrics"
 FIRST = {"CustomResourceDefinition": 0, "Namespace": 1}
-# APIServices would make this API server, which others share, call a server that does not run.
+# APIServices would make this shared API server call a server that does not run.
 NOT_KEPT = {"APIService", "Deployment"}
 
 
 @pytest.fixture(scope="module")
 def applied(api_server: ControlPlane) -> Iterator[ControlPlane]:
-    """The rendered manifests, applied, and taken away again."""
+    """The rendered manifests, applied for the body and then deleted."""
     objects = sorted(render(EXTERNAL), key=lambda item: FIRST.get(item["kind"], 2))
     kept = [item for item in objects if item["kind"] not in NOT_KEPT]
     for item in kept:

@@ -1,4 +1,4 @@
-"""How credentials of registries reach the pod, and that documents name tests that exist."""
+"""Credentials of registries in the pod, and the check that documents name existing tests."""
 
 import re
 from pathlib import Path

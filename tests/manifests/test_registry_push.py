@@ -1,4 +1,4 @@
-"""The component that lets platforms tell which pods serve."""
+"""The component for pushed rosters."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Every right that the manifests give to read is used: looked for in the audit log of a real API server."""
+"""Every right to read in the manifests is used, by the audit log of a real API server."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Right(NamedTuple):
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPlane, Path]]:
-    """An API server that writes down who asks for what."""
+    """An API server with an audit log."""
     folder = tmp_path_factory.mktemp("audit")
     rule = {"level": "Metadata", "omitStages": ["RequestReceived"]}
     policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [rule]}
@@ -49,7 +49,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlP
 
 
 def rollouts() -> Object:
-    """The definition of a kind that is nobody's here, but has a scale."""
+    """The definition of a custom kind with a scale subresource."""
     paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
@@ -69,7 +69,7 @@ def rollouts() -> Object:
 
 
 def populate(cluster: ControlPlane) -> None:
-    """A service of every kind that can be scaled, each under a policy."""
+    """Creates a target of every scalable kind, each with a policy."""
     client = cluster.client
     client.apply(rollouts())
     cluster.client.wait_for("/apis/argoproj.io/v1alpha1", timeout=30)
@@ -92,7 +92,7 @@ def populate(cluster: ControlPlane) -> None:
 
 
 def ask(cluster: ControlPlane, adapter: AdapterProcess) -> None:
-    """For every policy's count, which reads its scale; and by a token, which is reviewed."""
+    """Requests every policy's count, which reads its scale; and authenticates by a token, which is reviewed."""
     proxy = cluster.as_aggregator(adapter.port, "bob", "system:authenticated")
     bearer = cluster.anonymous(adapter.port, Authorization=f"Bearer {cluster.token('shop', 'reader')}")
     base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io"
@@ -118,7 +118,7 @@ def reader() -> Object:
 
 
 def granted(account: str, *folders: str) -> set[Right]:
-    """What the roles of these manifests give an account; Kubernetes' own roles are not ours to cut."""
+    """The rights of an account by the roles of these manifests, without Kubernetes' own roles."""
     found = [item for folder in folders for item in render(MANIFESTS / folder)]
     found += documents(MANIFESTS / "examples" / "rbac-argo-rollouts.yaml")
     roles = {item["metadata"]["name"]: item for item in found if item["kind"] in {"ClusterRole", "Role"}}
@@ -138,7 +138,7 @@ def granted(account: str, *folders: str) -> set[Right]:
 
 
 def used(log: Path, account: str) -> set[Right]:
-    """What an account asked for, and was not forbidden."""
+    """The rights of an account's requests that were not forbidden."""
     events = [json.loads(line) for line in log.read_text().splitlines()]
     found = [
         (event["objectRef"], event["verb"])
@@ -178,7 +178,7 @@ def test_server_and_companion_use_every_right_that_they_have_and_want_for_none(
     with server, companion:
         ask(cluster, server)
         companion.wait_leading()
-    # No metrics-server is here, so that its API is asked for and not found; who may ask is decided before.
+    # Without metrics-server its API is not found, but the API server authorizes the request before.
     assert granted("effective-load", "base") - used(log, "effective-load") == set()
     reading = granted("effective-load-companion", "base", "overlays/default")
     reading -= {right for right in reading if right.verb in {"create", "patch"}}

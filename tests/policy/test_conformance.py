@@ -19,7 +19,7 @@ from adapter.policy.hpa import (
     ScalingRules,
 )
 from adapter.policy.linking import Neighbours
-from tests.load.world import cpu, policy
+from tests.load.kit import cpu, policy
 
 DEPLOYMENT = CrossVersionReference("apps/v1", "Deployment", "web")
 POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")

@@ -10,7 +10,7 @@ from adapter.load.spec import Target
 from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS, Links, Neighbours, TargetRef, selector_fault, target_pods
 from tests.evaluation.kit import hpa
-from tests.load.world import pod, policy
+from tests.load.kit import pod, policy
 
 WEB = Target(api_version="apps/v1", kind="Deployment", name="web")
 

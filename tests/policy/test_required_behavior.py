@@ -13,7 +13,7 @@ from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Fallback, Policy, Schedule, Velocity
 from adapter.policy.behavior import permits, required_behavior
 from adapter.policy.hpa import CrossVersionReference, Hpa, ScalingPolicy, ScalingRules
-from tests.load.world import NOW, policy
+from tests.load.kit import NOW, policy
 
 LARGEST = 500
 HPA = Hpa(

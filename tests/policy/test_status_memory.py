@@ -14,8 +14,8 @@ from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodState
 from adapter.policy import memory_json, status_memory
 from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
+from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, pod, policy, roster, usage
 from tests.load.registering import Registering, names_in_state, service
-from tests.load.world import NOW, REGISTRY, assess_and_decide, cpu, pod, policy, roster, usage
 
 
 def travelled(memory: Memory) -> Memory:

@@ -20,7 +20,7 @@ from adapter.snapshot import Problem
 from tests.companion.kit import context
 from tests.evaluation import kit as assessor
 from tests.evaluation.test_evaluator import Stand
-from tests.load.world import NOW, TARGET, out, pod, roster, same, usage
+from tests.load.kit import NOW, TARGET, out, pod, roster, same, usage
 
 _FEATURES = "{status: true, events: true, fastScaleUp: true, deletionCost: true, hpaWiring: true}"
 _ROUTES = (

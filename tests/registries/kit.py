@@ -24,7 +24,7 @@ from adapter.load.spec import Bounds, Registry
 from adapter.registries.roster import RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.telemetry.metrics import Metrics
-from tests.load.world import assess_and_decide, cpu, pod, policy, usage
+from tests.load.kit import assess_and_decide, cpu, pod, policy, usage
 
 S = TypeVar("S", bound=RosterSource)
 

@@ -22,7 +22,7 @@ from adapter.settings.registries import (
     ZooKeeperRegistry,
 )
 from tests.engine.kit import DESIRED, Service, running, standing
-from tests.load.world import policy
+from tests.load.kit import policy
 from tests.registries.test_hub import API, ONE, WEB, Stand
 
 OWN = Service("shop", "own", "deployments", "cpu", "first")

@@ -1,7 +1,7 @@
-"""A service in closed loop, second by second: demand, pods, a source of samples that lag, the adapter, the stock HPA.
+"""A service in closed loop, second by second: demand, pods, a source with a lag, the adapter, the stock HPA.
 
-Unlike `model`, which shakes the registry, this one is about samples: what was measured before the count changed must
-not be acted on again. Deterministic, and cheap: what does not change is not assessed again.
+Unlike `model`, which simulates the registry, this loop is about samples: samples from before a change of the count must
+not cause the same change again. Deterministic and cheap: it assesses only after changes.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,17 +16,17 @@ from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Metric, Policy, Query, Scale
-from tests.load.world import NOW, TARGET, cpu, policy
+from tests.load.kit import NOW, TARGET, cpu, policy
 from tests.simulation.sources import Kind, LoadHistory, Measured, Source
 from tests.simulation.stock_hpa import StockHpa
 
 MILLI = NANO // 1000
 ANSWERS = 5
-"""The interval (seconds) at which the registry is asked."""
+"""The polling interval of the registry (seconds)."""
 APPLICATION = (Container("app", running=True),)
 
 Demand = Callable[[int], int]
-"""Milli-units of load at a second."""
+"""The load at a second (milli-units)."""
 
 
 class Step(NamedTuple):
@@ -56,8 +56,8 @@ class LoopPod:
     def serves(self, now: int) -> bool:
         return self.serves_at <= now and self.ready(now)
 
-    def seen(self, now: int) -> Pod:
-        """The pod as the API shows it; the same object while nothing of it changes."""
+    def api_pod(self, now: int) -> Pod:
+        """The pod as the API shows it; returns the same object while it does not change."""
         ready = self.ready_at <= now and self.unready_since is None
         deleting = self.deleted is not None
         if self.shown is not None and self.shown.is_ready is ready and self.shown.deleting is deleting:
@@ -81,8 +81,8 @@ class LoopPod:
 
 @dataclass(frozen=True, kw_only=True)
 class Habits:
-    """How pods live: seconds until Ready, from there until they get load, and from deletion until they are gone;
-    the weight of each new pod, what its start uses (milli), and which go first when the count falls.
+    """The life of pods: seconds until Ready, from Ready until they get load, and from deletion until their removal;
+    the weight of each new pod, its usage while starting (milli), and the order of deletion.
     """
 
     starts: int = 30
@@ -103,12 +103,12 @@ def rule_of(source: Kind, high: int, low: int, **changes: object) -> Policy:
 
 @dataclass
 class ClosedLoop:
-    """The loop. With `eager` the adapter assesses at each change, with `restless` every second, else only when the HPA
-    syncs and something has changed or `looks_again` seconds have passed.
+    """The loop. With `eager` the adapter assesses at each change, with `restless` every second, otherwise at an HPA
+    sync if something has changed or `reassess_seconds` have passed.
 
-    `events` are called at their second. `surge` pods more than the count are wanted, and at most `quota` can exist.
-    `strays` are pods without a ReplicaSet. `restarts` gives the memory that is left before each assessment. With a
-    `companion`, a source that answers sooner, the count is raised between two syncs (`fastScaleUp`).
+    `events` are called at their second. The ReplicaSet wants `surge` pods more than the count; at most `quota` exist.
+    `strays` are pods without a ReplicaSet. `restarts` maps the memory before each assessment. With a
+    `companion`, a faster source, the count is raised between two syncs (`fastScaleUp`).
     """
 
     replicas: int
@@ -119,7 +119,7 @@ class ClosedLoop:
     habits: Habits = field(default_factory=Habits)
     eager: bool = False
     restless: bool = False
-    looks_again: int = 15
+    reassess_seconds: int = 15
     registry_silent: bool = False
     surge: int = 0
     quota: int = 10**6
@@ -158,14 +158,14 @@ class ClosedLoop:
         return self.rule.metrics[0]
 
     def run(self, seconds: int) -> list[Step]:
-        """Advance, and return the steps of the count meanwhile."""
+        """Advances; returns the steps of the count."""
         begin = len(self.steps)
         for _ in range(seconds):
             self._second()
         return self.steps[begin:]
 
     def scale(self, replicas: int, *, by_hpa: bool = False) -> None:
-        """Set the count, as a person does."""
+        """Sets the count, as a user does."""
         if replicas == self.replicas:
             return
         self.steps.append(Step(self.now, self.replicas, replicas, by_hpa))
@@ -179,21 +179,23 @@ class ClosedLoop:
         if now in self.events:
             self.events[now](self)
         self.asked.append(self.demand(now))
-        changed = not self._changes.isdisjoint((now, now - 1))  # what was done a second ago, after this
+        changed = not self._changes.isdisjoint(
+            (now, now - 1)
+        )  # changes of the previous second, made after its assessment
         if changed:
             self._changes -= {now, now - 1}
             self._control()
             self._weigh()
-        looked = self.source.look(self._measured(), self._load, now)
+        new_answer = self.source.advance(self._measured(), self._load, now)
         if self.rule.registry is not None and now % ANSWERS == 0:
             changed |= self._ask()
         syncs = now % self.hpa.sync == 0
-        if self.companion is not None and (self.companion.look(self._measured(), self._load, now) or changed):
+        if self.companion is not None and (self.companion.advance(self._measured(), self._load, now) or changed):
             changed |= self._raise(self.companion)
-        if changed or looked:
+        if changed or new_answer:
             self._assessed = -(10**9)
-        due = syncs and now - self._assessed >= self.looks_again
-        if due or self.restless or (self.eager and (changed or looked)):
+        due = syncs and now - self._assessed >= self.reassess_seconds
+        if due or self.restless or (self.eager and (changed or new_answer)):
             self._assess()
         if syncs:
             self._sync()
@@ -217,7 +219,7 @@ class ClosedLoop:
         self._assessed = self.now
 
     def _assessment(self, source: Source, memory: Memory) -> Assessment:
-        pods = [*(pod.seen(self.now) for pod in self.pods), *self.strays]
+        pods = [*(pod.api_pod(self.now) for pod in self.pods), *self.strays]
         inputs = AssessmentInputs(
             policy=self.rule, pods=pods, samples=source.samples(), roster=self._roster, scale=self._scale(),
             bounds=self.hpa.bounds, target=TARGET, memory=memory, now=NOW + self.now,
@@ -225,7 +227,7 @@ class ClosedLoop:
         return assess(inputs)
 
     def _raise(self, companion: Source) -> bool:
-        """Raise the count to the need by the companion's own samples; return whether it was raised."""
+        """Raises the count to the need in the companion's own samples; returns whether it was raised."""
         found = self._assessment(companion, self._companion_memory)
         self._companion_memory = found.memory
         desired = decide(found, self._scale(), self.hpa.bounds, NOW + self.now).desired
@@ -238,7 +240,7 @@ class ClosedLoop:
         return Scale(replicas=self.replicas, status_replicas=len(self.living), selector="app=web")
 
     def _ask(self) -> bool:
-        """Ask the registry; whether its answer has other instances."""
+        """Polls the registry; returns whether its instances have changed."""
         if self.registry_silent:
             return False
         listed = tuple(Instance(ip=pod.ip, port=8080) for pod in self.pods if pod.serves(self.now))
@@ -247,7 +249,7 @@ class ClosedLoop:
         return before != listed
 
     def _control(self) -> None:
-        """The ReplicaSet controller: create and delete pods; remove those that have left."""
+        """The ReplicaSet controller: creates and deletes pods; drops removed ones."""
         self.pods = [pod for pod in self.pods if pod.deleted is None or self.now < pod.deleted + self.habits.leaves]
         wanted = self.replicas + self.surge
         for _ in range(min(wanted, self.quota) - len(self.living)):
@@ -259,12 +261,12 @@ class ClosedLoop:
             self.delete(pod)
 
     def delete(self, pod: LoopPod) -> None:
-        """Begin to take a pod away; it serves no more."""
+        """Begins to delete a pod; it stops serving."""
         pod.deleted = self.now
         self._changes |= {self.now, self.now + self.habits.leaves}
 
     def ail(self, pod: LoopPod, seconds: int) -> None:
-        """Make a pod not Ready for a time; its load goes to the others."""
+        """Makes a pod unready for a time; its load goes to the others."""
 
         def recover(_: ClosedLoop) -> None:
             pod.unready_since, pod.ready_at = None, self.now
@@ -276,11 +278,11 @@ class ClosedLoop:
         self.touch()
 
     def assess_anew(self) -> None:
-        """Nothing is known before the next assessment."""
+        """Discards the assessment, so that the next second assesses anew."""
         self.assessment, self._assessed = None, -(10**9)
 
     def touch(self) -> None:
-        """Something about the pods was changed from outside: see to it this second."""
+        """Marks the pods as changed, so that this second assesses anew."""
         self._changes.add(self.now)
 
     def _create(self, at: int) -> None:
@@ -302,14 +304,14 @@ class ClosedLoop:
 
 
 class Truth(NamedTuple):
-    """What the present load asks for, by the watermark rule: fewest and most pods."""
+    """The need of the present load by the watermark rule: fewest and most pods."""
 
     fewest: int
     most: int
 
 
 def truth(loop: ClosedLoop, at: int, known: Iterable[int] = (0,)) -> Truth:
-    """What the loads asked for that decisions at this second may know of: from `known` seconds ago."""
+    """The need of the loads that decisions at this second may be based on: of `known` seconds ago."""
     loads = [loop.asked[max(0, at - ago)] * MILLI for ago in known]
     high, low = loop.metric.high, loop.metric.low
     assert high is not None
@@ -319,18 +321,18 @@ def truth(loop: ClosedLoop, at: int, known: Iterable[int] = (0,)) -> Truth:
 
 
 def below_the_truth(loop: ClosedLoop) -> int:
-    """By how many pods a step of the HPA was below the need of every load behind its samples, at most."""
+    """The largest number of pods by which a step of the HPA was below the need of every load behind its samples."""
     return max((_lack(loop, step) for step in loop.steps if step.by_hpa and step.after < step.before), default=0)
 
 
 def beyond_the_truth(loop: ClosedLoop) -> int:
-    """By how many pods a step of the HPA was above the need of any load behind its samples, at most."""
+    """The largest number of pods by which a step of the HPA was above the need of any load behind its samples."""
     rises = [step for step in loop.steps if step.by_hpa and step.after > step.before]
     return max((step.after - max(step.before, truth(loop, step.at, _known(loop)).most) for step in rises), default=0)
 
 
 def assert_never_below_the_truth(loop: ClosedLoop) -> None:
-    """No count is ever below the true need."""
+    """Asserts that no count is below the true need."""
     wrong = [step for step in loop.steps if step.by_hpa and step.after < step.before and _lack(loop, step) > 0]
     assert not wrong, f"{wrong[0]} though {truth(loop, wrong[0].at, _known(loop)).fewest} pods are needed"
 
@@ -341,7 +343,7 @@ def _lack(loop: ClosedLoop, step: Step) -> int:
 
 
 def _known(loop: ClosedLoop) -> range:
-    return range(loop.source.lag + loop.hpa.sync + loop.looks_again)
+    return range(loop.source.lag + loop.hpa.sync + loop.reassess_seconds)
 
 
 def down_to_the_truth(loop: ClosedLoop) -> bool:

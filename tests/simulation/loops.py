@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from adapter.load.spec import Bounds, Cooldown, Policy, Velocity
-from tests.load.world import REGISTRY
+from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import (
     ClosedLoop,
     Demand,
@@ -30,7 +30,7 @@ Alter = Callable[[ClosedLoop], None]
 
 
 def random_loop(seed: int) -> ClosedLoop:
-    """A loop of 2 to 40 pods that its seed alone determines."""
+    """A random loop of 2 to 40 pods, determined by its seed."""
     rng = random.Random(seed)
     high = rng.choice([500, 1200, 2000])
     low = round(high * rng.choice([0.2, 1 / 3, 0.45]))
@@ -66,7 +66,7 @@ def random_loop(seed: int) -> ClosedLoop:
 
 
 def _trouble(rng: random.Random, loop: ClosedLoop) -> None:
-    """In some loops: a person scales, pods are evicted or ill, the registry is silent, the source lies for a while."""
+    """Adds trouble to some loops: manual scaling, evictions, unready pods, a silent registry, a faulty source."""
     moments = iter(rng.sample(range(MINUTE, 20 * MINUTE), 12))
     for _ in range(3):
         match rng.randrange(20):
@@ -85,7 +85,7 @@ def _trouble(rng: random.Random, loop: ClosedLoop) -> None:
             loop.events[begin] = loop.events[begin + rng.choice([60, 150, 400])] = _freeze
             loop.source.freezes = True
             loop.source.moves = rng.random() < 0.5
-            if rng.random() < 0.3:  # then nothing but its arrival tells how old a sample is
+            if rng.random() < 0.3:  # then only its arrival bounds a sample's age
                 loop.source.ahead, loop.source.delay, loop.source.jitter = 3600, 0, 0
         case 1:
             loop.events[begin] = partial(_report_zero, share=rng.random())
@@ -123,13 +123,13 @@ def _find(loop: ClosedLoop) -> None:
 
 
 def _report_zero(loop: ClosedLoop, share: float) -> None:
-    """A share of the pods that have had samples for long."""
+    """Reports zero for a share of the pods with a long history of samples."""
     old = [pod.measured.name for pod in loop.living if pod.serves(loop.now) and pod.ready_at < loop.now - 5 * MINUTE]
     loop.source.zeros = set(old[: int(len(old) * share)])
 
 
 def _demand(rng: random.Random, high: int, low: int) -> tuple[Demand, int]:
-    """A demand that is constant after 20 minutes at most, and its largest value."""
+    """A demand that becomes constant within 20 minutes, and its largest value."""
 
     def load() -> int:
         return rng.randint(low, rng.randint(2, MOST_PODS) * high)
@@ -174,7 +174,7 @@ def _hpa(rng: random.Random) -> StockHpa:
 
 
 def _paced(rng: random.Random, rule: Policy, hpa: StockHpa) -> Policy:
-    if hpa.down_window > MINUTE:  # each step would wait for the window anew
+    if hpa.down_window > MINUTE:  # each step would wait for a whole window
         return rule
     if rng.random() < 0.2:
         rule = replace(rule, velocity=Velocity(up=rng.choice([None, 50]), down=rng.choice([10, 30])))
@@ -184,7 +184,7 @@ def _paced(rng: random.Random, rule: Policy, hpa: StockHpa) -> Policy:
 
 
 def run(loop: ClosedLoop) -> ClosedLoop:
-    """Run to the end: until nothing has changed for longer than any sample, window or patience lasts."""
+    """Runs until nothing has changed for longer than any sample age, window or time limit."""
     patience = 2 * (loop.source.lag + loop.habits.starts) + 2 * MINUTE + loop.hpa.down_window
     loop.run(20 * MINUTE)
     while loop.now < LONGEST:
@@ -199,7 +199,7 @@ def run(loop: ClosedLoop) -> ClosedLoop:
 
 @dataclass
 class Figures:
-    """Seeds of loops and by how many pods they went wrong."""
+    """Seeds of loops, and the numbers of pods by which they went wrong."""
 
     loops: int = 0
     steps: int = 0
@@ -209,7 +209,7 @@ class Figures:
     not_up: dict[int, int] = field(default_factory=dict)
 
     def add(self, seed: int, loop: ClosedLoop) -> None:
-        """Count a loop that has run."""
+        """Adds the result of a finished loop."""
         self.loops += 1
         self.steps += len(loop.steps)
         below, beyond = below_the_truth(loop), beyond_the_truth(loop)
@@ -239,7 +239,7 @@ class Figures:
 
 
 def figures(seeds: Iterable[int], alter: Alter = lambda _: None) -> Figures:
-    """Run the loops of these seeds; `alter` changes each before it begins."""
+    """Runs the loops of these seeds; `alter` changes each before it begins."""
     counted = Figures()
     for seed in seeds:
         loop = random_loop(seed)

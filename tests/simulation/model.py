@@ -1,6 +1,6 @@
 """A small service in closed loop: demand, pods that come and go, a registry, metrics, and the stock HPA at tolerance 0.
 
-Pure and deterministic: time advances by ticks of 5 s, and nothing here looks at a clock.
+Pure and deterministic: time advances by ticks of 5 s, independent of the clock.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from tests.load.world import NOW, REGISTRY, TARGET, cpu, policy
+from tests.load.kit import NOW, REGISTRY, TARGET, cpu, policy
 
 TICK = 5
 SYNC = 15
@@ -29,14 +29,14 @@ POLICY = policy(cpu(f"{HIGH}m", f"{LOW}m"), registry=REGISTRY, replace_after=60.
 
 MINUTE = 60
 LONG = 40 * MINUTE
-"""Longer than any patience of the adapter: evidence of a silent registry is forgotten after 30 minutes."""
+"""Longer than any time limit of the adapter: evidence of a silent registry expires after 30 minutes."""
 
 Demand = Callable[[int], int]
 
 
 @dataclass
 class SimPod:
-    """A pod of the service. Times are seconds since the simulation began; `ready_at` None: it never comes up."""
+    """A pod of the service. Times are seconds since the simulation began; `ready_at` None: it never becomes Ready."""
 
     name: str
     created: int
@@ -56,7 +56,7 @@ class SimPod:
     def in_traffic(self, now: int) -> bool:
         return self.registered(now) and not self.disabled
 
-    def seen(self, ip: str, now: int) -> Pod:
+    def api_pod(self, ip: str, now: int) -> Pod:
         """The pod as the API shows it."""
         came_up = self.ready_at is not None and self.ready_at <= now
         since = self.unready_since if self.unready_since is not None else self.ready_at if came_up else self.created
@@ -77,7 +77,7 @@ class SimPod:
 
 @dataclass
 class Registry:
-    """The registry as it answers: `mode` is ok, silent (no new answer), or empty; `alive` its sign of life."""
+    """The registry's answers: `mode` is ok, silent (no new answer), or empty; `alive` is its liveness."""
 
     mode: str = "ok"
     alive: bool = False
@@ -118,7 +118,7 @@ class Hpa:
 
 @dataclass(frozen=True)
 class Moment:
-    """What was at one tick: the count, the pods in traffic, the average load of those (milli), and the decision."""
+    """One tick: the count, the pods in traffic, their average load (milli), and the decision."""
 
     at: int
     replicas: int
@@ -130,7 +130,7 @@ class Moment:
 
 @dataclass
 class Service:
-    """The loop. `fate` is asked for each pod that is created after the beginning: when it gets ready (None: never)."""
+    """The loop. `fate` returns for each pod created after the beginning when it becomes Ready (None: never)."""
 
     replicas: int
     demand: Demand
@@ -165,7 +165,7 @@ class Service:
         return [p for p in self.living if p.created < 0]
 
     def run(self, seconds: int) -> list[Moment]:
-        """Advance; the moments that passed."""
+        """Advances; returns the moments."""
         begin = len(self.history)
         for _ in range(seconds // TICK):
             self.history.append(self._tick())
@@ -194,7 +194,7 @@ class Service:
         self.replicas = wanted
 
     def _control(self) -> None:
-        """What the ReplicaSet does: create, or delete the pods that are not ready and the youngest first."""
+        """The ReplicaSet controller: creates pods, or deletes them, unready and youngest ones first."""
         self.pods = [p for p in self.pods if p.deleted is None or self.now - p.deleted < GRACEFUL]
         wanted = self.replicas + self.surge
         for _ in range(wanted - len(self.living)):
@@ -218,7 +218,7 @@ class Service:
         return Scale(replicas=self.replicas, status_replicas=len(self.living), selector="app=web")
 
     def _assess(self, ips: dict[str, str]) -> Assessment:
-        pods = [p.seen(ips[p.name], self.now) for p in self.pods]
+        pods = [p.api_pod(ips[p.name], self.now) for p in self.pods]
         samples = Samples(ResourceSamples(pods=self.samples, fetched_at=NOW + self.now))
         inputs = AssessmentInputs(
             policy=self.rule, pods=pods, samples=samples, roster=self.registry.last, scale=self._scale(),
@@ -248,7 +248,7 @@ def changes(moments: Sequence[Moment]) -> list[int]:
 
 
 def turns(moments: Sequence[Moment]) -> int:
-    """How often the count changed its direction."""
+    """The number of changes of direction of the count."""
     signs = [step > 0 for step in changes(moments)]
     return sum(1 for before, after in pairwise(signs) if before is not after)
 
@@ -258,7 +258,7 @@ def needed(demand: int) -> int:
 
 
 def replay(inputs: Sequence[AssessmentInputs], memory: Memory, begin: int = 0) -> Iterator[Assessment]:
-    """Assesses the same inputs anew, but with the memory that comes of it, beginning with this one."""
+    """Assesses the same inputs again, each with the memory of the previous assessment, starting with `memory`."""
     for given in inputs[begin:]:
         assessment = assess(replace(given, memory=memory))
         memory = assessment.memory
@@ -266,6 +266,6 @@ def replay(inputs: Sequence[AssessmentInputs], memory: Memory, begin: int = 0) -
 
 
 def settled(moments: Sequence[Moment]) -> bool:
-    """The last ten minutes saw one count, and no pod was loaded beyond high and its tolerance."""
+    """Whether the count was constant for the last ten minutes, with no pod above high and its tolerance."""
     last = moments[-120:]
     return len(set(counts(last))) == 1 and all(moment.load <= HIGH * 1.01 for moment in last)

@@ -1,4 +1,4 @@
-"""Services to test sources with: pods at a constant load, and an HPA that syncs quickly and stabilizes nothing."""
+"""Closed loops for tests of sources: pods at a constant load, and a fast HPA without stabilization."""
 
 import json
 
@@ -26,7 +26,7 @@ def service(
     rule: Policy | None = None,
     habits: Habits = STEADY,
 ) -> ClosedLoop:
-    """So many pods at this load each (milli), an HPA without stabilization on the way down, and a quick sync."""
+    """A loop with pods at this load each (milli), without scale-down stabilization, with a short sync period."""
     return ClosedLoop(
         replicas,
         lambda _: replicas * load,
@@ -42,6 +42,6 @@ def counts(steps: list[Step]) -> list[int]:
 
 
 def restart(loop: ClosedLoop) -> None:
-    """The adapter is a new process that reads its memory from the policy's status."""
+    """Restarts the adapter: it reads its memory from the policy's status."""
     loop.memory = status_memory.from_status(json.loads(json.dumps(status_memory.to_status(loop.memory))))
     loop.assess_anew()

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from tests.load.world import NOW
+from tests.load.kit import NOW
 
 BEFORE = 600
-"""Seconds of the past that the load is known of when a loop begins."""
+"""Seconds of load history before the beginning of a loop."""
 
 
 class Kind(StrEnum):
-    """What a source answers."""
+    """The kind of a source."""
 
     RESOURCE = "resource metrics"
     QUERY = "query by pod"
@@ -31,7 +31,7 @@ class LoadHistory:
             self.add(demand, weight)
 
     def add(self, demand: float, weight: float) -> None:
-        """Add a second: its demand, and the sum of the weights of the pods that share it."""
+        """Adds a second: its demand, and the sum of the weights of the pods that share it."""
         self._asked.append(self._asked[-1] + demand)
         self._served.append(self._served[-1] + (demand / weight if weight else 0.0))
 
@@ -46,9 +46,9 @@ class LoadHistory:
 
 @dataclass(slots=True)
 class Measured:
-    """A pod as a source sees it. `since` is the second from which it shares the load, but for the times it was `away`.
+    """A pod as a source sees it. From second `since` on it shares the load, except in its `away` periods.
 
-    `burn` is what it uses (nano-units) from its creation until it is `ready`.
+    `burn` is its usage (nano-units) from its creation until it is `ready`.
     """
 
     name: str
@@ -70,14 +70,13 @@ class Generation:
 
 @dataclass
 class Source:
-    """Samples every `refresh` seconds the average of the last `window`, which is known `delay` seconds later.
+    """Samples every `refresh` seconds the average of the last `window`, available `delay` seconds later.
 
-    `hidden` seconds of the window are not told, or nothing of it (`tells`; of queries only). With `own_life` a young
-    pod's average is over the part of the window in which it served (a gauge's average), else over all of it (a
-    counter's rate). Faults: `frozen` (`freezes`: it
-    may be; the same samples for ever), `zeros` (these pods are reported as 0), `lost` (none
-    of these pods), `ahead` (how far in the future the samples are dated), `moves` (each look at a frozen source is an
-    answer of its own).
+    The answer omits `hidden` seconds of the window, or the whole window unless it `reports_window` (queries only). With
+    `own_life` a young pod's average is over the part of the window in which it served (a gauge's average), otherwise
+    over all of it (a counter's rate). Faults: `frozen` (the same samples for ever; `freezes` if it may become so),
+    `zeros` (reports these pods as 0), `lost` (omits these pods), `ahead` (seconds by which samples are dated in the
+    future), `moves` (each poll of a frozen source counts as a new answer).
     """
 
     kind: Kind
@@ -88,7 +87,7 @@ class Source:
     jitter: int = 0
     hidden: int = 0
     own_life: bool = False
-    tells: bool = True
+    reports_window: bool = True
     max_age: float = 90.0
     freezes: bool = False
     frozen: bool = False
@@ -102,12 +101,12 @@ class Source:
 
     @property
     def lag(self) -> int:
-        """The most seconds between a moment that a sample counts and the moment at which it still decides."""
+        """The maximum seconds from a moment that a sample covers to a decision based on it."""
         stays = math.ceil(self.max_age) if self.freezes else self.refresh + self.delay
         return stays + self.jitter + self.window + self.hidden + self.refresh + 1
 
-    def look(self, pods: Iterable[Measured], load: LoadHistory, now: int) -> bool:
-        """Advance to this second; whether an answer has arrived."""
+    def advance(self, pods: Iterable[Measured], load: LoadHistory, now: int) -> bool:
+        """Advances to this second; returns whether an answer has arrived."""
         if (now - self.phase) % self.refresh == 0 and not self.frozen:
             self._coming.append((now + self.delay, self._generation(pods, load, now)))
         due = bisect_right([at for at, _ in self._coming], now)
@@ -140,7 +139,7 @@ class Source:
         answer = QuerySamples(
             pods=points if total is None else {},
             total=total,
-            window=float(self.window) if self.tells else 0.0,
+            window=float(self.window) if self.reports_window else 0.0,
             by_pod=total is None,
             max_age=self.max_age,
             fetched_at=at,
@@ -158,7 +157,7 @@ class Source:
         return Generation(values, (now, math.ceil(load.demand(now - width, now) / width)))
 
     def _value(self, pod: Measured, load: LoadHistory, at: int) -> int:
-        """Rounded up, so that rounding never lowers the need by a pod."""
+        """The pod's sample, rounded up so that rounding never lowers the need by a pod."""
         width = max(1, self.window + self.hidden)
         begin = at - width
         served = load.per_weight(max(begin, pod.since), at) if pod.since < at else 0.0

@@ -1,7 +1,7 @@
-"""The stock HPA's way from a metric to a count: stabilization, the rate policies of `behavior`, bounds.
+"""A model of the stock HPA, from a metric to a count: stabilization, the rate policies of `behavior`, bounds.
 
-After the controller's own source (Kubernetes 1.36): the raw recommendation is recorded, then stabilized, then limited
-by what the policies of the direction allow, then kept within min and max. Percentages are binary floats, as there.
+It follows the controller's source (Kubernetes 1.36): it records the raw recommendation, stabilizes it, limits it by the
+policies of the direction, and bounds it by min and max. Percentages are binary floats, as in the controller.
 """
 
 import math
@@ -44,7 +44,7 @@ class StockHpa:
     _changes: list[Change] = field(default_factory=list)
 
     def desired(self, decision: Decision, now: int) -> int:
-        """The count that one sync sets for the served metric; the current one where it is an error."""
+        """The count that one sync sets for the served metric; the current one if the metric is an error."""
         current = decision.current
         if decision.served is None or (current == 0 and self.bounds.minimum > 0):
             return current
@@ -85,7 +85,7 @@ class StockHpa:
 
 
 def trace(hpa: StockHpa, start: int, wanted: Sequence[int]) -> list[int]:
-    """The counts after each sync for these raw recommendations, one a sync."""
+    """The counts after each sync, with one raw recommendation for each sync."""
     counts, current = [], start
     for index, raw in enumerate(wanted):
         served = Decision(

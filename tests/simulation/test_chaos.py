@@ -1,4 +1,4 @@
-"""Any half hour of trouble, and two assessors that see the same."""
+"""Random half hours of failures, and the determinism of assessments."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from tests.simulation.model import HIGH, LONG, MINUTE, Service, constant, counts
 
 
 def chaos(seed: int) -> Service:
-    """Half an hour of pull-outs, lost registrations and samples, ill pods, outages and steps of demand; then peace."""
+    """Half an hour of pull-outs, lost registrations and samples, unready pods, outages and steps of demand."""
     rng = random.Random(seed)
     service = Service(rng.randint(4, 20), constant(rng.randint(4, 20) * 800))
     service.run(3 * MINUTE)

@@ -15,7 +15,7 @@ MINUTE = 60
 
 def raised(load: int, *, kind: Kind, window: int = 10, down_window: int = 0) -> ClosedLoop:
     """Ten pods at this load (milli); the companion has each sample 25 s before the server. Pods start quickly, so that
-    their own start holds nothing.
+    starting pods cause no hold.
     """
     source = Source(kind, refresh=15, window=window, delay=25)
     loop = ClosedLoop(
@@ -32,8 +32,8 @@ def raised(load: int, *, kind: Kind, window: int = 10, down_window: int = 0) -> 
 
 @pytest.mark.parametrize("kind", list(Kind))
 @pytest.mark.parametrize("window", [0, 10, 60])
-def test_a_raised_count_is_not_taken_back_on_samples_from_before(kind: Kind, window: int) -> None:
-    """The server still sees the dip before it."""
+def test_a_raised_count_is_not_reverted_by_older_samples(kind: Kind, window: int) -> None:
+    """The server still has samples of the dip before the rise."""
     loop = raised(1000, kind=kind, window=window)
     loop.run(5 * MINUTE + 7)
     loop.demand = lambda _: 3_000
@@ -46,7 +46,7 @@ def test_a_raised_count_is_not_taken_back_on_samples_from_before(kind: Kind, win
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_a_spike_between_two_syncs_is_stabilized_as_any_other(kind: Kind) -> None:
+def test_a_spike_between_two_syncs_is_stabilized(kind: Kind) -> None:
     loop = raised(1000, kind=kind, down_window=2 * MINUTE)
     loop.run(5 * MINUTE)
     loop.demand = lambda _: 3_000
@@ -63,7 +63,7 @@ def test_a_spike_between_two_syncs_is_stabilized_as_any_other(kind: Kind) -> Non
 
 @pytest.mark.parametrize("kind", list(Kind))
 @pytest.mark.parametrize("window", [0, 60])
-def test_a_service_still_comes_down_once_to_what_it_needs(kind: Kind, window: int) -> None:
+def test_a_service_still_shrinks_once_to_its_need(kind: Kind, window: int) -> None:
     loop = raised(1000, kind=kind, window=window)
     loop.run(5 * MINUTE)
     loop.demand = lambda _: 30_000

@@ -1,4 +1,4 @@
-"""The closed loop: no runaway, no oscillation, no service stuck undersized, nothing shrinks on a lie."""
+"""The closed loop: no runaway, no oscillation, no undersized service, no scale-down on wrong data."""
 
 from dataclasses import replace
 
@@ -81,12 +81,12 @@ class TestLoad:
 
 
 def broken(pod: SimPod) -> None:
-    """It never comes up."""
+    """Makes the pod never Ready."""
     pod.ready_at = None
 
 
 def shut_out(pod: SimPod) -> None:
-    """It comes up, and never gets into the registry."""
+    """Makes the pod Ready, but never registered."""
     pod.deregistered = True
 
 
@@ -107,7 +107,7 @@ class TestRollouts:
         moments += service.run(LONG)
         assert set(counts(moments)) == {10}
 
-    def test_more_load_meanwhile_asks_for_exactly_the_need(self) -> None:
+    def test_more_load_during_the_rollout_asks_for_exactly_the_need(self) -> None:
         service = self.rollout(8_000)
         service.fate = broken
         service.demand = constant(20_000)
@@ -116,7 +116,7 @@ class TestRollouts:
         assert turns(moments) == 0
         assert "UndersizedByUnready" in moments[-1].assessment.conditions
 
-    def test_it_grows_to_its_need_once_the_pods_come_up(self) -> None:
+    def test_it_grows_to_its_need_once_the_pods_become_ready(self) -> None:
         service = self.rollout(8_000)
         service.fate = broken
         service.demand = constant(20_000)
@@ -129,7 +129,7 @@ class TestRollouts:
         assert settled(service.run(30 * MINUTE))
 
     def test_new_pods_that_are_pulled_out_stop_being_replaced(self) -> None:
-        """The version registers, takes traffic and is taken out by operators, over and over."""
+        """The new version registers, takes traffic, and operators pull it out, repeatedly."""
         service = Service(10, constant(12_000))
         service.run(5 * MINUTE)
         service.originals()[0].disabled = True
@@ -177,7 +177,7 @@ class TestPullOuts:
         assert settled(moments)
         assert turns(moments) == 0
 
-    def test_when_they_return_the_surplus_goes(self) -> None:
+    def test_the_surplus_is_removed_when_the_originals_return(self) -> None:
         service = Service(10, constant(12_000))
         service.run(5 * MINUTE)
         pulled = service.originals()[:5]
@@ -210,7 +210,7 @@ class TestPullOuts:
         assert moments[-1].in_traffic >= needed(16_000)
         assert max(counts(moments)) <= needed(16_000) + 14
 
-    def test_all_of_it_pulled_out_is_not_believed(self) -> None:
+    def test_a_pull_out_of_all_pods_is_not_believed(self) -> None:
         service = Service(10, constant(8_000))
         service.run(5 * MINUTE)
         for pod in service.originals():

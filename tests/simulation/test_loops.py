@@ -1,6 +1,6 @@
-"""Random closed loops with sources that lag: never below the truth, all down to it, hardly ever beyond it.
+"""Random closed loops with lagging sources: never below the true need, all down to it, hardly ever above it.
 
-`EFFECTIVE_LOAD_LOOPS=3000` runs more of them; `-s` shows the figures.
+`EFFECTIVE_LOAD_LOOPS=3000` runs more of them; `-s` prints the figures.
 """
 
 import json
@@ -27,16 +27,16 @@ def result() -> Figures:
 
 @pytest.mark.timeout(60 + LOOPS)
 class TestTruth:
-    def test_no_step_of_any_loop_goes_below_what_the_load_asks_for(self, result: Figures) -> None:
+    def test_no_step_of_any_loop_goes_below_the_true_need(self, result: Figures) -> None:
         assert not result.below
 
-    def test_every_loop_comes_down_to_what_the_load_asks_for(self, result: Figures) -> None:
+    def test_every_loop_comes_down_to_the_true_need(self, result: Figures) -> None:
         assert not result.not_down
 
-    def test_every_loop_comes_up_to_what_the_load_asks_for(self, result: Figures) -> None:
+    def test_every_loop_comes_up_to_the_true_need(self, result: Figures) -> None:
         assert not result.not_up
 
-    def test_few_loops_go_beyond_what_the_load_asks_for_and_those_mostly_by_one_pod(self, result: Figures) -> None:
+    def test_few_loops_go_above_the_true_need_and_mostly_by_one_pod(self, result: Figures) -> None:
         assert len(result.beyond) <= 0.03 * result.loops
         assert sum(1 for by in result.beyond.values() if by > 1) <= 0.01 * result.loops
 
@@ -45,9 +45,9 @@ class TestTruth:
 
 
 class TestTheLoopsCanFail:
-    """What the adapter does against it is taken away: then the same loops go wrong."""
+    """Without the adapter's safeguards the same loops go wrong."""
 
-    def test_an_adapter_that_forgets_departed_pods_goes_below_the_truth(self) -> None:
+    def test_an_adapter_that_forgets_departed_pods_goes_below_the_true_need(self) -> None:
         def forgets(memory: Memory) -> Memory:
             return replace(memory, departed={})
 
@@ -56,15 +56,15 @@ class TestTheLoopsCanFail:
 
         assert len(figures(range(40), alter).below) >= 3
 
-    def test_a_window_that_is_longer_than_the_source_tells_leads_below_the_truth(self) -> None:
+    def test_a_window_longer_than_reported_leads_below_the_true_need(self) -> None:
         def alter(loop: ClosedLoop) -> None:
             loop.source.hidden = 60
 
         assert len(figures(range(40), alter).below) >= 3
 
-    def test_windows_that_queries_do_not_tell_lead_beyond_the_truth_and_below_it(self) -> None:
+    def test_unreported_windows_of_queries_lead_above_and_below_the_true_need(self) -> None:
         def alter(loop: ClosedLoop) -> None:
-            loop.source.tells = False
+            loop.source.reports_window = False
 
         wrong = figures((seed for seed in range(90) if random_loop(seed).source.kind is Kind.QUERY), alter)
         assert len(wrong.beyond) >= 3
@@ -88,5 +88,5 @@ def test_a_memory_written_and_read_at_each_assessment_changes_no_step(seed: int)
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_frequency_of_assessments_changes_no_step(seed: int) -> None:
-    often = steps(seed, looks_again=0, eager=True)
-    assert steps(seed, looks_again=0, restless=True) == often
+    often = steps(seed, reassess_seconds=0, eager=True)
+    assert steps(seed, reassess_seconds=0, restless=True) == often

@@ -1,4 +1,4 @@
-"""Sources that freeze, or lie about some pods, in closed loop: the count is never below the true need."""
+"""Sources that freeze, or report zeros for some pods, in closed loop: the count is never below the true need."""
 
 import pytest
 
@@ -59,7 +59,7 @@ class TestSomePodsReportedAsZero:
         names = [pod.measured.name for pod in loop.living]
         loop.source.zeros = set(names[1:])
         for pod in loop.living[1:]:
-            pod.measured.weight = 0  # and they are true
+            pod.measured.weight = 0  # the zeros are true
         loop.demand = lambda _: 1190
         loop.touch()
         loop.run(4 * MINUTE + 30)
@@ -91,7 +91,7 @@ class TestFrozenSources:
     @pytest.mark.parametrize("moves", [False, True])
     @pytest.mark.parametrize("ahead", [0, 8, 45, 3600])
     def test_a_frozen_source_shrinks_a_service_once_at_most(self, kind: Kind, moves: bool, ahead: int) -> None:
-        """Its samples are as old as they say; or, dated in the future, as they were first seen."""
+        """Its samples are as old as their time, or, if dated in the future, as old as their first arrival."""
         loop = service(20, 300, kind=kind)
         loop.source.ahead, loop.source.moves = ahead, moves
         loop.run(1)
@@ -102,7 +102,7 @@ class TestFrozenSources:
         assert_never_below_the_truth(loop)
 
     @pytest.mark.parametrize("ahead", [0, 8, 45, 3600])
-    def test_a_source_that_freezes_does_not_hide_that_pods_left(self, ahead: int) -> None:
+    def test_a_frozen_source_does_not_hide_departed_pods(self, ahead: int) -> None:
         loop = service(20, 500)
         loop.source.ahead = ahead
         loop.run(5 * MINUTE + 1)
@@ -114,7 +114,7 @@ class TestFrozenSources:
     @pytest.mark.parametrize("kind", BY_POD)
     @pytest.mark.parametrize("ahead", [8, 45, 3600])
     @pytest.mark.parametrize("window", [0, 15])
-    def test_a_source_whose_clock_is_ahead_scales_as_any_other(self, kind: Kind, ahead: int, window: int) -> None:
+    def test_a_source_whose_clock_is_ahead_scales_normally(self, kind: Kind, ahead: int, window: int) -> None:
         loop = service(20, 300, kind=kind, refresh=30, window=window)
         loop.source.ahead = ahead
         loop.run(10 * MINUTE)
@@ -125,7 +125,7 @@ class TestFrozenSources:
         assert counts(loop.steps) == [15, 21, 9]
         assert_never_below_the_truth(loop)
 
-    def test_a_service_total_that_is_frozen_in_the_future_is_an_error_in_the_end(self) -> None:
+    def test_a_service_total_frozen_in_the_future_becomes_an_error(self) -> None:
         loop = service(20, 300, kind=Kind.TOTAL)
         loop.source.ahead = 3600
         loop.run(1)

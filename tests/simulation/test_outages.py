@@ -1,4 +1,4 @@
-"""Registry and metrics fail in closed loop: nothing shrinks on a lie, nothing runs away, nothing stays undersized."""
+"""Failures of registry and metrics in closed loop: no wrong scale-down, no runaway, no undersized service."""
 
 import pytest
 
@@ -31,7 +31,9 @@ class TestRegistryOutages:
         assert set(counts(moments)) == {10}
 
     @pytest.mark.parametrize(("mode", "alive"), [("silent", False), ("empty", False), ("empty", True)])
-    def test_with_pods_out_it_never_shrinks_and_adds_pods_once_at_most(self, mode: str, alive: bool) -> None:
+    def test_an_outage_with_pulled_out_pods_never_shrinks_and_adds_pods_at_most_once(
+        self, mode: str, alive: bool
+    ) -> None:
         service = Service(10, constant(9_000))
         service.run(5 * MINUTE)
         for pod in service.originals()[:3]:
@@ -58,7 +60,7 @@ class TestRegistryOutages:
         assert turns(moments) == 0
         assert max(counts(moments)) <= 2 * needed(24_000)
 
-    def test_falling_demand_shrinks_nothing_below_what_is_needed_while_it_is_silent(self) -> None:
+    def test_falling_demand_never_shrinks_below_the_need_while_the_registry_is_silent(self) -> None:
         service = Service(20, constant(20_000))
         service.run(5 * MINUTE)
         service.registry.mode = "silent"
@@ -67,7 +69,7 @@ class TestRegistryOutages:
         assert min(counts(moments)) >= needed(5_000)
         assert turns(moments) == 0
 
-    def test_a_restart_that_refills_slowly_changes_nothing(self) -> None:
+    def test_a_registry_that_refills_slowly_after_a_restart_changes_nothing(self) -> None:
         service = Service(20, constant(20 * 1_100))
         moments = service.run(5 * MINUTE)
         names = [pod.name for pod in service.living]
@@ -92,7 +94,7 @@ class TestMassAbsence:
         return service, service.run(LONG)
 
     @pytest.mark.parametrize("count", [2, 5, 8])
-    def test_pods_that_lost_their_traffic_are_replaced_and_no_more(self, count: int) -> None:
+    def test_only_pods_that_lost_their_traffic_are_replaced(self, count: int) -> None:
         service, moments = self.vanish(count, 10, 10_000)
         assert settled(moments)
         assert moments[-1].in_traffic >= needed(10_000)
@@ -104,7 +106,7 @@ class TestMassAbsence:
         assert settled(after)
         assert turns([*moments, *after]) <= 1
 
-    def test_pods_that_only_the_registry_lost_cost_nothing(self) -> None:
+    def test_pods_that_only_the_registry_lost_are_not_replaced(self) -> None:
         for lost in (2, 5, 8, 10):
             service = Service(10, constant(10_000))
             service.run(5 * MINUTE)
@@ -115,7 +117,7 @@ class TestMassAbsence:
 
 class TestMetricsOutages:
     @pytest.mark.parametrize("after", [2_000, 8_000, 30_000])
-    def test_nothing_moves_without_metrics_and_the_count_follows_once_they_return(self, after: int) -> None:
+    def test_the_count_holds_without_metrics_and_follows_once_they_return(self, after: int) -> None:
         service = Service(10, constant(8_000))
         service.run(5 * MINUTE)
         service.metrics = False

@@ -1,4 +1,4 @@
-"""The closed loop at a policy's own pace, with an adapter that is started anew in the middle of it."""
+"""The closed loop with a policy's own pacing, and with adapter restarts."""
 
 import json
 from dataclasses import replace
@@ -9,14 +9,14 @@ import pytest
 
 from adapter.load.spec import Cooldown, Fallback, Policy, Schedule, Velocity
 from adapter.policy import status_memory
-from tests.load.world import NOW
+from tests.load.kit import NOW
 from tests.simulation.model import LONG, MINUTE, POLICY, SYNC, Moment, Service, constant, counts, needed, settled, turns
 
 QUIET, BUSY, CALM = 4_000, 24_000, 3_000
 
 
 def changed(moments: list[Moment]) -> list[tuple[int, int, int]]:
-    """Each change of the count: when, from how many, to how many."""
+    """Each change of the count: time, old count, new count."""
     return [
         (later.at, before.replicas, later.replicas)
         for before, later in pairwise(moments)
@@ -25,12 +25,12 @@ def changed(moments: list[Moment]) -> list[tuple[int, int, int]]:
 
 
 def wave(now: int) -> int:
-    """More, then less: long enough for any pace."""
+    """A rise and a fall of demand, long enough for any pace."""
     return QUIET if now < 5 * MINUTE else BUSY if now < 25 * MINUTE else CALM
 
 
 def started_anew(service: Service) -> None:
-    """The adapter is a new process that reads its memory from the policy's status."""
+    """Restarts the adapter: it reads its memory from the policy's status."""
     service.memory = status_memory.from_status(json.loads(json.dumps(status_memory.to_status(service.memory))))
 
 
@@ -45,7 +45,7 @@ def run(rule: Policy, *, anew_every: int = 0) -> list[Moment]:
 
 
 @pytest.mark.parametrize(("up", "down"), [(100, 20), (20, 1), (1, 100)])
-def test_each_step_is_within_the_velocity_and_the_count_arrives(up: int, down: int) -> None:
+def test_each_step_is_within_the_velocity_and_the_count_reaches_the_need(up: int, down: int) -> None:
     moments = run(replace(POLICY, velocity=Velocity(up=up, down=down)))
     steps = changed(moments)
     assert all(after - before <= max(1, before * up // 100) for _, before, after in steps)
@@ -85,7 +85,7 @@ def test_a_schedule_holds_its_floor_and_leaves_it_at_the_policys_pace() -> None:
     assert moments[-1].replicas < 15
 
 
-def test_the_fallback_comes_once_and_stays_until_there_are_metrics_again() -> None:
+def test_the_fallback_is_applied_once_and_stays_until_metrics_return() -> None:
     rule = replace(POLICY, fallback=Fallback(after=300, replicas=12))
     service = Service(5, constant(QUIET), rule=rule)
     service.run(5 * MINUTE)

@@ -1,4 +1,4 @@
-"""Services at zero replicas: what scales them up, and what does not (decision.md §6, rows 33 and 34)."""
+"""Services at zero replicas: the inputs that wake them (decision.md §6, rows 33 and 34)."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodCondition
 from adapter.load.spec import Bounds, Fallback, Policy, Query
-from tests.load.world import cpu, pod
+from tests.load.kit import cpu, pod
 from tests.simulation.closed_loop import ClosedLoop, assert_never_below_the_truth, rule_of
 from tests.simulation.sources import Kind, Source
 from tests.simulation.stock_hpa import StockHpa
@@ -61,7 +61,7 @@ class TestByTotal:
         loop.run(60 * MINUTE)
         assert not loop.steps
 
-    def test_a_fallback_wakes_it_where_its_total_is_in_error_for_long_enough(self) -> None:
+    def test_a_fallback_wakes_it_after_a_lasting_error_of_its_total(self) -> None:
         loop = asleep(rule_with_fallback(Kind.TOTAL), Kind.TOTAL)
         loop.run(10 * MINUTE)
         loop.source.frozen = True
@@ -99,7 +99,7 @@ class TestByPod:
 
 class TestNoPods:
     @pytest.mark.parametrize("kind", list(Kind))
-    def test_a_service_whose_pods_cannot_be_made_gets_its_fallback(self, kind: Kind) -> None:
+    def test_a_service_whose_pods_cannot_be_created_gets_its_fallback(self, kind: Kind) -> None:
         loop = asleep(rule_with_fallback(kind, 7), kind, replicas=3, minimum=1, quota=0)
         for each in loop.living:
             loop.delete(each)

@@ -1,4 +1,4 @@
-"""Sources that lag, in closed loop: the count is never below the true need."""
+"""Lagging sources in closed loop: the count is never below the true need."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import pytest
 
 from adapter.load.assessment import HeldBy
 from adapter.load.spec import Average, Bounds, Converge
-from tests.load.world import REGISTRY
+from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import ClosedLoop, Habits, assert_never_below_the_truth, down_to_the_truth, rule_of
 from tests.simulation.services import BY_POD, HIGH, LOW, MINUTE, counts, restart, service
 from tests.simulation.sources import Kind
@@ -14,19 +14,19 @@ from tests.simulation.stock_hpa import PODS, RatePolicy, StockHpa
 
 
 class TestSlowSources:
-    """decision.md §2, departed load, row 38: without stabilization the same samples are seen ten times and more."""
+    """decision.md §2, departed load, row 38: without stabilization the HPA syncs ten times on the same samples."""
 
     @pytest.mark.parametrize("delay", [0, 10])
     @pytest.mark.parametrize(("refresh", "window"), [(30, 30), (60, 60), (60, 15), (60, 0), (15, 120)])
     @pytest.mark.parametrize("kind", BY_POD)
-    def test_a_service_shrinks_once_to_what_it_needs(self, kind: Kind, refresh: int, window: int, delay: int) -> None:
+    def test_a_service_shrinks_once_to_its_need(self, kind: Kind, refresh: int, window: int, delay: int) -> None:
         loop = service(20, 300, kind=kind, refresh=refresh, window=window, delay=delay)
         loop.run(20 * MINUTE)
         assert counts(loop.steps) == [15]
         assert_never_below_the_truth(loop)
 
     @pytest.mark.parametrize("refresh", [30, 60])
-    def test_a_service_total_shrinks_once_to_what_it_needs(self, refresh: int) -> None:
+    def test_a_service_total_shrinks_once_to_its_need(self, refresh: int) -> None:
         loop = service(20, 300, kind=Kind.TOTAL, refresh=refresh, window=refresh)
         loop.run(20 * MINUTE)
         assert counts(loop.steps) == [15]
@@ -45,7 +45,7 @@ class TestSlowSources:
         assert loop.replicas == 15
         assert_never_below_the_truth(loop)
 
-    def test_pods_that_are_evicted_are_not_taken_for_less_load(self) -> None:
+    def test_evicted_pods_are_not_mistaken_for_less_load(self) -> None:
         loop = service(20, 440, refresh=60, window=60)
         loop.run(5 * MINUTE)
         loop.quota = 12
@@ -60,7 +60,7 @@ class TestSlowSources:
         assert_never_below_the_truth(loop)
 
     @pytest.mark.parametrize("seconds", [4, 20])
-    def test_an_adapter_that_starts_anew_after_a_step_takes_nothing_away_again(self, seconds: int) -> None:
+    def test_an_adapter_restarted_after_a_step_does_not_repeat_it(self, seconds: int) -> None:
         loop = service(20, 300, refresh=60, window=60)
         loop.run(2)
         while not loop.steps:
@@ -71,9 +71,7 @@ class TestSlowSources:
         assert counts(loop.steps) == [15]
 
     @pytest.mark.parametrize("seconds", [20, 100, 250])
-    def test_an_adapter_that_starts_anew_while_some_pods_are_reported_as_zero_shrinks_nothing(
-        self, seconds: int
-    ) -> None:
+    def test_an_adapter_restarted_while_some_pods_are_reported_as_zero_shrinks_nothing(self, seconds: int) -> None:
         loop = service(10, 1190)
         loop.run(5 * MINUTE)
         loop.source.zeros = {pod.measured.name for pod in loop.living[:9]}
@@ -97,7 +95,7 @@ class TestSlowSources:
 
 
 class TestTotals:
-    """A watermark for the whole service feeds back on itself, and yet the same samples lead to one count only."""
+    """A watermark for the whole service is a feedback loop, yet the same samples lead to one count only."""
 
     @pytest.mark.parametrize("kind", list(Kind))
     @pytest.mark.parametrize(("refresh", "window"), [(30, 30), (60, 0), (15, 60)])
@@ -127,7 +125,7 @@ class TestTotals:
 
 class TestRollingUpdates:
     def roll(self, loop: ClosedLoop, surge: int) -> None:
-        """Replace every pod, `surge` at a time."""
+        """Replaces every pod, `surge` at a time."""
         loop.run(3 * MINUTE)
         loop.surge = surge
         while old := [pod for pod in loop.living if pod.measured.created < 3 * MINUTE]:
@@ -163,7 +161,7 @@ class TestSilentRegistries:
     """decision.md §0, row 32."""
 
     def grows(self, *, refresh: int = 15, registers: int = 60) -> ClosedLoop:
-        """Ten pods that have just become fifteen; the five are Ready, and not registered yet."""
+        """Ten pods just scaled to fifteen; the new five are Ready and not registered yet."""
         loop = service(
             10,
             1000,
@@ -195,7 +193,7 @@ class TestSilentRegistries:
 
     @pytest.mark.parametrize("refresh", [15, 60])
     @pytest.mark.parametrize("silence", [40, 4 * MINUTE, 31 * MINUTE])
-    def test_a_registry_silent_during_a_scale_up_takes_nothing_away(self, silence: int, refresh: int) -> None:
+    def test_a_registry_silent_during_a_scale_up_removes_no_pod(self, silence: int, refresh: int) -> None:
         loop = self.grows(refresh=refresh, registers=10)
         loop.registry_silent = True
         loop.run(silence)
@@ -206,7 +204,7 @@ class TestSilentRegistries:
 
     @pytest.mark.parametrize("refresh", [30, 60])
     @pytest.mark.parametrize("silence", [40, 10 * MINUTE])
-    def test_less_load_while_the_registry_is_silent_is_never_followed_too_far(self, silence: int, refresh: int) -> None:
+    def test_a_fall_of_load_while_the_registry_is_silent_never_undershoots(self, silence: int, refresh: int) -> None:
         loop = self.grows(refresh=refresh)
         loop.registry_silent = True
         loop.demand = lambda _: 5_000
