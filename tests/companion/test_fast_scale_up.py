@@ -342,3 +342,9 @@ def test_a_policy_that_asks_for_what_is_switched_off_says_so() -> None:
 
 def test_a_policy_that_does_not_ask_for_it_has_no_such_condition() -> None:
     assert not list(fast_scale_up.conditions(context(rule=replace(FAST, fast_scale_up=False))))
+
+
+def test_a_policy_that_was_not_assessed_says_nothing_of_it() -> None:
+    case = context()
+    case = replace(case, decision=None, view=replace(case.view, assessment=None))
+    assert not list(fast_scale_up.conditions(case))

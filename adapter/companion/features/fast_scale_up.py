@@ -49,9 +49,9 @@ def missed(state: State, action: RaiseScale, outcome: ActionResult, now: float) 
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
-    """FastScaleUp, where the policy asks for it."""
+    """FastScaleUp, where the policy asks for it and is assessed."""
     policy, hpa = context.view.policy, context.hpa
-    if not policy.fast_scale_up or hpa is None:
+    if not policy.fast_scale_up or hpa is None or context.view.assessment is None:
         return
     trouble = _trouble(context, hpa)
     if trouble is not None:
