@@ -11,12 +11,13 @@ def test_the_same_samples_of_metrics_server_shrink_a_service_once(
     adapter: AdapterProcess, workloads: Workloads
 ) -> None:
     """metrics-server scrapes every 10 s, the HPA syncs every 3 s, without stabilization."""
-    workloads.deployment("web", 20, usage_cpu="300m")
-    workloads.wait_usage("web", cpu="300m")
+    # 20 x 310m are worth 15.5 pods; 300m would be worth 15 exactly, or 14 where the samples are a hair below.
+    workloads.deployment("web", 20, usage_cpu="310m")
+    workloads.wait_usage("web", cpu="310m")
     workloads.policy("web", [cpu_watermarks("1200m", "400m")])
     workloads.hpa("web")
     workloads.wait_replicas("web", 15)
-    workloads.set_usage("web", cpu="400m")  # the same demand on fifteen pods
+    workloads.set_usage("web", cpu="413m")  # the same demand on fifteen pods
     workloads.hold_replicas("web", 15, 25)
 
 
