@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | companion | decide | check`."""
+"""The command line: `effective-load serve | companion | decide | check | hpa`."""
 
 import argparse
 import asyncio
@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,7 @@ def _add_decide(commands: Any) -> None:
         description="Compute the decision of a policy from one document with all its inputs. Exit status: 0 a count "
         "was decided, 3 the decision is an error, 2 the document is invalid.",
     )
-    decide.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
-    decide.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
-    decide.set_defaults(run=_decide)
+    _add_document(decide, _decide)
 
 
 def _add_hpa(commands: Any) -> None:
@@ -85,9 +84,18 @@ def _add_hpa(commands: Any) -> None:
         description="Play syncs of the stock HorizontalPodAutoscaler (Kubernetes 1.36) from one document: what each "
         "recommends and sets, and the conditions that it shows. Exit status: 0 played, 2 the document is invalid.",
     )
-    hpa.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
-    hpa.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
-    hpa.set_defaults(run=_hpa)
+    _add_document(hpa, _hpa)
+
+
+def _add_document(command: argparse.ArgumentParser, run: Callable[[str, bool], int]) -> None:
+    """The arguments of a command on one document; `run` gets its text, and whether to print JSON."""
+    command.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
+    _add_output(command)
+    command.set_defaults(run=partial(_run_on_document, run))
+
+
+def _add_output(command: argparse.ArgumentParser) -> None:
+    command.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
 def _add_check(commands: Any) -> None:
@@ -106,7 +114,7 @@ def _add_check(commands: Any) -> None:
     check.add_argument("--group", default="", help="of that service")
     check.add_argument("--policy", metavar="NAMESPACE/NAME", default="", help="only this policy, its service and pods")
     check.add_argument("-v", "--verbose", action="store_true", help="also report what is in order, a line each")
-    check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    _add_output(check)
     check.set_defaults(run=_check)
 
 
@@ -134,29 +142,28 @@ def _run(
         return FAILED
 
 
-def _decide(parsed: argparse.Namespace) -> int:
-    from adapter import document
-
+def _run_on_document(run: Callable[[str, bool], int], parsed: argparse.Namespace) -> int:
     try:
         text = _text(parsed.file)
     except (OSError, ValueError) as error:
         print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
         return INVALID
+    return run(text, parsed.output == "json")
+
+
+def _decide(text: str, as_json: bool) -> int:
+    from adapter import document
+
     decision = document.decision_json(document.read_document(text))
-    print(json.dumps(decision, indent=2) if parsed.output == "json" else "\n".join(decision["explanation"]))
+    print(json.dumps(decision, indent=2) if as_json else "\n".join(decision["explanation"]))
     return OK if decision["error"] is None else NO_DECISION
 
 
-def _hpa(parsed: argparse.Namespace) -> int:
+def _hpa(text: str, as_json: bool) -> int:
     from adapter.replay.hpa import document as hpa_document
 
-    try:
-        text = _text(parsed.file)
-    except (OSError, ValueError) as error:
-        print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
-        return INVALID
     document = hpa_document.read(text)
-    if parsed.output == "json":
+    if as_json:
         steps = [hpa_document.as_data(document, played) for played in hpa_document.play(document)]
         print(json.dumps({"steps": steps}, indent=2))
     else:

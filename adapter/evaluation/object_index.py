@@ -264,7 +264,7 @@ class PodIndex:
                     del self._by_owner[key]
 
     def owned(self, namespace: str, name: str) -> Iterable[Pod]:
-        """PodStore whose controller has this name, directly or through a ReplicaSet; its kind is not compared."""
+        """The pods whose controller has this name, directly or through a ReplicaSet; its kind is not compared."""
         return self._by_owner.get(Key(namespace, name), {}).values()
 
     def namespace(self, namespace: str) -> Mapping[str, Pod]:
