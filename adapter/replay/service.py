@@ -1,0 +1,138 @@
+"""A service that is replayed: what it carried over time, how its pods behave, and what an autoscaler sees of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from adapter.load.pods import Pod
+
+
+class Tick(NamedTuple):
+    """One moment of a history. `at` is in seconds since the epoch; the next tick says how long it lasts.
+
+    `load` is that of the whole service, by metric name, in nano-units (for a metric with `of`: of the plain usage).
+    `pulled_out` pods are alive and Ready, but carry nothing. `replicas` is the count that was observed, None where
+    nobody recorded it.
+    """
+
+    at: float
+    load: Mapping[str, int]
+    pulled_out: int = 0
+    replicas: int | None = None
+
+
+History = Iterable[Tick]
+"""Ticks in order of time, read once: a history is never in memory as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a service and its controllers behave in a replay; durations are in seconds.
+
+    `replicas` is the count at the first tick. A new pod is Ready, and carries load, `starts` after its creation; a
+    deleted one is gone `stops` later and carries nothing meanwhile. The HPA syncs every `sync`; a sample is `delay`
+    old when it is read, and was measured over `window` (None: a single moment). `capacity` is what one pod can carry of
+    each metric (nano-units; a metric without one is not judged). `requests` and `limits` are those of a pod (nano-units
+    by resource). With `is_open`, the load of a pod is what it was at the observed count, whatever the autoscaler does.
+    `idle` is what a pod that carries nothing still uses, by metric (nano-units).
+    """
+
+    replicas: int
+    starts: float = 30.0
+    stops: float = 5.0
+    sync: float = 15.0
+    delay: float = 0.0
+    window: float | None = None
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    is_open: bool = False
+    idle: Mapping[str, int] = field(default_factory=dict)
+
+
+class View(NamedTuple):
+    """What an autoscaler sees at a sync. Times in seconds, samples in nano-units.
+
+    `replicas` is the scale's spec, `status_replicas` its status. `pods` are those of the target as the API shows them:
+    a pulled-out one has the annotation. `samples` are by metric and pod name, taken at `sampled_at`; a pod that had not
+    begun to serve by then has none. `load` is the load of the whole service then.
+    """
+
+    now: float
+    replicas: int
+    status_replicas: int
+    pods: Sequence[Pod]
+    samples: Mapping[str, Mapping[str, int]]
+    load: Mapping[str, int]
+    sampled_at: float
+
+
+class Autoscaler(Protocol):
+    """Anything that sets the count of a service; it may remember what it saw."""
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+
+    def sync(self, view: View) -> int:
+        """The count that it sets now, the current one where it changes nothing."""
+
+
+class Bucket(NamedTuple):
+    """A stretch of a run for a chart, `seconds` long from `at` on; a run has at most a fixed number of them.
+
+    `least` and `most` replicas, the average number of `serving` and of `pulled_out` pods; of the first metric the
+    average and the highest load of a serving pod (nano-units; None where no pod served).
+    """
+
+    at: float
+    seconds: float
+    least: int
+    most: int
+    serving: float
+    pulled_out: float
+    average: float | None
+    highest: float | None
+
+
+class Summary(NamedTuple):
+    """The figures of one run.
+
+    `over_high`: seconds in which a serving pod carried more than a high watermark of the policy. `shortfall`: the share
+    of the load beyond the pods' capacity (0 to 1), None where no capacity is known. `lost`: that load times seconds
+    (nano-units), of the first metric with a capacity. `changes` of the count, of which `flaps` turned back within
+    ten minutes. `overshoot`: the most replicas beyond what the high watermark asked for at that moment. `pod_seconds`
+    counts every pod that exists. `peak` and `final` are counts, `recovery` the longest time over the high watermark in
+    a row (seconds).
+    """
+
+    seconds: float
+    over_high: float
+    recovery: float
+    shortfall: float | None
+    lost: int
+    changes: int
+    flaps: int
+    overshoot: int
+    pod_seconds: float
+    peak: int
+    final: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of the count, at a time (seconds since the epoch)."""
+
+    at: float
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one autoscaler would have done. `changes` are the first ones, at most `simulation.CHANGES_KEPT`."""
+
+    name: str
+    summary: Summary
+    buckets: Sequence[Bucket] = ()
+    changes: Sequence[Change] = ()
