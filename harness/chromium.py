@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
@@ -52,8 +51,8 @@ class Tab:
     _answers: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
     _loaded: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> Self:
-        """Opens a file with the network cut, and waits until it is loaded and drawn."""
+    async def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Self:
+        """Opens a file:// URL with the network cut, and waits until it is loaded and drawn."""
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
         offline = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
@@ -62,7 +61,7 @@ class Tab:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
         self._loaded.clear()
-        await self.call("Page.navigate", url=page.resolve().as_uri())
+        await self.call("Page.navigate", url=url)
         async with asyncio.timeout(_CALL_SECONDS):
             await self._loaded.wait()
         await self.drawn()

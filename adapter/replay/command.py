@@ -7,18 +7,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Capacity, Policy
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa
-from adapter.replay import report
+from adapter.replay import report, suggestion_report
 from adapter.replay.autoscalers import PolicyAutoscaler
-from adapter.replay.comparison import Comparison, compare, first_count, lasts, probed, replay, within
+from adapter.replay.comparison import (
+    SUBJECT,
+    Comparison,
+    Result,
+    compare,
+    first_count,
+    lasts,
+    probed,
+    replay,
+    within,
+)
 from adapter.replay.csv_history import CsvHistory, require_metrics
 from adapter.replay.hpas import judge_of, native_hpa
 from adapter.replay.manifests import Manifests, read_manifests
+from adapter.replay.page.report import Report, page
+from adapter.replay.player import suggest_for
 from adapter.replay.service import History, Setup, Tick
+from adapter.replay.suggest import SuggestError, Suggestions
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import parse_time
@@ -38,7 +53,10 @@ class ArgumentError(FaultyDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods."""
+    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods.
+
+    `manifest` is the policy's object as it is written.
+    """
 
     policy: Policy
     hpa: Hpa | None
@@ -47,6 +65,7 @@ class Service:
     setup: Setup
     totals: frozenset[str]
     price: Fraction | None
+    manifest: Mapping[str, Any]
 
 
 def run(parsed: argparse.Namespace, show: Print) -> int:
@@ -59,15 +78,62 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
                 show("the history has no data for that time")
                 return FAILED
             result = replay(comparison_of(service, first), ticks)
+        if result is None:
+            return FAILED
+        suggestions = _suggestions(parsed, service, result)
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError([Fault("--csv", parsed.csv, f"cannot be read: {error}")], _TITLE) from error
-    if result is None:
-        return FAILED
+    if parsed.html:
+        _write_page(parsed, service, result, suggestions)
     if parsed.output == "json":
-        show(json.dumps(report.data(result), indent=2))
+        known = report.data(result)
+        if suggestions:
+            known["suggestions"] = suggestion_report.data(suggestions, service.manifest)
+        show(json.dumps(known, indent=2))
     else:
         show("\n".join(report.lines(result)))
+        if suggestions:
+            show("\n".join(["", *suggestion_report.lines(suggestions, service.manifest)]))
     return OK
+
+
+def _suggestions(parsed: argparse.Namespace, service: Service, result: Result) -> Suggestions | None:
+    """The suggestions, if they are asked for; how far the search is goes to a terminal's standard error."""
+    if not parsed.suggest:
+        return None
+    if parsed.csv == "-":
+        raise ArgumentError([Fault("--suggest", None, "reads the history many times; give --csv a file")], _TITLE)
+    try:
+        return suggest_for(result, partial(open_history, parsed, service), _progress if sys.stderr.isatty() else None)
+    except SuggestError as error:
+        raise ArgumentError([Fault("--suggest", None, str(error))], _TITLE) from error
+
+
+def _progress(done: int, total: int) -> None:
+    sys.stderr.write(f"\rpolicies played: {done} of at most {total} ")
+    sys.stderr.flush()
+
+
+def _write_page(parsed: argparse.Namespace, service: Service, result: Result, suggestions: Suggestions | None) -> None:
+    """Write the HTML page. Raises ArgumentError where the file cannot be written."""
+    compared = result.comparison
+    shown = Report(
+        policy=compared.policy,
+        setup=compared.setup,
+        since=result.begin,
+        until=result.end,
+        runs=result.runs,
+        subject=SUBJECT,
+        source=f"history from {parsed.csv}" if parsed.csv else "",
+        price=compared.price,
+        manifest=service.manifest,
+        suggestions=suggestions,
+        notes=tuple(report.notes(result)),
+    )
+    try:
+        Path(parsed.html).write_text(page(shown), encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError([Fault("--html", parsed.html, f"cannot be written: {error}")], _TITLE) from error
 
 
 def read_service(parsed: argparse.Namespace) -> Service:
@@ -90,6 +156,7 @@ def read_service(parsed: argparse.Namespace) -> Service:
         setup=_setup(parsed, manifests, policy, hpa),
         totals=frozenset(parsed.total),
         price=None if parsed.price is None else _number("--price", parsed.price),
+        manifest=manifests.policy_objects[0],
     )
     _check_capacities(service)
     return service

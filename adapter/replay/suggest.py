@@ -25,7 +25,8 @@ _LOW_OF_HIGH = tuple(Fraction(percent, 100) for percent in (35, 50, 65))
 _DOWN_PERCENT = (None, 10)
 _DOWN_COOLDOWN = (0.0, 300.0, 900.0)
 _PACED = 3
-_MOST_RISK = Fraction(1, 200)
+_MOST_RISK = {True: 0.0005, False: 0.005}
+"""What a candidate may risk in any case, by whether the yardstick is a capacity."""
 _DIGITS = 100
 
 
@@ -56,6 +57,12 @@ class Yardstick:
     def name(self) -> str:
         """What it is called in reports."""
         return "the capacity of a pod" if self.is_capacity else "the present high watermark"
+
+    def risk(self, summary: Summary) -> float:
+        """The share of the load beyond the capacity; without a capacity, the share of the time over the watermark."""
+        if self.is_capacity:
+            return summary.shortfall or 0.0
+        return summary.over_high / summary.seconds if summary.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,15 +105,15 @@ def suggest(
     budget: int = BUDGET,
     progress: Progress | None = None,
 ) -> Suggestions:
-    """The front of cost (pod-hours) and risk (time over the yardstick), at most MOST_CANDIDATES besides the present.
+    """The front of cost (pod-hours) and risk (see `Yardstick.risk`), at most MOST_CANDIDATES besides the present.
 
     `minimum` is the HPA's minReplicas. Plays at most `budget` policies, always the same ones for the same history.
     """
-    search = _Search(policy, play, budget, progress)
+    search = _Search(policy, measure, play, budget, progress)
     search.try_all(_watermarks(policy, measure))
     search.try_all(_paces(policy, search.front()[:_PACED]))
     search.try_all(_between(policy, search.front()))
-    chosen = [policy, *(known for known in _spread(search.front(), search.figures) if known != policy)]
+    chosen = [policy, *(known for known in _spread(search.front(), search) if known != policy)]
     checked = play(chosen, Part.CHECK)
     return Suggestions(
         candidates=[
@@ -128,10 +135,10 @@ def suggest(
 class _Search:
     """The policies that were played, with their figures."""
 
-    def __init__(self, present: Policy, play: Play, budget: int, progress: Progress | None) -> None:
+    def __init__(self, present: Policy, measure: Yardstick, play: Play, budget: int, progress: Progress | None) -> None:
         self.figures: dict[Policy, Summary] = {}
         self._present, self._play, self._budget = present, play, max(1, budget)
-        self._progress = progress
+        self._measure, self._progress = measure, progress
         self.try_all([present])
 
     def try_all(self, policies: Iterable[Policy]) -> None:
@@ -150,27 +157,27 @@ class _Search:
     def front(self) -> list[Policy]:
         """Those that no other one beats in cost and risk, by falling cost."""
         best: list[Policy] = []
-        for known in sorted(self._sensible(), key=lambda one: (_cost(self.figures[one]), *_risk(self.figures[one]))):
-            if not best or _risk(self.figures[known]) < _risk(self.figures[best[-1]]):
+        for known in sorted(self._sensible(), key=lambda one: (self.cost(one), self.risk(one))):
+            if not best or self.risk(known) < self.risk(best[-1]):
                 best.append(known)
         return best[::-1]
 
     def _sensible(self) -> Iterator[Policy]:
-        """Without those that flap more than now, or save pods by twice the overload."""
+        """Without those that flap more than now, or save pods by more than twice the risk."""
         present = self.figures[self._present]
         flaps = max(present.flaps, round(present.seconds / _DAY))
-        risk = max(2 * present.over_high, float(_MOST_RISK) * present.seconds)
+        most = max(2 * self._measure.risk(present), _MOST_RISK[self._measure.is_capacity])
         for known, summary in self.figures.items():
-            if summary.flaps <= flaps and summary.over_high <= risk:
+            if summary.flaps <= flaps and self.risk(known) <= most:
                 yield known
 
+    def cost(self, known: Policy) -> float:
+        """Pod-seconds."""
+        return self.figures[known].pod_seconds
 
-def _cost(summary: Summary) -> float:
-    return summary.pod_seconds
-
-
-def _risk(summary: Summary) -> tuple[float, int]:
-    return summary.over_high, summary.lost
+    def risk(self, known: Policy) -> float:
+        """The risk by the yardstick."""
+        return self._measure.risk(self.figures[known])
 
 
 def _watermarks(policy: Policy, measure: Yardstick) -> Iterator[Policy]:
@@ -206,13 +213,13 @@ def _band(policy: Policy) -> tuple[Fraction | None, Fraction | None]:
     return policy.metrics[0].high, policy.metrics[0].low
 
 
-def _spread(front: Sequence[Policy], figures: dict[Policy, Summary]) -> list[Policy]:
+def _spread(front: Sequence[Policy], search: _Search) -> list[Policy]:
     """At most MOST_CANDIDATES of a front: the ends, and those between whose loss would leave the largest gap."""
     kept = list(front)
     while len(kept) > MOST_CANDIDATES:
-        points = [figures[known] for known in kept]
+        points = [(search.cost(known), search.risk(known)) for known in kept]
         areas = [
-            abs((before.pod_seconds - after.pod_seconds) * (before.over_high - after.over_high))
+            abs((before[0] - after[0]) * (before[1] - after[1]))
             for before, after in zip(points, points[2:], strict=False)
         ]
         del kept[1 + areas.index(min(areas))]

@@ -13,16 +13,16 @@ from adapter.replay.suggest import Candidate, Suggestions, watermark_text
 
 
 def front_data(suggestions: Suggestions | None) -> dict[str, Any] | None:
-    """The points of the front's chart: pod-hours and minutes over the yardstick, on the part they were chosen on."""
+    """The points of the front's chart: pod-hours and the risk in percent, on the part they were chosen on."""
     if suggestions is None:
         return None
     return {
-        "yardstick": suggestions.yardstick.name,
+        "risk": _risk_title(suggestions),
         "points": [
             {
                 "name": known.name,
                 "cost": rounded(hours(known.learned.pod_seconds)),
-                "risk": rounded(minutes(known.learned.over_high)),
+                "risk": rounded(100 * suggestions.yardstick.risk(known.learned)),
                 "present": known.is_present,
             }
             for known in suggestions.candidates
@@ -53,7 +53,11 @@ def suggestions_section(suggestions: Suggestions | None, manifest: Mapping[str, 
         ),
         tag(
             "figure",
-            tag("figcaption", f"Cost and risk: pod-hours, and minutes over {measure.name}; lower left is better"),
+            tag(
+                "figcaption",
+                "Cost and risk",
+                tag("span", "lower left is better; the square is the present policy", class_="key"),
+            ),
             tag("div", class_="plot", id="chart-front", role="img", aria_label="Candidates by cost and risk"),
         ),
         tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll wide", tabindex="0"),
@@ -61,6 +65,12 @@ def suggestions_section(suggestions: Suggestions | None, manifest: Mapping[str, 
         (_patch(present.policy, known, manifest) for known in others),
         class_="suggestions",
     )
+
+
+def _risk_title(suggestions: Suggestions) -> str:
+    if suggestions.yardstick.is_capacity:
+        return "Shortfall, % of the load"
+    return "Time over the present high watermark, %"
 
 
 def _titles(suggestions: Suggestions, *, checked: bool) -> Iterable[str]:

@@ -21,7 +21,10 @@
 
   // -- numbers and times
 
-  const short = (value) => value.toLocaleString("en-US", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0 });
+  const short = (value) => {
+    const size = Math.abs(value);
+    return value.toLocaleString("en-US", { maximumFractionDigits: size < 0.1 ? 4 : size < 10 ? 2 : size < 100 ? 1 : 0 });
+  };
   const scaled = (value, base, units) => {
     let step = 0;
     while (Math.abs(value) >= base && step < units.length - 1) {
@@ -247,11 +250,11 @@
     const chart = new uPlot(
       {
         width: holder.clientWidth, height, legend: { show: false }, cursor: { show: false },
-        scales: { x: { time: false, range: around }, y: { range: (u, least, most) => [0, Math.max(1, most * 1.15)] } },
+        scales: { x: { time: false, range: around }, y: { range: (u, least, most) => [0, most * 1.2 || 1] } },
         series: [{}, { paths: () => null, points: { show: false } }],
         axes: [
           axis({ label: "Pod-hours", labelFont: FONT, labelSize: 22, values: (u, ticks) => ticks.map(short), space: 70 }),
-          valueAxis(short),
+          { ...valueAxis(short), label: data.front.risk, labelFont: FONT, labelSize: 24 },
         ],
         hooks: { draw: [(u) => drawFront(u, points)] },
       },
