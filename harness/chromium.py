@@ -33,6 +33,8 @@ _FLAGS = (
 )
 _START_SECONDS = 60.0
 _CALL_SECONDS = 30.0
+_MARGIN = 24
+_SCALE = 1.5
 
 
 def find_chromium() -> str | None:
@@ -69,7 +71,7 @@ class Tab:
 
     async def resize(self, width: int, height: int) -> None:
         """Sets the size of the viewport in CSS pixels; a narrow one is a phone's."""
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": width < 600}
+        metrics = {"width": width, "height": height, "deviceScaleFactor": _SCALE, "mobile": width < 600}
         await self.call("Emulation.setDeviceMetricsOverride", **metrics)
 
     async def drawn(self) -> None:
@@ -83,9 +85,16 @@ class Tab:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
-    async def picture(self, *, whole: bool = True) -> bytes:
-        """A PNG of the whole page, or of the viewport."""
-        answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    async def picture(self, first: str = "body", last: str = "body") -> bytes:
+        """A PNG of the page in its full width, from the top of one element to the bottom of another (selectors)."""
+        top = await self.evaluate(f"document.querySelector({json.dumps(first)}).getBoundingClientRect().top + scrollY")
+        bottom = await self.evaluate(
+            f"document.querySelector({json.dumps(last)}).getBoundingClientRect().bottom + scrollY"
+        )
+        width = await self.evaluate("document.documentElement.clientWidth")
+        top = max(0, top - _MARGIN)
+        clip = {"x": 0, "y": top, "width": width, "height": bottom + _MARGIN - top, "scale": 1}
+        answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         return base64.b64decode(answer["data"])
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:

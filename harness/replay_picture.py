@@ -1,4 +1,4 @@
-"""`python -m harness.replay_picture`: draws `docs/pictures/replay.png` from a made-up week, with a real Chromium.
+"""`python -m harness.replay_picture`: takes the pictures of docs/replay.md from a made-up week, with a real Chromium.
 
 The week is always the same: a web shop's days, busier before the weekend, with a sale, and two mornings on which pods
 are pulled out.
@@ -10,7 +10,7 @@ import math
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -19,11 +19,15 @@ from adapter.cli import main as effective_load
 from harness.chromium import chromium_tab, find_chromium
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+PARTS = {"replay.png": ("header", "#chart-out"), "replay-suggestions.png": (".suggestions", ".suggestions .scroll")}
+"""The pictures: the first and the last element of each."""
 STEP, BEGIN, DAYS = 15, 1_788_134_400, 7  # Monday, 31 August 2026
 _HOURS = 24
 _BUSY = (1.0, 0.97, 1.0, 1.05, 1.2, 0.9, 0.75)
 _OUTAGES = ((1, 9.5, 2.5, 8), (3, 10.2, 1.2, 12))
 """Pull-outs: day, hour, length in hours, pods."""
+_SALE = 4
+"""The day of the sale."""
 POLICY = {
     "apiVersion": "effective-load.io/v1alpha1",
     "kind": "WatermarkPolicy",
@@ -82,9 +86,6 @@ def history(days: int = DAYS) -> Iterator[str]:
         yield f"{BEGIN + index * STEP},{max(0.2, cores):.3f},{out}"
 
 
-_SALE = 4
-
-
 def write_page(folder: Path, days: int = DAYS) -> Path:
     """Replays the week with suggestions; returns the page. Raises RuntimeError when the command fails."""
     policy, table, page = folder / "checkout.yaml", folder / "week.csv", folder / "replay.html"
@@ -97,20 +98,18 @@ def write_page(folder: Path, days: int = DAYS) -> Path:
     return page
 
 
-async def take(program: str, url: str, to: Path, *, dark: bool, width: int) -> None:
-    """Takes a picture of the whole page."""
+async def take(program: str, url: str, parts: Sequence[tuple[str, str]], *, dark: bool, width: int) -> list[bytes]:
+    """Takes a picture of each part of the page: from the top of one element to the bottom of another (selectors)."""
     async with chromium_tab(program) as tab:
         await tab.open(url, width=width, dark=dark)
-        to.write_bytes(await tab.picture())
+        return [await tab.picture(*part) for part in parts]
 
 
 def main() -> int:
-    """Writes the picture; the exit status is 1 without Chromium."""
+    """Writes the pictures; the exit status is 1 without Chromium."""
     parser = argparse.ArgumentParser(prog="python -m harness.replay_picture", description=__doc__)
-    parser.add_argument("--page", type=Path, metavar="FILE", help="take the picture of this page instead")
-    parser.add_argument(
-        "--out", type=Path, default=PICTURES / "replay.png", metavar="FILE", help="default: %(default)s"
-    )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="take the pictures of this page instead")
+    parser.add_argument("--out", type=Path, default=PICTURES, metavar="FOLDER", help="default: %(default)s")
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--width", type=int, default=1180, help="of the window, in CSS pixels; default: %(default)s")
     parsed = parser.parse_args()
@@ -120,7 +119,9 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory() as folder:
         page: Path = parsed.page or write_page(Path(folder))
-        asyncio.run(take(program, page.resolve().as_uri(), parsed.out, dark=parsed.dark, width=parsed.width))
+        taking = take(program, page.resolve().as_uri(), list(PARTS.values()), dark=parsed.dark, width=parsed.width)
+        for name, picture in zip(PARTS, asyncio.run(taking), strict=True):
+            (parsed.out / name).write_bytes(picture)
     return 0
 
 

@@ -1,6 +1,6 @@
 """The suggestions on the page: the front of cost and risk, the figures of each candidate, and its patch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from adapter.load.spec import Policy
@@ -37,16 +37,16 @@ def suggestions_section(suggestions: Suggestions | None, manifest: Mapping[str, 
     present, *others = suggestions.candidates
     metric = present.policy.metrics[0]
     measure = suggestions.yardstick
-    checked = present.checked is not None
-    rows = (_row(known, present, checked=checked) for known in suggestions.candidates)
-    head = tag("tr", (tag("th", title, scope="col") for title in _titles(suggestions, checked=checked)))
+    checked, capacity = present.checked is not None, measure.is_capacity
+    rows = (_row(known, present, capacity=capacity) for known in suggestions.candidates)
+    head = tag("tr", (tag("th", title, scope="col") for title in _titles(capacity=capacity, checked=checked)))
     return tag(
         "section",
         tag("h2", "Suggestions"),
         tag(
             "p",
             f"{suggestions.tried} policies were played. Every one is judged by the same load: {measure.name}, "
-            f"{watermark_text(metric, measure.load)} of {metric.name} for each pod. ",
+            f"{watermark_text(metric, measure.load)} of {metric.name} for each pod; “minutes over” are over that. ",
             "They were chosen on the first part of the history; “later” is the rest, which the choice has not seen."
             if checked
             else "The history is too short to check them on a part that the choice has not seen.",
@@ -56,7 +56,7 @@ def suggestions_section(suggestions: Suggestions | None, manifest: Mapping[str, 
             tag(
                 "figcaption",
                 "Cost and risk",
-                tag("span", "lower left is better; the square is the present policy", class_="key"),
+                tag("span", "lower left is better; the square is the present policy", class_="hint"),
             ),
             tag("div", class_="plot", id="chart-front", role="img", aria_label="Candidates by cost and risk"),
         ),
@@ -73,33 +73,31 @@ def _risk_title(suggestions: Suggestions) -> str:
     return "Time over the present high watermark, %"
 
 
-def _titles(suggestions: Suggestions, *, checked: bool) -> Iterable[str]:
-    yield from ("Candidate", "High", "Low", "Velocity up / down", "Cooldown up / down")
-    yield from ("Pod-hours", "Change", f"Minutes over {suggestions.yardstick.name}", "Shortfall", "Flaps")
+def _titles(*, capacity: bool, checked: bool) -> Iterable[str]:
+    yield from ("Candidate", "High", "Low", "Velocity", "Cooldown", "Pod-hours", "Minutes over")
+    if capacity:
+        yield "Shortfall"
+    yield "Flaps"
     if checked:
-        yield from ("Later: change of pod-hours", "Later: minutes over", "Later: flaps")
+        yield from ("Later: pod-hours", "minutes over", "flaps")
 
 
-def _row(known: Candidate, present: Candidate, *, checked: bool) -> Html:
+def _row(known: Candidate, present: Candidate, *, capacity: bool) -> Html:
     policy = known.policy
-    metric = policy.metrics[0]
+    metric, velocity, cooldown = policy.metrics[0], policy.velocity, policy.cooldown
     cells = [
         watermark_text(metric, metric.high) or NOT_KNOWN,
         watermark_text(metric, metric.low) or NOT_KNOWN,
-        _pair(
-            [
-                f"{percent} %" if percent is not None else "no limit"
-                for percent in (policy.velocity.up, policy.velocity.down)
-            ]
-        ),
-        _pair(
-            [duration_text(seconds) if seconds else "none" for seconds in (policy.cooldown.up, policy.cooldown.down)]
-        ),
-        *_figures(known.learned, present.learned),
+        _pair(f"{percent} %" if percent is not None else "any" for percent in (velocity.up, velocity.down)),
+        _pair(duration_text(seconds) if seconds else "none" for seconds in (cooldown.up, cooldown.down)),
+        _pod_hours(known.learned, None if known.is_present else present.learned),
+        count_text(minutes(known.learned.over_high)),
+        *([share_text(known.learned.shortfall)] if capacity else []),
+        count_text(known.learned.flaps),
     ]
-    if checked and known.checked and present.checked:
+    if known.checked and present.checked:
         cells += [
-            change_text(known.checked.pod_seconds, present.checked.pod_seconds),
+            _pod_hours(known.checked, None if known.is_present else present.checked),
             count_text(minutes(known.checked.over_high)),
             count_text(known.checked.flaps),
         ]
@@ -107,16 +105,15 @@ def _row(known: Candidate, present: Candidate, *, checked: bool) -> Html:
     return tag("tr", name, (tag("td", cell) for cell in cells), class_="subject" if known.is_present else None)
 
 
-def _pair(values: Sequence[str]) -> str:
-    return values[0] if len(set(values)) == 1 else " / ".join(values)
+def _pair(values: Iterable[str]) -> str:
+    up, down = values
+    return up if up == down else f"↑ {up} ↓ {down}"
 
 
-def _figures(summary: Summary, present: Summary) -> Iterable[str]:
-    yield count_text(hours(summary.pod_seconds))
-    yield change_text(summary.pod_seconds, present.pod_seconds)
-    yield count_text(minutes(summary.over_high))
-    yield share_text(summary.shortfall)
-    yield count_text(summary.flaps)
+def _pod_hours(summary: Summary, present: Summary | None) -> Html:
+    """Pod-hours, and below them how many more or less than at present."""
+    change = change_text(summary.pod_seconds, present.pod_seconds) if present else ""
+    return join([count_text(hours(summary.pod_seconds)), tag("small", change) if change else ""])
 
 
 def _patch(present: Policy, known: Candidate, manifest: Mapping[str, Any]) -> Html:

@@ -34,7 +34,7 @@
     return short(value) + units[step];
   };
   const load = (value) => {
-    if (data.unit === "m") return Math.abs(value) >= 10000 ? short(value / 1000) : `${short(value)}m`;
+    if (data.unit === "m") return Math.abs(value) >= 10000 ? short(value / 1000) : `${short(value).replaceAll(",", "")}m`;
     if (data.unit === "%") return `${short(value)} %`;
     if (data.unit === "B") return scaled(value, 1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]);
     return scaled(value, 1000, ["", "k", "M", "G", "T", "P", "E"]);
@@ -62,7 +62,7 @@
     stroke: css("--soft"), font: FONT, grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 }, ...more,
   });
   const valueAxis = (format) => axis({
-    size: (u, values) => 18 + 7.2 * Math.max(3, ...(values || []).map((value) => String(value).length)),
+    size: 64,
     values: (u, ticks) => ticks.map((value) => format(value)), space: 36,
   });
   const style = (run) => {
@@ -284,7 +284,11 @@
       else u.ctx.arc(x, y, size, 0, 2 * Math.PI);
       u.ctx.fill();
       u.ctx.fillStyle = css("--ink");
-      u.ctx.fillText(point.name, x + 1.7 * size, y - size);
+      u.ctx.textAlign = "center";
+      u.ctx.strokeStyle = css("--paper");
+      u.ctx.lineWidth = 4 * pixels;
+      u.ctx.strokeText(point.name, x, y - 2.2 * size);
+      u.ctx.fillText(point.name, x, y - 2.2 * size);
     }
     u.ctx.restore();
   };
