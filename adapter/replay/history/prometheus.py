@@ -70,7 +70,7 @@ class PrometheusHistory:
         self._require_loads()
 
     def _is_finished(self, part: _Part) -> bool:
-        """Whether it is on disk for good: it cannot change any more, and has values (a backfill may still bring some)."""
+        """Whether it is on disk for good: it cannot change, and has values (a backfill may bring some)."""
         if part.span.last >= self._settled:
             return False
         return any(value is not None for value in self._cache.load(part.query, part.span) or ())
