@@ -16,7 +16,7 @@ from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery
-from adapter.usage.query_results import QueryResult, SampleTimes, sample_nano, build_result
+from adapter.usage.query_results import QueryResult, SampleTimes, build_result, sample_nano
 
 NOW = 1_767_268_800.0
 NAMES = st.sampled_from(["shop", "other", ""])

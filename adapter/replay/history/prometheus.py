@@ -21,7 +21,7 @@ SETTLED = 300_000
 """Milliseconds. What is younger may still change (late samples, recording rules), so it is read again each time."""
 
 
-class HistoryError(Exception):
+class HistoryUnavailable(Exception):  # noqa: N818  named after what happened
     """The history cannot be read; the message names the query and what the server or the disk said."""
 
 
@@ -34,7 +34,8 @@ class PrometheusHistory:
     """The ticks of a service, one for each moment of a span; it can be read more than once, and from disk alone.
 
     A tick lacks a metric that nobody recorded then: a gap, no zero. Moments before the first and after the last record
-    are left out. A missing number of pulled-out pods is that of the moment before (at first 0). Raises HistoryError.
+    are left out. A missing number of pulled-out pods is that of the moment before (at first 0). Raises
+    HistoryUnavailable.
     """
 
     def __init__(self, queries: HistoryQueries, span: Span, cache: Path, *, now: float) -> None:
@@ -43,7 +44,7 @@ class PrometheusHistory:
         try:
             self._cache = ChunkCache(cache)
         except OSError as error:
-            raise HistoryError(f"--cache {cache}: {error.strerror or error}") from error
+            raise HistoryUnavailable(f"--cache {cache}: {error.strerror or error}") from error
         self._settled = now * 1000 - SETTLED
         self._downloaded = False
 
@@ -63,7 +64,7 @@ class PrometheusHistory:
         try:
             asyncio.run(self._download(missing, progress))
         except OSError as error:
-            raise HistoryError(f"the cache cannot be written: {error}") from error
+            raise HistoryUnavailable(f"the cache cannot be written: {error}") from error
         finally:
             progress.close()
         self._downloaded = True
@@ -96,14 +97,14 @@ class PrometheusHistory:
             answer = await client.query(query.text, span.first / 1000, span.last / 1000, span.step / 1000)
             self._cache.store(query, span, _values(query.chosen(answer), span))
         except (SourceError, ValueError) as error:
-            raise HistoryError(f"{query.name}, {span}: {error}; the query is {query.text}") from error
+            raise HistoryUnavailable(f"{query.name}, {span}: {error}; the query is {query.text}") from error
         progress.advance()
 
     def _require_loads(self) -> None:
-        """Raises HistoryError for a load without any value: a replay would show a service without load."""
+        """Raises HistoryUnavailable for a load without any value: a replay would show a service without load."""
         for query in self.queries.loads.values():
             if not any(value is not None for span in self.span.parts() for value in self._values(query, span)):
-                raise HistoryError(
+                raise HistoryUnavailable(
                     f"{query.name}: Prometheus {query.server.name} has no value of it, {self.span}; look at the query "
                     f"there, and give another with --query {query.name}='PROMQL' where needed: {query.text}"
                 )
@@ -124,7 +125,9 @@ class PrometheusHistory:
     def _values(self, query: RangeQuery, span: Span) -> Values:
         values = self._cache.load(query, span)
         if values is None:
-            raise HistoryError(f"{query.name}, {span}: its file in the cache was removed or changed; run it again")
+            raise HistoryUnavailable(
+                f"{query.name}, {span}: its file in the cache was removed or changed; run it again"
+            )
         return values
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapter.replay.history.progress import Progress
-from adapter.replay.history.prometheus import HistoryError, PrometheusHistory
+from adapter.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
 from adapter.replay.history.queries import HistoryQueries, Overrides, derive_queries
 from adapter.replay.history.sources import choose_sources
 from adapter.replay.history.span import Span
@@ -67,7 +67,7 @@ def test_an_interrupted_run_asks_only_for_what_it_lacks(
     monkeypatch.setattr(prometheus_range, "ATTEMPTS", 1)
     span = Span(0, 3 * DAY, 60_000)
     fake.answer = lambda text, moments: None if moments[0] >= 2 * DAY else dict.fromkeys(moments, "1")
-    with pytest.raises(HistoryError, match="the store is loading"):
+    with pytest.raises(HistoryUnavailable, match="the store is loading"):
         list(history(fake, tmp_path, span))
     fake.answer, fake.asked[:] = always("1"), []
     assert len(list(history(fake, tmp_path, span))) == len(span)
@@ -131,7 +131,7 @@ def test_a_failing_server_is_asked_again_and_a_refusal_is_not(
 
 def test_an_error_names_the_query_the_time_and_what_the_server_said(fake: FakePrometheus, tmp_path: Path) -> None:
     fake._respond = lambda form: (422, {"status": "error", "errorType": "execution", "error": "too many samples"})
-    with pytest.raises(HistoryError, match=r"cpu, 1970-01-01T00:00:00Z to .*too many samples.*the query is load"):
+    with pytest.raises(HistoryUnavailable, match=r"cpu, 1970-01-01T00:00:00Z to .*too many samples.*the query is load"):
         list(history(fake, tmp_path, Span(0, 60_000, 15_000)))
     assert not list(tmp_path.iterdir())
 
@@ -143,7 +143,7 @@ def test_a_load_that_nobody_recorded_is_an_error_and_pulled_out_pods_are_not(
     ticks = list(history(fake, tmp_path, Span(0, 60_000, 15_000)))
     assert {(tick.pulled_out, tick.replicas) for tick in ticks} == {(0, None)}
     fake.answer = lambda text, moments: {}
-    with pytest.raises(HistoryError, match=r"no value of it.*--query cpu='PROMQL'"):
+    with pytest.raises(HistoryUnavailable, match=r"no value of it.*--query cpu='PROMQL'"):
         list(history(fake, tmp_path / "other", Span(0, 60_000, 15_000)))
 
 
@@ -153,7 +153,7 @@ def test_several_series_are_an_error_that_says_what_to_write(fake: FakePrometheu
         200,
         {"status": "success", "data": {"resultType": "matrix", "result": [one, {**one, "metric": {"a": "b"}}]}},
     )
-    with pytest.raises(HistoryError, match=r"2 series where one number is wanted; put sum\(…\) around it"):
+    with pytest.raises(HistoryUnavailable, match=r"2 series where one number is wanted; put sum\(…\) around it"):
         list(history(fake, tmp_path, Span(0, 60_000, 15_000)))
 
 
@@ -163,7 +163,7 @@ def test_a_warning_of_the_server_is_no_answer(
     monkeypatch.setattr(prometheus_range, "ATTEMPTS", 1)
     body = {"status": "success", "warnings": ["store 2 is away"], "data": {"resultType": "matrix", "result": []}}
     fake._respond = lambda form: (200, body)
-    with pytest.raises(HistoryError, match="store 2 is away"):
+    with pytest.raises(HistoryUnavailable, match="store 2 is away"):
         list(history(fake, tmp_path, Span(0, 60_000, 15_000)))
 
 
@@ -191,5 +191,5 @@ def test_the_progress_is_a_bar_on_a_terminal_and_lines_elsewhere() -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, fake: FakePrometheus) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(HistoryError, match=r"--cache .*file"):
+    with pytest.raises(HistoryUnavailable, match=r"--cache .*file"):
         history(fake, tmp_path / "file", Span(0, 60_000, 15_000))

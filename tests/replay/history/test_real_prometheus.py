@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.replay.history.prometheus import HistoryError, PrometheusHistory
+from adapter.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
 from adapter.replay.history.queries import Overrides, derive_queries
 from adapter.replay.history.sources import choose_sources
 from adapter.replay.history.span import Span
@@ -92,5 +92,5 @@ def test_cpu_is_the_rate_of_the_kubelets_counters(server: Prometheus, began: int
 def test_promql_that_prometheus_refuses_is_an_error_with_its_words(
     server: Prometheus, began: int, tmp_path: Path
 ) -> None:
-    with pytest.raises(HistoryError, match=r"cpu, .*HTTP 400.*parse error.*the query is sum\("):
+    with pytest.raises(HistoryUnavailable, match=r"cpu, .*HTTP 400.*parse error.*the query is sum\("):
         ticks(server, began, tmp_path, cpu(), overrides=Overrides(loads={"cpu": "sum("}))
