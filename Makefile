@@ -17,13 +17,13 @@ help:  ## Say what there is
 $(STAMP): requirements/dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 setup: $(STAMP)  ## The locked development environment in .venv
 
-demo: $(STAMP)  ## A local control plane, a workload, a pull-out: what the HPA does and why (DEMO_ARGS="--keep")
+demo: $(STAMP)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
 	$(BIN)/python -m demo $(DEMO_ARGS)
 
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
