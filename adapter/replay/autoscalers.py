@@ -6,6 +6,7 @@ from math import inf
 
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
 from adapter.load.memory import Memory
+from adapter.load.memory_updates import after_scale
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod
 from adapter.load.resting import resting_range
@@ -82,6 +83,8 @@ class PolicyAutoscaler:
         sync = self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas)
         if sync.replicas != view.replicas:
             self._bounds = replace(self._bounds, last_scale=view.now)
+            # The server watches the scale, so it knows of a change at once and not only at the next sync.
+            self._memory = after_scale(self._memory, replace(scale, replicas=sync.replicas), view.now)
         self._recommendation = sync.recommendation
         return sync.replicas
 

@@ -107,7 +107,7 @@ class ServicePods:
         self._settle(now)
 
     def roll(self, surge: int, now: float) -> None:
-        """Begin a rolling update: every pod is replaced, with at most `surge` pods more than the count, and none less."""
+        """Begin a rolling update, which replaces every pod: up to `surge` pods beyond the count, and none below it."""
         self._surge = surge
         self._revision += 1
         self._settle(now)
