@@ -36,7 +36,7 @@ def test_the_averages_of_the_model_are_those_of_the_recorded_story() -> None:
 
 def test_the_model_tells_each_rescale_with_its_reasons() -> None:
     player, lines = told(QUICK)
-    assert "checkout: 7 → 9   HPA: New size: 9; reason: external metric desired_replicas above target" in lines
+    assert "checkout: 7 → 9   HPA: New size: 9; reason: external metric desired_replicas(nil) above target" in lines
     assert "cpu needs 7 serving pods, 2 more replace pulled-out ones: proposes 9 (now 7)" in lines
     assert [(rescale.before, rescale.after) for rescale, _ in player.kept] == [(5, 7), (7, 9)]
     assert counts(player.timeline, "stock") == [5, 7]
