@@ -8,7 +8,7 @@ WORKERS ?= 3
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
-.PHONY: help setup demo test test-unit test-e2e check format lock clean
+.PHONY: help setup demo scenarios test test-unit test-e2e check format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -25,6 +25,9 @@ setup: $(STAMP)  ## The locked development environment in .venv
 
 demo: $(STAMP)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
 	$(BIN)/python -m demo $(DEMO_ARGS)
+
+scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and policies in one table, within a minute
+	$(BIN)/effective-load scenarios $(SCENARIOS_ARGS)
 
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
 	$(BIN)/python -m harness.build

@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | companion | decide | check | hpa`."""
+"""The command line: `effective-load serve | companion | decide | check | hpa | scenarios`."""
 
 import argparse
 import asyncio
@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_decide(commands)
     _add_check(commands)
     _add_hpa(commands)
+    _add_scenarios(commands)
     return parser
 
 
@@ -85,6 +86,19 @@ def _add_hpa(commands: Any) -> None:
         "recommends and sets, and the conditions that it shows. Exit status: 0 played, 2 the document is invalid.",
     )
     _add_document(hpa, _hpa)
+
+
+def _add_scenarios(commands: Any) -> None:
+    scenarios = commands.add_parser(
+        "scenarios",
+        help="play the shipped scenarios in the model",
+        description="Play the shipped scenarios (a spike, a mass pull-out, a registry outage, ...) in the model of a "
+        "service with the stock HPA, with it on the effective average, and with policies, and compare them. Exit "
+        "status: 0 played, 2 a name is unknown.",
+    )
+    scenarios.add_argument("names", metavar="NAME", nargs="*", help="only these; default: all")
+    _add_output(scenarios)
+    scenarios.set_defaults(run=_scenarios)
 
 
 def _add_document(command: argparse.ArgumentParser, run: Callable[[str, bool], int]) -> None:
@@ -168,6 +182,13 @@ def _hpa(text: str, as_json: bool) -> int:
         print(json.dumps({"steps": steps}, indent=2))
     else:
         print("\n".join(hpa_document.lines(document)))
+    return OK
+
+
+def _scenarios(parsed: argparse.Namespace) -> int:
+    from adapter.replay.scenarios.command import lines
+
+    print("\n".join(lines(parsed.names, as_json=parsed.output == "json")))
     return OK
 
 
