@@ -1,15 +1,18 @@
 """The recorded results of the shipped scenarios, in a file that people read: figures, and every count with its time."""
 
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 from adapter.replay.scenarios.catalog import SCENARIOS
 from adapter.replay.scenarios.play import Result
-from adapter.replay.scenarios.report import cells, duration
+from adapter.replay.scenarios.report import cells, duration, table
 from tests.replay.scenarios.kit import results
 
 FILE = Path(__file__).parent / "expected.txt"
+PAGE = Path(__file__).parents[3] / "docs" / "scenarios.md"
+_TABLE = re.compile(r"(?<=## Results\n\n```\n).*?(?=```\n)", re.DOTALL)
 _HEAD = """\
 What each autoscaler does in each shipped scenario: the counts with the time of each change, and the figures.
 Changed decisions change this file: `python -m tests.replay.scenarios --write` renews it, in a commit of its own.
@@ -33,6 +36,13 @@ def recorded(name: str) -> str:
         if part.startswith(f"{name}\n"):
             return f"== {part.rstrip()}\n"
     return ""
+
+
+def page() -> str:
+    """The documentation with the table as it is now."""
+    played = [(scenario, list(results(name).values())) for name, scenario in SCENARIOS.items()]
+    printed = "".join(f"{line}\n" for line in table(played))
+    return _TABLE.sub(lambda _: printed, PAGE.read_text(encoding="utf-8"))
 
 
 def _lines(result: Result) -> Iterator[str]:
