@@ -1,39 +1,26 @@
 """`effective-load replay`: what the arguments say, made into a comparison, replayed and reported."""
 
 import argparse
-import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Capacity, Policy
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa
-from adapter.replay import report, suggestion_report
 from adapter.replay.autoscalers import PolicyAutoscaler
-from adapter.replay.comparison import (
-    SUBJECT,
-    Comparison,
-    Result,
-    compare,
-    first_count,
-    lasts,
-    probed,
-    replay,
-    within,
-)
+from adapter.replay.comparison import Comparison, compare, first_count, lasts, probed, replay, within
 from adapter.replay.csv_history import CsvHistory, require_metrics
 from adapter.replay.hpas import judge_of, native_hpa
 from adapter.replay.manifests import Manifests, read_manifests
-from adapter.replay.page.report import Report, page
-from adapter.replay.player import suggest_for
+from adapter.replay.outputs import Outcome, suggestions_from
 from adapter.replay.service import History, Setup, Tick
-from adapter.replay.suggest import SuggestError, Suggestions
+from adapter.replay.spool import spooled
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import parse_time
@@ -77,63 +64,33 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
             if not first:
                 show("the history has no data for that time")
                 return FAILED
-            result = replay(comparison_of(service, first), ticks)
-        if result is None:
-            return FAILED
-        suggestions = _suggestions(parsed, service, result)
+            outcome = _outcome(parsed, service, first, ticks)
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError([Fault("--csv", parsed.csv, f"cannot be read: {error}")], _TITLE) from error
+    if outcome is None:
+        return FAILED
     if parsed.html:
-        _write_page(parsed, service, result, suggestions)
-    if parsed.output == "json":
-        known = report.data(result)
-        if suggestions:
-            known["suggestions"] = suggestion_report.data(suggestions, service.manifest)
-        show(json.dumps(known, indent=2))
-    else:
-        show("\n".join(report.lines(result)))
-        if suggestions:
-            show("\n".join(["", *suggestion_report.lines(suggestions, service.manifest)]))
+        outcome.write_page(parsed.html)
+    show(outcome.as_json() if parsed.output == "json" else "\n".join(outcome.text()))
     return OK
 
 
-def _suggestions(parsed: argparse.Namespace, service: Service, result: Result) -> Suggestions | None:
-    """The suggestions, if they are asked for; how far the search is goes to a terminal's standard error."""
+def _outcome(
+    parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]
+) -> Outcome | None:
+    """The replay, with suggestions if they are asked for: these read the history many times, so from a copy."""
+    comparison = comparison_of(service, first)
+    source = f"history from {parsed.csv}" if parsed.csv else ""
     if not parsed.suggest:
-        return None
-    if parsed.csv == "-":
-        raise ArgumentError([Fault("--suggest", None, "reads the history many times; give --csv a file")], _TITLE)
-    try:
-        return suggest_for(result, partial(open_history, parsed, service), _progress if sys.stderr.isatty() else None)
-    except SuggestError as error:
-        raise ArgumentError([Fault("--suggest", None, str(error))], _TITLE) from error
-
-
-def _progress(done: int, total: int) -> None:
-    sys.stderr.write(f"\rpolicies played: {done} of at most {total} ")
-    sys.stderr.flush()
-
-
-def _write_page(parsed: argparse.Namespace, service: Service, result: Result, suggestions: Suggestions | None) -> None:
-    """Write the HTML page. Raises ArgumentError where the file cannot be written."""
-    compared = result.comparison
-    shown = Report(
-        policy=compared.policy,
-        setup=compared.setup,
-        since=result.begin,
-        until=result.end,
-        runs=result.runs,
-        subject=SUBJECT,
-        source=f"history from {parsed.csv}" if parsed.csv else "",
-        price=compared.price,
-        manifest=service.manifest,
-        suggestions=suggestions,
-        notes=tuple(report.notes(result)),
-    )
-    try:
-        Path(parsed.html).write_text(page(shown), encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError([Fault("--html", parsed.html, f"cannot be written: {error}")], _TITLE) from error
+        result = replay(comparison, ticks)
+        return None if result is None else Outcome(result=result, manifest=service.manifest, source=source)
+    with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
+        spool = Path(folder) / "ticks"
+        result = replay(comparison, spooled(ticks, spool))
+        if result is None:
+            return None
+        suggestions = suggestions_from(result, spool)
+    return Outcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions)
 
 
 def read_service(parsed: argparse.Namespace) -> Service:

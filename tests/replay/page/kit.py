@@ -1,6 +1,7 @@
 """A replay of a made-up week, without the simulation: counts, loads and figures that look like a service's."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -79,3 +80,9 @@ def report(**fields: Any) -> Report:
         "manifest": MANIFEST,
     }
     return Report(**(known | fields))
+
+
+def policy_named(name: str) -> Policy:
+    """The policy with any name, and a metric of that name, though the API server would refuse most."""
+    metrics = tuple(replace(metric, name=name) for metric in POLICY.metrics)
+    return replace(POLICY, namespace=name, name=name, metrics=metrics)
