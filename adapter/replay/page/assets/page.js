@@ -71,10 +71,10 @@
   };
   const lines = (run) => {
     const { colour, width, dash } = style(run);
-    const shared = { paths: stepped, points: { show: false }, show: !hidden.has(run.name), spanGaps: false };
+    const shared = { paths: stepped, points: { show: false }, show: !hidden.has(run.style), spanGaps: false };
     return {
-      main: { ...shared, stroke: colour, width, dash, run },
-      other: { ...shared, stroke: fillable(colour, 0.35), width: 0.7, run },
+      main: { ...shared, stroke: colour, width, dash, owner: run.style },
+      other: { ...shared, stroke: fillable(colour, 0.35), width: 0.7, owner: run.style },
       fill: fillable(colour, 0.16),
     };
   };
@@ -140,7 +140,7 @@
     const times = data.times;
     byId("whole").hidden = u.scales.x.min <= times[0] && u.scales.x.max >= times[times.length - 1];
   };
-  const shown = () => data.runs.filter((run) => !hidden.has(run.name));
+  const shown = () => data.runs.filter((run) => !hidden.has(run.style));
   const upFromZero = (u, least, most) => [0, Math.max(1, most === null ? 1 : most * 1.08)];
 
   // -- the charts
@@ -319,12 +319,12 @@
   };
   const toggle = (button) => {
     const run = data.runs[Number(button.dataset.toggle)];
-    const off = !hidden.has(run.name);
-    if (off) hidden.add(run.name);
-    else hidden.delete(run.name);
+    const off = !hidden.has(run.style);
+    if (off) hidden.add(run.style);
+    else hidden.delete(run.style);
     button.setAttribute("aria-pressed", String(!off));
     for (const { chart } of charts) {
-      chart.series.forEach((line, index) => line.run === run && chart.setSeries(index, { show: !off }));
+      chart.series.forEach((line, index) => line.owner === run.style && chart.setSeries(index, { show: !off }));
     }
   };
   for (const button of document.querySelectorAll("[data-toggle]")) button.onclick = () => toggle(button);
