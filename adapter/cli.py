@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | companion | decide | check | hpa`."""
+"""The command line: `effective-load serve | companion | decide | check | hpa | replay | scenarios`."""
 
 import argparse
 import asyncio
@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adapter.replay.arguments import add_arguments
 from adapter.runtime.faults import FaultyDocument
 from adapter.telemetry.metrics import package_version
 
@@ -38,6 +39,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_decide(commands)
     _add_check(commands)
     _add_hpa(commands)
+    _add_replay(commands)
+    _add_scenarios(commands)
     return parser
 
 
@@ -85,6 +88,31 @@ def _add_hpa(commands: Any) -> None:
         "recommends and sets, and the conditions that it shows. Exit status: 0 played, 2 the document is invalid.",
     )
     _add_document(hpa, _hpa)
+
+
+def _add_replay(commands: Any) -> None:
+    replay = commands.add_parser(
+        "replay",
+        help="replay a history for a policy and for the stock HPA",
+        description="Replay the load of a service in closed loop: what the stock HPA on the raw and on the effective "
+        "average, this policy and perhaps another one would have done. Exit status: 0 replayed, 1 no data, 2 the "
+        "arguments, files or the history are invalid.",
+    )
+    add_arguments(replay)
+    replay.set_defaults(run=_replay)
+
+
+def _add_scenarios(commands: Any) -> None:
+    scenarios = commands.add_parser(
+        "scenarios",
+        help="play the shipped scenarios in the model",
+        description="Play the shipped scenarios (a spike, a mass pull-out, a registry outage, ...) in the model of a "
+        "service with the stock HPA, with it on the effective average, and with policies, and compare them. Exit "
+        "status: 0 played, 2 a name is unknown.",
+    )
+    scenarios.add_argument("names", metavar="NAME", nargs="*", help="only these; default: all")
+    _add_output(scenarios)
+    scenarios.set_defaults(run=_scenarios)
 
 
 def _add_document(command: argparse.ArgumentParser, run: Callable[[str, bool], int]) -> None:
@@ -168,6 +196,19 @@ def _hpa(text: str, as_json: bool) -> int:
         print(json.dumps({"steps": steps}, indent=2))
     else:
         print("\n".join(hpa_document.lines(document)))
+    return OK
+
+
+def _replay(parsed: argparse.Namespace) -> int:
+    from adapter.replay import command
+
+    return command.run(parsed, print)
+
+
+def _scenarios(parsed: argparse.Namespace) -> int:
+    from adapter.replay.scenarios.command import lines
+
+    print("\n".join(lines(parsed.names, as_json=parsed.output == "json")))
     return OK
 
 
