@@ -187,8 +187,13 @@ def _hpa(text: str, as_json: bool) -> int:
 
 def _replay(parsed: argparse.Namespace) -> int:
     from adapter.replay import command
+    from adapter.replay.history.prometheus import HistoryUnavailable
 
-    return command.run(parsed, print)
+    try:
+        return command.run(parsed, print)
+    except HistoryUnavailable as error:
+        print(f"effective-load replay: {error}", file=sys.stderr)
+        return FAILED
 
 
 def _text(file: str) -> str:

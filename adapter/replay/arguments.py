@@ -3,6 +3,8 @@
 import argparse
 from typing import Any
 
+from adapter.replay.history.arguments import add_prometheus
+
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare what a replay is told: the policy, the history, how pods behave, and what comes out."""
@@ -22,8 +24,7 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     history.add_argument(
         "--csv", metavar="FILE", help="columns: time, one per metric, pulled_out, replicas; - reads standard input"
     )
-    history.add_argument("--from", dest="begin", metavar="TIME", help="RFC 3339 or seconds since the epoch")
-    history.add_argument("--to", dest="end", metavar="TIME", help="RFC 3339 or seconds since the epoch")
+    add_prometheus(history)
 
 
 def _add_pods(command: argparse.ArgumentParser) -> None:
