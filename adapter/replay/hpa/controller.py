@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.quantity import NANO
+from adapter.load.quantity import approximate_float
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
 from adapter.replay.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, rules
 from adapter.replay.hpa.calculator import CalculationError, Calculator, Proposal, Tolerances
-from adapter.replay.hpa.machine import approximate_float, milli
+from adapter.replay.hpa.machine import milli
 from adapter.replay.hpa.pods import CpuRules, ModelPod, Sample
 
 ABLE, ACTIVE, LIMITED, ZERO = "AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"
@@ -205,7 +205,7 @@ class _Recommended(NamedTuple):
 
 
 def _tolerance(own: Fraction | None, default: float) -> float:
-    return default if own is None else approximate_float(int(own * NANO))
+    return default if own is None else approximate_float(own)
 
 
 def _proposal(calculator: Calculator, metric: HpaMetric, answer: Values, replicas: int, status: int) -> Proposal | str:
