@@ -80,14 +80,22 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
 
 def read_service(parsed: argparse.Namespace) -> Service:
     """The service that the arguments describe. Raises FaultyDocument."""
+    if not parsed.policy:
+        raise ArgumentError([Fault("POLICY", None, "name the policy's file, or say --all or --merge")], _TITLE)
     manifests = _manifests("POLICY", parsed.policy)
     policy = _only_policy(manifests, parsed.policy)
-    hpa, stock = manifests.hpa_of(policy), None
+    hpa = manifests.hpa_of(policy)
     if parsed.hpa:
         hpas = _manifests("--hpa", parsed.hpa).hpas
         if len(hpas) != 1:
             raise ArgumentError([Fault("--hpa", parsed.hpa, f"has {len(hpas)} HPAs; give a file with one")], _TITLE)
         hpa = hpas[0]
+    return service_of(parsed, manifests, policy, hpa)
+
+
+def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Service:
+    """The service of a policy and its HPA, as the arguments describe it. Raises FaultyDocument."""
+    stock = None
     if hpa is not None and any(metric.name != DESIRED_REPLICAS for metric in hpa.metrics):
         stock = replace(hpa, metrics=tuple(metric for metric in hpa.metrics if metric.name != DESIRED_REPLICAS))
     service = Service(
