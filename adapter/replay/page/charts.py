@@ -49,7 +49,7 @@ def _scale(unit: str, worth: Fraction, mark: Fraction | None, policy: Policy, me
     """`mark` is what one unit of the watermarks is in nano-units; None: they cannot be compared with the loads."""
     if mark is None or policy.average is Average.TOTAL:
         return LoadScale(unit, worth, None, None)
-    high, low = (None if nano is None else float(nano / mark) for nano in (metric.high, metric.low))
+    high, low = (None if nano is None else float(nano / mark) for nano in policy.limits_of(metric))
     return LoadScale(unit, worth, high, low)
 
 
