@@ -57,6 +57,7 @@
     return `rgba(${channels.join(",")},${alpha})`;
   };
   const stepped = uPlot.paths.stepped({ align: 1 });
+  const MARGIN = 78;
   const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif';
   const axis = (more) => ({
     stroke: css("--soft"), font: FONT, grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 }, ...more,
@@ -85,7 +86,7 @@
     const tip = element("div", "tip");
     tip.hidden = true;
     const options = {
-      width: holder.clientWidth, height, series: [{}, ...series], bands, legend: { show: false },
+      width: holder.clientWidth, height, series: [{}, ...series], bands, legend: { show: false }, padding: [8, MARGIN, 0, 0],
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       axes: [axis({ values: TIMES, space: 64 }), yAxis],
       scales: { x: { time: true }, y: { range } },
@@ -208,23 +209,20 @@
     u.ctx.strokeStyle = u.ctx.fillStyle = css("--edge");
     u.ctx.lineWidth = 1.2 * pixels;
     u.ctx.font = FONT.replace("12px", `600 ${12 * pixels}px`);
-    u.ctx.textAlign = "right";
-    u.ctx.textBaseline = "bottom";
+    u.ctx.textAlign = "left";
+    u.ctx.textBaseline = "middle";
+    let above = -Infinity;
     for (const name of ["high", "low"]) {
       const value = data.band[name];
       if (value === null) continue;
       const y = Math.round(u.valToPos(value, "y", true));
+      const row = Math.max(y, above + 14 * pixels);
+      above = row;
       u.ctx.beginPath();
       u.ctx.moveTo(left, y);
       u.ctx.lineTo(left + width, y);
       u.ctx.stroke();
-      const text = `${name} ${load(value)}`;
-      u.ctx.lineWidth = 4 * pixels;
-      u.ctx.strokeStyle = css("--paper");
-      u.ctx.strokeText(text, left + width - 6 * pixels, y - 2 * pixels);
-      u.ctx.fillText(text, left + width - 6 * pixels, y - 2 * pixels);
-      u.ctx.lineWidth = 1.2 * pixels;
-      u.ctx.strokeStyle = css("--edge");
+      u.ctx.fillText(`${name} ${load(value)}`, left + width + 6 * pixels, row);
     }
     u.ctx.restore();
   };
