@@ -57,7 +57,7 @@
     return `rgba(${channels.join(",")},${alpha})`;
   };
   const stepped = uPlot.paths.stepped({ align: 1 });
-  const MARGIN = 78;
+  const MARGIN = 60;
   const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif';
   const axis = (more) => ({
     stroke: css("--soft"), font: FONT, grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 }, ...more,
@@ -216,13 +216,14 @@
       const value = data.band[name];
       if (value === null) continue;
       const y = Math.round(u.valToPos(value, "y", true));
-      const row = Math.max(y, above + 14 * pixels);
+      const row = Math.max(y, above + 30 * pixels);
       above = row;
       u.ctx.beginPath();
       u.ctx.moveTo(left, y);
       u.ctx.lineTo(left + width, y);
       u.ctx.stroke();
-      u.ctx.fillText(`${name} ${load(value)}`, left + width + 6 * pixels, row);
+      u.ctx.fillText(name, left + width + 6 * pixels, row - 7 * pixels);
+      u.ctx.fillText(load(value), left + width + 6 * pixels, row + 7 * pixels);
     }
     u.ctx.restore();
   };
