@@ -13,7 +13,6 @@ from adapter.load.assessment import (
     MetricAssessment,
     Outcome,
     PodAssessment,
-    Scenario,
     Verdict,
 )
 from adapter.load.effective_usage import source_name
@@ -21,7 +20,7 @@ from adapter.load.memory_updates import last_scaled
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text, percent_text
 from adapter.load.schedule import limits_at
-from adapter.load.spec import Average, Bounds, Mode, Policy
+from adapter.load.spec import Average, Bounds, Delay, Mode, Policy
 
 _NAMED_AT_MOST = 20
 _SHOWN_IN_MILLI = 100 * 10**6
@@ -89,12 +88,17 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
         if outcome is None:
             continue  # the condition InputsFresh or the last sentence has its error
         as_percent = is_utilization(assessment.policy, metric.name)
-        yield f"{_usage(outcome, assessment.policy)}{_raw(metric, as_percent=as_percent)}"
+        raw = "" if metric.floor else _raw(metric, as_percent=as_percent)
+        yield f"{_usage(outcome, assessment.policy)}{raw}"
         yield _proposal(outcome, decision, assessment.policy)
 
 
 def _usage(outcome: Outcome, policy: Policy) -> str:
     metric, scenario = outcome.metric, outcome.scenario
+    if metric.floor:
+        return (
+            f"{metric.name}: a floor for {value_text(metric.total_value or 0)} at {value_text(metric.high or 0)} a pod"
+        )
     if scenario.usage is None and scenario.verdict is not Verdict.ERROR:
         return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
     if scenario.usage is None:
@@ -133,7 +137,9 @@ def _raw(metric: MetricAssessment, *, as_percent: bool) -> str:
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     metric, scenario = outcome.metric, outcome.scenario
     if scenario.needed is None:
-        return f"{metric.name} proposes {outcome.proposal}{_why_held(scenario)}"
+        return f"{metric.name} proposes {outcome.proposal}{_why_held(outcome, policy)}"
+    if metric.floor:
+        return f"{metric.name} proposes at least {outcome.proposal} (now {decision.current})"
     text = f"{metric.name} needs {_many(scenario.needed, 'serving pod')}"
     if scenario.verdict is Verdict.ABOVE:
         text += f", {outcome.replaced} more replace pulled-out ones" if outcome.replaced else ""
@@ -145,12 +151,15 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
 
 
-def _why_held(scenario: Scenario) -> str:
+def _why_held(outcome: Outcome, policy: Policy) -> str:
+    scenario = outcome.scenario
     gaps = [f"{_many(scenario.missing, 'pod')} without a fresh sample"] * bool(scenario.missing)
     gaps += [f"{_many(scenario.young, 'pod')} that may serve soon"] * bool(scenario.young)
     match scenario.held:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
+        case HeldBy.DELAY:
+            return _delay(outcome.metric, scenario.verdict, policy)
         case HeldBy.DEPARTED if not scenario.departed:
             return " (the count changed since these samples began, before this process looked)"
         case HeldBy.DEPARTED:
@@ -158,6 +167,15 @@ def _why_held(scenario: Scenario) -> str:
             return f" ({left}, whose load the others have now)"
         case _:
             return ""
+
+
+def _delay(metric: MetricAssessment, verdict: Verdict, policy: Policy) -> str:
+    delay = next((one.delay for one in policy.metrics if one.name == metric.name), Delay())
+    seconds, side = (delay.up, "above the high") if verdict is Verdict.ABOVE else (delay.down, "below the low")
+    beyond, lasted = metric.beyond, 0.0
+    if beyond is not None and metric.sampled_at is not None and beyond.is_above is (verdict is Verdict.ABOVE):
+        lasted = max(0.0, metric.sampled_at - beyond.since)
+    return f" (its samples must be {side} watermark for {seconds:g} s, and have been for {floor(lasted)} s)"
 
 
 def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:

@@ -80,10 +80,19 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """Seconds that usage must be above the high (`up`) or below the low (`down`) watermark before a metric acts."""
+
+    up: float = 0.0
+    down: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric with its watermarks in nano-units (for `of` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
 
-    Exactly one of `resource` and `query` is set, and at least one watermark.
+    Exactly one of `resource` and `query` is set, and at least one watermark. `floor`: a service total that only keeps
+    the count from falling below what its high watermark, the load of one pod, needs.
     """
 
     name: str
@@ -91,6 +100,8 @@ class Metric:
     query: Query | None = None
     high: Fraction | None = None
     low: Fraction | None = None
+    floor: bool = False
+    delay: Delay = Delay()
 
     @property
     def of(self) -> Capacity | None:

@@ -16,6 +16,7 @@ from adapter.load.spec import (
     Average,
     Capacity,
     Converge,
+    Delay,
     HpaWiring,
     Match,
     Metric,
@@ -147,7 +148,7 @@ def _tolerance(spec: FieldReader) -> Fraction:
 
 def _converge(spec: FieldReader, metrics: tuple[Metric, ...]) -> Converge | None:
     towards = spec.choice("convergeTowards", Converge)
-    named = [m.high if towards is Converge.HIGH else m.low for m in metrics]
+    named = [m.high if towards is Converge.HIGH else m.low for m in metrics if not m.floor]
     if towards is not None and metrics and not any(named):
         key = "highWatermark" if towards is Converge.HIGH else "lowWatermark"
         spec.fault("convergeTowards", towards.value, f"convergeTowards {towards.value} needs a metric with {key}")
@@ -156,8 +157,9 @@ def _converge(spec: FieldReader, metrics: tuple[Metric, ...]) -> Converge | None
 
 def _metrics(spec: FieldReader, average: Average) -> tuple[Metric, ...]:
     read: list[Metric] = []
+    delay = pacing.delay(spec.section("delay"))
     for fields in spec.sections("metrics", MOST_METRICS):
-        metric = _metric(fields)
+        metric = _metric(fields, delay)
         if metric.name and metric.name in {earlier.name for earlier in read}:
             fields.fault("name", metric.name, "Duplicate value: metric names are unique")
         if average is Average.TOTAL and metric.of is not None:
@@ -165,10 +167,12 @@ def _metrics(spec: FieldReader, average: Average) -> tuple[Metric, ...]:
         read.append(metric)
     if not read and isinstance(spec.get("metrics"), list | tuple | None):
         spec.fault("metrics", None, "should have at least 1 items: a policy needs a metric")
+    if read and all(metric.floor for metric in read):
+        spec.fault("metrics", read[0].name, "a floor only keeps the count up; give a metric without floor as well")
     return tuple(read)
 
 
-def _metric(fields: FieldReader) -> Metric:
+def _metric(fields: FieldReader, delay: Delay) -> Metric:
     name = fields.text("name", required="Required value: a metric needs a name", longest=_LONGEST_LABEL)
     if name and (not _NAME.fullmatch(name) or name in _RESERVED):
         fields.fault("name", name, _NAME_ADVICE)
@@ -179,8 +183,25 @@ def _metric(fields: FieldReader) -> Metric:
     # A faulty `of` has its fault already; the watermarks are read as ratios all the same.
     of = any(isinstance(one := fields.get(key), Mapping) and one.get("of") for key in ("resource", "query"))
     high, low = _watermarks(fields, of=of)
+    floor = fields.flag("floor", default=False)
+    if floor:
+        _check_floor(fields, of=of)
+        delay = Delay()
+    elif fields.get("delay") is not None:
+        delay = pacing.delay(fields.section("delay"), delay)
     fields.close()
-    return Metric(name=name, resource=resource, query=query, high=high, low=low)
+    return Metric(name=name, resource=resource, query=query, high=high, low=low, floor=floor, delay=delay)
+
+
+def _check_floor(fields: FieldReader, *, of: bool) -> None:
+    """Add a fault for what a floor cannot have."""
+    name = fields.get("name")
+    if fields.get("query") is None or of:
+        fields.fault("", name, "a floor is a query that gives one number for the service, without of")
+    if fields.get("highWatermark") is None or fields.get("lowWatermark") is not None:
+        fields.fault("", name, "a floor has highWatermark, the load of one pod, and no lowWatermark")
+    if fields.get("delay") is not None:
+        fields.fault("", name, "a floor has no delay; take it away")
 
 
 def _watermarks(fields: FieldReader, *, of: bool) -> tuple[Fraction | None, Fraction | None]:
