@@ -81,7 +81,9 @@ def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Mea
         chain(census.idle, census.out),
         groups.young_doubtful,
     )
-    return MeasuredMetric(_assess_columns(inputs, metric, groups, columns), columns)
+    assessment = _assess_columns(inputs, metric, groups, columns)
+    # A frozen total may come back.
+    return MeasuredMetric(assessment, columns, inputs.memory.ahead.get(metric.name))
 
 
 def _static_rows(
@@ -243,7 +245,7 @@ def _without_total(inputs: AssessmentInputs, metric: Metric) -> MeasuredMetric:
             "sum the query up, or take floor away"
         )
     assessment = MetricAssessment(name=metric.name, high=metric.high, total=True, error=error, floor=True)
-    return MeasuredMetric(assessment, Columns(measured=False))
+    return MeasuredMetric(assessment, Columns(measured=False), inputs.memory.ahead.get(metric.name))
 
 
 def _scenarios_of_total(
