@@ -44,13 +44,17 @@ class DrawnPod:
 
 @dataclass(frozen=True)
 class DrawnService:
-    """A service: its pods, its policy, and how far the count is from the number of pods."""
+    """A service: its pods, its policy, and how far the count is from the number of pods.
+
+    `total` (milli-units) and `plan` (units) are service totals.
+    """
 
     pods: tuple[DrawnPod, ...]
     rule: Policy
     beyond: int = 0
     bounds: Bounds = BOUNDS
     total: int | None = None
+    plan: int | None = None
 
     @property
     def current(self) -> int:
@@ -84,6 +88,8 @@ class DrawnService:
         queries = {}
         if self.total is not None:
             queries = {"queue": QuerySamples(total=Point(NOW - 10, self.total * MILLI), fetched_at=NOW)}
+        if self.plan is not None:
+            queries["plan"] = QuerySamples(total=Point(NOW - 10, self.plan * 1000 * MILLI), fetched_at=NOW)
         return Samples(ResourceSamples(pods=usage, fetched_at=NOW), queries)
 
     def _memory(self) -> Memory:
