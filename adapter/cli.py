@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | companion | decide | check | hpa`."""
+"""The command line: `effective-load serve | companion | decide | check | hpa | replay`."""
 
 import argparse
 import asyncio
@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adapter.replay.arguments import add_arguments
 from adapter.runtime.faults import FaultyDocument
 from adapter.telemetry.metrics import package_version
 
@@ -38,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_decide(commands)
     _add_check(commands)
     _add_hpa(commands)
+    _add_replay(commands)
     return parser
 
 
@@ -85,6 +87,18 @@ def _add_hpa(commands: Any) -> None:
         "recommends and sets, and the conditions that it shows. Exit status: 0 played, 2 the document is invalid.",
     )
     _add_document(hpa, _hpa)
+
+
+def _add_replay(commands: Any) -> None:
+    replay = commands.add_parser(
+        "replay",
+        help="replay a history for a policy and for the stock HPA",
+        description="Replay the load of a service in closed loop: what the stock HPA on the raw and on the effective "
+        "average, this policy and perhaps another one would have done. Exit status: 0 replayed, 1 no data, 2 the "
+        "arguments, files or the history are invalid.",
+    )
+    add_arguments(replay)
+    replay.set_defaults(run=_replay)
 
 
 def _add_document(command: argparse.ArgumentParser, run: Callable[[str, bool], int]) -> None:
@@ -169,6 +183,12 @@ def _hpa(text: str, as_json: bool) -> int:
     else:
         print("\n".join(hpa_document.lines(document)))
     return OK
+
+
+def _replay(parsed: argparse.Namespace) -> int:
+    from adapter.replay import command
+
+    return command.run(parsed, print)
 
 
 def _text(file: str) -> str:
