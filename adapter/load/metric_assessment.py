@@ -201,8 +201,10 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     source, census = query_samples(metric, samples), groups.census
     point = source.total
     assert point is not None
-    ahead = dated_ahead(LastSample(point.at, point.value), inputs.memory.ahead.get(metric.name), source, now)
-    at = aging_from(LastSample(point.at, point.value), ahead)
+    # A floor may be the past on purpose: it ages from when its value was the answer.
+    sample = LastSample(point.at + source.behind if metric.floor else point.at, point.value)
+    ahead = dated_ahead(sample, inputs.memory.ahead.get(metric.name), source, now)
+    at = aging_from(sample, ahead)
     began = began_at(at, source.window, ahead)
     stale = now - at > source.max_age
     n = len(census.serving) + len(census.doubtful)

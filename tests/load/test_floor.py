@@ -152,6 +152,18 @@ class TestWhenItFails:
         assert decision.desired == 4
         assert ConditionType.FLOOR_MISSING in assessment.conditions
 
+    @pytest.mark.parametrize(("age", "count"), [(10, 6), (90, 6), (91, 4)])
+    def test_last_weeks_same_hour_is_as_old_as_its_answer(self, age: float, count: int) -> None:
+        pods, loads = same(6, "300m")
+        week = 7 * 86_400.0
+        samples = with_plan(usage(loads), "550", age=week + age, behind=week, window=week, fetched_at=NOW - 1)
+        assert assess_and_decide(policy(CPU, PLAN), pods, samples)[1].desired == count
+
+    def test_a_metric_that_is_no_floor_is_as_old_as_its_samples(self) -> None:
+        pods, _ = same(6, None)
+        samples = with_plan(Samples(), "550", age=130, behind=120)
+        assert assess_and_decide(policy(replace(PLAN, floor=False)), pods, samples)[1].error is not None
+
     def test_one_that_answers_by_pod_says_what_to_do(self) -> None:
         pods, loads = same(6, "300m")
         by_pod = QuerySamples(pods={"web-0": Point(NOW, nano("550"))}, by_pod=True, fetched_at=NOW)
