@@ -13,6 +13,8 @@ from adapter.evaluation.policy_metrics import policy_rows
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import explain
+from adapter.load.pods import Pod
+from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Converge, Cooldown, Delay, Mode, Velocity
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.objects import PolicyError
