@@ -56,6 +56,6 @@ def _beyond(verdicts: set[Verdict], delay: Delay, newest: float, known: Beyond |
 
 def _held(scenario: Scenario) -> Scenario:
     """The scenario without its proposal. One that holds already keeps its reason."""
-    if scenario.needed is None:
+    if scenario.needed is None and scenario.shrink is None:
         return scenario
-    return scenario._replace(needed=None, held=HeldBy.DELAY, zero=False)
+    return scenario._replace(needed=None, shrink=None, held=HeldBy.DELAY, zero=False)
