@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +98,13 @@ def test_no_metric_has_a_delay_or_is_a_floor_unless_the_policy_says_so() -> None
 def test_a_floor_is_a_metric_with_the_load_of_one_pod() -> None:
     _, plan = parse_policy(policy(metrics=[CPU, PLAN])).metrics
     assert (plan.name, plan.floor, plan.high, plan.low) == ("plan", True, 100 * NANO, None)
+
+
+@pytest.mark.parametrize("file", ["checkout", "floor"])
+def test_the_policies_among_the_examples_are_valid(file: str) -> None:
+    text = (Path(__file__).parents[2] / f"manifests/examples/{file}.yaml").read_text()
+    documents = [one for one in yaml.safe_load_all(text) if one["kind"] == "WatermarkPolicy"]
+    assert [parse_policy(one).name for one in documents] == ["checkout"]
 
 
 def held(until: str) -> dict[str, Any]:
