@@ -204,7 +204,11 @@ class ServiceLoop:
             self._rest = None
             self._scale(count)
         elif self._resting is not None and load is not None:
-            self._rest_from(self._resting.rest(view))
+            self._rest_from(self._resting.rest(view) if self._is_steady(now) else None)
+
+    def _is_steady(self, now: float) -> bool:
+        """Whether samples read now cover no time before the last change of a pod."""
+        return not self._sampler.looks_back or now - self._sampler.reach > self._steady_since
 
     def _rest_from(self, rest: Rest | None) -> None:
         self._rest = rest
