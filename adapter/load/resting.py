@@ -10,6 +10,9 @@ from adapter.load.totals import Edge
 UNBOUNDED = 1 << 100
 """A load beyond any quantity (nano-units)."""
 
+_KNOWN = {Strategy.WATERMARK, Strategy.RATIO, Strategy.STEP}
+"""Strategies that keep the count inside the band, and ask for no more pods at a smaller load."""
+
 
 class RestingRange(NamedTuple):
     """Loads of a service in nano-units. From `least` to `most` the metric keeps the count.
@@ -33,7 +36,7 @@ def resting_range(
     little smaller than it might be: the pods' shares are rounded. Where the count is at its minimum (not `may_fall`) or
     at its maximum (not `may_rise`), the range has no such end.
     """
-    if not pods or policy.strategy is not Strategy.WATERMARK or policy.converge_towards is not None:
+    if not pods or policy.strategy not in _KNOWN or policy.converge_towards is not None:
         return None
     if policy.average is Average.TOTAL and not total:
         return None

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.load.spec import Average, Capacity, Cooldown, Metric, Policy, PulledOut, Query, ResourceMetric, Schedule, Velocity
+from adapter.load.spec import (
+    Average,
+    Capacity,
+    Cooldown,
+    Metric,
+    Policy,
+    PulledOut,
+    Query,
+    ResourceMetric,
+    Schedule,
+    Strategy,
+    Velocity,
+)
 from adapter.policy.hpa import Hpa, ScalingPolicy, ScalingRules
 from adapter.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.replay.hpas import judge_of, native_hpa, stock_hpa_for
@@ -18,9 +30,7 @@ from adapter.replay.simulation import simulate
 from tests.load.kit import cpu, nano, policy
 from tests.replay.services import POD, hpa, wandering
 
-SCHEDULE = Schedule(
-    name="peak", cron="*/40 * * * *", zone=ZoneInfo("UTC"), duration=900.0, minimum=9, maximum=None
-)
+SCHEDULE = Schedule(name="peak", cron="*/40 * * * *", zone=ZoneInfo("UTC"), duration=900.0, minimum=9, maximum=None)
 CAP = replace(SCHEDULE, name="cap", minimum=None, maximum=8)
 
 
@@ -31,8 +41,12 @@ def random_policy(rng: random.Random) -> Policy:
     if rng.random() < 0.3:
         query = Query(name="calls")
         metrics.append(Metric(name="calls", query=query, high=Fraction(nano("1500m")), low=Fraction(nano("700m"))))
+    strategy = rng.choice((Strategy.WATERMARK, Strategy.WATERMARK, Strategy.RATIO, Strategy.STEP))
+    if strategy is not Strategy.WATERMARK:
+        metrics = [replace(one, high=None, low=None, target=one.high or one.low) for one in metrics]
     return policy(
         *metrics,
+        strategy=strategy,
         velocity=rng.choice((Velocity(), Velocity(up=20, down=10), Velocity(down=0))),
         cooldown=rng.choice((Cooldown(), Cooldown(), Cooldown(up=60, down=300), Cooldown(down=900))),
         schedules=rng.choice(((), (), (SCHEDULE,), (SCHEDULE, CAP))),
@@ -110,7 +124,7 @@ def compared(seed: int) -> None:
         totals = ["cpu", "calls"]
         metrics = [replace(one, resource=None, query=Query(name=one.name)) for one in rule.metrics if not one.of]
         if metrics:
-            average = Average.TOTAL if len(metrics) == 1 and rng.random() < 0.5 else Average.PER_POD
+            average = Average.TOTAL if len(metrics) == 1 and not metrics[0].target else Average.PER_POD
             scale = 10 if average is Average.TOTAL else 1
             metrics = [
                 replace(one, high=one.high and one.high * scale, low=one.low and one.low * scale) for one in metrics
