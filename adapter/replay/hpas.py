@@ -56,10 +56,10 @@ def stock_hpa_for(
     totals: Collection[str] = (),
     targets: Mapping[str, Fraction] | None = None,
 ) -> Hpa:
-    """The stock HPA that a policy is compared with: on the policy's metrics, at `targets` or at their high watermarks.
+    """The stock HPA that a policy is compared with: on the policy's metrics, at their high watermarks or targets.
 
-    A metric with a target of its own has that one. Bounds and behavior are those of `hpa`, but with the controller's default tolerance. Targets are in nano-units, for
-    metrics with `of` of a ratio.
+    `targets` replace those, in nano-units, for metrics with `of` of a ratio. Bounds and behavior are those of `hpa`,
+    but with the controller's default tolerance.
     """
     native = native_hpa(policy, hpa)
     metrics = [

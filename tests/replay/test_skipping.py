@@ -5,7 +5,6 @@ from dataclasses import replace
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
