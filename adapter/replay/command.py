@@ -45,7 +45,7 @@ class ArgumentError(FaultyDocument):
 class Service:
     """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods.
 
-    `manifest` is the policy's object as it is written, empty where there is none.
+    `manifest` is the policy's object as it is written, empty where no file has it.
     """
 
     policy: Policy
@@ -88,7 +88,7 @@ def _outcome(
 ) -> Outcome | None:
     """The replay, with suggestions if they are asked for: these read the history many times, so from a copy."""
     comparison = comparison_of(service, first)
-    source = f"history from {parsed.csv or 'Prometheus'}"
+    source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
     if not parsed.suggest:
         result = replay(comparison, ticks)
         return None if result is None else Outcome(result=result, manifest=service.manifest, source=source)
