@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | companion | decide | check | hpa`."""
+"""The command line: `effective-load serve | companion | decide | check | hpa | migrate`."""
 
 import argparse
 import asyncio
@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_decide(commands)
     _add_check(commands)
     _add_hpa(commands)
+    _add_migrate(commands)
     return parser
 
 
@@ -85,6 +86,34 @@ def _add_hpa(commands: Any) -> None:
         "recommends and sets, and the conditions that it shows. Exit status: 0 played, 2 the document is invalid.",
     )
     _add_document(hpa, _hpa)
+
+
+def _add_migrate(commands: Any) -> None:
+    migrate = commands.add_parser(
+        "migrate",
+        help="turn another autoscaler's objects into a policy and an HPA",
+        description="Turn WatermarkPodAutoscalers, ScaledObjects, and HPAs for kube-metrics-adapter or prometheus-adapter "
+        "(with its rules) into WatermarkPolicies and their HPAs, with a sentence on every field that has no exact "
+        "equivalent. Exit status: 0 migrated, 2 the input or the arguments are invalid.",
+    )
+    migrate.add_argument(
+        "files", metavar="FILE", nargs="+", help="YAML or JSON, several documents too; - reads standard input"
+    )
+    migrate.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: %(default)s")
+    migrate.add_argument("--out", metavar="DIR", help="write a file for each pair there, and none that exists")
+    migrate.add_argument(
+        "--watermarks",
+        metavar="PERCENT",
+        type=_low_percent,
+        help="write one target as two watermarks, the low one at this percentage of it (1 to 99); default: strategy Ratio",
+    )
+    migrate.set_defaults(run=_migrate)
+
+
+def _low_percent(text: str) -> int:
+    if text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 99:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 99")
 
 
 def _add_document(command: argparse.ArgumentParser, run: Callable[[str, bool], int]) -> None:
@@ -142,13 +171,30 @@ def _run(
         return FAILED
 
 
-def _run_on_document(run: Callable[[str, bool], int], parsed: argparse.Namespace) -> int:
-    try:
-        text = _text(parsed.file)
-    except (OSError, ValueError) as error:
-        print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
+def _migrate(parsed: argparse.Namespace) -> int:
+    from adapter.migrate import command
+    from adapter.migrate.pair import Style
+
+    texts = [(file, _read(file)) for file in parsed.files]
+    if any(text is None for _, text in texts):
         return INVALID
-    return run(text, parsed.output == "json")
+    known = [(file, text) for file, text in texts if text is not None]
+    command.run(known, Style(low_percent=parsed.watermarks), parsed.out, json_wanted=parsed.output == "json")
+    return OK
+
+
+def _run_on_document(run: Callable[[str, bool], int], parsed: argparse.Namespace) -> int:
+    text = _read(parsed.file)
+    return INVALID if text is None else run(text, parsed.output == "json")
+
+
+def _read(file: str) -> str | None:
+    """The text of a file; None, with the reason on standard error, where it cannot be read."""
+    try:
+        return _text(file)
+    except (OSError, ValueError) as error:
+        print(f"{file}: cannot be read: {error}", file=sys.stderr)
+        return None
 
 
 def _decide(text: str, as_json: bool) -> int:
