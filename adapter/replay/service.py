@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from fractions import Fraction
+from math import inf
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from adapter.load.pods import Pod
 
@@ -34,7 +36,9 @@ class Setup:
     old when it is read, and was measured over `window` (None: a single moment). `capacity` is what one pod can carry of
     each metric (nano-units; a metric without one is not judged). `requests` and `limits` are those of a pod (nano-units
     by resource). With `is_open`, the load of a pod is what it was at the observed count, whatever the autoscaler does.
-    `idle` is what a pod that carries nothing still uses, by metric (nano-units).
+    `idle` is what a pod that carries nothing still uses, by metric (nano-units), `starting` what one uses before it is
+    Ready; with `saturates` no sample is larger than the capacity. A tick holds until the next one, but at most for
+    `lasts`: after that nobody knows the load, and samples grow old.
     """
 
     replicas: int
@@ -48,6 +52,9 @@ class Setup:
     limits: Mapping[str, int] = field(default_factory=dict)
     is_open: bool = False
     idle: Mapping[str, int] = field(default_factory=dict)
+    starting: Mapping[str, int] = field(default_factory=dict)
+    saturates: bool = False
+    lasts: float = 90.0
 
 
 class View(NamedTuple):
@@ -55,7 +62,8 @@ class View(NamedTuple):
 
     `replicas` is the scale's spec, `status_replicas` its status. `pods` are those of the target as the API shows them:
     a pulled-out one has the annotation. `samples` are by metric and pod name, taken at `sampled_at`; a pod that had not
-    begun to serve by then has none. `load` is the load of the whole service then.
+    begun to serve by then has none. `load` is the load of the whole service then. Samples cover the `window` before
+    `sampled_at` (None: a single moment). A metric that was not known then is in neither.
     """
 
     now: float
@@ -65,6 +73,7 @@ class View(NamedTuple):
     samples: Mapping[str, Mapping[str, int]]
     load: Mapping[str, int]
     sampled_at: float
+    window: float | None = None
 
 
 class Autoscaler(Protocol):
@@ -76,6 +85,33 @@ class Autoscaler(Protocol):
 
     def sync(self, view: View) -> int:
         """The count that it sets now, the current one where it changes nothing."""
+
+
+class Rest(NamedTuple):
+    """When the next syncs surely keep the count: while no pod changes, before `until` (seconds), and while the load of
+    the service lies in these ranges (nano-units, both ends included), by metric.
+    """
+
+    loads: Mapping[str, tuple[int, int]]
+    until: float = inf
+
+
+@runtime_checkable
+class RestingAutoscaler(Autoscaler, Protocol):
+    """An autoscaler whose syncs may be left out while nothing happens; the last one before something does is made."""
+
+    def rest(self, view: View) -> Rest | None:
+        """When it rests after its sync at this view, which kept the count; None where that is not sure."""
+
+
+class Judge(NamedTuple):
+    """What runs are judged by: the high watermarks of a pod by metric, in nano-units of plain usage.
+
+    `minimum`: the pods that are kept whatever the load.
+    """
+
+    high: Mapping[str, Fraction]
+    minimum: int = 1
 
 
 class Bucket(NamedTuple):
@@ -96,14 +132,14 @@ class Bucket(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The figures of one run.
+    """The figures of one run of `seconds`, of which the load was `unknown` for some: those are not judged.
 
     `over_high`: seconds in which a serving pod carried more than a high watermark of the policy. `shortfall`: the share
     of the load beyond the pods' capacity (0 to 1), None where no capacity is known. `lost`: that load times seconds
     (nano-units), of the first metric with a capacity. `changes` of the count, of which `flaps` turned back within
     ten minutes. `overshoot`: the most replicas beyond what the high watermark asked for at that moment. `pod_seconds`
-    counts every pod that exists. `peak` and `final` are counts, `recovery` the longest time over the high watermark in
-    a row (seconds).
+    counts every pod that exists. `peak`, `least` and `final` are counts, `recovery` the longest time over the high
+    watermark in a row (seconds).
     """
 
     seconds: float
@@ -117,6 +153,8 @@ class Summary(NamedTuple):
     pod_seconds: float
     peak: int
     final: int
+    least: int = 0
+    unknown: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

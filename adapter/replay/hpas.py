@@ -1,0 +1,114 @@
+"""The HPAs of a comparison, and what it is judged by: derived from a policy and the HPA that it has."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from adapter.load.quantity import NANO
+from adapter.load.spec import Average, Bounds, Capacity, HpaTolerance, Metric, Policy
+from adapter.policy.hpa import (
+    DESIRED_REPLICAS,
+    POLICY_LABEL,
+    CrossVersionReference,
+    Hpa,
+    HpaMetric,
+    MetricSourceType,
+    MetricTargetType,
+    ScalingRules,
+)
+from adapter.replay.service import Judge, Setup
+
+DEFAULT_MAXIMUM = 1000
+DEFAULT_TOLERANCE = Fraction(1, 10)
+"""The controller's own tolerance, for HPAs that set none."""
+
+
+def native_hpa(policy: Policy, hpa: Hpa | None, tolerance: Fraction = DEFAULT_TOLERANCE) -> Hpa:
+    """The HPA that follows a policy, with the bounds and the behavior of this one. `tolerance`: where it sets none."""
+    metric = HpaMetric(
+        kind=MetricSourceType.EXTERNAL,
+        name=DESIRED_REPLICAS,
+        match_labels={POLICY_LABEL: policy.name},
+        target=MetricTargetType.AVERAGE_VALUE,
+        aim=NANO,
+    )
+    if hpa is None:
+        return Hpa(
+            namespace=policy.namespace,
+            name=policy.hpa,
+            target=CrossVersionReference("apps/v1", "Deployment", policy.hpa),
+            bounds=Bounds(minimum=1, maximum=DEFAULT_MAXIMUM),
+            metrics=(metric,),
+            scale_up=ScalingRules(tolerance=Fraction(0)),
+            scale_down=ScalingRules(tolerance=Fraction(0)),
+            has_behavior=True,
+        )
+    up, down = (tolerance if one.tolerance is None else one.tolerance for one in (hpa.scale_up, hpa.scale_down))
+    within = HpaTolerance(up, down) if up or down else None
+    metrics = hpa.metrics if hpa.desired_metrics else (metric,)
+    return replace(hpa, metrics=metrics, bounds=replace(hpa.bounds, tolerance=within, last_scale=None))
+
+
+def stock_hpa_for(
+    policy: Policy,
+    hpa: Hpa | None,
+    setup: Setup,
+    totals: Collection[str] = (),
+    targets: Mapping[str, Fraction] | None = None,
+) -> Hpa:
+    """The stock HPA that a policy is compared with: the policy's metrics at their high watermarks, or at `targets`.
+
+    Bounds and behavior are those of `hpa`, but with the controller's default tolerance. Targets are in nano-units, for
+    metrics with `of` of a ratio.
+    """
+    native = native_hpa(policy, hpa)
+    metrics = [
+        _stock_metric(metric, aim, policy, setup, total=metric.name in totals)
+        for metric in policy.metrics
+        if (aim := (targets or {}).get(metric.name, metric.high)) is not None
+    ]
+    return replace(
+        native,
+        metrics=tuple(metrics),
+        scale_up=replace(native.scale_up, tolerance=None),
+        scale_down=replace(native.scale_down, tolerance=None),
+        bounds=replace(native.bounds, tolerance=None),
+    )
+
+
+def _stock_metric(metric: Metric, aim: Fraction, policy: Policy, setup: Setup, *, total: bool) -> HpaMetric:
+    if total or policy.average is Average.TOTAL:
+        target = MetricTargetType.VALUE if policy.average is Average.TOTAL else MetricTargetType.AVERAGE_VALUE
+        return HpaMetric(kind=MetricSourceType.EXTERNAL, name=metric.name, target=target, aim=int(aim))
+    name = metric.name
+    if metric.resource is not None and metric.of is Capacity.REQUEST and metric.resource.name == name:
+        percent = max(1, int(aim * 100 / NANO))
+        return HpaMetric(kind=MetricSourceType.RESOURCE, name=name, target=MetricTargetType.UTILIZATION, aim=percent)
+    is_resource = metric.resource is not None and metric.resource.name == name
+    return HpaMetric(
+        kind=MetricSourceType.RESOURCE if is_resource else MetricSourceType.PODS,
+        name=name,
+        target=MetricTargetType.AVERAGE_VALUE,
+        aim=int(_plain(metric, aim, setup)),
+    )
+
+
+def _plain(metric: Metric, mark: Fraction, setup: Setup) -> Fraction:
+    """A watermark in plain usage of a pod (nano-units)."""
+    if metric.of is None:
+        return mark
+    amounts = setup.limits if metric.of is Capacity.LIMIT else setup.requests
+    source = metric.resource.name if metric.resource else metric.query.resource if metric.query else ""
+    return mark * amounts.get(source, 0) / NANO
+
+
+def judge_of(policy: Policy, setup: Setup, minimum: int = 1) -> Judge:
+    """What a policy's runs are judged by: its high watermarks for a pod, as far as they are known."""
+    if policy.average is Average.TOTAL:
+        return Judge({}, minimum)
+    high = {
+        metric.name: plain
+        for metric in policy.metrics
+        if metric.high is not None and (plain := _plain(metric, metric.high, setup))
+    }
+    return Judge(high, minimum)

@@ -1,0 +1,223 @@
+"""The closed loop: one pass over a history, one service for each autoscaler.
+
+The load of a serving pod is that of the service divided by the serving pods; so what an autoscaler does changes what it
+sees next.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from adapter.replay.pods import ServicePods
+from adapter.replay.sampling import Measurement, Sampler
+from adapter.replay.score import CHANGES_KEPT, Score
+from adapter.replay.service import Autoscaler, History, Judge, Rest, RestingAutoscaler, Run, Setup, Tick, View
+
+__all__ = ["CHANGES_KEPT", "ServiceLoop", "simulate"]
+
+_LEAST_TICK = 1.0
+
+
+def simulate(
+    history: History, setup: Setup, autoscalers: Sequence[Autoscaler], judge: Judge, *, skip: bool = True
+) -> list[Run]:
+    """Replay a history once for all autoscalers. Returns no run for an empty history.
+
+    Ticks are read one by one; the last one lasts as long as the one before. With `skip`, syncs of autoscalers that
+    surely keep the count are left out, which changes no result.
+    """
+    loops: list[ServiceLoop] = []
+    previous: Tick | None = None
+    lasted = setup.sync
+    for tick in history:
+        if previous is None:
+            loops = [ServiceLoop(setup, one, judge, tick, skip=skip) for one in autoscalers]
+        else:
+            lasted = min(tick.at - previous.at, setup.lasts)
+            for loop in loops:
+                loop.step(previous, tick.at)
+        previous = tick
+    if previous is not None:
+        for loop in loops:
+            loop.step(previous, previous.at + max(lasted, _LEAST_TICK))
+    return [loop.run() for loop in loops]
+
+
+class ServiceLoop:
+    """One service with one autoscaler. `now` is how far it has come (seconds); `pods` and `load` are readable."""
+
+    def __init__(self, setup: Setup, autoscaler: Autoscaler, judge: Judge, first: Tick, *, skip: bool = True) -> None:
+        self._setup = setup
+        self._autoscaler = autoscaler
+        self._resting = autoscaler if skip and isinstance(autoscaler, RestingAutoscaler) else None
+        deletes_first = bool(getattr(autoscaler, "deletes_pulled_out_first", False))
+        self.pods = ServicePods(setup, first.at, deletes_pulled_out_first=deletes_first)
+        self.load: Mapping[str, int] | None = None
+        self.now = first.at
+        self._sampler = Sampler(setup, self.pods)
+        names = [*judge.high, *setup.capacity, *first.load]
+        self.score = Score(setup, judge, first.at, names[0] if names else "")
+        self._replicas = setup.replicas
+        self._begun = first.at
+        self._syncs = 0
+        self._next_sync = first.at
+        self._tick: Tick = first
+        self._observed = setup.replicas
+        self._rest: Rest | None = None
+        self._ranges: list[tuple[str, int, int]] = []
+        self._quiet_from = inf
+        self._skipped: tuple[float, Mapping[str, int] | None] | None = None
+        self._counted = -1
+        if self._sampler.looks_back:  # as if the first tick had lasted for long
+            self._sampler.note(first.at - self._sampler.reach - setup.sync, self._load_of(first))
+
+    @property
+    def replicas(self) -> int:
+        """The count that the autoscaler has set."""
+        return self._replicas
+
+    def step(self, tick: Tick, end: float) -> None:
+        """Live through a tick, until `end`; what the tick tells holds for at most `Setup.lasts`."""
+        self._begin(tick)
+        known = min(end, tick.at + self._setup.lasts)
+        self._advance(known)
+        if known < end:
+            self._lose_sight()
+            self._advance(end)
+
+    def run(self) -> Run:
+        """The run up to now."""
+        score = self.score
+        return Run(
+            name=self._autoscaler.name, summary=score.summary(), buckets=score.buckets(), changes=score.changes()
+        )
+
+    def _begin(self, tick: Tick) -> None:
+        self.now = tick.at
+        self._tick = tick
+        if tick.pulled_out != self.pods.wanted_out:
+            self._settle_skipped()
+            self.pods.pull_out(tick.pulled_out, tick.at)
+        if tick.replicas is not None:
+            self._observed = tick.replicas
+        self.load = self._load_of(tick)
+        self._note()
+
+    def _load_of(self, tick: Tick) -> Mapping[str, int]:
+        """The load of the service: as it was; in open loop, so that a pod carries what it carried then."""
+        if not self._setup.is_open:
+            return tick.load
+        observed, serving = max(1, self._observed - tick.pulled_out), len(self.pods.serving)
+        return {name: -(-value * serving // observed) for name, value in tick.load.items()}
+
+    def _lose_sight(self) -> None:
+        """Nobody knows the load from now on."""
+        self._settle_skipped()
+        self._rest = None
+        self.load = None
+        self._note()
+
+    def _note(self) -> None:
+        """Have the change of the load, or of the pods, noted."""
+        pods = self.pods
+        if pods.version != self._counted:
+            self._counted = pods.version
+            self._rest = None
+            self.score.pods(pods.replicas, len(pods.serving), len(pods.out), pods.existing)
+            if self._setup.is_open and self.load is not None:
+                self.load = self._load_of(self._tick)
+        if self._sampler.looks_back:
+            self._sampler.note(self.now, self.load)
+            self._watch_quiet()
+
+    def _watch_quiet(self) -> None:
+        """Keep since when the load has been in the ranges of the rest: samples reach back."""
+        if self._rest is None or not self._is_in_ranges():
+            self._quiet_from = inf
+        elif self._quiet_from == inf:
+            self._quiet_from = self.now
+
+    def _advance(self, end: float) -> None:
+        pods, score = self.pods, self.score
+        while (upcoming := min(self._next_sync, pods.next_event)) < end:
+            if upcoming > self.now:
+                score.add(self.now, upcoming - self.now, self.load)
+                self.now = upcoming
+            if pods.next_event <= self.now:
+                self._settle_skipped()
+                pods.advance(self.now)
+                self._note()
+            if self._next_sync <= self.now:
+                self._syncs += 1
+                self._next_sync = self._begun + self._syncs * self._setup.sync
+                self._sync()
+        if end > self.now:
+            score.add(self.now, end - self.now, self.load)
+            self.now = end
+
+    def _sync(self) -> None:
+        if self._rest is not None and self._is_quiet(self._rest):
+            self._skipped = self.now, self.load
+            return
+        self._settle_skipped()
+        self._sync_at(self.now, self.load)
+
+    def _is_quiet(self, rest: Rest) -> bool:
+        """Whether a sync now surely keeps the count."""
+        if self.now >= rest.until:
+            return False
+        if self._sampler.looks_back:
+            return self._quiet_from <= self.now - self._sampler.reach
+        return self._is_in_ranges()
+
+    def _is_in_ranges(self) -> bool:
+        load = self.load
+        if load is None:
+            return False
+        for name, least, most in self._ranges:
+            value = load.get(name)
+            if value is None or not least <= value <= most:
+                return False
+        return True
+
+    def _settle_skipped(self) -> None:
+        """Make up for the last sync that was left out, before anything changes: then its memory is what it would be."""
+        if self._skipped is None:
+            return
+        at, load = self._skipped
+        self._skipped = None
+        self._sync_at(at, load)
+
+    def _sync_at(self, now: float, load: Mapping[str, int] | None) -> None:
+        view = self._view(now, self._sampler.measure(now, load))
+        count = self._autoscaler.sync(view)
+        if count != self._replicas:
+            self._rest = None
+            self._scale(count)
+        elif self._resting is not None and load is not None:
+            self._rest_from(self._resting.rest(view))
+
+    def _rest_from(self, rest: Rest | None) -> None:
+        if rest is not self._rest:
+            self._rest = rest
+            self._ranges = [] if rest is None else [(name, *bounds) for name, bounds in rest.loads.items()]
+            self._quiet_from = inf
+        if self._sampler.looks_back:
+            self._watch_quiet()
+
+    def _scale(self, count: int) -> None:
+        self.score.changed(self.now, self._replicas, count)
+        self._replicas = count
+        self.pods.scale(count, self.now)
+        self._note()
+
+    def _view(self, now: float, measured: Measurement) -> View:
+        return View(
+            now=now,
+            replicas=self._replicas,
+            status_replicas=self.pods.replicas,
+            pods=self.pods.shown(),
+            samples=measured.samples,
+            load=measured.load,
+            sampled_at=measured.at,
+            window=self._setup.window,
+        )

@@ -1,0 +1,177 @@
+"""The closed loop: what pods carry, what autoscalers see, and that it equals assess, decide and the HPA in a row."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from adapter.load.assessment import AssessmentInputs
+from adapter.load.memory import Memory
+from adapter.load.pipeline import assess, decide
+from adapter.load.samples import PodUsage, ResourceSamples, Samples
+from adapter.load.spec import Cooldown, Metric, Policy, Query, Scale, Target, Velocity
+from adapter.policy.hpa import Hpa
+from adapter.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
+from adapter.replay.hpa.controller import Controller
+from adapter.replay.hpas import judge_of, native_hpa, stock_hpa_for
+from adapter.replay.service import Judge, Run, Setup, Tick, View
+from adapter.replay.simulation import simulate
+from tests.load.kit import cpu, policy
+from tests.replay.services import POD, START, Fixed, Recorded, hpa, phases, rules, steady, wandering
+
+NOBODY = Judge({})
+
+
+def counts(run: Run) -> list[tuple[float, int]]:
+    return [(change.at - START, change.after) for change in run.changes]
+
+
+def seen(history: Sequence[Tick], setup: Setup, plan: dict[int, int] | None = None) -> list[View]:
+    autoscaler = Fixed(plan)
+    simulate(history, setup, [autoscaler], NOBODY)
+    return autoscaler.views
+
+
+def test_serving_pods_share_the_load_of_the_service() -> None:
+    view = seen(list(steady(8, 60)), Setup(replicas=4))[0]
+    assert sorted(view.samples["cpu"].values()) == [2 * POD] * 4
+    assert view.load == {"cpu": 8 * POD}
+
+
+def test_a_new_pod_carries_load_and_has_a_sample_only_once_it_is_ready() -> None:
+    views = seen(list(steady(8, 90)), Setup(replicas=4, starts=30), {0: 8})
+    assert [len(view.pods) for view in views[:4]] == [4, 8, 8, 8]
+    assert [len(view.samples["cpu"]) for view in views[:4]] == [4, 4, 8, 8]
+    assert max(views[2].samples["cpu"].values()) == POD
+
+
+def test_a_deleted_pod_carries_nothing_and_is_seen_until_it_is_gone() -> None:
+    views = seen(list(steady(8, 90)), Setup(replicas=4, stops=20), {1: 2})
+    assert [sum(pod.deleting for pod in view.pods) for view in views[:5]] == [0, 0, 2, 0, 0]
+    assert sorted(views[2].samples["cpu"].values()) == [4 * POD] * 2
+    assert views[2].status_replicas == 2
+
+
+def test_the_oldest_pods_are_pulled_out_stay_the_same_and_idle() -> None:
+    history = [tick._replace(pulled_out=1 if index else 0) for index, tick in enumerate(steady(9, 60))]
+    views = seen(history, Setup(replicas=4, idle={"cpu": POD // 10}))
+    out = [[pod.name for pod in view.pods if pod.pulled_out_annotation] for view in views]
+    assert out == [[], [views[0].pods[0].name], [views[0].pods[0].name], [views[0].pods[0].name]]
+    assert sorted(views[1].samples["cpu"].values()) == [POD // 10, 3 * POD, 3 * POD, 3 * POD]
+
+
+def test_more_pull_outs_than_pods_pull_out_what_there_is() -> None:
+    views = seen(list(steady(9, 60, pulled_out=7)), Setup(replicas=3))
+    assert all(pod.pulled_out_annotation for pod in views[0].pods)
+
+
+def test_the_youngest_pods_are_deleted_first_and_starting_ones_before_all() -> None:
+    views = seen(list(steady(8, 90)), Setup(replicas=3, starts=40, stops=0), {0: 5, 1: 4, 4: 2})
+    assert [int(pod.name[-2:]) for pod in views[2].pods] == [1, 2, 3, 4]
+    assert [int(pod.name[-2:]) for pod in views[5].pods] == [1, 2]
+
+
+def test_a_delayed_sample_shows_the_load_and_the_pods_of_its_time() -> None:
+    history = list(phases((8, 60), (16, 60)))
+    views = seen(history, Setup(replicas=4, starts=15, delay=30), {4: 8})
+    assert [view.load["cpu"] // POD for view in views] == [8, 8, 8, 8, 8, 8, 16, 16]
+    assert views[6].sampled_at == views[6].now - 30
+    assert sorted(views[6].samples["cpu"].values()) == [4 * POD] * 4
+    assert sorted(views[7].samples["cpu"].values()) == [2 * POD] * 8
+
+
+def test_a_sample_over_a_window_is_the_average_of_what_a_pod_carried() -> None:
+    history = list(phases((8, 60), (16, 60)))
+    views = seen(history, Setup(replicas=4, window=30))
+    assert [max(view.samples["cpu"].values()) / POD for view in views[3:7]] == [2, 2, 3, 4]
+
+
+def test_in_open_loop_a_pod_carries_what_it_carried_at_the_observed_count() -> None:
+    history = list(steady(8, 60, replicas=4))
+    views = seen(history, Setup(replicas=8, is_open=True))
+    assert sorted(views[0].samples["cpu"].values()) == [2 * POD] * 8
+
+
+def test_samples_grow_old_where_the_history_has_a_gap() -> None:
+    history = [*steady(8, 60), *(tick._replace(at=tick.at + 600) for tick in steady(8, 60))]
+    views = seen(history, Setup(replicas=4, lasts=45))
+    ages = [view.now - view.sampled_at for view in views]
+    assert ages[:7] == [0, 0, 0, 0, 0, 0, 15]
+    assert max(ages) == 510
+
+
+def naive(history: Sequence[Tick], setup: Setup, rule: Policy, native: Hpa) -> list[tuple[float, int]]:
+    """The loop written down once more: each sync assesses, decides and has the HPA follow."""
+    views = Recorded(PolicyAutoscaler(rule, native))
+    simulate(history, setup, [views], NOBODY, skip=False)
+    asks = native_hpa(rule, native)
+    controller, memory, bounds, found = Controller(asks), Memory(), asks.bounds, []
+    for view in views.views:
+        usage = {
+            pod: PodUsage(view.sampled_at, view.window or 0.0, {"app": {"cpu": value}})
+            for pod, value in view.samples["cpu"].items()
+        }
+        samples = Samples(ResourceSamples(usage, fetched_at=view.now))
+        scale = Scale(replicas=view.replicas, status_replicas=view.status_replicas)
+        target = Target(api_version="apps/v1", kind="Deployment", name="web")
+        assessment = assess(
+            AssessmentInputs(
+                policy=rule, pods=view.pods, samples=samples, scale=scale, bounds=bounds, target=target,
+                memory=memory, now=view.now,
+            )
+        )  # fmt: skip
+        memory = assessment.memory
+        served = decide(assessment, scale, bounds, view.now).served
+        answer = "no answer" if served is None else [served]
+        count = controller.sync(view.now, view.replicas, [answer], (), view.status_replicas).replicas
+        if count != view.replicas:
+            bounds = replace(bounds, last_scale=view.now)
+            found.append((view.now - START, count))
+    return found
+
+
+RULES = {
+    "watermarks": policy(cpu("1000m", "600m")),
+    "only high": policy(cpu("1000m", None)),
+    "slowly": policy(cpu("1000m", "600m"), velocity=Velocity(up=30, down=10), cooldown=Cooldown(up=60, down=120)),
+}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_replayed_policy_does_what_assess_decide_and_the_hpa_do(rule: Policy, seed: int) -> None:
+    history, setup = wandering(seed, 500), Setup(replicas=10, starts=40, stops=20)
+    native = hpa(2, 40, down=rules(120, ("Percent", 50, 60)))
+    run = simulate(history, setup, [PolicyAutoscaler(rule, native)], NOBODY)[0]
+    assert counts(run) == naive(history, setup, rule, native)
+    assert len(run.changes) > 2
+
+
+def test_all_three_of_a_comparison_scale() -> None:
+    rule, setup = RULES["watermarks"], Setup(replicas=10, requests={"cpu": POD})
+    stock = stock_hpa_for(rule, hpa(2, 40), setup)
+    autoscalers = [HpaAutoscaler(stock), HpaAutoscaler(stock, effective=True), PolicyAutoscaler(rule, hpa(2, 40))]
+    runs = simulate(wandering(1, 2000), setup, autoscalers, judge_of(rule, setup))
+    assert [run.name for run in runs] == ["HPA, raw average", "HPA, effective average", rule.name]
+    assert all(run.summary.changes > 5 and run.summary.peak > 10 for run in runs)
+
+
+def test_pulled_out_pods_lower_the_raw_average_but_not_the_effective_one() -> None:
+    rule, setup = policy(cpu("1000m", None)), Setup(replicas=10, requests={"cpu": POD})
+    stock = stock_hpa_for(rule, hpa(2, 40), setup)
+    history = list(steady(9, 1800, pulled_out=4))
+    raw, effective = simulate(
+        history, setup, [HpaAutoscaler(stock), HpaAutoscaler(stock, effective=True)], judge_of(rule, setup)
+    )
+    assert raw.summary.final == 10
+    assert effective.summary.final == 13
+
+
+def test_a_policy_on_a_service_total_sees_one_number() -> None:
+    metric = Metric(name="requests", query=Query(name="requests"), high=cpu("1000m", None).high)
+    history = [tick._replace(load={"requests": 12 * POD}) for tick in steady(0, 120)]
+    autoscaler = PolicyAutoscaler(policy(metric), hpa(2, 40), totals=["requests"])
+    run = simulate(history, Setup(replicas=10), [autoscaler], NOBODY)[0]
+    assert counts(run) == [(0.0, 12)]
+    assert autoscaler.assessment is not None
+    assert autoscaler.assessment.metrics[0].total_value == 12 * POD
