@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | companion | decide | check | hpa | migrate`."""
+"""The command line: `effective-load serve | companion | decide | check | hpa | replay | migrate`."""
 
 import argparse
 import asyncio
@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adapter.migrate import arguments as migrate_arguments
+from adapter.replay.arguments import add_arguments
 from adapter.runtime.faults import FaultyDocument
 from adapter.telemetry.metrics import package_version
 
@@ -38,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_decide(commands)
     _add_check(commands)
     _add_hpa(commands)
+    _add_replay(commands)
     _add_migrate(commands)
     return parser
 
@@ -88,32 +91,28 @@ def _add_hpa(commands: Any) -> None:
     _add_document(hpa, _hpa)
 
 
+def _add_replay(commands: Any) -> None:
+    replay = commands.add_parser(
+        "replay",
+        help="replay a history for a policy and for the stock HPA",
+        description="Replay the load of a service in closed loop: what the stock HPA on the raw and on the effective "
+        "average, this policy and perhaps another one would have done. Exit status: 0 replayed, 1 no data, 2 the "
+        "arguments, files or the history are invalid.",
+    )
+    add_arguments(replay)
+    replay.set_defaults(run=_replay)
+
+
 def _add_migrate(commands: Any) -> None:
     migrate = commands.add_parser(
         "migrate",
         help="turn another autoscaler's objects into a policy and an HPA",
-        description="Turn WatermarkPodAutoscalers, ScaledObjects, and HPAs for kube-metrics-adapter or prometheus-adapter "
-        "(with its rules) into WatermarkPolicies and their HPAs, with a sentence on every field that has no exact "
-        "equivalent. Exit status: 0 migrated, 2 the input or the arguments are invalid.",
+        description="Turn WatermarkPodAutoscalers, ScaledObjects, and HPAs for kube-metrics-adapter or "
+        "prometheus-adapter (with its rules) into WatermarkPolicies and their HPAs, with a sentence on every field that "
+        "has no exact equivalent. Exit status: 0 migrated, 2 the input or the arguments are invalid.",
     )
-    migrate.add_argument(
-        "files", metavar="FILE", nargs="+", help="YAML or JSON, several documents too; - reads standard input"
-    )
-    migrate.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: %(default)s")
-    migrate.add_argument("--out", metavar="DIR", help="write a file for each pair there, and none that exists")
-    migrate.add_argument(
-        "--watermarks",
-        metavar="PERCENT",
-        type=_low_percent,
-        help="write one target as two watermarks, the low one at this percentage of it (1 to 99); default: strategy Ratio",
-    )
+    migrate_arguments.add_arguments(migrate)
     migrate.set_defaults(run=_migrate)
-
-
-def _low_percent(text: str) -> int:
-    if text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 99:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 99")
 
 
 def _add_document(command: argparse.ArgumentParser, run: Callable[[str, bool], int]) -> None:
@@ -179,7 +178,11 @@ def _migrate(parsed: argparse.Namespace) -> int:
     if any(text is None for _, text in texts):
         return INVALID
     known = [(file, text) for file, text in texts if text is not None]
-    command.run(known, Style(low_percent=parsed.watermarks), parsed.out, json_wanted=parsed.output == "json")
+    style = Style(low_percent=parsed.watermarks)
+    printed = command.run(known, style, parsed.out, json_wanted=parsed.output == "json")
+    for line in printed.remarks:
+        print(line, file=sys.stderr)
+    print(printed.output, end="")
     return OK
 
 
@@ -215,6 +218,12 @@ def _hpa(text: str, as_json: bool) -> int:
     else:
         print("\n".join(hpa_document.lines(document)))
     return OK
+
+
+def _replay(parsed: argparse.Namespace) -> int:
+    from adapter.replay import command
+
+    return command.run(parsed, print)
 
 
 def _text(file: str) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from adapter.check import health
-from adapter.check.cluster import Cluster, ClusterError, ListedPolicy, TargetPods
 from adapter.check.findings import (
     PROBE_SERVICE,
     add_pod_matches,
@@ -19,6 +18,7 @@ from adapter.check.findings import (
     service_section,
 )
 from adapter.check.report import ReportSection, SubjectKind
+from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, TargetPods
 from adapter.kube.credentials import service_account_token_file
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from adapter.check.cluster import ListedPolicy
 from adapter.check.report import ReportSection, SubjectKind
+from adapter.kube.cluster import ListedPolicy
 from adapter.load.matching import RegistrationMatch, address, match_registrations, why_unmatched
 from adapter.load.membership import out_reason_of
 from adapter.load.pods import Pod

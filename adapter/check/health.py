@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapter.check.cluster import ListedPolicy
 from adapter.check.report import ReportSection, SubjectKind, all_ok
 from adapter.kube.api import (
     ENDPOINT_SLICES,
@@ -16,6 +15,7 @@ from adapter.kube.api import (
     WATERMARK_POLICIES,
     GroupVersionResource,
 )
+from adapter.kube.cluster import ListedPolicy
 from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
 from adapter.kube.session import Session

@@ -152,8 +152,8 @@ class Triggers:
         elif ignore in {"true", "t", "1"}:
             metadata.notes.add(
                 NoteKind.DIFFERS, metadata.at("ignoreNullValues"), metadata.get("ignoreNullValues"),
-                "KEDA takes an empty answer for 0 and shrinks the service; here it is an error, and the count stays. Only "
-                "where no series really means no load, add 'or vector(0)' to the query",
+                "KEDA takes an empty answer for 0 and shrinks the service; here it is an error, and the count stays. "
+                "Only where no series really means no load, add 'or vector(0)' to the query",
             )  # fmt: skip
 
     def _server(self, fields: Fields, metadata: Fields) -> str:

@@ -73,7 +73,7 @@ async def read_samples(body: Body, on_sample: Callable[[Sample], None], slices: 
     warnings (the result may be partial), and WrongAnswer for a body that is no vector or scalar; the caller drops the
     samples that it received before.
     """
-    beginning = _beginning(body.start(_SHOWN))
+    beginning = response_beginning(body.start(_SHOWN))
     interned = _Interned()
     try:
         for piece in pieces(body, _RESULT):
@@ -111,14 +111,19 @@ class _Interned:
 
 def _last(text: bytes | bytearray, interned: _Interned) -> Iterator[Sample]:
     """Decode the last piece of a response, with the envelope, or a whole response."""
-    data = _checked(_RESPONSE.decode(text))
+    data = decode_envelope(text, "vector", "scalar")
     if data.result_type == "scalar":
         at, value = _SCALAR.decode(data.result)
         return iter([Sample({}, at, value)])
     return _samples(_MANY.decode(data.result), interned)
 
 
-def _checked(response: _Response) -> _Data:
+def decode_envelope(text: bytes | bytearray, *kinds: str) -> _Data:
+    """The data of a response of one of these kinds.
+
+    Raises msgspec.MsgspecError, QueryRejected for a fault of the query, and SourceFailing for one of the server.
+    """
+    response = _RESPONSE.decode(text)
     if response.status != "success" or response.data is None:
         raise _api_error(response)
     if response.warnings:
@@ -126,7 +131,7 @@ def _checked(response: _Response) -> _Data:
             f"answers with a warning: {response.warnings[0][:_SHOWN]}",
             public="answers with a warning, so a part of the answer may be missing",
         )
-    if response.data.result_type not in {"vector", "scalar"}:
+    if response.data.result_type not in kinds:
         kind = response.data.result_type[:_SHOWN]
         raise QueryRejected(
             f"the query answers a {kind}; write one that answers an instant vector",
@@ -162,7 +167,7 @@ def error_from_response(status: int, body: bytes) -> SourceError:
     try:
         error: SourceError = _api_error(_RESPONSE.decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        error = QueryRejected(_beginning(body) or "no message")
+        error = QueryRejected(response_beginning(body) or "no message")
     if status in _CLIENT_ERRORS and status != _TOO_MANY_REQUESTS:
         return QueryRejected(f"HTTP {status}: {error}", public=f"HTTP {status}: {error.public}")
     if status >= _CLIENT_ERRORS.start:
@@ -173,7 +178,7 @@ def error_from_response(status: int, body: bytes) -> SourceError:
     )
 
 
-def _beginning(body: bytes) -> str:
+def response_beginning(body: bytes) -> str:
     """The beginning of a body on one line, for the message of an error."""
     return " ".join(body[:_SHOWN].decode(errors="replace").split())
 

@@ -205,7 +205,7 @@ class _ResultBuilder:
             self._undated += 1
             return
         with suppress(QuantityError):
-            self._add_series(namespace, pod, Series(sample.labels, _nano(sample.value), at))
+            self._add_series(namespace, pod, Series(sample.labels, sample_nano(sample.value), at))
 
     def _check_unique(self, namespace: str, pod: str) -> None:
         seen = self._seen.setdefault(namespace, set())
@@ -260,7 +260,7 @@ class _ResultBuilder:
         return f"sum by ({self._query.namespace_label}, {self._query.pod_label}) (…)"
 
 
-def _nano(text: str) -> int:
+def sample_nano(text: str) -> int:
     """`parse_number`, with a fast path for plain digits."""
     whole, _, fraction = text.partition(".")
     if not (whole.isdecimal() and text.isascii() and len(whole) <= _SAFE_DIGITS and (fraction or "0").isdecimal()):

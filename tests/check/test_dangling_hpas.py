@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from adapter.check.cluster import ListedPolicy
 from adapter.check.findings import dangling_hpas
 from adapter.check.report import ReportSection
+from adapter.kube.cluster import ListedPolicy
 from adapter.policy.hpa import Hpa, parse_hpa
 from tests.load.kit import cpu, policy
 

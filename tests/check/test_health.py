@@ -10,8 +10,8 @@ import trustme
 from aiohttp import web
 
 from adapter.check import health
-from adapter.check.cluster import ListedPolicy, ReportedStatus
 from adapter.check.report import ReportSection
+from adapter.kube.cluster import ListedPolicy, ReportedStatus
 from adapter.kube.objects import Condition
 from adapter.runtime.times import format_time
 from harness.processes import free_ports

@@ -35,7 +35,7 @@ READERS: dict[str, Callable[[str], Fraction | int | None]] = {
     "parse_nano": quantity.parse_nano,
     "parse_number": quantity.parse_number,
     "of a pod": uncached(pods._nano),
-    "of Prometheus": query_results._nano,
+    "of Prometheus": query_results.sample_nano,
     "of metrics.k8s.io": resource_metrics._nano,
 }
 

@@ -191,7 +191,7 @@ def test_a_query_as_long_as_a_policys_may_be_is_no_long_step(piece: str, frame: 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_for_numbers_and_durations_are_read_or_refused_at_once(text: str) -> None:
-    for read in (query_results._nano, resource_metrics._nano):
+    for read in (query_results.sample_nano, resource_metrics._nano):
         try:
             assert in_a_step(lambda read=read: read(text)) >= 0
         except QuantityError as error:

@@ -16,7 +16,7 @@ from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery
-from adapter.usage.query_results import QueryResult, SampleTimes, _nano, build_result
+from adapter.usage.query_results import QueryResult, SampleTimes, build_result, sample_nano
 
 NOW = 1_767_268_800.0
 NAMES = st.sampled_from(["shop", "other", ""])
@@ -268,12 +268,12 @@ class TestSame:
 class TestNumbers:
     @given(st.floats(0, 1e15).map(repr) | st.from_regex(r"[0-9]{1,14}(\.[0-9]{0,20})?", fullmatch=True))
     def test_the_fast_path_and_parse_number_agree(self, text: str) -> None:
-        assert _nano(text) == parse_number(text) == math.ceil(Fraction(text) * NANO)
+        assert sample_nano(text) == parse_number(text) == math.ceil(Fraction(text) * NANO)
 
     @pytest.mark.parametrize("text", ["", ".", "1.2.3", "1.-5", "²", "1 ", "٣", "1_000"])
     def test_other_texts_are_no_numbers(self, text: str) -> None:
         with pytest.raises(QuantityError):
-            _nano(text)
+            sample_nano(text)
 
 
 async def test_a_result_is_indexed_for_the_selectors_of_the_last_one() -> None:

@@ -40,7 +40,7 @@ class _List(msgspec.Struct):
 
 
 class ReportedStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The parts of a policy's status that `check` reads."""
+    """The parts of a policy's status that commands read."""
 
     assessed_at: str = ""
     conditions: tuple[Condition, ...] = ()

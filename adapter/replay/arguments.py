@@ -1,0 +1,57 @@
+"""The arguments of `effective-load replay`: declared apart, so that the command line need not load what runs them."""
+
+import argparse
+from typing import Any
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Declare what a replay is told: the policy, the history, how pods behave, and what comes out."""
+    command.add_argument("policy", metavar="POLICY", help="YAML file with a WatermarkPolicy, and its HPA if you like")
+    command.add_argument(
+        "--hpa", metavar="FILE", help="the HPA: its bounds and behavior, and its metrics as the HPA to compare with"
+    )
+    command.add_argument("--against", metavar="FILE", help="a second WatermarkPolicy to compare with")
+    _add_history(command)
+    _add_pods(command)
+    command.add_argument("--price", metavar="MONEY", help="the price of a pod for an hour")
+    command.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+
+
+def _add_history(command: argparse.ArgumentParser) -> None:
+    history = command.add_argument_group("history")
+    history.add_argument(
+        "--csv", metavar="FILE", help="columns: time, one per metric, pulled_out, replicas; - reads standard input"
+    )
+    history.add_argument("--from", dest="begin", metavar="TIME", help="RFC 3339 or seconds since the epoch")
+    history.add_argument("--to", dest="end", metavar="TIME", help="RFC 3339 or seconds since the epoch")
+
+
+def _add_pods(command: argparse.ArgumentParser) -> None:
+    pods = command.add_argument_group("pods")
+    _add_amounts(pods, "--capacity", "what one pod can carry, such as cpu=1500m; may be repeated")
+    _add_amounts(pods, "--request", "what one pod requests of a resource; may be repeated")
+    _add_amounts(pods, "--limit", "what one pod may use of a resource; may be repeated")
+    pods.add_argument(
+        "--total",
+        action="append",
+        default=[],
+        metavar="METRIC",
+        help="the policy's query gives one number for the service",
+    )
+    pods.add_argument(
+        "--starts", metavar="DURATION", default="30s", help="until a new pod serves; default: %(default)s"
+    )
+    pods.add_argument(
+        "--stops", metavar="DURATION", default="5s", help="until a deleted pod is gone; default: %(default)s"
+    )
+    pods.add_argument("--sync", metavar="DURATION", default="15s", help="the HPA's sync period; default: %(default)s")
+    pods.add_argument("--delay", metavar="DURATION", default="0s", help="the age of samples; default: %(default)s")
+    pods.add_argument("--window", metavar="DURATION", help="what samples are averaged over; default: a single moment")
+    pods.add_argument("--replicas", metavar="N", type=int, help="the count at the beginning; default: the recorded one")
+    pods.add_argument(
+        "--open", action="store_true", help="pods carry what they carried at the recorded count, whatever is scaled"
+    )
+
+
+def _add_amounts(pods: Any, name: str, text: str) -> None:
+    pods.add_argument(name, action="append", default=[], metavar="METRIC=QUANTITY", help=text)

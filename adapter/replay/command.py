@@ -1,0 +1,257 @@
+"""`effective-load replay`: what the arguments say, made into a comparison, replayed and reported."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
+from adapter.load.spec import Capacity, Policy
+from adapter.policy.hpa import DESIRED_REPLICAS, Hpa
+from adapter.replay import report
+from adapter.replay.autoscalers import PolicyAutoscaler
+from adapter.replay.comparison import Comparison, compare, first_count, lasts, probed, replay, within
+from adapter.replay.csv_history import CsvHistory, require_metrics
+from adapter.replay.hpas import judge_of, native_hpa
+from adapter.replay.manifests import Manifests, read_manifests
+from adapter.replay.service import History, Setup, Tick
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument
+from adapter.runtime.times import parse_time
+from adapter.usage.resource_metrics import parse_go_duration
+
+OK, FAILED, INVALID = 0, 1, 2
+_TITLE = "this cannot be replayed"
+_LONGEST = 7 * 86_400.0
+_MOST_REPLICAS = 100_000
+
+Print = Callable[[str], None]
+
+
+class ArgumentError(FaultyDocument):
+    """Arguments cannot be used; `faults` name them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods."""
+
+    policy: Policy
+    hpa: Hpa | None
+    stock: Hpa | None
+    against: tuple[Policy, Hpa | None] | None
+    setup: Setup
+    totals: frozenset[str]
+    price: Fraction | None
+
+
+def run(parsed: argparse.Namespace, show: Print) -> int:
+    """Run the command. Returns the exit status; raises FaultyDocument for arguments and files that cannot be used."""
+    service = read_service(parsed)
+    try:
+        with open_history(parsed, service) as history:
+            first, ticks = probed(within(history, *span_of(parsed)))
+            if not first:
+                show("the history has no data for that time")
+                return FAILED
+            result = replay(comparison_of(service, first), ticks)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError([Fault("--csv", parsed.csv, f"cannot be read: {error}")], _TITLE) from error
+    if result is None:
+        return FAILED
+    if parsed.output == "json":
+        show(json.dumps(report.data(result), indent=2))
+    else:
+        show("\n".join(report.lines(result)))
+    return OK
+
+
+def read_service(parsed: argparse.Namespace) -> Service:
+    """The service that the arguments describe. Raises FaultyDocument."""
+    manifests = _manifests("POLICY", parsed.policy)
+    policy = _only_policy(manifests, parsed.policy)
+    hpa, stock = manifests.hpa_of(policy), None
+    if parsed.hpa:
+        hpas = _manifests("--hpa", parsed.hpa).hpas
+        if len(hpas) != 1:
+            raise ArgumentError([Fault("--hpa", parsed.hpa, f"has {len(hpas)} HPAs; give a file with one")], _TITLE)
+        hpa = hpas[0]
+    if hpa is not None and any(metric.name != DESIRED_REPLICAS for metric in hpa.metrics):
+        stock = replace(hpa, metrics=tuple(metric for metric in hpa.metrics if metric.name != DESIRED_REPLICAS))
+    service = Service(
+        policy=policy,
+        hpa=hpa,
+        stock=stock,
+        against=_against(parsed, hpa),
+        setup=_setup(parsed, manifests, policy, hpa),
+        totals=frozenset(parsed.total),
+        price=None if parsed.price is None else _number("--price", parsed.price),
+    )
+    _check_capacities(service)
+    return service
+
+
+@contextmanager
+def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[History]:
+    """The history that the arguments name, with every metric that the service needs. Raises FaultyDocument, OSError."""
+    if not parsed.csv:
+        raise ArgumentError([Fault("--csv", None, "name a CSV file with the history")], _TITLE)
+    if parsed.csv == "-":
+        yield _csv(sys.stdin, "standard input", service)
+        return
+    with Path(parsed.csv).open(encoding="utf-8", newline="") as lines:
+        yield _csv(lines, parsed.csv, service)
+
+
+def _csv(lines: Iterator[str], name: str, service: Service) -> History:
+    history = CsvHistory(lines, name)
+    require_metrics(history, needed_metrics(service), f"{name} cannot be replayed")
+    return history
+
+
+def needed_metrics(service: Service) -> Mapping[str, str]:
+    """The metrics that a history of the service must have: name → what needs it."""
+    policies = [service.policy, *([service.against[0]] if service.against else [])]
+    needed = {metric.name: f"policy {policy.name}" for policy in policies for metric in policy.metrics}
+    stock = () if service.stock is None else service.stock.metrics
+    return {metric.name: f"HPA {service.stock.name}" for metric in stock if service.stock} | needed
+
+
+def span_of(parsed: argparse.Namespace) -> tuple[float | None, float | None]:
+    """The time to replay (seconds since the epoch). Raises ArgumentError."""
+    begin, end = _time("--from", parsed.begin), _time("--to", parsed.end)
+    if begin is not None and end is not None and begin >= end:
+        raise ArgumentError([Fault("--to", parsed.end, "must be later than --from")], _TITLE)
+    return begin, end
+
+
+def comparison_of(service: Service, first: Sequence[Tick]) -> Comparison:
+    """The comparison, with what the first ticks of the history tell: the count, and how long a tick holds."""
+    setup = replace(service.setup, lasts=lasts(first))
+    if not setup.replicas:
+        native = native_hpa(service.policy, service.hpa)
+        count = first_count(first, native, judge_of(service.policy, setup, native.bounds.minimum))
+        setup = replace(setup, replicas=count)
+    others = []
+    if service.against is not None:
+        policy, hpa = service.against
+        others.append(PolicyAutoscaler(policy, hpa, f"policy {policy.name}, --against", service.totals))
+    return compare(
+        service.policy,
+        service.hpa,
+        setup,
+        totals=service.totals,
+        stock=service.stock,
+        others=others,
+        price=service.price,
+    )
+
+
+def _against(parsed: argparse.Namespace, hpa: Hpa | None) -> tuple[Policy, Hpa | None] | None:
+    if not parsed.against:
+        return None
+    manifests = _manifests("--against", parsed.against)
+    policy = _only_policy(manifests, parsed.against)
+    return policy, manifests.hpa_of(policy) or hpa
+
+
+def _manifests(argument: str, file: str) -> Manifests:
+    try:
+        path = Path(file)
+        if path.stat().st_size > document_text.LARGEST_BYTES:
+            raise ArgumentError([Fault(argument, file, str(document_text.too_large_fault()))], _TITLE)
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError([Fault(argument, file, f"cannot be read: {error}")], _TITLE) from error
+    return read_manifests(text, file)
+
+
+def _only_policy(manifests: Manifests, file: str) -> Policy:
+    if len(manifests.policies) != 1:
+        count = len(manifests.policies)
+        raise ArgumentError([Fault(file, None, f"has {count} WatermarkPolicies; give a file with one")], _TITLE)
+    return manifests.policies[0]
+
+
+def _setup(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Setup:
+    workload = manifests.workload_of(policy, hpa)
+    requests, limits = ({}, {}) if workload is None else (dict(workload.requests), dict(workload.limits))
+    if parsed.replicas is not None and not 1 <= parsed.replicas <= _MOST_REPLICAS:
+        raise ArgumentError([Fault("--replicas", parsed.replicas, f"must be from 1 to {_MOST_REPLICAS}")], _TITLE)
+    return Setup(
+        replicas=parsed.replicas or 0,
+        starts=_duration("--starts", parsed.starts),
+        stops=_duration("--stops", parsed.stops),
+        sync=_duration("--sync", parsed.sync, least=1.0),
+        delay=_duration("--delay", parsed.delay),
+        window=None if parsed.window is None else _duration("--window", parsed.window) or None,
+        capacity=_amounts("--capacity", parsed.capacity),
+        requests=requests | _amounts("--request", parsed.request),
+        limits=limits | _amounts("--limit", parsed.limit),
+        is_open=parsed.open,
+    )
+
+
+def _check_capacities(service: Service) -> None:
+    """Raise where a metric is a share of a request or limit that nobody has said."""
+    faults = []
+    for policy in [service.policy, *([service.against[0]] if service.against else [])]:
+        for metric in policy.metrics:
+            source = metric.resource.name if metric.resource else metric.query.resource if metric.query else ""
+            of_limit = metric.of is Capacity.LIMIT
+            amounts = service.setup.limits if of_limit else service.setup.requests
+            if metric.of is not None and not amounts.get(source):
+                argument = "--limit" if of_limit else "--request"
+                advice = f"metric {metric.name} is a share of it; say {argument} {source}=QUANTITY, or add the workload"
+                faults.append(Fault(argument, None, f"{advice} to the policy's file"))
+    if faults:
+        raise ArgumentError(faults, _TITLE)
+
+
+def _amounts(argument: str, given: Sequence[str]) -> dict[str, int]:
+    amounts = {}
+    for text in given:
+        name, equals, quantity = text.partition("=")
+        try:
+            amounts[name] = parse_nano(quantity)
+        except QuantityError as error:
+            raise ArgumentError([Fault(argument, text, str(error))], _TITLE) from error
+        if not equals or not name or not amounts[name]:
+            raise ArgumentError(
+                [Fault(argument, text, "write a name and an amount above 0, such as cpu=1500m")], _TITLE
+            )
+    return amounts
+
+
+def _number(argument: str, text: str) -> Fraction:
+    try:
+        number = parse_quantity(text)
+    except QuantityError as error:
+        raise ArgumentError([Fault(argument, text, str(error))], _TITLE) from error
+    if number < 0:
+        raise ArgumentError([Fault(argument, text, "must not be negative")], _TITLE)
+    return number
+
+
+def _duration(argument: str, text: str, least: float = 0.0) -> float:
+    seconds = parse_go_duration(text)
+    if (not seconds and text.strip("0") != "s") or not least <= seconds <= _LONGEST:
+        advice = f"must be a duration such as 30s or 2m, from {least:g}s to {_LONGEST:g}s"
+        raise ArgumentError([Fault(argument, text, advice)], _TITLE)
+    return seconds
+
+
+def _time(argument: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    at = parse_time(text)
+    if at is None and text.isdecimal() and len(text) <= 12:
+        at = float(text)
+    if at is None:
+        advice = "must be a time such as 2026-01-01T12:00:00Z, or seconds since the epoch"
+        raise ArgumentError([Fault(argument, text, advice)], _TITLE)
+    return at

@@ -1,0 +1,119 @@
+"""Policies, HPAs and workloads of the YAML files that a replay is given."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapter.load.quantity import QuantityError, parse_nano
+from adapter.load.spec import Policy
+from adapter.policy.hpa import Hpa, parse_hpa
+from adapter.policy.watermark_policy import KIND, parse_policy
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults
+
+_DOCUMENT = re.compile(r"^---(?:[ \t].*)?$", re.MULTILINE)
+_HPA = "HorizontalPodAutoscaler"
+_MOST = 10_000
+
+
+class ManifestError(FaultyDocument):
+    """A file cannot be used; `faults` name the objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What a pod of a workload requests and may use (nano-units by resource), all containers together."""
+
+    namespace: str
+    name: str
+    requests: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifests:
+    """The objects of a file that a replay can use."""
+
+    policies: tuple[Policy, ...] = ()
+    hpas: tuple[Hpa, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+
+    def hpa_of(self, policy: Policy) -> Hpa | None:
+        """The HPA that the policy names; the only one of the file where none has that name."""
+        by_name = [hpa for hpa in self.hpas if (hpa.namespace, hpa.name) == (policy.namespace, policy.hpa)]
+        if by_name:
+            return by_name[0]
+        return self.hpas[0] if len(self.hpas) == 1 and len(self.policies) <= 1 else None
+
+    def workload_of(self, policy: Policy, hpa: Hpa | None) -> Workload | None:
+        """The workload that the policy's HPA scales."""
+        name = policy.hpa if hpa is None else hpa.target.name
+        return next((one for one in self.workloads if (one.namespace, one.name) == (policy.namespace, name)), None)
+
+
+def read_manifests(text: str, name: str) -> Manifests:
+    """Read a file of YAML documents; objects of other kinds are passed over. Raises ManifestError, or PolicyError."""
+    policies, hpas, workloads = [], [], []
+    for data in _objects(text, name):
+        kind = data.get("kind")
+        if kind == KIND:
+            policies.append(parse_policy(data))
+        elif kind == _HPA:
+            hpas.append(parse_hpa(data))
+        elif (workload := _workload(data)) is not None:
+            workloads.append(workload)
+    return Manifests(policies=tuple(policies), hpas=tuple(hpas), workloads=tuple(workloads))
+
+
+def _objects(text: str, name: str) -> Iterator[Mapping[str, Any]]:
+    for part in _DOCUMENT.split(text):
+        if not any(line.strip() and not line.lstrip().startswith("#") for line in part.splitlines()):
+            continue
+        try:
+            data = document_text.read_document(part)
+        except document_text.TextError as error:
+            raise ManifestError(first_faults(error.faults), name) from error
+        if not isinstance(data, Mapping):
+            raise ManifestError([Fault("", data, "must be a Kubernetes object, such as a WatermarkPolicy")], name)
+        items = data.get("items")
+        if str(data.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from (item for item in items[:_MOST] if isinstance(item, Mapping))
+        else:
+            yield data
+
+
+def _workload(data: Mapping[str, Any]) -> Workload | None:
+    """The resources of an object with a pod template; None for any other."""
+    metadata, template = _part(data, "metadata"), _part(data, "spec", "template", "spec")
+    containers = template.get("containers")
+    if not isinstance(containers, list) or not isinstance(metadata.get("name"), str):
+        return None
+    inits = template.get("initContainers")
+    sidecars = [one for one in inits if _part(one).get("restartPolicy") == "Always"] if isinstance(inits, list) else []
+    parts = [_part(one, "resources") for one in [*containers, *sidecars]]
+    whole = _part(template, "resources")
+    return Workload(
+        namespace=str(metadata.get("namespace") or "default"),
+        name=metadata["name"],
+        requests=_sums([_part(one, "requests") for one in parts]) | _sums([_part(whole, "requests")]),
+        limits=_sums([_part(one, "limits") for one in parts]) | _sums([_part(whole, "limits")]),
+    )
+
+
+def _part(data: object, *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data if isinstance(data, Mapping) else {}
+
+
+def _sums(amounts: list[Mapping[str, Any]]) -> dict[str, int]:
+    """The sums by resource that every container has; a container without one makes it unknown."""
+    names = set.intersection(*(set(one) for one in amounts)) if amounts else set()
+    sums = {}
+    for name in sorted(names):
+        try:
+            sums[name] = sum(parse_nano(str(one[name])) for one in amounts)
+        except QuantityError:
+            continue
+    return sums

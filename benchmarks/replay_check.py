@@ -1,0 +1,119 @@
+"""Holds the replay against reality: `python -m benchmarks.replay_check` plays a load and replays what was recorded.
+
+The load is played on the real control plane, with the stock HPA, the adapter and a Prometheus that scrapes both pods
+and adapter. Then the counts are replayed from that Prometheus alone, with the queries that `replay` derives. Both must
+set the same counts in the same order; their times differ by the phase of syncs and scrapes.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from adapter.replay.autoscalers import PolicyAutoscaler
+from adapter.replay.history.prometheus import PrometheusHistory
+from adapter.replay.history.queries import derive_queries
+from adapter.replay.history.sources import choose_sources
+from adapter.replay.history.span import Span
+from adapter.replay.hpas import judge_of
+from adapter.replay.service import Change, Setup, Tick
+from adapter.replay.simulation import simulate
+from adapter.settings import parse_settings
+from benchmarks.replay_play import play, settings
+from harness.prometheus import Prometheus
+
+RESULTS = Path(__file__).parent / "results" / "replay_check.json"
+STEP = 1000
+"""Milliseconds, as often as Prometheus scrapes."""
+STARTS, STOPS = 2.0, 1.0
+"""Seconds until a pod of KWOK is Ready, and until a deleted one is gone."""
+DELAY = 2.0
+"""Seconds from a load to a decision about it: a scrape a second, and a poll a second."""
+
+
+def replayed(record: dict[str, Any], folder: Path) -> list[Change]:
+    """The changes of the count in a replay of the recorded data."""
+    flags = {"storage.tsdb.path": str(folder / "prometheus")}
+    with Prometheus(flags=flags) as prometheus:
+        ticks = list(_history(record, prometheus, folder))
+    hpa = parse_hpa(record["hpa"])
+    policy = parse_policy(record["policy"])
+    setup = Setup(
+        replicas=record["replicas"], starts=STARTS, stops=STOPS, sync=record["syncSeconds"], delay=DELAY, lasts=10.0
+    )
+    first = record["firstSync"]  # the phase of the real syncs
+    ticks = [_holding(ticks, first), *(tick for tick in ticks if tick.at > first)]
+    (run,) = simulate(ticks, setup, [PolicyAutoscaler(policy, hpa)], judge_of(policy, setup))
+    return list(run.changes)
+
+
+def _holding(ticks: Sequence[Tick], at: float) -> Tick:
+    """The tick that holds at a moment, from then on."""
+    return [tick for tick in ticks if tick.at <= at][-1]._replace(at=at)
+
+
+def _history(record: dict[str, Any], prometheus: Prometheus, folder: Path) -> PrometheusHistory:
+    sources = choose_sources(parse_settings(yaml.safe_dump(settings(prometheus.url))), "", "")
+    queries = derive_queries(parse_policy(record["policy"]), parse_hpa(record["hpa"]).target, sources)
+    first, last = round(record["began"]) * STEP - 5 * STEP, round(record["ended"]) * STEP
+    return PrometheusHistory(queries, Span(first, last, STEP), folder / "cache", now=time.time())
+
+
+def compared(record: dict[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
+    """The figures of the check; `same` says whether the sequences of counts are equal."""
+    real, model = record["changes"], [change for change in changes if change.at <= record["ended"]]
+    counts = [one["replicas"] for one in real]
+    replays = [change.after for change in model]
+    late = [abs(change.at - one["at"]) for one, change in zip(real, model, strict=False)]
+    return {
+        "seconds": round(record["ended"] - record["began"]),
+        "syncSeconds": record["syncSeconds"],
+        "syncs": record["syncs"],
+        "failedSyncs": record["failed"],
+        "stretches": len(record["stretches"]),
+        "changes": len(counts),
+        "same": counts == replays,
+        "firstDifference": _first_difference(counts, replays),
+        "apartSeconds": {"median": round(sorted(late)[len(late) // 2], 2), "most": round(max(late), 2)} if late else {},
+        "counts": [record["replicas"], *counts],
+        "replayed": [record["replicas"], *replays],
+    }
+
+
+def _first_difference(counts: Sequence[int], replays: Sequence[int]) -> int | None:
+    for number in range(max(len(counts), len(replays))):
+        if counts[number : number + 1] != replays[number : number + 1]:
+            return number
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play, replay, compare; the status is 1 where the counts differ."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.replay_check", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1800, help="how long to play (default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=1, help="of the load (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, required=True, help="for the record and the data of Prometheus")
+    parser.add_argument("--replay-only", action="store_true", help="replay what the folder holds from an earlier run")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    parsed = parser.parse_args(arguments)
+    if parsed.replay_only:
+        record = json.loads((parsed.folder / "record.json").read_text())
+    else:
+        record = play(parsed.seconds, parsed.folder, parsed.seed)
+    figures = compared(record, replayed(record, parsed.folder))
+    text = json.dumps(figures, indent=2)
+    print(text)
+    if parsed.write:
+        RESULTS.write_text(text + "\n")
+    return 0 if figures["same"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

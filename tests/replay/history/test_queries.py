@@ -1,0 +1,131 @@
+"""The queries for a history follow from the policy, the target and the settings; what cannot be derived is said."""
+
+from fractions import Fraction
+
+import pytest
+
+from adapter.load.spec import Metric, Query
+from adapter.policy.hpa import CrossVersionReference
+from adapter.replay.history.queries import Overrides, derive_queries
+from adapter.replay.history.sources import Sources, choose_sources
+from adapter.runtime.faults import FaultyDocument
+from adapter.settings import Settings, parse_settings
+from adapter.usage.prometheus_range import RangeSeries
+from tests.replay.history.kit import WEB, cpu, named, policy
+
+SETTINGS = parse_settings("""
+prometheus:
+  servers:
+  - {name: main, url: "http://main:9090"}
+  - {name: other, url: "http://other:9090"}
+  queries:
+  - {name: rps, server: other, query: 'sum by (namespace, pod) (rate(requests_total[1m]))'}
+  - {name: queue, server: main, query: 'sum(queue{app="$workload"})', scope: Service}
+""")
+ONE = Settings()
+PLAIN = choose_sources(None, "", "http://plain:9090")
+
+
+def sources() -> Sources:
+    return choose_sources(SETTINGS, "main", "")
+
+
+def test_cpu_and_memory_come_from_the_kubelets_series_of_the_targets_pods() -> None:
+    load = derive_queries(policy(), WEB, sources()).loads["cpu"]
+    assert load.text == (
+        'sum(rate(container_cpu_usage_seconds_total{namespace="shop", '
+        'pod=~"web-[bcdfghjklmnpqrstvwxz2456789]{1,10}-[bcdfghjklmnpqrstvwxz2456789]{5}", '
+        'container!="", container!="POD"}[2m]))'
+    )
+    assert load.server.name == "main"
+
+
+def test_only_the_containers_that_the_metric_names_count() -> None:
+    load = derive_queries(policy(cpu(containers=("app", "proxy"))), WEB, sources()).loads["cpu"]
+    assert 'container=~"app|proxy"}' in load.text
+
+
+def test_the_pods_of_a_stateful_set_have_numbers_and_a_dot_is_a_dot() -> None:
+    target = CrossVersionReference("apps/v1", "StatefulSet", "my.web")
+    assert r'pod=~"my\\.web-[0-9]+"' in derive_queries(policy(), target, sources()).loads["cpu"].text
+
+
+def test_a_query_of_the_settings_goes_to_its_own_server_unless_an_address_is_given() -> None:
+    assert derive_queries(policy(named("rps")), WEB, sources()).loads["rps"].server.name == "other"
+    given = choose_sources(SETTINGS, "", "http://thanos:9090")
+    assert derive_queries(policy(named("rps")), WEB, given).loads["rps"].server.url == "http://thanos:9090"
+
+
+def test_a_query_by_pod_is_summed_over_the_policys_pods() -> None:
+    load = derive_queries(policy(named("rps")), WEB, sources()).loads["rps"]
+    assert load.text.startswith("sum by (effective_load_chosen) (label_replace(")
+    assert "sum by (namespace, pod) (rate(requests_total[1m]))\n) >= 0" in load.text
+    pods, total = (
+        RangeSeries({"effective_load_chosen": "pods"}, []),
+        RangeSeries({"effective_load_chosen": "total"}, []),
+    )
+    assert load.chosen([RangeSeries({}, []), total, pods]) is pods
+    assert load.chosen([RangeSeries({}, []), total]) is total
+    assert load.chosen([RangeSeries({}, [])]) is None
+
+
+def test_a_query_for_the_service_is_itself_and_only_the_policys_namespace_counts() -> None:
+    load = derive_queries(policy(named("queue")), WEB, sources()).loads["queue"]
+    assert load.text == 'sum(queue{app="web"})'
+    ours, theirs = RangeSeries({"namespace": "shop"}, []), RangeSeries({"namespace": "else"}, [])
+    assert load.chosen([theirs, ours]) is ours
+    assert load.chosen([theirs]) is None
+    with pytest.raises(ValueError, match="2 series"):
+        load.chosen([ours, RangeSeries({}, [])])
+
+
+def test_promql_of_the_policy_is_read_from_the_one_address_that_is_given() -> None:
+    inline = Metric(name="rps", query=Query(prom_ql="sum(rps)", server="nowhere"), high=Fraction(1))
+    assert "sum(rps)" in derive_queries(policy(inline), WEB, PLAIN).loads["rps"].text
+
+
+def test_pulled_out_pods_and_replicas_are_first_those_of_the_adapter() -> None:
+    made = derive_queries(policy(), WEB, sources())
+    assert made.pulled_out.text == (
+        'max(effective_load_policy_pods{namespace="shop", exported_namespace="", policy="web", state="pulledOut"} or '
+        'effective_load_policy_pods{exported_namespace="shop", policy="web", state="pulledOut"})'
+    )
+    assert made.replicas.text.startswith('max(effective_load_policy_current_replicas{namespace="shop"')
+    assert made.replicas.text.endswith(' or max(kube_deployment_spec_replicas{namespace="shop", deployment="web"})')
+
+
+def test_every_query_can_be_given() -> None:
+    given = Overrides(loads={"cpu": 'my_cpu{app="$workload"}'}, pulled_out="out", replicas='r{ns="$namespace"}')
+    made = derive_queries(policy(), WEB, PLAIN, given)
+    assert [query.text for query in made] == ['my_cpu{app="web"}', "out", 'r{ns="shop"}']
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "words"),
+    [
+        (named("rps"), {}, "--query rps='PROMQL'"),
+        (named("rps"), {"rsp": "1"}, "did you mean rps?"),
+        (cpu(), {"cpu": "x{a=$workload}"}, "must stand inside quotes"),
+    ],
+)
+def test_what_cannot_be_derived_is_said(metric: Metric, given: dict[str, str], words: str) -> None:
+    with pytest.raises(FaultyDocument) as raised:
+        derive_queries(policy(metric), WEB, PLAIN, Overrides(loads=given))
+    assert words in str(raised.value)
+    assert "shop/web" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "server", "url", "words"),
+    [
+        (SETTINGS, "", "", "name the server with --prometheus URL, or with --settings FILE and --server NAME"),
+        (SETTINGS, "thanos", "", "is not among the settings' prometheus.servers (main, other)"),
+        (SETTINGS, "main", "http://x", "leave --server away"),
+        (None, "", "", "the settings have none"),
+        (None, "", "prometheus:9090", "write the address"),
+    ],
+)
+def test_an_unclear_server_is_a_fault(settings: Settings | None, server: str, url: str, words: str) -> None:
+    with pytest.raises(FaultyDocument) as raised:
+        choose_sources(settings, server, url)
+    assert words in str(raised.value)

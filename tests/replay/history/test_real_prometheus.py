@@ -1,0 +1,96 @@
+"""The derived queries on a real Prometheus, which holds hours of the past."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapter.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
+from adapter.replay.history.queries import Overrides, derive_queries
+from adapter.replay.history.sources import choose_sources
+from adapter.replay.history.span import Span
+from adapter.settings import parse_settings
+from harness.prometheus import Exporter, Prometheus
+from tests.replay.history.kit import WEB, cpu, exposition, named, policy
+
+pytestmark = pytest.mark.integration
+STEP = 15
+COUNT = 400
+"""Moments of the past."""
+POD = "web-5d4f8c7b9d-x7xk2"
+POLICY = 'namespace="shop",policy="web"'
+
+
+@pytest.fixture(scope="module")
+def began() -> int:
+    return (int(time.time()) - 2 * COUNT * STEP) // STEP * STEP
+
+
+@pytest.fixture(scope="module")
+def server(began: int) -> Iterator[Prometheus]:
+    moments = [began + number * STEP for number in range(COUNT)]
+    usual = [(at, 2.5) for at in moments if not 100 <= (at - began) // STEP < 150]  # no scrape for 12 minutes
+    pages = [
+        exposition(f'rps{{namespace="shop",pod="{POD}"}}', usual),
+        exposition('rps{namespace="shop",pod="web-5d4f8c7b9d-b4bcd"}', usual),
+        exposition('rps{namespace="shop",pod="web-api-5d4f8c7b9d-x7xk2"}', usual),  # another service
+        exposition(f'rps{{namespace="else",pod="{POD}"}}', usual),
+        exposition('queue{app="web"}', [(at, 70 + 0.1 * number) for number, at in enumerate(moments)]),
+        exposition(
+            f'container_cpu_usage_seconds_total{{namespace="shop",pod="{POD}",container="app"}}',
+            [(at, 1.5 * (at - began)) for at in moments],
+        ),
+        exposition(f'effective_load_policy_pods{{{POLICY},state="pulledOut"}}', [(at, 3) for at in moments]),
+        exposition(f"effective_load_policy_current_replicas{{{POLICY}}}", [(at, 12) for at in moments[:200]]),
+        exposition('kube_deployment_spec_replicas{namespace="shop",deployment="web"}', [(at, 14) for at in moments]),
+    ]
+    by_time = sorted("".join(pages).splitlines(keepends=True), key=lambda line: int(line.split()[-1]))
+    with Exporter() as exporter, Prometheus([exporter]) as prometheus:
+        exporter.set_text("".join(by_time))
+        end = f"queue{{app='web'}} @ {moments[-1]}"
+        prometheus.wait_value(end, 70 + 0.1 * (COUNT - 1))
+        yield prometheus
+
+
+def ticks(server: Prometheus, began: int, folder: Path, *metrics, overrides: Overrides | None = None):
+    settings = parse_settings(f"""
+prometheus:
+  servers: [{{name: main, url: "{server.url}"}}]
+  queries:
+  - {{name: rps, server: main, query: 'sum by (namespace, pod) (rps) # all'}}
+  - {{name: queue, server: main, query: 'queue{{app="$workload"}}', scope: Service}}
+""")
+    queries = derive_queries(policy(*metrics), WEB, choose_sources(settings, "", ""), overrides)
+    span = Span(began * 1000, (began + (COUNT - 1) * STEP) * 1000, STEP * 1000)
+    return list(PrometheusHistory(queries, span, folder, now=time.time()))
+
+
+def test_a_query_by_pod_becomes_the_load_of_the_policys_pods_alone(
+    server: Prometheus, began: int, tmp_path: Path
+) -> None:
+    history = ticks(server, began, tmp_path, named("rps"))
+    assert len(history) == COUNT
+    assert {dict(tick.load).get("rps") for tick in history} == {5 * 10**9, None}
+    gap = [number for number, tick in enumerate(history) if not tick.load]
+    assert gap == [*range(gap[0], 150)]  # the lookback of five minutes fills the rest
+    assert {tick.pulled_out for tick in history} == {3}
+    assert [history[0].replicas, history[-1].replicas] == [12, 14]
+
+
+def test_a_number_for_the_service_is_read_exactly(server: Prometheus, began: int, tmp_path: Path) -> None:
+    history = ticks(server, began, tmp_path, named("queue"))
+    assert history[0].load == {"queue": 70 * 10**9}
+    assert history[1].load == {"queue": 70_100_000_000}
+
+
+def test_cpu_is_the_rate_of_the_kubelets_counters(server: Prometheus, began: int, tmp_path: Path) -> None:
+    history = ticks(server, began, tmp_path, cpu())
+    assert {tick.load["cpu"] for tick in history[20:]} == {1_500_000_000}
+
+
+def test_promql_that_prometheus_refuses_is_an_error_with_its_words(
+    server: Prometheus, began: int, tmp_path: Path
+) -> None:
+    with pytest.raises(HistoryUnavailable, match=r"cpu, .*HTTP 400.*parse error.*the query is sum\("):
+        ticks(server, began, tmp_path, cpu(), overrides=Overrides(loads={"cpu": "sum("}))
