@@ -123,6 +123,7 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]
         "raw": None if metric.raw is None else nano_text(metric.raw),
         "high": None if metric.high is None else nano_text(metric.high),
         "low": None if metric.low is None else nano_text(metric.low),
+        "target": None if metric.target is None else nano_text(metric.target),
         "windowSeconds": metric.window,
         "verdict": reading.verdict.value if reading else "Error",
         "proposal": outcome.proposal if outcome else None,

@@ -50,6 +50,7 @@ def _metric(metric: MetricAssessment) -> MetricRow:
         raw=_units(metric.raw),
         high=_units(metric.high),
         low=_units(metric.low),
+        target=_units(metric.target),
         missing=metric.missing,
     )
 

@@ -81,6 +81,18 @@ class PodAssessment(NamedTuple):
     guarded: bool = False
 
 
+class Shrink(NamedTuple):
+    """A step down of strategy Step: `by` pods fewer, never below `least`, while enough pods are left.
+
+    `fewest` serving pods carry the load within the limit; `fewest_sampled` is that without the load of departed pods.
+    """
+
+    by: int
+    least: int
+    fewest: int
+    fewest_sampled: int
+
+
 class Scenario(NamedTuple):
     """One assumption about a metric's doubtful pods: the `inside` most loaded ones serve, the others are out.
 
@@ -90,7 +102,8 @@ class Scenario(NamedTuple):
     pods that the strategy asks for (None: hold; `held` is the stage that turned a change into a hold). `replaceable`
     pods may be replaced on the way up, `reserved` ones (starting, or doubtful for a short time) already count as
     replacements, `out` ones are kept in the count on the way down. `drift` is a step inside the band; `edge` bounds the
-    number of serving pods that it leads to. `zero`: the service needs no pod.
+    number of serving pods that it leads to. `zero`: the service needs no pod. `shrink` is a step down (strategy Step),
+    and `extreme` the usage of the one pod that is beyond a limit, where that is enough to act (nano-units).
     """
 
     inside: int
@@ -108,12 +121,15 @@ class Scenario(NamedTuple):
     drift: int = 0
     edge: int | None = None
     zero: bool = False
+    shrink: Shrink | None = None
+    extreme: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricAssessment:
     """One metric in every scenario that may win, the one with every doubtful pod in last; or its error (a sentence).
 
+    `high` and `low` are the watermarks, or the limits above and below the `target` (`Policy.limits_of`), in nano-units.
     `usage` is the effective average (or total) with the doubtful pods in, `raw` that of all running pods (nano-units,
     exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the time of the oldest sample that counted,
     `window` its window in seconds; after `stale_at` the first sample no longer counts. `total`: the source gives one
@@ -123,6 +139,7 @@ class MetricAssessment:
     name: str
     high: Fraction | None = None
     low: Fraction | None = None
+    target: Fraction | None = None
     n: int = 0
     missing: int = 0
     usage: Fraction | None = None

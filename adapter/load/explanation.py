@@ -21,7 +21,7 @@ from adapter.load.memory_updates import last_scaled
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text, percent_text
 from adapter.load.schedule import limits_at
-from adapter.load.spec import Average, Bounds, Mode, Policy
+from adapter.load.spec import Average, Bounds, Mode, Policy, Strategy
 
 _NAMED_AT_MOST = 20
 _SHOWN_IN_MILLI = 100 * 10**6
@@ -109,7 +109,8 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
         how = f"1 pod carries all of {shown(metric.total_value or 0)}"
     elif metric.total:
         how = f"{pods} share {shown(metric.total_value or 0)}, {shown(scenario.usage)} each"
-    return f"{metric.name}: {how}, {_stand(metric, scenario.verdict, policy.tolerance, shown)}"
+    one_of_them = "" if scenario.extreme is None or scenario.n == 1 else f", one of them {shown(scenario.extreme)}"
+    return f"{metric.name}: {how}{one_of_them}, {_stand(metric, scenario.verdict, policy.tolerance, shown)}"
 
 
 def _stand(
@@ -117,11 +118,23 @@ def _stand(
 ) -> str:
     high = shown(metric.high) if metric.high is not None else ""
     low = shown(metric.low) if metric.low is not None else ""
+    if metric.target is not None:
+        return _stand_to_target(verdict, shown(metric.target), high, low)
     if verdict is Verdict.ABOVE and metric.high is not None:
         return f"above the high watermark {high} (acts beyond {shown(metric.high * (1 + tolerance))})"
     if verdict is Verdict.BELOW and metric.low is not None:
         return f"below the low watermark {low} (acts under {shown(metric.low * (1 - tolerance))})"
     return f"inside the band {low or '0'} … {high or 'any'}"
+
+
+def _stand_to_target(verdict: Verdict, target: str, high: str, low: str) -> str:
+    match verdict:
+        case Verdict.ABOVE:
+            return f"above the target {target} (acts beyond {high})"
+        case Verdict.BELOW:
+            return f"below the target {target} (acts under {low})"
+        case _:
+            return f"near the target {target} ({low} … {high})"
 
 
 def _raw(metric: MetricAssessment, *, as_percent: bool) -> str:
@@ -132,10 +145,13 @@ def _raw(metric: MetricAssessment, *, as_percent: bool) -> str:
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     metric, scenario = outcome.metric, outcome.scenario
+    if scenario.shrink is not None:
+        return f"{metric.name} proposes {outcome.proposal}{_why_stepped(outcome, decision, policy)}"
     if scenario.needed is None:
         return f"{metric.name} proposes {outcome.proposal}{_why_held(scenario)}"
     text = f"{metric.name} needs {_many(scenario.needed, 'serving pod')}"
     if scenario.verdict is Verdict.ABOVE:
+        text += f" ({policy.step.up} of them by stepUp)" if policy.strategy is Strategy.STEP else ""
         text += f", {outcome.replaced} more replace pulled-out ones" if outcome.replaced else ""
     elif scenario.out:
         text += f", {scenario.out} pulled-out or doubtful ones are kept in the count"
@@ -145,17 +161,34 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     return f"{text}: proposes {outcome.proposal} (now {decision.current}){doubt}"
 
 
+def _why_stepped(outcome: Outcome, decision: Decision, policy: Policy) -> str:
+    """Why a step down of strategy Step was taken, or not."""
+    current, scenario, metric = decision.current, outcome.scenario, outcome.metric
+    if outcome.proposal < current:
+        return f" (now {current}): {_many(current - outcome.proposal, 'pod')} fewer (stepDown {policy.step.down})"
+    if outcome.held_by is HeldBy.DEPARTED:
+        return _why_departed(scenario)
+    if current <= max(1, policy.step.min_pods):
+        return f" (minPods {policy.step.min_pods})"
+    limit = "" if metric.high is None else value_text(metric.high, as_percent=is_utilization(policy, metric.name))
+    return f" ({_many(policy.step.down, 'pod')} fewer would leave the others above {limit})"
+
+
+def _why_departed(scenario: Scenario) -> str:
+    if not scenario.departed:
+        return " (the count changed since these samples began, before this process looked)"
+    left = f"{_many(scenario.departed, 'pod')} left or went out since these samples began"
+    return f" ({left}, whose load the others have now)"
+
+
 def _why_held(scenario: Scenario) -> str:
     gaps = [f"{_many(scenario.missing, 'pod')} without a fresh sample"] * bool(scenario.missing)
     gaps += [f"{_many(scenario.young, 'pod')} that may serve soon"] * bool(scenario.young)
     match scenario.held:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
-        case HeldBy.DEPARTED if not scenario.departed:
-            return " (the count changed since these samples began, before this process looked)"
         case HeldBy.DEPARTED:
-            left = f"{_many(scenario.departed, 'pod')} left or went out since these samples began"
-            return f" ({left}, whose load the others have now)"
+            return _why_departed(scenario)
         case _:
             return ""
 

@@ -25,7 +25,7 @@ from adapter.load.memory import AheadSample, LastSample
 from adapter.load.pod_groups import PodGroups
 from adapter.load.sample_columns import Column, Columns, StaticRow, read_columns, static_rows
 from adapter.load.scenarios import scenarios_of
-from adapter.load.spec import Average, Metric, Policy
+from adapter.load.spec import Average, Metric, Policy, Strategy
 from adapter.load.totals import Band, DoubtfulPod, Totals, Weights
 
 NO_POD_SERVES = "no pod serves"
@@ -42,14 +42,18 @@ class MeasuredMetric:
 
 
 def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
-    """The watermarks of a metric with the policy's tolerance. By default a service total of 0 is believed."""
+    """The watermarks of a metric, or its target as both, with the tolerance around them.
+
+    By default a service total of 0 is believed.
+    """
     return Band(
-        high=metric.high,
-        low=metric.low,
-        tolerance=policy.tolerance,
+        high=metric.high if metric.target is None else metric.target,
+        low=metric.low if metric.target is None else metric.target,
+        tolerance=policy.tolerance_of(metric),
         average=policy.average,
         tolerate_zero=policy.tolerate_zero if policy.tolerate_zero is not None else total,
         multiple_of=policy.multiple_of,
+        step=policy.step if policy.strategy is Strategy.STEP else None,
     )
 
 
@@ -99,10 +103,12 @@ def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups,
     ats, knows = (list(chain.from_iterable(each)) for each in zip(*((c.ats, c.knows) for c in counted), strict=True))
     windows = list(chain.from_iterable(column.windows for column in counted))
     oldest = knows.index(min(knows)) if knows else None
+    limits = policy.limits_of(metric)
     return MetricAssessment(
         name=metric.name,
-        high=metric.high,
-        low=metric.low,
+        high=limits.high,
+        low=limits.low,
+        target=metric.target,
         n=everyone.n,
         missing=everyone.missing,
         usage=everyone.effective_usage(policy.average) if everyone.n else None,
@@ -196,10 +202,12 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     running = sum(1 for _ in census.running)
     if error is None and running and not n:
         error = NO_POD_SERVES
+    limits = policy.limits_of(metric)
     assessment = MetricAssessment(
         name=metric.name,
-        high=metric.high,
-        low=metric.low,
+        high=limits.high,
+        low=limits.low,
+        target=metric.target,
         n=n,
         usage=None if stale else _share_of(point.value, n, policy.average),
         raw=None if stale else _share_of(point.value, running, policy.average),

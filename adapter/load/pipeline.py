@@ -234,7 +234,7 @@ def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of
     proposal, replaced, scenario = max(proposals, key=lambda each: (each[0], each[2].inside))
     most_in = max(each[2].inside for each in proposals)
     all_in = max(each[0] for each in proposals if each[2].inside == most_in)
-    held = HeldBy.DOUBT if all_in < proposal else scenario.held
+    held = HeldBy.DOUBT if all_in < proposal else _held(scenario, proposal, current, bounds, multiple_of)
     return Outcome(metric=metric, scenario=scenario, proposal=proposal, replaced=replaced, held_by=held)
 
 
@@ -243,11 +243,31 @@ def _propose(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int)
     if scenario.verdict is Verdict.ABOVE and scenario.needed is not None:
         replaced = _replaced(scenario, current)
         return max(current, _multiple(scenario.needed + replaced, multiple_of)), replaced
+    if scenario.shrink is not None:
+        fewest = scenario.shrink.fewest
+        return _stepped_down(scenario, current, bounds, multiple_of, fewest), 0
     if scenario.zero and bounds.minimum == 0:
         return 0, 0
     if scenario.verdict is Verdict.BELOW and scenario.needed is not None:
         return min(current, _multiple(scenario.needed + scenario.out, multiple_of)), 0
     return _drifted(scenario, current, multiple_of), 0
+
+
+def _stepped_down(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int, fewest: int) -> int:
+    """The count after a step of strategy Step, the current one where fewer than `fewest` serving pods would be left."""
+    shrink, needs_none = scenario.shrink, scenario.zero and bounds.minimum == 0
+    assert shrink is not None
+    least = shrink.least if needs_none else max(1, shrink.least)
+    desired = min(current, _multiple(max(least, current - shrink.by), multiple_of))
+    return desired if needs_none or scenario.n - (current - desired) >= fewest else current
+
+
+def _held(scenario: Scenario, proposal: int, current: int, bounds: Bounds, multiple_of: int) -> HeldBy | None:
+    """The stage that turned the scenario's change into a hold."""
+    if scenario.shrink is None or proposal < current:
+        return scenario.held
+    sampled = _stepped_down(scenario, current, bounds, multiple_of, scenario.shrink.fewest_sampled)
+    return HeldBy.DEPARTED if sampled < current else None
 
 
 def _replaced(scenario: Scenario, current: int) -> int:

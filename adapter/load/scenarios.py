@@ -1,13 +1,17 @@
 """The scenarios of one metric: with every doubtful pod out, then with the most loaded ones in, one after the other."""
 
+import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
-from adapter.load.spec import Average, Policy
+from adapter.load.ratio import recommend as recommend_by_ratio
+from adapter.load.recount import Recommendation
+from adapter.load.spec import Average, Converge, Policy, Strategy
+from adapter.load.step import recommend as recommend_step
 from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
-from adapter.load.watermark import Recommendation, recommend
+from adapter.load.watermark import recommend as recommend_by_watermarks
 
 _RIVALS_COMPARED = 4
 """A scenario above the band is compared with at most this many of those already kept."""
@@ -61,27 +65,42 @@ def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Se
             replaceable -= pod.is_replaceable
             reserved -= not pod.is_long
             out -= 1
-        recommended = recommend(totals, band, converge) if totals.n else _INCOMPARABLE
+        recommended = _recommend(policy.strategy, totals, band, converge) if totals.n else _INCOMPARABLE
         yield _Step(
             recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved,
             out,
         )  # fmt: skip
 
 
+def _recommend(strategy: Strategy, totals: Totals, band: Band, converge: Converge | None) -> Recommendation:
+    match strategy:
+        case Strategy.WATERMARK:
+            return recommend_by_watermarks(totals, band, converge)
+        case Strategy.RATIO:
+            return recommend_by_ratio(totals, band)
+        case Strategy.STEP:
+            return recommend_step(totals, band)
+
+
 def _that_may_win(steps: Sequence[_Step]) -> list[int]:
     """The indices of the scenarios that no scenario with more doubtful pods in beats at every replica count.
 
     At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
-    band at most that count. On a tie the scenario with more pods in wins.
+    band at most that count. On a tie the scenario with more pods in wins. Of two steps down the one proposes no less
+    that can spare no more pods.
     """
     kept: list[int] = []
     above: list[_Step] = []
-    most, is_held = -1, False
+    most, spare, is_held = -1, math.inf, False
     for inside in range(len(steps) - 1, -1, -1):
         step = steps[inside]
         recommended = step.recommended
         may_win = bool(recommended.drift) or not kept
-        if recommended.needed is None:
+        if recommended.shrink is not None:
+            may_win = may_win or (not (is_held or above) and step.n - recommended.shrink.fewest < spare)
+            # A service that needs no pod at all may propose 0.
+            spare = spare if recommended.zero else min(spare, step.n - recommended.shrink.fewest)
+        elif recommended.needed is None:
             may_win = may_win or not (is_held or above)
             is_held = is_held or not recommended.drift
         elif recommended.verdict is Verdict.ABOVE:
@@ -128,4 +147,6 @@ def _scenario(inside: int, step: _Step, band: Band, totals: Totals) -> Scenario:
         drift=recommended.drift,
         edge=recommended.edge,
         zero=recommended.zero,
+        shrink=recommended.shrink,
+        extreme=recommended.extreme,
     )

@@ -6,6 +6,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
+from adapter.load.quantity import NANO
+
 
 class Mode(StrEnum):
     """Whether a policy acts, only computes and publishes (`Observe` keeps the count), or is paused."""
@@ -35,6 +37,22 @@ class Strategy(StrEnum):
     """The algorithm that turns usage into a count."""
 
     WATERMARK = "Watermark"
+    RATIO = "Ratio"
+    STEP = "Step"
+
+
+class ToleranceIn(StrEnum):
+    """The unit of `stepTolerance`: percentage points of a utilization (units of a query's values), or percent."""
+
+    POINTS = "Points"
+    RATIO = "Ratio"
+
+
+class Trigger(StrEnum):
+    """Whether one pod beyond its bound is enough for strategy Step to act, or the average must be."""
+
+    ANY_POD = "AnyPod"
+    AVERAGE = "Average"
 
 
 class Average(StrEnum):
@@ -83,7 +101,8 @@ class Query:
 class Metric:
     """One metric with its watermarks in nano-units (for `of` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
 
-    Exactly one of `resource` and `query` is set, and at least one watermark.
+    Exactly one of `resource` and `query` is set. Strategy Watermark needs at least one watermark; Ratio and Step need
+    the `target` instead.
     """
 
     name: str
@@ -91,12 +110,20 @@ class Metric:
     query: Query | None = None
     high: Fraction | None = None
     low: Fraction | None = None
+    target: Fraction | None = None
 
     @property
     def of(self) -> Capacity | None:
         """The capacity that usage is divided by, None for plain usage."""
         source = self.resource or self.query
         return source.of if source else None
+
+
+class Limits(NamedTuple):
+    """The high and the low limit of a metric (nano-units); None: no such limit."""
+
+    high: Fraction | None
+    low: Fraction | None
 
 
 class Match(StrEnum):
@@ -163,6 +190,21 @@ class Cooldown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The parameters of strategy Step: it acts `tolerance` (percent, or points) beyond the target.
+
+    `up` pods are added beyond what the target needs, `down` pods are removed at a time, never below `min_pods`.
+    """
+
+    tolerance: int = 15
+    tolerance_in: ToleranceIn = ToleranceIn.POINTS
+    trigger: Trigger = Trigger.ANY_POD
+    up: int = 2
+    down: int = 2
+    min_pods: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """At least `minimum` and at most `maximum` pods for `duration` seconds from each time of a cron expression."""
 
@@ -184,7 +226,7 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100.
+    """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100. `step` is for strategy Step.
 
     `hold_until`: the count is kept until then (seconds), as in mode Paused. `fast_scale_up`: whether the companion
     raises the count before the HPA's next sync. `notify` names routes of notifications.
@@ -212,8 +254,25 @@ class Policy:
     tolerate_zero: bool | None = None
     multiple_of: int = 1
     converge_towards: Converge | None = None
+    step: Step = Step()
     fast_scale_up: bool = False
     notify: tuple[str, ...] = ()
+
+    def tolerance_of(self, metric: Metric) -> Fraction:
+        """How far usage may go beyond the metric's watermarks or target before the policy acts, as a ratio of them."""
+        if self.strategy is not Strategy.STEP or metric.target is None:
+            return self.tolerance
+        hundredths = Fraction(self.step.tolerance, 100)
+        if self.step.tolerance_in is ToleranceIn.RATIO:
+            return hundredths
+        return (hundredths if metric.of is not None else self.step.tolerance) * NANO / metric.target
+
+    def limits_of(self, metric: Metric) -> Limits:
+        """The limits that people are shown: the watermarks; or how far usage may go above and below the target."""
+        if metric.target is None:
+            return Limits(metric.high, metric.low)
+        tolerance = self.tolerance_of(metric)
+        return Limits(metric.target * (1 + tolerance), metric.target * (1 - tolerance))
 
     def rests(self, now: float) -> bool:
         """Whether the policy keeps the count at this time, because of its mode or a hold."""

@@ -9,7 +9,7 @@ from adapter.load.departures import NO_DEPARTURES, DepartedLoad
 from adapter.load.effective_usage import PodSample
 from adapter.load.quantity import NANO
 from adapter.load.sample_columns import Column
-from adapter.load.spec import Average
+from adapter.load.spec import Average, Step, Trigger
 
 Rational = Fraction | int
 
@@ -25,8 +25,9 @@ class Edge(NamedTuple):
 class Band:
     """The watermarks of one metric with the tolerance around them (nano-units, exact). None: no such watermark.
 
-    Usage is above the band beyond `high_plus` = high · (1 + tolerance), and below it under `low_minus` = low · (1 −
-    tolerance). The strategy acts towards the watermarks themselves.
+    A strategy with one target has it as both watermarks; `step` has the parameters of strategy Step. Usage is above the
+    band beyond `high_plus` = high · (1 + tolerance), and below it under `low_minus` = low · (1 − tolerance). The
+    strategy acts towards the watermarks themselves.
     """
 
     high: Fraction | None
@@ -35,6 +36,7 @@ class Band:
     average: Average
     tolerate_zero: bool
     multiple_of: int = 1
+    step: Step | None = None
     high_edge: Edge | None = field(init=False)
     low_edge: Edge | None = field(init=False)
     high_plus: Edge | None = field(init=False)
@@ -52,6 +54,30 @@ def _edge(limit: Fraction | None) -> Edge | None:
     return None if limit is None else Edge(*limit.as_integer_ratio())
 
 
+class PodLoad(NamedTuple):
+    """One pod's usage (nano-units) and its weight in the units of the totals."""
+
+    usage: int
+    weight: int
+
+    def exceeds(self, other: "PodLoad") -> bool:
+        """Whether its usage for its weight is larger."""
+        return self.usage * other.weight > other.usage * self.weight
+
+
+class Extremes(NamedTuple):
+    """The pods with the most and with the least usage for their weight."""
+
+    most: PodLoad
+    least: PodLoad
+
+    def including(self, pod: PodLoad) -> "Extremes":
+        """These extremes, with one pod more."""
+        if pod.exceeds(self.most):
+            return Extremes(pod, self.least)
+        return Extremes(self.most, pod) if self.least.exceeds(pod) else self
+
+
 @dataclass(slots=True, kw_only=True)
 class Totals:
     """Sums over pods: `usage` (nano-units) of `n` pods with a sample, and the fills of the gaps.
@@ -60,7 +86,7 @@ class Totals:
     by for an average: the number of pods, or their capacity in whole units (which leaves nano-units of a ratio), in
     parts of 1/`unit`; `missing_weight` and `young_weight` likewise. A fill is the usage assumed of a gap, in parts of
     1/`fill_unit` nano-units. `total`: usage is one number for the whole service. `departed`: pods whose load has gone
-    to others since the samples began.
+    to others since the samples began. `extremes` are only sought where one pod beyond a limit is enough to act.
     """
 
     usage: int = 0
@@ -76,6 +102,8 @@ class Totals:
     unit: int = 1
     fill_unit: int = 1
     departed: DepartedLoad = NO_DEPARTURES
+    seeks_extremes: bool = False
+    extremes: Extremes | None = None
 
     @property
     def counted(self) -> int:
@@ -106,6 +134,12 @@ class Totals:
             self.usage += pod.usage
             self.n += 1
             self.weight += pod.weight
+            if self.seeks_extremes:
+                self.include(PodLoad(pod.usage, pod.weight))
+
+    def include(self, pod: PodLoad) -> None:
+        """Count a pod with a sample among the extremes."""
+        self.extremes = Extremes(pod, pod) if self.extremes is None else self.extremes.including(pod)
 
 
 class DoubtfulPod(NamedTuple):
@@ -136,6 +170,7 @@ class Weights:
         self._parts = parts if is_utilization else 1
         self._high_plus = band.high_plus or Edge(0, 1)
         self._ranks_missing = band.high_plus is not None
+        self._seeks_extremes = band.step is not None and band.step.trigger is Trigger.ANY_POD
         self.unit = NANO * parts if is_utilization else 1
         self.fill_unit = self.unit * self._high_plus.denominator
 
@@ -153,8 +188,13 @@ class Weights:
         self, columns: Iterable[Column], young: Sequence[PodSample] = (), departed: DepartedLoad = NO_DEPARTURES
     ) -> Totals:
         """The sums over the pods that are in (`columns`) and those that may be soon (`young`)."""
-        totals = Totals(unit=self.unit, fill_unit=self.fill_unit, departed=departed)
+        totals = Totals(
+            unit=self.unit, fill_unit=self.fill_unit, departed=departed, seeks_extremes=self._seeks_extremes
+        )
         for column in columns:
+            if self._seeks_extremes:
+                for pod in zip(column.values, map(self.weigh, column.capacities), strict=True):
+                    totals.include(PodLoad(*pod))
             totals.usage += sum(column.values)
             totals.n += len(column.values)
             totals.weight += sum(column.capacities) * self._parts if self._is_utilization else len(column.values)

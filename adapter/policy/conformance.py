@@ -1,5 +1,6 @@
 """Flaws of the wiring between a policy and its HPA, one sentence each. Pure."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -7,7 +8,7 @@ from typing import NamedTuple
 
 from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO, nano_text, percent_text
-from adapter.load.spec import Average, Metric, Mode, Policy
+from adapter.load.spec import Average, Metric, Mode, Policy, Strategy
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingRules
 from adapter.policy.linking import Neighbours
 
@@ -132,6 +133,13 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
             f"HPA {hpa.name} swallows steps of up to {steps}: set tolerance to "
             f'"0" in behavior.scaleUp and scaleDown{unsure}',
         )
+    elif wiring.policy.strategy is Strategy.STEP:
+        step = wiring.policy.step.down
+        yield Flaw(
+            Reason.TOLERANCE,
+            f"HPA {hpa.name} swallows steps of up to {steps}, and HPAs have no field tolerance here: a step of "
+            f"{step} pods (stepDown), of {_first_swallowed(step, max(tolerance))} or more",
+        )
     elif float(wiring.policy.tolerance) < float(max(tolerance)):
         yield Flaw(
             Reason.TOLERANCE,
@@ -142,9 +150,15 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
         yield Flaw(Reason.TOLERANCE, wiring.swallowed)
 
 
+def _first_swallowed(step: int, tolerance: Fraction) -> int:
+    """The fewest pods of which an HPA with this tolerance swallows a step down, whatever value it is served."""
+    return math.ceil((step + 1 - Fraction(1, 1000)) / tolerance)
+
+
 def _waiting(wiring: Wiring) -> Iterator[Flaw]:
     hpa, cooldown = wiring.hpa, wiring.policy.cooldown
-    if hpa.scale_down.stabilization == 0:
+    waits = wiring.policy.strategy is Strategy.STEP and cooldown.down
+    if hpa.scale_down.stabilization == 0 and not waits:
         yield Flaw(
             Reason.NO_STABILIZATION,
             f"HPA {hpa.name} has scaleDown.stabilizationWindowSeconds 0: every dip of the load takes pods away at once",

@@ -27,11 +27,10 @@ def velocity(fields: FieldReader) -> Velocity:
     return limits
 
 
-def cooldown(fields: FieldReader) -> Cooldown:
-    """The policy's cooldown; an absent direction has none."""
-    periods = Cooldown(
-        up=fields.integer("scaleUpSeconds", 0, 0, _DAY), down=fields.integer("scaleDownSeconds", 0, 0, _DAY)
-    )
+def cooldown(fields: FieldReader, default: Cooldown) -> Cooldown:
+    """The policy's cooldown; an absent direction has the strategy's default."""
+    up, down = (fields.optional_integer(key, 0, _DAY) for key in ("scaleUpSeconds", "scaleDownSeconds"))
+    periods = Cooldown(up=default.up if up is None else up, down=default.down if down is None else down)
     fields.close()
     return periods
 

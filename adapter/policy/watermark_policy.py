@@ -15,7 +15,6 @@ from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import (
     Average,
     Capacity,
-    Converge,
     HpaWiring,
     Match,
     Metric,
@@ -30,6 +29,15 @@ from adapter.load.spec import (
 from adapter.policy import pacing
 from adapter.policy.field_reader import FieldReader, percent_as_quantity
 from adapter.policy.objects import PolicyError, Source, as_mapping
+from adapter.policy.strategy import (
+    check_average,
+    check_metric,
+    default_cooldown,
+    read_converge,
+    read_step,
+    read_strategy,
+    read_tolerance,
+)
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
 
@@ -52,7 +60,6 @@ _NAME_ADVICE = (
 )
 _LARGEST = 2**60
 _LARGEST_RATIO = 10
-_DEFAULT_TOLERANCE = Fraction(1, 100)
 
 
 class _UsageResource(StrEnum):
@@ -78,8 +85,10 @@ def _policy(root: FieldReader) -> Policy:
         metadata.fault(
             "name", name, f"must be at most {_LONGEST_LABEL} characters, for it is also used as a label value"
         )
-    average = spec.choice("average", Average) or Average.PER_POD
-    metrics = _metrics(spec, average)
+    strategy, average = read_strategy(spec), spec.choice("average", Average) or Average.PER_POD
+    check_average(spec, strategy, average)
+    metrics = _metrics(spec, strategy, average)
+    multiple_of = spec.integer("multipleOf", 1, 1, 1000)
     policy = Policy(
         namespace=metadata.text("namespace") or "default",
         name=name,
@@ -89,20 +98,21 @@ def _policy(root: FieldReader) -> Policy:
         mode=spec.choice("mode", Mode) or Mode.ACTIVE,
         hold_until=_hold_until(metadata),
         hpa_wiring=spec.choice("hpaWiring", HpaWiring) or HpaWiring.REPORT,
-        strategy=spec.choice("strategy", Strategy) or Strategy.WATERMARK,
+        strategy=strategy,
         average=average,
-        tolerance=_tolerance(spec),
+        tolerance=read_tolerance(spec, strategy),
         metrics=metrics,
         registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
         pulled_out=_pulled_out(spec.section("pulledOut")),
         velocity=pacing.velocity(spec.section("velocity")),
-        cooldown=pacing.cooldown(spec.section("cooldown")),
+        cooldown=pacing.cooldown(spec.section("cooldown"), default_cooldown(strategy)),
         schedules=pacing.schedules(spec),
         fallback=pacing.fallback(spec),
         min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
         tolerate_zero=spec.optional_flag("tolerateZero"),
-        multiple_of=spec.integer("multipleOf", 1, 1, 1000),
-        converge_towards=_converge(spec, metrics),
+        multiple_of=multiple_of,
+        converge_towards=read_converge(spec, strategy, metrics),
+        step=read_step(spec, strategy, metrics, multiple_of),
         fast_scale_up=spec.flag("fastScaleUp", default=False),
         notify=spec.texts("notify", _MOST_ROUTES, longest=_LONGEST_LABEL),
     )
@@ -136,32 +146,14 @@ def _identity(root: FieldReader) -> None:
     root.close()
 
 
-def _tolerance(spec: FieldReader) -> Fraction:
-    tolerance = spec.ratio("tolerance")
-    if tolerance is None:
-        return _DEFAULT_TOLERANCE
-    if not 0 <= tolerance < 1:
-        spec.fault("tolerance", spec.get("tolerance"), 'tolerance is "1%" or a ratio from 0 to below 1, such as "0.01"')
-    return tolerance
-
-
-def _converge(spec: FieldReader, metrics: tuple[Metric, ...]) -> Converge | None:
-    towards = spec.choice("convergeTowards", Converge)
-    named = [m.high if towards is Converge.HIGH else m.low for m in metrics]
-    if towards is not None and metrics and not any(named):
-        key = "highWatermark" if towards is Converge.HIGH else "lowWatermark"
-        spec.fault("convergeTowards", towards.value, f"convergeTowards {towards.value} needs a metric with {key}")
-    return towards
-
-
-def _metrics(spec: FieldReader, average: Average) -> tuple[Metric, ...]:
+def _metrics(spec: FieldReader, strategy: Strategy, average: Average) -> tuple[Metric, ...]:
     read: list[Metric] = []
     for fields in spec.sections("metrics", MOST_METRICS):
         metric = _metric(fields)
         if metric.name and metric.name in {earlier.name for earlier in read}:
             fields.fault("name", metric.name, "Duplicate value: metric names are unique")
-        if average is Average.TOTAL and metric.of is not None:
-            fields.fault("", metric.name, "average Total adds up usage; a metric with of is a ratio and needs PerPod")
+        check_metric(fields, metric, strategy, average)
+        fields.close()
         read.append(metric)
     if not read and isinstance(spec.get("metrics"), list | tuple | None):
         spec.fault("metrics", None, "should have at least 1 items: a policy needs a metric")
@@ -179,21 +171,19 @@ def _metric(fields: FieldReader) -> Metric:
     # A faulty `of` has its fault already; the watermarks are read as ratios all the same.
     of = any(isinstance(one := fields.get(key), Mapping) and one.get("of") for key in ("resource", "query"))
     high, low = _watermarks(fields, of=of)
-    fields.close()
-    return Metric(name=name, resource=resource, query=query, high=high, low=low)
+    target = _watermark(fields, "target", of=of, noun="target")
+    return Metric(name=name, resource=resource, query=query, high=high, low=low, target=target)
 
 
 def _watermarks(fields: FieldReader, *, of: bool) -> tuple[Fraction | None, Fraction | None]:
     high, low = (_watermark(fields, key, of=of) for key in ("highWatermark", "lowWatermark"))
-    if fields.get("highWatermark") is None and fields.get("lowWatermark") is None:
-        fields.fault("", fields.get("name"), "give highWatermark, lowWatermark, or both")
     if high is not None and low is not None and low >= high:
         fields.fault("lowWatermark", fields.get("lowWatermark"), "lowWatermark must be below highWatermark")
     return high, low
 
 
-def _watermark(fields: FieldReader, key: str, *, of: bool) -> Fraction | None:
-    """A watermark in nano-units, rounded up as the API server rounds quantities."""
+def _watermark(fields: FieldReader, key: str, *, of: bool, noun: str = "watermark") -> Fraction | None:
+    """A watermark or target in nano-units, rounded up as the API server rounds quantities."""
     text = fields.quantity_text(key)
     if not text:
         return None
@@ -202,17 +192,17 @@ def _watermark(fields: FieldReader, key: str, *, of: bool) -> Fraction | None:
     except QuantityError:
         fields.fault(key, text, "is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
         return None
-    if advice := _watermark_advice(text, value, of=of):
+    if advice := _watermark_advice(text, value, noun, of=of):
         fields.fault(key, text, advice)
         return None
     return Fraction(math.ceil(value * NANO))
 
 
-def _watermark_advice(text: str, value: Fraction, *, of: bool) -> str:
+def _watermark_advice(text: str, value: Fraction, noun: str, *, of: bool) -> str:
     if value <= 0:
-        return "a watermark must be more than 0"
+        return f"a {noun} must be more than 0"
     if value > _LARGEST:
-        return "a watermark must be at most 1Ei"
+        return f"a {noun} must be at most 1Ei"
     if of and value > _LARGEST_RATIO:
         return 'a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"'
     if text.endswith("%") and not of:

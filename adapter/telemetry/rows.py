@@ -21,6 +21,7 @@ class MetricRow:
     raw: float | None = None
     high: float | None = None
     low: float | None = None
+    target: float | None = None
     missing: float = 0
 
 
@@ -94,8 +95,24 @@ POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
         _of_metrics(lambda m: m.effective),
     ),
     _family(f"{_P}raw", "What an average over all running pods would say", "metric", _of_metrics(lambda m: m.raw)),
-    _family(f"{_P}high_watermark", "The high watermark, in the metric's unit", "metric", _of_metrics(lambda m: m.high)),
-    _family(f"{_P}low_watermark", "The low watermark, in the metric's unit", "metric", _of_metrics(lambda m: m.low)),
+    _family(
+        f"{_P}high_watermark",
+        "The high watermark, or where the policy acts above a target, in the metric's unit",
+        "metric",
+        _of_metrics(lambda m: m.high),
+    ),
+    _family(
+        f"{_P}low_watermark",
+        "The low watermark, or where the policy acts below a target, in the metric's unit",
+        "metric",
+        _of_metrics(lambda m: m.low),
+    ),
+    _family(
+        f"{_P}target",
+        "The target of strategies Ratio and Step, in the metric's unit",
+        "metric",
+        _of_metrics(lambda m: m.target),
+    ),
     _family(
         f"{_P}missing_pods",
         "Serving pods without a fresh sample of the metric",

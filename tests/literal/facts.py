@@ -131,6 +131,7 @@ class Metric:
     name: str
     high: Fraction | None
     low: Fraction | None
+    target: Fraction | None
     resource: str
     """`cpu` or `memory` of metrics.k8s.io; empty for a query."""
     containers: list[str]
@@ -164,6 +165,7 @@ def read_metric(given: dict[str, Any], document: dict[str, Any], now: float) -> 
         name=given["name"],
         high=quantity(given["highWatermark"]) if "highWatermark" in given else None,
         low=quantity(given["lowWatermark"]) if "lowWatermark" in given else None,
+        target=quantity(given["target"]) if "target" in given else None,
         resource=of_resource.get("name", ""),
         containers=source.get("containers", []),
         of=source.get("of", ""),

@@ -116,13 +116,14 @@ def born(rng: Random) -> Service:
         service.hpa["metrics"] = [
             {"type": "Object", "object": asks | {"target": {"type": "AverageValue", "averageValue": "1"}}}
         ]
-        tolerances = rng.choice((("0.1", "0.1"), ("0.1", "0"), ("0", "0.1"), ("0.05", "0.2"), (None, None)))
+        tolerances = rng.choice((("0.1", "0.1"), ("0.1", "0"), ("0", "0.1"), ("0.05", "0.2"), ("0.3", "0.4"), (None, None)))
         service.hpa["behavior"] = {
             way: {"tolerance": one} for way, one in zip(("scaleUp", "scaleDown"), tolerances, strict=True) if one
         }
     if maybe(rng, 0.3):
         service.last_scale = rng.choice((-0, -1, -59, -60, -61, -120, -299, -300, -301, 5, 60, 100))
-    count = rng.choice((0, 1, 1, 2, 3, 4, 5, 6, 8, 10, 12))
+    # An HPA's tolerance swallows small steps of many pods only.
+    count = rng.choice((6, 10, 12, 12) if "behavior" in service.hpa else (0, 1, 1, 2, 3, 4, 5, 6, 8, 10, 12))
     calm = maybe(rng, 0.4)
     for _ in range(count):
         add_pod(service, old=calm or maybe(rng, 0.7))
@@ -144,12 +145,12 @@ def born(rng: Random) -> Service:
 
 def policy_spec(service: Service) -> dict[str, Any]:
     rng = service.rng
-    spec: dict[str, Any] = {}
+    spec: dict[str, Any] = strategy(rng)
     if maybe(rng, 0.5):
         spec["registry"] = registry(rng)
-    if maybe(rng, 0.2):
+    if spec.get("strategy") != "Step" and maybe(rng, 0.2):
         spec["average"] = "Total"
-    if maybe(rng, 0.4):
+    if spec.get("strategy") != "Step" and maybe(rng, 0.4):
         spec["tolerance"] = rng.choice(("0%", "1%", "5%", "10%", "0.25"))
     if maybe(rng, 0.6):
         spec["pulledOut"] = pulled_out(rng)
@@ -158,7 +159,8 @@ def policy_spec(service: Service) -> dict[str, Any]:
     if maybe(rng, 0.25):
         spec["tolerateZero"] = maybe(rng, 0.5)
     if maybe(rng, 0.15):
-        spec["multipleOf"] = rng.choice((2, 3, 4))
+        multiples = [one for one in (2, 3, 4) if spec.get("strategy") != "Step" or one <= spec.get("stepDown", 2)]
+        spec["multipleOf"] = rng.choice(multiples or [1])
     if maybe(rng, 0.25):
         spec["velocity"] = drawn(rng, {"scaleUpPercent": (0, 1, 20, 50, 100), "scaleDownPercent": (0, 1, 20, 50, 100)})
     if maybe(rng, 0.25):
@@ -173,11 +175,38 @@ def policy_spec(service: Service) -> dict[str, Any]:
     service.two_containers = maybe(rng, 0.25)
     service.pod_level = maybe(rng, 0.2)
     spec["metrics"] = [metric(service, index, spec) for index in range(rng.choice((1, 1, 1, 1, 2, 3)))]
-    if maybe(rng, 0.2):
+    if "strategy" not in spec and maybe(rng, 0.2):
         towards = rng.choice(("High", "Low"))
         if any(("highWatermark" if towards == "High" else "lowWatermark") in one for one in spec["metrics"]):
             spec["convergeTowards"] = towards
     return spec
+
+
+def strategy(rng: Random) -> dict[str, Any]:
+    """Mostly watermarks; else one of the strategies with a target, with some of its fields."""
+    choice = rng.random()
+    if choice < 0.7:
+        return {}
+    if choice < 0.82:
+        return {"strategy": "Ratio"}
+    points = maybe(rng, 0.5)
+    found: dict[str, Any] = {"strategy": "Step"}
+    if not points or maybe(rng, 0.3):
+        found["toleranceIn"] = "Points" if points else "Ratio"
+    fields: dict[str, tuple[Any, ...]] = {
+        "stepTolerance": (0, 5, 10, 15, 20, 30), "trigger": ("AnyPod", "Average"), "stepUp": (0, 1, 2, 3),
+        "stepDown": (1, 2, 3), "minPods": (0, 1, 2, 3, 5),
+    }  # fmt: skip
+    return found | {name: rng.choice(values) for name, values in fields.items() if maybe(rng, 0.35)}
+
+
+def target(rng: Random, spec: dict[str, Any], *, of: bool) -> str:
+    """A target that the strategy takes: in points it is more than the tolerance."""
+    if of:
+        return rng.choice(("60%", "80%", "0.5"))
+    if spec["strategy"] == "Step" and spec.get("toleranceIn", "Points") == "Points":
+        return rng.choice(("60", "40", "100"))
+    return rng.choice(("1200m", "400m", "100", "0.8"))
 
 
 def drawn(rng: Random, choices: dict[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -236,6 +265,8 @@ def metric(service: Service, index: int, spec: dict[str, Any]) -> dict[str, Any]
     rng = service.rng
     kind = rng.choice(("cpu", "cpu", "cpu", "memory", "query", "query", "total", "total"))
     of = spec.get("average") != "Total" and kind != "total" and maybe(rng, 0.25)
+    if spec.get("strategy") == "Step" and spec.get("toleranceIn", "Points") == "Points" and kind in {"cpu", "memory"}:
+        of = True
     name = f"{kind}{index}"
     found: dict[str, Any] = {"name": name}
     if kind in {"cpu", "memory"}:
@@ -252,6 +283,9 @@ def metric(service: Service, index: int, spec: dict[str, Any]) -> dict[str, Any]
     high, low = rng.choice((("1200m", "400m"), ("1200m", "800m"), ("100", "40"), ("100m", "20m"), ("0.8", "0.5")))
     if of:
         high, low = rng.choice((("80%", "50%"), ("0.9", "30%")))
+    if "strategy" in spec:
+        found["target"] = target(rng, spec, of=of)
+        return found
     choice = rng.random()
     if choice < 0.92:
         found["highWatermark"] = high
@@ -441,6 +475,8 @@ def level(service: Service, metric: dict[str, Any]) -> int:
     rng = service.rng
     percent = {"0%": 0, "1%": 1, "5%": 5, "10%": 10, "0.25": 25}[service.spec.get("tolerance", "1%")]
     edges = []
+    if "target" in metric:
+        edges = target_edges(service, metric)
     if "highWatermark" in metric:
         high = nano_of(metric["highWatermark"])
         edges += [high, high * (100 + percent) // 100, high * 3 // 2, high * 5, high * 97 // 100]
@@ -452,6 +488,23 @@ def level(service: Service, metric: dict[str, Any]) -> int:
     if maybe(rng, 0.04):
         found = 0
     return max(0, found)
+
+
+def target_edges(service: Service, metric: dict[str, Any]) -> list[int]:
+    """Loads at, near and far from the limits around a target."""
+    aim, spec = nano_of(metric["target"]), service.spec
+    if spec["strategy"] == "Ratio":
+        percent = {"0%": 0, "1%": 1, "5%": 5, "10%": 10, "0.25": 25}[spec.get("tolerance", "10%")]
+        width = aim * percent // 100
+    elif spec.get("toleranceIn", "Points") == "Ratio":
+        width = aim * spec.get("stepTolerance", 15) // 100
+    else:
+        width = spec.get("stepTolerance", 15) * (10**7 if metric_of(metric) else 10**9)
+    return [aim, aim + width, aim - width, aim * 3 // 2, aim * 5, aim // 2, aim // 10, aim * 3 // 4, aim * 103 // 100]
+
+
+def metric_of(metric: dict[str, Any]) -> bool:
+    return "of" in metric.get("resource", {}) or "of" in metric.get("query", {})
 
 
 def measure(service: Service, metric: dict[str, Any]) -> None:

@@ -14,6 +14,10 @@ Interpretations where the page leaves something open (the adapter does the same)
 - A proposal above current is rounded before it is compared with current; S = 0 asks for 0 whatever is out.
 - Toward the low watermark a missing pod holds, but for `multipleOf`; toward the high one departed load counts.
 - minServingPercent holds what the metrics together ask for. A floor and a fallback are held by Schedule, MetricError.
+- Ratio on the way down takes ⌈ratio × n⌉ of the recount, as on the way up.
+- Step: Σ is n times the usage of §2, of departed pods too, whose load the others share equally before a pod counts as
+  below its bound; the proposal is rounded up to a multiple before the pods that are left are counted. minPods 0 and a
+  service total of 0 go down to 0 by steps.
 - A sleeping service's clock of errors runs where no total answers and one, or a query that never answered, is in error.
 """
 
@@ -144,8 +148,7 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
     facts = situation.facts
     doubtful = situation.pods(DOUBTFUL)
     fit = situation.fit[metric.name]
-    tolerance = reading_facts.quantity(facts.spec.get("tolerance", "1%"))
-    high_plus = None if metric.high is None else metric.high * (1 + tolerance)
+    high_plus, _ = usage.bounds(facts.spec, metric)
 
     def load(pod: Pod) -> Fraction | None:
         held = usage.capacity(metric, pod)
@@ -266,6 +269,8 @@ def cooled(desired: int, situation: Situation) -> int:
     """Cooldown: no change in a direction until its seconds passed since the count last changed."""
     facts, memory = situation.facts, situation.memory
     cooldown = facts.spec.get("cooldown", {})
+    if facts.spec.get("strategy") == "Step":
+        cooldown = {"scaleUpSeconds": 180, "scaleDownSeconds": 300} | cooldown
     seen = [min(at, facts.now) for at in (facts.last_scale, memory.last_scale) if at is not None]
     if not seen or desired == facts.current:
         return desired

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from tests.literal.facts import Answer, Facts, Metric, Pod, quantity
 from tests.literal.memory import Ahead, Memory, Past, Sample
@@ -250,9 +251,7 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         return average if known[pod.uid] is None else known[pod.uid]
 
     usage = sigma if is_sum else sigma / size
-    tolerance = quantity(spec.get("tolerance", "1%"))
-    high_plus = None if metric.high is None else metric.high * (1 + tolerance)
-    low_minus = None if metric.low is None else metric.low * (1 - tolerance)
+    high_plus, low_minus = bounds(spec, metric)
 
     if sigma == 0 and not tolerates_zero(situation, metric):
         scenario.verdict = INSIDE
@@ -260,6 +259,11 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     young = [pod for pod in situation.pods(STARTING, UNREADY) if is_young(situation, pod)]
     young += [pod for pod in doubt_out if is_young_doubt(situation, pod)]
 
+    if spec.get("strategy") == "Step":
+        of_pods = [(fit[pod.uid].value, known[pod.uid]) for pod in sampled] if not metric.is_total else []
+        each = [value / held for value, held in of_pods] or [usage]
+        extra = sum((size_of(pod) for pod in missing), Fraction(0))
+        return step(situation, scenario, metric, Step(n, sigma, size, each, sampled, missing, young, extra), doubt_out)
     if high_plus is not None and usage > high_plus:
         scenario.verdict = ABOVE
         if not is_sum:
@@ -309,6 +313,20 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             return scenario
         return converge_up(situation, scenario, metric, n, usage, doubt_out)
     return scenario
+
+
+def bounds(spec: dict[str, Any], metric: Metric) -> tuple[Fraction | None, Fraction | None]:
+    """high⁺ and low⁻; of one target T: T·(1 ± tol), and of Step T ± t in points, or T·(1 ± t)."""
+    strategy = spec.get("strategy", "Watermark")
+    if strategy == "Step":
+        t = Fraction(spec.get("stepTolerance", 15))
+        if spec.get("toleranceIn", "Points") == "Ratio":
+            return metric.target * (1 + t / 100), metric.target * (1 - t / 100)
+        points = t / 100 if metric.of else t
+        return metric.target + points, metric.target - points
+    tolerance = quantity(spec.get("tolerance", "10%" if strategy == "Ratio" else "1%"))
+    high, low = (metric.target, metric.target) if strategy == "Ratio" else (metric.high, metric.low)
+    return None if high is None else high * (1 + tolerance), None if low is None else low * (1 - tolerance)
 
 
 def too_few_serve(situation: Situation) -> bool:
@@ -391,7 +409,7 @@ def scale_up(
     situation: Situation, scenario: LiteralScenario, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
 ) -> LiteralScenario:
     current = situation.facts.current
-    needed = math.ceil(n * usage / metric.high)
+    needed = math.ceil(n * usage / (metric.target or metric.high))
     scenario.replaced = replaced_pods(situation, scenario, doubt_out)
     # A proposal is rounded up to a multiple, after `replaced`; a hold is not rounded.
     scenario.proposal = max(current, up_to(needed + scenario.replaced, situation.facts.spec.get("multipleOf", 1)))
@@ -417,9 +435,77 @@ def scale_down(
     if metric.is_total and usage == 0 and situation.facts.hpa_min == 0 and tolerates_zero(situation, metric):
         scenario.proposal = 0
         return scenario
-    needed = max(1, math.floor(n * usage / metric.low))
+    if metric.target is not None:
+        needed = max(1, math.ceil(n * usage / metric.target))
+    else:
+        needed = max(1, math.floor(n * usage / metric.low))
     kept = needed + kept_out(situation, doubt_out)
     scenario.proposal = min(current, up_to(kept, situation.facts.spec.get("multipleOf", 1)))
+    return scenario
+
+
+# --- §5, Step ---
+
+
+@dataclass
+class Step:
+    """What a scenario's pods use: n with a sample, their Σ, sizes and utilizations; and the pods without."""
+
+    n: int
+    sigma: Fraction
+    size: Fraction
+    each: list[Fraction]
+    sampled: list[Pod]
+    missing: list[Pod]
+    young: list[Pod]
+    size_of_missing: Fraction
+
+
+def step(
+    situation: Situation, scenario: LiteralScenario, metric: Metric, load: Step, doubt_out: list[Pod]
+) -> LiteralScenario:
+    """Up before down; one pod beyond its bound is enough, or the average has to be."""
+    spec, current = situation.facts.spec, situation.facts.current
+    high_plus, low_minus = bounds(spec, metric)
+    any_pod, multiple = spec.get("trigger", "AnyPod") == "AnyPod", spec.get("multipleOf", 1)
+    average = load.sigma / load.size
+    if (max(load.each) if any_pod else average) > high_plus:
+        scenario.verdict = ABOVE
+        recounted = load.sigma / (load.size + load.size_of_missing)
+        # A pod at 0 takes nothing from the one that is beyond its bound; a service total has no pods to look at.
+        if (not any_pod or metric.is_total) and not recounted > high_plus:
+            scenario.held = "Missing"
+            return scenario
+        sum_of_pods = (load.n + len(load.missing)) * recounted
+        scenario.replaced = replaced_pods(situation, scenario, doubt_out)
+        needed = math.ceil(sum_of_pods / metric.target + spec.get("stepUp", 2))
+        scenario.proposal = max(current, up_to(needed + scenario.replaced, multiple))
+        return scenario
+    if not (min(load.each) if any_pod else average) < low_minus:
+        scenario.verdict = INSIDE
+        return scenario
+    scenario.verdict = BELOW
+    if load.missing or load.young:
+        scenario.held = "Missing"
+        return scenario
+    _, departed = departed_load(situation, metric, load.sampled)
+    share = departed / load.size
+    if not (min(load.each) if any_pod else average) + share < low_minus:
+        scenario.held = "Departed"
+        return scenario
+    asleep = metric.is_total and load.sigma == 0 and situation.facts.hpa_min == 0
+
+    def stepped(sigma: Fraction) -> int:
+        fewest = spec.get("minPods", 2) if asleep else max(1, spec.get("minPods", 2))
+        desired = min(current, up_to(max(fewest, current - spec.get("stepDown", 2)), multiple))
+        left = load.n - (current - desired)
+        if asleep or (left >= 1 and load.n * sigma / load.size / left <= high_plus):
+            return desired
+        return current
+
+    scenario.proposal = stepped(load.sigma + departed)
+    if scenario.proposal == current and stepped(load.sigma) < current:
+        scenario.held = "Departed"
     return scenario
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.quantity import NANO
+from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Bounds, Converge
 from adapter.load.totals import Band, Totals
-from adapter.load.watermark import Recommendation, recommend
+from adapter.load.watermark import recommend
 from tests.load.kit import assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
 
 FREE = Bounds(minimum=0, maximum=1000)

@@ -55,6 +55,17 @@ EVERYTHING: Object = {
     "fastScaleUp": False,
     "notify": ["oncall"],
 }
+TARGETS: Object = {"strategy": "Ratio", "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "target": 60}]}
+STEPS: Object = {
+    "strategy": "Step",
+    "stepTolerance": 15,
+    "toleranceIn": "Points",
+    "trigger": "AnyPod",
+    "stepUp": 2,
+    "stepDown": 2,
+    "minPods": 2,
+    "metrics": [{"name": "percent", "query": {"name": "percent"}, "target": 2000}],
+}
 Where = tuple[str | int, ...]
 JUDGED_FURTHER = {"cron", "timeZone"}
 """A text of the right length is not yet right."""
@@ -72,7 +83,8 @@ def places(schema: Object, value: Any, path: Where = ()) -> Iterator[tuple[Where
             yield from places(schema["items"], one, (*path, index))
 
 
-PLACES = dict(places(SPEC, EVERYTHING))
+ONLY_STEPS = {path: schema for path, schema in places(SPEC, STEPS) if len(path) == 1 and path[0] not in EVERYTHING}
+PLACES = {**dict(places(SPEC, EVERYTHING)), **ONLY_STEPS, ("metrics", 0, "target"): {}}
 
 
 def edges(schema: Object, name: str | int) -> Iterator[tuple[Any, bool]]:
@@ -103,7 +115,9 @@ EDGES = [(path, value, fits) for path, schema in PLACES.items() for value, fits 
 
 
 def with_value(path: Where, value: Any) -> Object:
-    spec = copy.deepcopy(EVERYTHING)
+    spec = copy.deepcopy(STEPS if path in ONLY_STEPS or value == "Step" else EVERYTHING)
+    if value == "Ratio":  # a strategy, and a unit of tolerance with which 1000 % would be too much
+        spec = copy.deepcopy(TARGETS if path == ("strategy",) else STEPS)
     place: Any = spec
     for step in path[:-1]:
         place = place[step]

@@ -41,6 +41,11 @@ def metric(base: Object, **changes: Any) -> Object:
     return {"metrics": [{key: value for key, value in changed.items() if value is not None}]}
 
 
+def target(value: Any, **changes: Any) -> Object:
+    """A share of memory with a target instead of watermarks."""
+    return metric(MEMORY, highWatermark=None, target=value, **changes)
+
+
 WRONG = [
     Wrong("no metrics at all", {"metrics": None}, "spec.metrics", ("metrics",)),
     Wrong("an empty list of metrics", {"metrics": []}, "spec.metrics", ("at least 1 items",)),
@@ -149,8 +154,119 @@ WRONG = [
         ("containers only matters together with of",),
     ),
     Wrong("an unknown way of wiring", {"hpaWiring": "Force"}, "spec.hpaWiring", ("Report", "Enforce")),
+    Wrong(
+        "a target for watermarks",
+        metric(CPU, target="1"),
+        "spec.metrics[0].target",
+        ("target is for strategies Ratio and Step",),
+    ),
+    Wrong(
+        "watermarks for a ratio", {"strategy": "Ratio"}, "spec.metrics[0]", ("strategies Ratio and Step take target",)
+    ),
+    Wrong(
+        "a target and a watermark for steps",
+        {"strategy": "Step", **metric(MEMORY, target="80%")},
+        "spec.metrics[0]",
+        ("strategies Ratio and Step take target",),
+    ),
+    Wrong("a target of nothing", {"strategy": "Ratio", **target(0)}, "spec.metrics[0].target", ("more than 0",)),
+    Wrong(
+        "a target in words", {"strategy": "Ratio", **target("much")}, "spec.metrics[0].target", ("is not a quantity",)
+    ),
+    Wrong(
+        "a target beyond all bounds",
+        {"strategy": "Ratio", **target("2Ei")},
+        "spec.metrics[0].target",
+        ("a target must be at most 1Ei",),
+    ),
+    Wrong(
+        "a percentage of nothing as target",
+        {"strategy": "Ratio", **target("80%", resource={"name": "cpu"})},
+        "spec.metrics[0].target",
+        ("a percentage needs of: Limit or of: Request",),
+    ),
+    Wrong(
+        "a target of eighty",
+        {"strategy": "Ratio", **target(80)},
+        "spec.metrics[0].target",
+        ("a ratio above 10 is 1000 %",),
+    ),
+    Wrong("steps for watermarks", {"stepUp": 2}, "spec.strategy", ("are for strategy Step",)),
+    Wrong(
+        "pods left for a ratio",
+        {"strategy": "Ratio", "minPods": 3, **target("80%")},
+        "spec.strategy",
+        ("are for strategy Step",),
+    ),
+    Wrong(
+        "two tolerances for steps",
+        {"strategy": "Step", "tolerance": "1%", **target("60%")},
+        "spec.tolerance",
+        ("strategy Step has stepTolerance instead of tolerance",),
+    ),
+    Wrong(
+        "steps for a total",
+        {"strategy": "Step", "average": "Total", "toleranceIn": "Ratio", **target("3", resource={"name": "cpu"})},
+        "spec.average",
+        ("needs PerPod",),
+    ),
+    Wrong(
+        "drifting to a target",
+        {"strategy": "Ratio", "convergeTowards": "High", **target("60%")},
+        "spec.convergeTowards",
+        ("strategies Ratio and Step have one target",),
+    ),
+    Wrong(
+        "points of plain cpu",
+        {"strategy": "Step", **target("600m", resource={"name": "cpu"})},
+        "spec.metrics",
+        ("write toleranceIn Ratio",),
+    ),
+    Wrong(
+        "as many points as the target",
+        {"strategy": "Step", "stepTolerance": 60, **target("60%")},
+        "spec.stepTolerance",
+        ("stepTolerance must be less than the target",),
+    ),
+    Wrong(
+        "more points than the target by default",
+        {"strategy": "Step", **target("10%")},
+        "spec.stepTolerance",
+        ("stepTolerance must be less than the target",),
+    ),
+    Wrong(
+        "as many points as a querys target",
+        {"strategy": "Step", **metric(RPS, highWatermark=None, target="15")},
+        "spec.stepTolerance",
+        ("stepTolerance must be less than the target",),
+    ),
+    Wrong(
+        "a tolerance of the whole target",
+        {"strategy": "Step", "toleranceIn": "Ratio", "stepTolerance": 100, **target("60%")},
+        "spec.stepTolerance",
+        ("stepTolerance must be less than the target",),
+    ),
+    Wrong(
+        "steps that are rounded up again",
+        {"strategy": "Step", "multipleOf": 3, **target("60%")},
+        "spec.multipleOf",
+        ("stepDown must be at least multipleOf",),
+    ),
+    Wrong(
+        "no step down",
+        {"strategy": "Step", "stepDown": 0, **target("60%")},
+        "spec.stepDown",
+        ("greater than or equal to 1",),
+    ),
+    Wrong("an unknown trigger", {"strategy": "Step", "trigger": "Max", **target("60%")}, "spec.trigger", ("AnyPod",)),
+    Wrong(
+        "an unknown unit of tolerance",
+        {"strategy": "Step", "toleranceIn": "Percent", **target("60%")},
+        "spec.toleranceIn",
+        ("Points",),
+    ),
     Wrong("an unknown mode", {"mode": "Watch"}, "spec.mode", ("Active", "Observe", "Paused")),
-    Wrong("an unknown strategy", {"strategy": "Ratio"}, "spec.strategy", ("Watermark",)),
+    Wrong("an unknown strategy", {"strategy": "Fibonacci"}, "spec.strategy", ("Watermark", "Ratio", "Step")),
     Wrong("a tolerance of five", {"tolerance": 5}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
     Wrong("a tolerance of 100 %", {"tolerance": "100%"}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
     Wrong("a negative tolerance", {"tolerance": "-0.1"}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
@@ -196,7 +312,7 @@ WRONG = [
     Wrong("a route without a name", {"notify": [""]}, "spec.notify", ("",)),
     Wrong("a route by itself", {"notify": "oncall"}, "spec.notify", ("notify",)),
     Wrong("a key that does not exist", {"lowWaterMark": 1}, "spec.lowWaterMark", ("unknown field",)),
-    Wrong("a field of a later version", {"stepUp": 2}, "spec.stepUp", ("unknown field",)),
+    Wrong("a field of a later version", {"stepSideways": 2}, "spec.stepSideways", ("unknown field",)),
     Wrong(
         "a velocity below zero",
         {"velocity": {"scaleDownPercent": -1}},

@@ -129,7 +129,13 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -
 
 
 def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
-    figures = {"effective": metric.usage, "raw": metric.raw, "high": metric.high, "low": metric.low}
+    figures = {
+        "effective": metric.usage,
+        "raw": metric.raw,
+        "high": metric.high,
+        "low": metric.low,
+        "target": metric.target,
+    }
     share = is_utilization(policy, metric.name)
     return {name: value_text(value, as_percent=share) for name, value in figures.items() if value is not None}
 

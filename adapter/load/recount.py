@@ -1,0 +1,117 @@
+"""The recount: where usage is beyond a limit, gaps are filled against the direction before a strategy may act.
+
+On the way up pods without a sample carry no load; on the way down they, and pods that may serve soon, carry a full
+load, and the load of departed pods is added. So a gap can hold the count, but never change it.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+from adapter.load.assessment import HeldBy, Shrink, Verdict
+from adapter.load.spec import Average
+from adapter.load.totals import Band, Rational, Totals
+
+
+class Recommendation(NamedTuple):
+    """What the strategy asks for in one scenario: `needed` serving pods (None: hold), or a `drift` inside the band.
+
+    `held` is the stage that turned a change into a hold. `drift` is a step of the count; `edge` bounds it: the number
+    of serving pods needed just outside the band, on the side that usage moves away from (None: no bound). `zero`: the
+    service needs no pod at all. `shrink` is set where the strategy takes pods away in steps. `extreme` is the usage
+    (nano-units) of the one pod that is beyond a limit, where that is enough.
+    """
+
+    verdict: Verdict
+    needed: int | None = None
+    held: HeldBy | None = None
+    drift: int = 0
+    edge: int | None = None
+    zero: bool = False
+    shrink: Shrink | None = None
+    extreme: Fraction | None = None
+
+
+HOLD = Recommendation(Verdict.INSIDE)
+ABOVE_BUT_MISSING = Recommendation(Verdict.ABOVE, held=HeldBy.MISSING)
+BELOW_BUT_MISSING = Recommendation(Verdict.BELOW, held=HeldBy.MISSING)
+BELOW_BUT_DEPARTED = Recommendation(Verdict.BELOW, held=HeldBy.DEPARTED)
+
+
+def compare(totals: Totals, band: Band, to_fewer: Callable[[Rational, Rational], int]) -> Recommendation | None:
+    """Compare usage with the band; totals with at least one sample. None: inside the band.
+
+    Above the band, the pods that carry the load at the high limit are needed. Below it, those that carry it at the low
+    limit, made a whole number by `to_fewer`.
+    """
+    if totals.usage == 0:
+        if not band.tolerate_zero:
+            return HOLD
+        if band.low is not None and totals.total and not totals.young:
+            return Recommendation(Verdict.BELOW, needed=1, zero=True)
+    usage, weight = totals.usage, totals.weight
+    if band.average is Average.PER_POD:
+        usage *= totals.unit
+    else:
+        weight = 1
+    beyond, under = band.high_plus, band.low_minus
+    if beyond is not None and usage * beyond.denominator > beyond.numerator * weight:
+        return _above(totals, band)
+    if under is not None and usage * under.denominator < under.numerator * weight:
+        return _below(totals, band, to_fewer)
+    return None
+
+
+def _above(totals: Totals, band: Band) -> Recommendation:
+    high, beyond = band.high_edge, band.high_plus
+    assert high is not None
+    assert beyond is not None
+    if band.average is Average.TOTAL:
+        return Recommendation(Verdict.ABOVE, rounded_up(totals.n * totals.usage * high.denominator, high.numerator))
+    usage, weight = totals.usage * totals.unit, totals.weight + totals.missing_weight
+    if usage * beyond.denominator <= beyond.numerator * weight:
+        return ABOVE_BUT_MISSING
+    return Recommendation(Verdict.ABOVE, rounded_up(totals.counted * usage * high.denominator, weight * high.numerator))
+
+
+def _below(totals: Totals, band: Band, to_pods: Callable[[Rational, Rational], int]) -> Recommendation:
+    low, under = band.low_edge, band.low_minus
+    assert low is not None
+    assert under is not None
+    gaps = totals.missing + totals.young
+    if gaps and (band.average is Average.TOTAL or band.high is None):
+        return BELOW_BUT_MISSING
+    filled: Rational = totals.usage * totals.fill_unit + totals.missing_fill + totals.young_fill
+    over: Rational = totals.fill_unit
+    if band.average is Average.PER_POD:
+        filled, over = filled * totals.unit, over * (totals.weight + totals.missing_weight + totals.young_weight)
+    if filled * under.denominator >= under.numerator * over:
+        return BELOW_BUT_MISSING
+    if totals.departed.is_unknown:
+        return BELOW_BUT_DEPARTED
+    if len(totals.departed):
+        filled += totals.departed_load() * totals.fill_unit * (totals.unit if band.average is Average.PER_POD else 1)
+        if filled * under.denominator >= under.numerator * over:
+            return BELOW_BUT_DEPARTED
+    share = (pods_measured(totals, band) + gaps) * filled * low.denominator
+    return Recommendation(Verdict.BELOW, max(1, to_pods(share, over * low.numerator)))
+
+
+def rounded_up(share: Rational, over: Rational) -> int:
+    """⌈share/over⌉, exact."""
+    return int(-(-share // over))
+
+
+def rounded_down(share: Rational, over: Rational) -> int:
+    """⌊share/over⌋, exact."""
+    return int(share // over)
+
+
+def pods_measured(totals: Totals, band: Band) -> int:
+    """The number of pods that the samples were taken of.
+
+    For a sum over pods, the number of pods is a factor of the need: without the departed ones the same samples would
+    ask for fewer each time. A number for the whole service has their load in it already.
+    """
+    is_sum_of_pods = band.average is Average.TOTAL and not totals.total
+    return totals.n + (len(totals.departed) if is_sum_of_pods else 0)
