@@ -108,7 +108,7 @@ def _add_migrate(commands: Any) -> None:
         "migrate",
         help="turn another autoscaler's objects into a policy and an HPA",
         description="Turn WatermarkPodAutoscalers, ScaledObjects, and HPAs for kube-metrics-adapter or "
-        "prometheus-adapter (with its rules) into WatermarkPolicies and their HPAs, with a sentence on every field that "
+        "prometheus-adapter (with its rules) into WatermarkPolicies and their HPAs, with a sentence on each field that "
         "has no exact equivalent. Exit status: 0 migrated, 2 the input or the arguments are invalid.",
     )
     migrate_arguments.add_arguments(migrate)
