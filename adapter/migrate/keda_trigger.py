@@ -69,9 +69,7 @@ class Triggers:
             self._resource(kind, fields, metadata)
         else:
             advice = _ADVICE_CRON if kind == "cron" else "only prometheus, cpu and memory have an equivalent"
-            fields.notes.add(NoteKind.LOST, fields.path, kind, f"{advice}; the count no longer follows it")
-            for key in fields.names():
-                fields.get(key)
+            fields.notes.add(NoteKind.LOST, fields.path, fields.data, f"{advice}; the count no longer follows it")
             return
         metadata.rest(f"trigger {kind}")
         fields.irrelevant("a policy answers from memory anyway", "useCachedMetrics")

@@ -226,9 +226,9 @@ def resource_goal(source: Fields, resource: object, container: str, taken: list[
     target = source.section("target")
     kind = target.get("type")
     if resource not in ("cpu", "memory") or not isinstance(resource, str):
-        source.note(NoteKind.LOST, "name", "only cpu and memory come from metrics.k8s.io; it is left out")
-        for key in target.names():
-            target.get(key)
+        source.notes.add(
+            NoteKind.LOST, source.path, source.data, "only cpu and memory come from metrics.k8s.io; it is left out"
+        )
         return None
     wanted: dict[str, Any] = {"name": resource}
     if container:

@@ -89,9 +89,10 @@ class Fields(FieldReader):
             self.fault(key, text, str(error))
             return None
 
-    def names(self) -> list[str]:
-        """All keys that are texts, in order."""
-        return [key for key in self._data if isinstance(key, str)]
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The whole mapping, for a note on all of it."""
+        return self._data
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What `migrate` writes: YAML with the notes as comments, or JSON."""
 
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -33,7 +34,16 @@ def as_json(migration: Migration) -> dict[str, Any]:
 
 
 def _note(note: Note) -> dict[str, Any]:
-    return {"kind": note.kind.value, "field": note.field, "value": note.value, "sentence": note.sentence}
+    return {"kind": note.kind.value, "field": note.field, "value": _finite(note.value), "sentence": note.sentence}
+
+
+def _finite(value: Any) -> Any:
+    """The value with numbers that JSON does not have as texts."""
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_yaml(migration: Migration) -> str:

@@ -104,17 +104,15 @@ def _rule(fields: Fields) -> Rule:
         resource = one.text("resource", required="a resource, such as pod")
         overrides[_singular(resource), one.text("group") if one.get("group") else ""] = str(label)
         one.rest("overrides")
-    filters = tuple(
-        (kind, one.text(kind, longest=_LONGEST_TEXT))
-        for one in fields.sections("seriesFilters", 50)
-        for kind in ("is", "isNot")
-        if one.get(kind)
-    )
+    filters = []
+    for one in fields.sections("seriesFilters", 50):
+        filters += [(kind, _text(one, kind)) for kind in ("is", "isNot") if one.has(kind)]
+        one.rest("seriesFilters")
     fields.irrelevant("replaces characters of label values that Kubernetes cannot have", "labelValueReplacements")
     rule = Rule(
         path=fields.path,
         series_query=_text(fields, "seriesQuery"),
-        filters=filters,
+        filters=tuple(filters),
         overrides=overrides,
         template=_text(resources, "template"),
         matches=_text(name, "matches"),
