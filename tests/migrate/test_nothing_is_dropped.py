@@ -92,8 +92,6 @@ def test_a_spoilt_original_is_refused_or_becomes_a_valid_pair(data: st.DataObjec
     try:
         text = text_of(*objects) if isinstance(objects, list) else text_of(root)
         migration = migrate([("it.yaml", "---\n" + text)], style)
-    except MigrationError as error:
-        assert error.faults
-        assert str(error)
+    except MigrationError:
         return
     valid(migration)
