@@ -8,7 +8,7 @@ WORKERS ?= 3
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
-.PHONY: help setup demo test test-unit test-e2e check format lock clean
+.PHONY: help setup demo scenarios test test-unit test-e2e check format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -17,14 +17,17 @@ help:  ## Say what there is
 $(STAMP): requirements/dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 setup: $(STAMP)  ## The locked development environment in .venv
 
-demo: $(STAMP)  ## A local control plane, a workload, a pull-out: what the HPA does and why (DEMO_ARGS="--keep")
+demo: $(STAMP)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
 	$(BIN)/python -m demo $(DEMO_ARGS)
+
+scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and policies in one table, within a minute
+	$(BIN)/effective-load scenarios $(SCENARIOS_ARGS)
 
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
 	$(BIN)/python -m harness.build

@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | companion | decide | check | hpa | replay | migrate`."""
+"""The command line: `effective-load serve | companion | decide | check | hpa | replay | scenarios | migrate`."""
 
 import argparse
 import asyncio
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_hpa(commands)
     _add_replay(commands)
+    _add_scenarios(commands)
     _add_migrate(commands)
     return parser
 
@@ -101,6 +102,19 @@ def _add_replay(commands: Any) -> None:
     )
     add_arguments(replay)
     replay.set_defaults(run=_replay)
+
+
+def _add_scenarios(commands: Any) -> None:
+    scenarios = commands.add_parser(
+        "scenarios",
+        help="play the shipped scenarios in the model",
+        description="Play the shipped scenarios (a spike, a mass pull-out, a registry outage, ...) in the model of a "
+        "service with the stock HPA, with it on the effective average, and with policies, and compare them. Exit "
+        "status: 0 played, 2 a name is unknown.",
+    )
+    scenarios.add_argument("names", metavar="NAME", nargs="*", help="only these; default: all")
+    _add_output(scenarios)
+    scenarios.set_defaults(run=_scenarios)
 
 
 def _add_migrate(commands: Any) -> None:
@@ -221,9 +235,24 @@ def _hpa(text: str, as_json: bool) -> int:
 
 
 def _replay(parsed: argparse.Namespace) -> int:
+    from adapter.kube.errors import KubeError
     from adapter.replay import command
+    from adapter.replay.fleet import command as fleet
+    from adapter.replay.history.prometheus import HistoryUnavailable
 
-    return command.run(parsed, print)
+    run = fleet.run if parsed.all or parsed.merge else command.run
+    try:
+        return run(parsed, print)
+    except (HistoryUnavailable, KubeError) as error:
+        print(f"effective-load replay: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _scenarios(parsed: argparse.Namespace) -> int:
+    from adapter.replay.scenarios.command import lines
+
+    print("\n".join(lines(parsed.names, as_json=parsed.output == "json")))
+    return OK
 
 
 def _text(file: str) -> str:

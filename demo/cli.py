@@ -1,4 +1,4 @@
-"""`python -m demo`: reads the command line, sets up the stage, plays and narrates the story, draws it, cleans up."""
+"""`python -m demo`: tells the story in the model, plays it on a real control plane, draws both, and compares them."""
 
 import argparse
 import contextlib
@@ -6,21 +6,23 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
 import yaml
 
+from demo.building import Build, building
 from demo.curve import FULL, QUICK, Curve
 from demo.errors import DemoError
+from demo.model import ModelStage
 from demo.objects import OURS, PULLED_OUT, USAGE
 from demo.picture import draw, picture
 from demo.play import LEVELS, Player
 from demo.progress import Progress, beating
 from demo.stage import Place, Stage, given_place, own_place, staged
-from demo.story import Narrator, Style, closing, tidy
-from demo.timeline import dump, load
+from demo.story import Narrator, Style, agree, closing, comparison, tidy
+from demo.timeline import Timeline, dump, load
 from harness import binaries
 from harness.binaries import BuildError
 from harness.client import ApiError
@@ -32,14 +34,14 @@ _SLOWER = 2.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0 after a complete story, 1 after an error, 130 after Ctrl-C."""
+    """Exit code: 0 after a complete story, 1 after an error or other counts than the model's, 130 after Ctrl-C."""
     options = _parser().parse_args(arguments)
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         if options.redraw:
             _redraw(options.redraw, options.out)
         else:
-            _demo(options)
+            return _demo(options)
     except KeyboardInterrupt:
         _announce("\nstopped; the demo has removed everything it started")
         return 130
@@ -62,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m demo",
         description="The stock HPA on effective load beside a stock CPU HPA: a rise, two pods pulled out, a fall."
-        " Ends by itself within 4 minutes; the first run builds a control plane, about 15 minutes on 2 cores.",
+        " Told in a model at once, then played on a real control plane within 4 minutes, and compared; the first run"
+        " builds the control plane, about 15 minutes on 2 cores.",
     )
     parser.add_argument("--keep", action="store_true", help="keep the cluster after the story, to explore it")
     parser.add_argument("--quick", action="store_true", help="a shorter curve: one rise and the pull-out")
@@ -79,19 +82,47 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _demo(options: argparse.Namespace) -> None:
+def _demo(options: argparse.Namespace) -> int:
     curve = QUICK if options.quick else FULL
-    if options.kubeconfig is None:
-        _build(keep=options.keep)
-        run(own_place(_announce), curve, options.out, keep=options.keep)
-        return
-    curve = curve.stretched(_SLOWER)
-    _announce(f"playing in the given cluster at the pace of its HPA, about {curve.end / 60:.0f} minutes")
-    run(given_place(options.kubeconfig), curve, options.out, keep=options.keep)
+    if options.kubeconfig is not None:
+        curve = curve.stretched(_SLOWER)
+        _announce(f"playing in the given cluster at the pace of its HPA, about {curve.end / 60:.0f} minutes")
+        run(given_place(options.kubeconfig), curve, options.out, keep=options.keep)
+        return 0
+    with _built(keep=options.keep) as finish:
+        model = tell(curve, options.out)
+        finish()
+    player = run(own_place(_announce), curve, options.out, keep=options.keep, model=model)
+    return 0 if agree(model, player.timeline) else 1
 
 
-def run(place: contextlib.AbstractContextManager[Place], curve: Curve, out: Path, *, keep: bool = False) -> Player:
-    """Plays a curve in a cluster, narrates it on the terminal, and writes pictures and decisions to `out`."""
+def tell(curve: Curve, out: Path) -> Timeline:
+    """Tells and draws the story in the model, where nothing is started and no time passes."""
+    began = time.monotonic()
+    stage = ModelStage()
+    player = Player(stage, curve, Narrator(LEVELS, _style()), _print, clock=stage.clock, sleep=stage.sleep)
+    _print(["The story in a model of metrics-server, the adapter and the HPA controller:", ""])
+    _print(player.narrator.opening())
+    timeline = player.play()
+    _print(["", *closing(timeline), ""])
+    out.mkdir(parents=True, exist_ok=True)
+    draw(picture(timeline), out / "model.svg", out / "model.png")
+    _announce(f"picture: {_shown(out / 'model.png')} and .svg; told and drawn in {time.monotonic() - began:.0f} s")
+    return timeline
+
+
+def run(
+    place: contextlib.AbstractContextManager[Place],
+    curve: Curve,
+    out: Path,
+    *,
+    keep: bool = False,
+    model: Timeline | None = None,
+) -> Player:
+    """Plays a curve in a cluster, narrates it on the terminal, and writes pictures and decisions to `out`.
+
+    Compares it with the timeline of the model at the end, where there is one.
+    """
     began = time.monotonic()
     with place as cluster, staged(cluster, _announce) as stage:
         stage.set_up(curve.demand(0), _announce)
@@ -100,23 +131,32 @@ def run(place: contextlib.AbstractContextManager[Place], curve: Curve, out: Path
         timeline = player.play()
         _print(["", *closing(timeline), ""])
         leave(player, out)
+        if model is not None:
+            _print(comparison(model, timeline))
         _announce(f"finished in {time.monotonic() - began:.0f} s")
         if keep:
             _stay(cluster, stage)
     return player
 
 
-def _build(*, keep: bool) -> None:
-    """Builds missing programs before the story's clock starts."""
+@contextlib.contextmanager
+def _built(*, keep: bool) -> Iterator[Callable[[], None]]:
+    """Builds missing programs while the body runs; the body calls what it is given to wait for the build's end."""
     wanted = [*binaries.CONTROL_PLANE, *(["kubectl"] if keep and not shutil.which("kubectl") else [])]
     if not binaries.missing(wanted):
+        yield lambda: _print(["", "Now the same story on a real control plane:", ""])
         return
-    _announce(
-        "The demo runs on a real control plane: the same programs as in any cluster. They are built once from their"
-    )
-    _announce("Go modules and kept in a cache; the next run starts in seconds.")
+    with building(wanted) as build:
+        yield lambda: _finish(build)
+
+
+def _finish(build: Build) -> None:
+    """Waits until the control plane's programs are built."""
+    _announce("")
+    _announce("Next, the same story on a real control plane: the same programs as in any cluster. They are being built")
+    _announce("from their Go modules, once, and kept in a cache; the next run starts in seconds.")
     with beating(Progress(_announce)) as progress:
-        binaries.ensure(*wanted, announce=progress.line)
+        build.finish(progress.line)
 
 
 def leave(player: Player, out: Path) -> None:

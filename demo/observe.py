@@ -109,6 +109,10 @@ class ClusterReader:
         answer = self.client.raw(f"/apis/metrics.k8s.io/v1beta1/namespaces/{self.namespace}/pods")
         return list(answer.json()["items"]) if answer.status == 200 else []
 
+    def scraped_at(self) -> str:
+        """The time of the newest sample, empty without samples."""
+        return max((str(item["timestamp"]) for item in self._usage()), default="")
+
     def figure_path(self, metric: str) -> str:
         policy = f"watermarkpolicies.effective-load.io/{OURS}"
         return f"{CUSTOM}/namespaces/{self.namespace}/{policy}/{metric}"

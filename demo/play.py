@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from demo.curve import Chapter, Curve
 from demo.objects import HIGH, LOW, OURS, PULLED_OUT, STOCK
 from demo.observe import Observation
 from demo.reasons import Reason, Reasoner
 from demo.sharing import serving, to_pull_out
-from demo.stage import Stage
 from demo.story import Narrator, Rescale
 from demo.timeline import Mark, Side, Tick, Timeline
 
@@ -18,11 +18,38 @@ LEVELS = Timeline(HIGH, LOW, target=HIGH)
 """An empty timeline."""
 
 
+class Reader(Protocol):
+    """What a player reads of a stage."""
+
+    def observe(self) -> Observation:
+        """Everything at this moment."""
+
+    def rescale_message(self, name: str, count: int) -> str:
+        """The message of the HPA's event for this count."""
+
+
+class Scene(Protocol):
+    """What a player needs of a stage: `stage.Stage` on a control plane, `model.ModelStage` without one."""
+
+    namespace: str
+    pulled_out: dict[str, set[str]]
+
+    @property
+    def reader(self) -> Reader:
+        """Reads both services."""
+
+    def load(self, observation: Observation, demand: int) -> None:
+        """Sets each pod's share of the demand."""
+
+    def pull_out(self, name: str, pods: list[str], annotation: str) -> None:
+        """Stops requests to these pods."""
+
+
 @dataclass
 class Player:
     """Plays one curve on one stage; `timeline` holds the observations so far."""
 
-    stage: Stage
+    stage: Scene
     curve: Curve
     narrator: Narrator
     print_lines: Callable[[list[str]], None]

@@ -20,12 +20,13 @@ _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp
 
 @dataclass(frozen=True)
 class Reason:
-    """One decision: its input document, and the sentences about its metric."""
+    """One decision: its input document, the answer of `decide`, and the sentences about its metric."""
 
     current: int
     desired: int | None
     document: Object
     sentences: tuple[str, ...]
+    answer: Object
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Reasoner:
         except (DocumentError, KeyError):
             return None
         self._memory = decision["memory"]
-        reason = Reason(decision["current"], decision["desiredReplicas"], document, _sentences(decision))
+        reason = Reason(decision["current"], decision["desiredReplicas"], document, _sentences(decision), decision)
         self._reasons = [*self._reasons[-20:], reason]
         return reason
 

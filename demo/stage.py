@@ -24,6 +24,8 @@ from harness.control_plane import ControlPlane
 Announce = Callable[[str], None]
 HPA_SYNC = 3
 SETTINGS = {"resourceMetrics": {"intervalSeconds": 2}}
+AFTER_SCRAPE = 3
+"""Seconds from a scrape of metrics-server to the beginning of the story: the model has the same scrapes (`model`)."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,9 @@ class Stage:
             require_tolerance(self.client.create(item))
         announce("waiting until both HPAs have their metrics; the HPA controller discovers new kinds within 30 s …")
         self._wait(self._wired, patience, "the HPAs do not get their metrics", self._complaint)
+        scraped = self.reader.scraped_at()
+        self._wait(lambda: self.reader.scraped_at() != scraped, patience, "metrics-server has no new samples")
+        time.sleep(AFTER_SCRAPE)
 
     def _calm(self, demand: int) -> bool:
         observation = self.reader.observe()

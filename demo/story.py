@@ -12,7 +12,7 @@ from fractions import Fraction
 from adapter.load.quantity import nano_text, parse_quantity
 from demo.curve import Chapter
 from demo.objects import CALM_DOWN, FEWEST, MOST, OURS, PULLED_OUT, REPLACE_AFTER, STOCK
-from demo.timeline import Recovery, Side, Sum, Tick, Timeline, overloaded, summed
+from demo.timeline import Recovery, Side, Sum, Tick, Timeline, counts, overloaded, summed
 
 _NANO = re.compile(r"(?<![\w.-])\d+[nu](?!\w)")
 _INDENT = " " * 9
@@ -198,6 +198,33 @@ def closing(timeline: Timeline) -> list[str]:
     head = f"{'':{width}}   {'effective load':>16}   {'stock CPU HPA':>16}"
     rule = "─" * len(head)
     return [head, rule, *(f"{label:{width}}   {left:>16}   {right:>16}" for label, left, right in rows), rule]
+
+
+def agree(model: Timeline, real: Timeline) -> bool:
+    """Whether both services had the same counts in the model and on the control plane, in the same order."""
+    return all(counts(model, name) == counts(real, name) for name in ("ours", "stock"))
+
+
+def comparison(model: Timeline, real: Timeline) -> list[str]:
+    """What the model said before, beside what the control plane did: the counts of each service in order."""
+    lines = ["", "The counts, in the model and on the real control plane:"]
+    for service, name in ((OURS, "ours"), (STOCK, "stock")):
+        said, done = counts(model, name), counts(real, name)
+        if said == done:
+            lines.append(f"  {service:15} {_sequence(done)}   both the same")
+        else:
+            lines.append(f"  {service:15} model {_sequence(said)}, control plane {_sequence(done)}   DIFFERENT")
+    if agree(model, real):
+        return [*lines, "The model and the real HPA controller agree, count by count."]
+    return [
+        *lines,
+        "They do not agree. On a busy machine samples and syncs come late, and a count may be added or skipped: run",
+        "the demo again. If the difference stays, the model or the adapter is wrong; please report it.",
+    ]
+
+
+def _sequence(numbers: Sequence[int]) -> str:
+    return " → ".join(str(number) for number in numbers) or "none"
 
 
 def recovered(recovery: Recovery | None) -> str:

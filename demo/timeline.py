@@ -140,6 +140,11 @@ def side_of(tick: Tick, name: str) -> Side:
     return tick.ours if name == "ours" else tick.stock
 
 
+def counts(timeline: Timeline, name: str) -> list[int]:
+    """The replica counts that one side had, "ours" or "stock", in order, each change once."""
+    return [count for count, _ in itertools.groupby(side_of(tick, name).replicas for tick in timeline.ticks)]
+
+
 def _longest(states: Sequence[tuple[bool, float]]) -> float:
     longest = running = 0.0
     for is_over, seconds in states:

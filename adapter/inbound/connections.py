@@ -122,6 +122,8 @@ class InboundConnection(web.RequestHandler):
         self._held = b""
         super().connection_lost(exc)
         self._requests.close()
+        release(self.raw_transport)
+        self.raw_transport = None
 
     def eof_received(self) -> None:
         """Close without further answers: asyncio would log every write to the closed connection."""
@@ -256,6 +258,14 @@ def _bound_reading(transport: asyncio.Transport) -> None:
     bound = getattr(transport, "set_read_buffer_limits", None)
     if bound is not None:
         bound(high=_BUFFER_BYTES)
+
+
+def release(transport: asyncio.BaseTransport | None) -> None:
+    """Break the reference of a closed socket's transport to itself: asyncio keeps a method of it in an attribute.
+
+    Otherwise every closed connection would stay in memory until the next full collection.
+    """
+    getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:

@@ -1,10 +1,8 @@
 """From the wanted count to the metric value that makes the stock HPA set it, whatever its tolerance."""
 
-from fractions import Fraction
-
 from adapter.load.assessment import HeldBy
 from adapter.load.pacing import Paced
-from adapter.load.quantity import percent_text
+from adapter.load.quantity import approximate_float, percent_text
 from adapter.load.spec import Bounds, HpaTolerance, Scale
 
 
@@ -40,24 +38,10 @@ def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaToleranc
     served, pods = served_value(desired, scale.status_replicas), scale.status_replicas
     count = -(-served // 1000)
     # In floats, as the HPA computes: rounding decides at the edges of the tolerance.
-    down, up = _float_of(tolerance.down), _float_of(tolerance.up)
+    down, up = approximate_float(tolerance.down), approximate_float(tolerance.up)
     if pods and 1.0 - down <= served / (1000.0 * pods) <= 1.0 + up:
         count = pods
     return max(bounds.minimum, min(bounds.maximum, count))
-
-
-def _float_of(tolerance: Fraction) -> float:
-    """The float that the HPA uses for its tolerance.
-
-    For a quantity this is the number before the suffix times a power of ten (`AsApproximateFloat64` in
-    `k8s.io/apimachinery/pkg/api/resource`), which may be next to the nearest float. Any other ratio is the controller's
-    own flag, and exactly that float.
-    """
-    for suffix in ("1", "0.001", "0.000001", "0.000000001"):
-        number = tolerance / Fraction(suffix)
-        if number.denominator == 1:
-            return float(number) * float(suffix)
-    return float(tolerance)
 
 
 def _unsettled(scale: Scale, tolerance: HpaTolerance) -> str:

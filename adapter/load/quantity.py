@@ -81,6 +81,19 @@ def percent_text(ratio: Fraction) -> str:
     return f"{float(100 * ratio):g} %"
 
 
+def approximate_float(value: Fraction) -> float:
+    """The float that Kubernetes uses for a quantity (`AsApproximateFloat64` in `k8s.io/apimachinery/pkg/api/resource`).
+
+    That is the number before its suffix times a power of ten, which may be next to the nearest float. Any other value
+    is no quantity, and converted exactly.
+    """
+    for suffix in ("1", "0.001", "0.000001", "0.000000001"):
+        number = value / Fraction(suffix)
+        if number.denominator == 1:
+            return float(number) * float(suffix)
+    return float(value)
+
+
 def _canonical(count: int, exponent: int) -> str:
     if count == 0:
         return "0"

@@ -87,7 +87,7 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
 
     At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
     band at most that count. On a tie the scenario with more pods in wins. Of two steps down the one proposes no less
-    that can spare no more pods.
+    that can spare no more pods; none spares more than it takes.
     """
     kept: list[int] = []
     above: list[_Step] = []
@@ -97,9 +97,10 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
         recommended = step.recommended
         may_win = bool(recommended.drift) or not kept
         if recommended.shrink is not None:
-            may_win = may_win or (not (is_held or above) and step.n - recommended.shrink.fewest < spare)
+            can_spare = max(0, min(step.n - recommended.shrink.fewest, recommended.shrink.by))
+            may_win = may_win or (not (is_held or above) and can_spare < spare)
             # A service that needs no pod at all may propose 0.
-            spare = spare if recommended.zero else min(spare, step.n - recommended.shrink.fewest)
+            spare = spare if recommended.zero else min(spare, can_spare)
         elif recommended.needed is None:
             may_win = may_win or not (is_held or above)
             is_held = is_held or not recommended.drift

@@ -6,9 +6,11 @@ from math import inf
 
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
 from adapter.load.memory import Memory
+from adapter.load.memory_updates import after_scale
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod
 from adapter.load.resting import resting_range
+from adapter.load.roster import Roster
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric, Policy, Scale, Target
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricTargetType
@@ -29,8 +31,8 @@ class PolicyAutoscaler:
 
     `hpa` gives bounds and behavior; one that does not ask for `desired_replicas` is replaced by one that does. Without
     an HPA, one with tolerance 0 and no limits takes its place. `totals` names the metrics that are one number for the
-    service. A policy with a registry is replayed with the annotation as the evidence of pull-outs; metrics cover whole
-    pods.
+    service. A policy with a registry is replayed with the annotation as the evidence of pull-outs, unless it
+    `keeps_registry`: then `roster` is what the registry answered last. Metrics cover whole pods.
     """
 
     def __init__(
@@ -40,10 +42,13 @@ class PolicyAutoscaler:
         name: str = "",
         totals: Collection[str] = (),
         max_age: float = MAX_AGE,
+        *,
+        keeps_registry: bool = False,
     ) -> None:
         self.name = name or policy.name
         self.deletes_pulled_out_first = policy.pulled_out.delete_first
-        self.policy = replayed(policy)
+        self.policy = replace(replayed(policy), registry=policy.registry if keeps_registry else None)
+        self.roster: Roster | None = None
         self.hpa = native_hpa(policy, hpa)
         self._totals = frozenset(totals)
         self._max_age = max_age
@@ -63,6 +68,7 @@ class PolicyAutoscaler:
             policy=self.policy,
             pods=view.pods,
             samples=self._samples(view),
+            roster=self.roster,
             scale=scale,
             bounds=self._bounds,
             target=_TARGET,
@@ -77,6 +83,8 @@ class PolicyAutoscaler:
         sync = self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas)
         if sync.replicas != view.replicas:
             self._bounds = replace(self._bounds, last_scale=view.now)
+            # The server watches the scale, so it knows of a change at once and not only at the next sync.
+            self._memory = after_scale(self._memory, replace(scale, replicas=sync.replicas), view.now)
         self._recommendation = sync.recommendation
         return sync.replicas
 

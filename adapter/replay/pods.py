@@ -12,19 +12,20 @@ LONG_AGO = 86_400.0
 """The age of the pods that there are at the beginning (seconds)."""
 LOWEST_COST = -(2**31)
 """The deletion cost that the companion gives to pulled-out pods where the policy wants them deleted first."""
-_NAMESPACE, _REPLICA_SET, _HASH = "replay", "service-1", "1"
+_NAMESPACE, _WORKLOAD = "replay", "service"
 
 
 @dataclass(slots=True, eq=False)
 class ServicePod:
     """A pod. Times are seconds since the epoch; `number` counts the pods in order of creation.
 
-    `carries_since`: since when it carries load, None while it does not. `spells`: earlier times of carrying load, as
-    far as samples still cover them.
+    `revision` is that of its template. `carries_since`: since when it carries load, None while it does not. `spells`:
+    earlier times of carrying load, as far as samples still cover them.
     """
 
     number: int
     name: str
+    revision: int
     created: float
     ready_at: float
     is_ready: bool = False
@@ -47,6 +48,9 @@ class ServicePods:
         self._deletes_pulled_out_first = deletes_pulled_out_first
         self._containers = (Container("app", requests=setup.requests, limits=setup.limits, running=True),)
         self._made = 0
+        self._wanted = 0
+        self._revision = 1
+        self._surge = 0
         self.wanted_out = 0
         self._starting: deque[ServicePod] = deque()
         self._stopping: deque[ServicePod] = deque()
@@ -92,14 +96,36 @@ class ServicePods:
         self._settle(now)
 
     def scale(self, replicas: int, now: float) -> None:
-        """Create or delete pods, so that there are this many."""
+        """Create or delete pods, so that there are this many, and the surge of a rolling update."""
+        self._wanted = replicas
         for _ in range(replicas - self.replicas):
             self._create(now)
-        surplus = self.replicas - replicas
+        surplus = self.replicas - replicas - self._surge
         if surplus > 0:
             for pod in self._deletion_order()[:surplus]:
                 self._delete(pod, now)
         self._settle(now)
+
+    def roll(self, surge: int, now: float) -> None:
+        """Begin a rolling update, which replaces every pod: up to `surge` pods beyond the count, and none below it."""
+        self._surge = surge
+        self._revision += 1
+        self._settle(now)
+
+    def _replace_old(self, now: float) -> None:
+        """The next step of a rolling update: delete old pods that new ones stand in for, and create new ones."""
+        old = [pod for pod in (*self._starting, *self.serving, *self.out) if pod.revision < self._revision]
+        surplus = len(self.serving) + len(self.out) - self._wanted
+        gone = [pod for pod in old if not pod.is_ready]
+        gone += [pod for pod in old if pod.is_ready][: max(0, surplus)]
+        for pod in gone:
+            self._delete(pod, now)
+        left = len(old) - len(gone)
+        new = self.replicas - left
+        for _ in range(min(self._wanted - new, self._wanted + self._surge - self.replicas)):
+            self._create(now)
+        if not left:
+            self._surge = 0
 
     def pull_out(self, count: int, now: float) -> None:
         """Have this many pods pulled out, as far as there are Ready ones."""
@@ -107,7 +133,9 @@ class ServicePods:
         self._settle(now)
 
     def _settle(self, now: float) -> None:
-        """Pull out the oldest serving pods, or let those return that have been out longest."""
+        """Go on with a rolling update. Pull out the oldest pods, or let those return that have been out longest."""
+        if self._surge:
+            self._replace_old(now)
         while len(self.out) < self.wanted_out and self.serving:
             pod = self.serving.pop(0)
             self._stop_carrying(pod, now)
@@ -125,7 +153,8 @@ class ServicePods:
 
     def _create(self, now: float) -> None:
         self._made += 1
-        pod = ServicePod(self._made, f"{_REPLICA_SET}-{self._made:06}", now, now + self._setup.starts)
+        name = f"{_replica_set(self._revision)}-{self._made:06}"
+        pod = ServicePod(self._made, name, self._revision, now, now + self._setup.starts)
         self._starting.append(pod)
         self._changed(pod)
 
@@ -173,11 +202,15 @@ class ServicePods:
             pulled_out_annotation=pod.is_out,
             deletion_cost=LOWEST_COST if is_first else 0,
             marked=is_first,
-            owner=Owner("ReplicaSet", _REPLICA_SET),
-            template_hash=_HASH,
+            owner=Owner("ReplicaSet", _replica_set(pod.revision)),
+            template_hash=str(pod.revision),
             containers=self._containers,
         )
         return pod.shown
+
+
+def _replica_set(revision: int) -> str:
+    return f"{_WORKLOAD}-{revision}"
 
 
 def _number(pod: ServicePod) -> int:

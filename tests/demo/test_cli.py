@@ -1,10 +1,11 @@
 """The demo's command line: errors of one sentence, Ctrl-C, and the written results."""
 
 import contextlib
+import dataclasses
 import shutil
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ import yaml
 
 from adapter.document import decision_json, read_document
 from demo import cli
-from demo.curve import QUICK
+from demo.curve import QUICK, Curve
 from demo.errors import DemoError
 from demo.objects import OURS, STOCK
 from demo.play import LEVELS, Player
 from demo.reasons import Reasoner
 from demo.stage import Place
-from demo.story import Narrator, Rescale
-from demo.timeline import dump, load
+from demo.story import Narrator, Rescale, comparison
+from demo.timeline import Timeline, counts, dump, load
 from harness import binaries
 from harness.binaries import BuildError
 from tests.demo.test_play import FakeStage
@@ -54,6 +55,35 @@ def broken(error: BaseException) -> contextlib.AbstractContextManager[Place]:
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "missing", lambda names: [])
+    monkeypatch.setattr(cli, "tell", lambda curve, out: pulled_out_story())
+
+
+class FakeBuild:
+    """A build that is done at once."""
+
+    def finish(self, announce: Callable[[str], None]) -> None:
+        announce("building etcd 3.6 once")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that the demo wanted to be built, and "told" when it told the story."""
+    order: list[str] = []
+
+    @contextlib.contextmanager
+    def building(names: list[str]) -> Iterator[FakeBuild]:
+        order.extend(names)
+        yield FakeBuild()
+
+    def tell(_curve: Curve, _out: Path) -> Timeline:
+        order.append("told")
+        return pulled_out_story()
+
+    monkeypatch.setattr(binaries, "missing", list)
+    monkeypatch.setattr(cli, "building", building)
+    monkeypatch.setattr(cli, "tell", tell)
+    monkeypatch.setattr(cli, "own_place", lambda announce: broken(DemoError("enough")))
+    return order
 
 
 @pytest.mark.usefixtures("built")
@@ -85,33 +115,55 @@ def test_a_failed_build_is_one_sentence_with_the_full_message_in_a_file(
     failure = BuildError("go build failed:\nline one\nline two")
     monkeypatch.setattr(cli, "own_place", lambda announce: broken(failure))
     assert cli.main(["--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().out == f"demo: go build failed; the full message is in {tmp_path / 'failure.log'}\n"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == f"demo: go build failed; the full message is in {tmp_path / 'failure.log'}"
     assert "line two" in (tmp_path / "failure.log").read_text()
 
 
-def test_a_missing_control_plane_is_built_with_an_explanation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_story_is_told_in_the_model_while_a_missing_control_plane_is_built(
+    asked: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(binaries, "missing", list)
-    monkeypatch.setattr(binaries, "ensure", lambda *names, announce: asked.extend(names))
-    monkeypatch.setattr(cli, "own_place", lambda announce: broken(DemoError("enough")))
     cli.main([])
-    assert "real control plane" in capsys.readouterr().out
-    assert asked == list(binaries.CONTROL_PLANE)
+    assert asked == [*binaries.CONTROL_PLANE, "told"]
+    printed = capsys.readouterr().out
+    assert "real control plane" in printed
+    assert "building etcd 3.6 once" in printed
 
 
 @pytest.mark.parametrize(("found", "extra"), [(None, ["kubectl"]), ("/usr/bin/kubectl", [])])
 def test_kubectl_is_built_only_for_keep_and_if_it_is_missing(
-    monkeypatch: pytest.MonkeyPatch, found: str | None, extra: list[str]
+    monkeypatch: pytest.MonkeyPatch, asked: list[str], found: str | None, extra: list[str]
 ) -> None:
-    asked: list[str] = []
     monkeypatch.setattr(shutil, "which", lambda name: found)
-    monkeypatch.setattr(binaries, "missing", list)
-    monkeypatch.setattr(binaries, "ensure", lambda *names, announce: asked.extend(names))
-    monkeypatch.setattr(cli, "own_place", lambda announce: broken(DemoError("enough")))
     cli.main(["--keep"])
-    assert asked == [*binaries.CONTROL_PLANE, *extra]
+    assert asked == [*binaries.CONTROL_PLANE, *extra, "told"]
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize(("count", "status"), [(9, 0), (8, 1)])
+def test_other_counts_than_the_models_are_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], count: int, status: int
+) -> None:
+    story = pulled_out_story()
+    last = dataclasses.replace(story.ticks[-1], ours=dataclasses.replace(story.ticks[-1].ours, replicas=count))
+    played = finished()
+    played.timeline = dataclasses.replace(story, ticks=(*story.ticks[:-1], last))
+
+    def run(*_: object, model: Timeline, **__: object) -> Player:
+        print("\n".join(comparison(model, played.timeline)))
+        return played
+
+    monkeypatch.setattr(cli, "own_place", lambda announce: None)
+    monkeypatch.setattr(cli, "run", run)
+    assert cli.main([]) == status
+    assert ("agree, count by count" in capsys.readouterr().out) is (status == 0)
+
+
+def test_the_story_is_told_and_drawn_in_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timeline = cli.tell(QUICK, tmp_path)
+    assert counts(timeline, "ours") == [5, 7, 9]
+    assert "checkout: 7 → 9   HPA: New size: 9" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.png", "model.svg"]
 
 
 def test_a_timeline_is_drawn_again(tmp_path: Path) -> None:

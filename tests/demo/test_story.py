@@ -5,7 +5,21 @@ import pytest
 from demo.curve import Chapter
 from demo.objects import OURS, STOCK
 from demo.play import LEVELS
-from demo.story import HEAD, Narrator, Rescale, Style, band, clock, closing, legend, recovered, row, tidy
+from demo.story import (
+    HEAD,
+    Narrator,
+    Rescale,
+    Style,
+    agree,
+    band,
+    clock,
+    closing,
+    comparison,
+    legend,
+    recovered,
+    row,
+    tidy,
+)
 from demo.timeline import Mark, Recovery
 from tests.demo.world import pulled_out_story, side, tick, timeline
 
@@ -192,3 +206,21 @@ def test_the_closing_table_marks_a_time_without_serving_pods() -> None:
 )
 def test_recovery_as_text(recovery: Recovery | None, words: str) -> None:
     assert recovered(recovery) == words
+
+
+def test_the_comparison_names_each_services_counts_in_the_model_and_on_the_control_plane() -> None:
+    model = timeline(tick(0, ours=side(5)), tick(1, ours=side(7)))
+    real = timeline(tick(0, ours=side(5)), tick(3, ours=side(6)), tick(4, ours=side(7)))
+    text = "\n".join(comparison(model, real))
+    assert "model 5 → 7, control plane 5 → 6 → 7   DIFFERENT" in text
+    assert "They do not agree" in text
+    assert not agree(model, real)
+
+
+def test_counts_at_other_times_are_the_same_counts() -> None:
+    early, late = (
+        timeline(tick(0), tick(5, ours=side(7))),
+        timeline(tick(0), tick(9, ours=side(7)), tick(10, ours=side(7))),
+    )
+    assert agree(early, late)
+    assert comparison(early, late)[-1] == "The model and the real HPA controller agree, count by count."

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from adapter.load import scenarios
 from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.census import Census
+from adapter.load.departures import DepartedLoad
 from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.memory import Memory
 from adapter.load.metric_assessment import band_of
@@ -20,8 +21,21 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.sample_columns import Column, read_columns, static_rows
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.scenarios import AwayPods, scenarios_of
-from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
-from adapter.load.totals import DoubtfulPod, Totals
+from adapter.load.spec import (
+    Average,
+    Bounds,
+    Capacity,
+    Converge,
+    Metric,
+    Policy,
+    Query,
+    ResourceMetric,
+    Step,
+    Strategy,
+    ToleranceIn,
+    Trigger,
+)
+from adapter.load.totals import DoubtfulPod, PodLoad, Totals
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
 OF_LIMIT = ResourceMetric(name="cpu", of=Capacity.LIMIT)
@@ -33,6 +47,15 @@ RULES = (
     policy(cpu("1200m", None), registry=replace(REGISTRY, any_out=True, grace=30.0), converge_towards=Converge.HIGH),
     policy(cpu("5", "2"), registry=REGISTRY, average=Average.TOTAL, tolerate_zero=True),
     policy(RPS, registry=REGISTRY),
+    policy(
+        cpu(None, target=Fraction(nano("1"))), registry=REGISTRY, strategy=Strategy.RATIO, tolerance=Fraction(1, 10)
+    ),
+    policy(
+        cpu(None, target=Fraction(nano("60m")), resource=OF_LIMIT),
+        registry=REGISTRY,
+        strategy=Strategy.STEP,
+        step=Step(tolerance_in=ToleranceIn.RATIO),
+    ),
 )
 _WORDS = st.sampled_from(["", "", "", "OUT_OF_SERVICE", "STARTING", "absent", "doubtful", "weightless"])
 _LOADS = st.sampled_from([None, 0, 100, 300, 399, 900, 1300, 5000])
@@ -215,31 +238,63 @@ def _doubts(draw: st.DrawFn, loads: st.SearchStrategy[int]) -> DoubtfulPod:
     )
 
 
+@st.composite
+def _rules(draw: st.DrawFn) -> Policy:
+    strategy, multiple = draw(st.sampled_from([*Strategy])), draw(st.sampled_from([1, 3]))
+    average = draw(st.sampled_from([Average.PER_POD, Average.PER_POD, Average.TOTAL]))
+    if strategy is Strategy.WATERMARK:
+        converge = draw(st.sampled_from([None, None, Converge.LOW, Converge.HIGH]))
+        return policy(cpu("1200m", "400m"), average=average, converge_towards=converge, multiple_of=multiple)
+    aimed = cpu(None, target=Fraction(nano("800m")))
+    if strategy is Strategy.RATIO:
+        return policy(aimed, strategy=strategy, tolerance=Fraction(1, 10), average=average, multiple_of=multiple)
+    step = Step(
+        tolerance=draw(st.sampled_from([0, 15, 50])),
+        tolerance_in=ToleranceIn.RATIO,
+        trigger=draw(st.sampled_from(Trigger)),
+        up=draw(st.integers(0, 3)),
+        down=draw(st.integers(1, 4)),
+        min_pods=draw(st.integers(0, 4)),
+    )
+    return policy(aimed, strategy=strategy, step=step, multiple_of=multiple, tolerate_zero=draw(st.booleans()))
+
+
 @given(st.sampled_from([(0, 410), (450, 1100), (1000, 3000), (0, 3000)]).flatmap(lambda span: st.tuples(
     st.lists(st.integers(*span), max_size=4), st.lists(_doubts(st.integers(*span)), max_size=7))),
-    st.sampled_from([Average.PER_POD, Average.PER_POD, Average.TOTAL]),
-    st.sampled_from([None, None, Converge.LOW, Converge.HIGH]), st.sampled_from([1, 3]),
-    st.integers(0, 3), st.integers(0, 12), st.integers(0, 1))  # fmt: skip
+    _rules(), st.sampled_from([False, False, True]), st.booleans(), st.lists(st.integers(0, 3000), max_size=2),
+    st.integers(0, 3), st.integers(0, 14), st.integers(0, 1))  # fmt: skip
 @settings(max_examples=1000)
 def test_dropped_scenarios_win_at_no_replica_count(
     pods: tuple[list[int], list[DoubtfulPod]],
-    average: Average,
-    converge: Converge | None,
-    multiple: int,
+    rule: Policy,
+    is_total: bool,
+    is_plain: bool,
+    left: list[int],
     away: int,
     current: int,
     minimum: int,
 ) -> None:
+    """`is_total`: one number for the service. `is_plain`: no gaps. `left`: the last samples of departed pods."""
     serving, doubtful = pods
-    rule = policy(cpu("1200m", "400m"), average=average, converge_towards=converge, multiple_of=multiple)
-    band = band_of(rule, rule.metrics[0], total=False)
+    if is_plain:
+        doubtful = [doubt._replace(usage=doubt.usage or 0, is_young=False) for doubt in doubtful]
+    band = band_of(rule, rule.metrics[0], total=is_total)
+    if is_total:
+        doubtful = [doubt._replace(usage=0) for doubt in doubtful]
     young = sum(1 for doubt in doubtful if doubt.is_young)
     worth = AwayPods(out=away, replaceable=min(away, 2), reserved=away // 2)
 
+    def totals() -> Totals:
+        found = Totals(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
+                       young=young, young_weight=young, young_fill=young * nano("1212m"), total=is_total,
+                       departed=DepartedLoad([nano(f"{load}m") for load in left]),
+                       seeks_extremes=rule.step.trigger is Trigger.ANY_POD and not is_total)  # fmt: skip
+        for load in serving if found.seeks_extremes else []:
+            found.include(PodLoad(nano(f"{load}m"), 1))
+        return found
+
     def outcomes() -> list[tuple[object, ...]]:
-        totals = Totals(usage=sum(nano(f"{load}m") for load in serving), n=len(serving), weight=len(serving),
-                      young=young, young_weight=young, young_fill=young * nano("1212m"))  # fmt: skip
-        kept = tuple(scenarios_of(rule, band, worth, totals, doubtful))
+        kept = tuple(scenarios_of(rule, band, worth, totals(), doubtful))
         metric = MetricAssessment(name="cpu", scenarios=kept)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
@@ -249,6 +304,20 @@ def test_dropped_scenarios_win_at_no_replica_count(
         patch.setattr(scenarios, "_that_may_win", lambda steps: list(range(len(steps))))
         of_all = outcomes()
     assert outcomes() == of_all
+
+
+@pytest.mark.parametrize("trigger", Trigger)
+def test_few_steps_down_of_many_doubtful_pods_are_kept(trigger: Trigger) -> None:
+    rule = policy(
+        cpu(None, target=Fraction(nano("1200m"))), strategy=Strategy.STEP, registry=REGISTRY,
+        step=Step(trigger=trigger, tolerance_in=ToleranceIn.RATIO),
+    )  # fmt: skip
+    service = Service(rule, pods=[pod(f"p{i}", ip=f"10.0.1.{i}") for i in range(200)])
+    usage = {one.name: PodUsage(NOW - 1, 15.0, {"app": {"cpu": nano("300m")}}) for one in service.pods}
+    service.samples = Samples(ResourceSamples(pods=usage, fetched_at=NOW))
+    (metric,) = service.look(Memory()).metrics
+    assert metric.scenarios[-1].shrink is not None
+    assert len(metric.scenarios) <= 4
 
 
 def test_few_scenarios_of_many_doubtful_pods_are_kept() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
+from adapter.load.memory_updates import after_scale
 from adapter.load.pipeline import assess, decide
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Cooldown, Metric, Policy, Query, Scale, Target, Velocity
@@ -14,6 +15,7 @@ from adapter.policy.hpa import Hpa
 from adapter.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.replay.hpa.controller import Controller
 from adapter.replay.hpas import judge_of, native_hpa, stock_hpa_for
+from adapter.replay.pods import ServicePods
 from adapter.replay.service import Judge, Run, Setup, Tick, View
 from adapter.replay.simulation import simulate
 from tests.load.kit import cpu, policy
@@ -126,6 +128,7 @@ def naive(history: Sequence[Tick], setup: Setup, rule: Policy, native: Hpa) -> l
         count = controller.sync(view.now, view.replicas, [answer], (), view.status_replicas).replicas
         if count != view.replicas:
             bounds = replace(bounds, last_scale=view.now)
+            memory = after_scale(memory, replace(scale, replicas=count), view.now)
             found.append((view.now - START, count))
     return found
 
@@ -145,6 +148,45 @@ def test_a_replayed_policy_does_what_assess_decide_and_the_hpa_do(rule: Policy, 
     run = simulate(history, setup, [PolicyAutoscaler(rule, native)], NOBODY)[0]
     assert counts(run) == naive(history, setup, rule, native)
     assert len(run.changes) > 2
+
+
+def test_a_cooldown_begins_with_the_change_and_not_with_the_sync_after_it() -> None:
+    rule = policy(cpu("1000m", None), velocity=Velocity(up=10), cooldown=Cooldown(up=60))
+    run = simulate(list(steady(40, 300)), Setup(replicas=10), [PolicyAutoscaler(rule, hpa(2, 40))], NOBODY)[0]
+    assert [at for at, _ in counts(run)] == [0, 60, 120, 180, 240]
+
+
+def pods_over_time(surge: int, seconds: int, replicas: int = 4) -> list[tuple[int, int, int]]:
+    """Ready, existing and new pods at each second of a rolling update, whose pods start in 10 s."""
+    pods = ServicePods(Setup(replicas=replicas, starts=10, stops=0), START)
+    pods.roll(surge, START)
+    history = []
+    for second in range(seconds):
+        pods.advance(START + second)
+        shown = [pod for pod in pods.shown() if not pod.deleting]
+        history.append((sum(pod.is_ready for pod in shown), len(shown), sum(p.template_hash == "2" for p in shown)))
+    return history
+
+
+@pytest.mark.parametrize(("surge", "seconds"), [(1, 40), (2, 20), (4, 10), (9, 10)])
+def test_a_rolling_update_replaces_every_pod_within_its_surge_and_never_has_fewer(surge: int, seconds: int) -> None:
+    history = pods_over_time(surge, seconds + 1)
+    assert min(ready for ready, _, _ in history) == 4
+    assert max(existing for _, existing, _ in history) == 4 + min(surge, 4)
+    assert history[-1] == (4, 4, 4)
+    assert history[-2][2] < 4 or history[-2][1] > 4, "not before"
+
+
+def test_a_service_is_scaled_during_its_rolling_update() -> None:
+    pods = ServicePods(Setup(replicas=4, starts=10, stops=0), START)
+    pods.roll(1, START)
+    for count, at in ((7, 5), (3, 25)):
+        pods.scale(count, START + at)
+        pods.advance(START + at)
+        assert count <= pods.replicas <= count + 1
+    for second in range(25, 100):
+        pods.advance(START + second)
+    assert [pod.template_hash for pod in pods.shown()] == ["2"] * 3
 
 
 def test_all_three_of_a_comparison_scale() -> None:

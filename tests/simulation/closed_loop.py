@@ -15,7 +15,7 @@ from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Metric, Policy, Query, Scale
+from adapter.load.spec import Metric, Policy, Query, Scale, Strategy
 from tests.load.kit import NOW, TARGET, cpu, policy
 from tests.simulation.sources import Kind, LoadHistory, Measured, Source
 from tests.simulation.stock_hpa import StockHpa
@@ -304,7 +304,7 @@ class ClosedLoop:
 
 
 class Truth(NamedTuple):
-    """The need of the present load by the watermark rule: fewest and most pods."""
+    """The need of the present load by the policy's strategy: fewest and most pods."""
 
     fewest: int
     most: int
@@ -313,11 +313,14 @@ class Truth(NamedTuple):
 def truth(loop: ClosedLoop, at: int, known: Iterable[int] = (0,)) -> Truth:
     """The need of the loads that decisions at this second may be based on: of `known` seconds ago."""
     loads = [loop.asked[max(0, at - ago)] * MILLI for ago in known]
-    high, low = loop.metric.high, loop.metric.low
-    assert high is not None
-    assert low is not None
     least = 1 if min(loads) or loop.hpa.bounds.minimum else 0
-    return Truth(max(least, int(Fraction(min(loads)) // low)), max(least, -int(-Fraction(max(loads)) // high)))
+    limits, target = loop.rule.limits_of(loop.metric), loop.metric.target
+    assert limits.high is not None
+    assert limits.low is not None
+    if target is None:
+        return Truth(max(least, int(min(loads) // limits.low)), max(least, -int(-max(loads) // limits.high)))
+    carried_at, more = (limits.high, loop.rule.step.up) if loop.rule.strategy is Strategy.STEP else (target, 0)
+    return Truth(max(least, -int(-min(loads) // carried_at)), max(least, -int(-max(loads) // target)) + more)
 
 
 def below_the_truth(loop: ClosedLoop) -> int:
@@ -348,15 +351,39 @@ def _known(loop: ClosedLoop) -> range:
 
 def down_to_the_truth(loop: ClosedLoop) -> bool:
     """Whether the present load leaves no reason to shrink: no pod is below low and its tolerance."""
-    low = loop.metric.low
-    assert low is not None
+    (high, low), count = _acts_beyond(loop), loop.replicas
     load = loop.asked[-1] * MILLI
-    return loop.replicas <= max(1, loop.hpa.bounds.minimum) or load >= loop.replicas * low * (1 - loop.rule.tolerance)
+    if count <= max(1, loop.hpa.bounds.minimum) or load >= count * low:
+        return True
+    match loop.rule.strategy:
+        case Strategy.WATERMARK:
+            return False
+        case Strategy.RATIO:
+            assert loop.metric.target is not None
+            return load > (count - 1) * loop.metric.target
+        case Strategy.STEP:
+            step = loop.rule.step
+            fewer = min(count, max(1, step.min_pods, count - step.down))
+            return fewer == count or load > fewer * high
 
 
 def up_to_the_truth(loop: ClosedLoop) -> bool:
     """Whether the present load leaves no reason to grow."""
-    high = loop.metric.high
-    assert high is not None
     load = loop.asked[-1] * MILLI
-    return loop.replicas >= loop.hpa.bounds.maximum or load <= loop.replicas * high * (1 + loop.rule.tolerance)
+    return loop.replicas >= loop.hpa.bounds.maximum or load <= loop.replicas * _acts_beyond(loop).high
+
+
+class ActsBeyond(NamedTuple):
+    """The usage above and below which the policy acts."""
+
+    high: Fraction
+    low: Fraction
+
+
+def _acts_beyond(loop: ClosedLoop) -> ActsBeyond:
+    limits, tolerance = loop.rule.limits_of(loop.metric), loop.rule.tolerance_of(loop.metric)
+    assert limits.high is not None
+    assert limits.low is not None
+    if loop.metric.target is not None:
+        return ActsBeyond(limits.high, limits.low)
+    return ActsBeyond(limits.high * (1 + tolerance), limits.low * (1 - tolerance))

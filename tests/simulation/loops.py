@@ -5,9 +5,11 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 
-from adapter.load.spec import Bounds, Cooldown, Policy, Velocity
+from adapter.load.spec import Bounds, Cooldown, Metric, Policy, Strategy, ToleranceIn, Trigger, Velocity
+from adapter.load.spec import Step as SpecStep
 from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import (
     ClosedLoop,
@@ -183,9 +185,46 @@ def _paced(rng: random.Random, rule: Policy, hpa: StockHpa) -> Policy:
     return rule
 
 
+def by_ratio(loop: ClosedLoop) -> None:
+    """Gives the loop strategy Ratio, with the high watermark as its target."""
+    rng = random.Random(loop.replicas)
+    tolerance = Fraction(rng.choice([0, 5, 10, 10, 30]), 100)
+    loop.rule = replace(loop.rule, strategy=Strategy.RATIO, tolerance=tolerance, metrics=(_aimed(loop),))
+
+
+def by_steps(loop: ClosedLoop) -> None:
+    """Gives the loop strategy Step, with the high watermark as its target.
+
+    Pods of different weights never agree on a trigger; they have the average.
+    """
+    rng = random.Random(loop.replicas)
+    is_even = len(set(loop.habits.weights)) == 1
+    step = SpecStep(
+        tolerance=rng.choice([10, 15, 30]),
+        tolerance_in=ToleranceIn.RATIO,
+        trigger=rng.choice([*Trigger]) if is_even else Trigger.AVERAGE,
+        up=rng.choice([0, 1, 2, 2]),
+        down=rng.choice([1, 2, 2, 4]),
+        min_pods=rng.choice([1, 2, 2, 3]),
+    )
+    loop.rule = replace(loop.rule, strategy=Strategy.STEP, step=step, metrics=(_aimed(loop),))
+    if rng.random() < 0.3 and loop.hpa.down_window <= MINUTE:
+        # One pod every five minutes would take longer than a loop runs.
+        step = replace(step, down=4)
+        loop.rule = replace(loop.rule, step=step, cooldown=Cooldown(up=180, down=300))
+
+
+def _aimed(loop: ClosedLoop) -> Metric:
+    return replace(loop.metric, high=None, low=None, target=loop.metric.high)
+
+
+STRATEGIES: dict[str, Alter] = {"Watermark": lambda _: None, "Ratio": by_ratio, "Step": by_steps}
+
+
 def run(loop: ClosedLoop) -> ClosedLoop:
     """Runs until nothing has changed for longer than any sample age, window or time limit."""
     patience = 2 * (loop.source.lag + loop.habits.starts) + 2 * MINUTE + loop.hpa.down_window
+    patience += round(max(loop.rule.cooldown.up, loop.rule.cooldown.down))
     loop.run(20 * MINUTE)
     while loop.now < LONGEST:
         loop.run(MINUTE)
@@ -207,6 +246,7 @@ class Figures:
     beyond: dict[int, int] = field(default_factory=dict)
     not_down: dict[int, int] = field(default_factory=dict)
     not_up: dict[int, int] = field(default_factory=dict)
+    restless: dict[int, int] = field(default_factory=dict)
 
     def add(self, seed: int, loop: ClosedLoop) -> None:
         """Adds the result of a finished loop."""
@@ -221,6 +261,8 @@ class Figures:
             self.not_down[seed] = loop.replicas
         if not up_to_the_truth(loop):
             self.not_up[seed] = loop.replicas
+        if loop.now >= LONGEST:
+            self.restless[seed] = loop.replicas
 
     def __str__(self) -> str:
         lines = [f"{self.loops} loops, {self.steps} steps of the count"]
@@ -229,6 +271,7 @@ class Figures:
             ("beyond the truth", self.beyond),
             ("not down to the truth", self.not_down),
             ("not up to the truth", self.not_up),
+            ("not at rest", self.restless),
         ):
             worst = sorted(found, key=lambda seed: -found[seed])[:8]
             seeds = ", ".join(f"seed {seed}: {found[seed]}" for seed in worst)
@@ -251,10 +294,11 @@ def figures(seeds: Iterable[int], alter: Alter = lambda _: None) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--loops", type=int, default=300)
+    parser.add_argument("--strategy", choices=[*STRATEGIES], default="Watermark")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     options = parser.parse_args()
     begun = time.process_time()
-    print(figures(range(options.first, options.first + options.loops)))
+    print(figures(range(options.first, options.first + options.loops), STRATEGIES[options.strategy]))
     print(f"{time.process_time() - begun:.0f} s of CPU")
 
 

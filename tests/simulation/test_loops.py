@@ -12,7 +12,7 @@ import pytest
 from adapter.load.memory import Memory
 from adapter.policy import memory_json
 from tests.simulation.closed_loop import ClosedLoop
-from tests.simulation.loops import Figures, figures, random_loop, run
+from tests.simulation.loops import STRATEGIES, Alter, Figures, by_ratio, by_steps, figures, random_loop, run
 from tests.simulation.sources import Kind
 
 LOOPS = int(os.environ.get("EFFECTIVE_LOAD_LOOPS", "300"))
@@ -44,6 +44,18 @@ class TestTruth:
         assert result.steps >= 3 * result.loops
 
 
+@pytest.mark.timeout(60 + LOOPS)
+@pytest.mark.parametrize("strategy", ["Ratio", "Step"])
+def test_the_other_strategies_come_to_rest_never_below_the_true_need_nor_beyond_it(strategy: str) -> None:
+    result = figures(range(LOOPS // 8), STRATEGIES[strategy])
+    print(f"\n{strategy}: {result}")
+    assert not result.below
+    assert not (result.not_down or result.not_up)
+    assert not result.restless
+    assert len(result.beyond) <= 0.03 * result.loops
+    assert result.steps >= 3 * result.loops
+
+
 class TestTheLoopsCanFail:
     """Without the adapter's safeguards the same loops go wrong."""
 
@@ -55,6 +67,18 @@ class TestTheLoopsCanFail:
             loop.restarts = forgets
 
         assert len(figures(range(40), alter).below) >= 3
+
+    def test_strategies_with_a_target_that_forget_departed_pods_go_below_the_true_need(self) -> None:
+        def forgets(memory: Memory) -> Memory:
+            return replace(memory, departed={})
+
+        for strategy in (by_ratio, by_steps):
+
+            def alter(loop: ClosedLoop, strategy: Alter = strategy) -> None:
+                strategy(loop)
+                loop.restarts = forgets
+
+            assert figures(range(25), alter).below
 
     def test_a_window_longer_than_reported_leads_below_the_true_need(self) -> None:
         def alter(loop: ClosedLoop) -> None:

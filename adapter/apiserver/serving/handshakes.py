@@ -12,7 +12,7 @@ import ssl
 from asyncio.sslproto import SSLProtocol
 from functools import partial
 
-from adapter.inbound.connections import InboundConnections, address_of
+from adapter.inbound.connections import InboundConnections, address_of, release
 from adapter.inbound.fairness import EvictingPool
 
 _SHUTDOWN_SECONDS = 2.0
@@ -61,7 +61,11 @@ class TlsConnection(SSLProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._settle()
+        if self._http.raw_transport is None:  # no handshake was finished, so that asyncio does not tell it
+            self._http.connection_lost(exc)
         super().connection_lost(exc)
+        release(self._socket_transport)
+        self._socket_transport = None
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # typeshed: None; asyncio: whether it stays open
         """Pass EOF to the HTTP connection at once; asyncio would delay it while reading is paused."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.quantity import NANO
+from adapter.load.quantity import approximate_float
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
 from adapter.replay.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, rules
 from adapter.replay.hpa.calculator import CalculationError, Calculator, Proposal, Tolerances
-from adapter.replay.hpa.machine import approximate_float, milli
+from adapter.replay.hpa.machine import milli
 from adapter.replay.hpa.pods import CpuRules, ModelPod, Sample
 
 ABLE, ACTIVE, LIMITED, ZERO = "AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"
@@ -205,7 +205,7 @@ class _Recommended(NamedTuple):
 
 
 def _tolerance(own: Fraction | None, default: float) -> float:
-    return default if own is None else approximate_float(int(own * NANO))
+    return default if own is None else approximate_float(own)
 
 
 def _proposal(calculator: Calculator, metric: HpaMetric, answer: Values, replicas: int, status: int) -> Proposal | str:
@@ -247,19 +247,28 @@ def _calculated(
 
 def _text(metric: HpaMetric) -> str:
     """A metric as the controller names it in reasons; Object metrics by average are called external there too."""
-    described = metric.described.kind if metric.described is not None else ""
-    form = {
-        (MetricSourceType.PODS, False): "pods metric {name}",
-        (MetricSourceType.EXTERNAL, False): "external metric {name}",
-        (MetricSourceType.OBJECT, False): f"{described} metric {{name}}",
-        (MetricSourceType.RESOURCE, False): "{name} resource",
-        (MetricSourceType.RESOURCE, True): "{name} resource utilization (percentage of request)",
-        (MetricSourceType.CONTAINER_RESOURCE, False): "{name} resource",
-        (MetricSourceType.CONTAINER_RESOURCE, True): "{name} container resource utilization (percentage of request)",
-    }
-    if metric.kind is MetricSourceType.OBJECT and metric.target is MetricTargetType.AVERAGE_VALUE:
-        return f"external metric {metric.name}"
-    return form[metric.kind, metric.target is MetricTargetType.UTILIZATION].format(name=metric.name)
+    name, kind = metric.name, metric.kind
+    by_average = metric.target is MetricTargetType.AVERAGE_VALUE
+    if kind is MetricSourceType.EXTERNAL or (kind is MetricSourceType.OBJECT and by_average):
+        return f"external metric {name}({_selector(metric.match_labels)})"
+    if kind is MetricSourceType.OBJECT:
+        return f"{metric.described.kind if metric.described is not None else ''} metric {name}"
+    if kind is MetricSourceType.PODS:
+        return f"pods metric {name}"
+    if metric.target is not MetricTargetType.UTILIZATION:
+        return f"{name} resource"
+    container = "container " if kind is MetricSourceType.CONTAINER_RESOURCE else ""
+    return f"{name} {container}resource utilization (percentage of request)"
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    """A metric's selector as Go prints it."""
+    if not labels:
+        return "nil"
+    pairs = "".join(f"{key}: {labels[key]}," for key in sorted(labels))
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{pairs}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
+    )
 
 
 def _failure(metric: HpaMetric) -> str:

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from adapter.load.quantity import QuantityError, parse_number
+from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.replay.hpa.controller import Flags
-from adapter.replay.hpa.machine import MAX_INT32, approximate_float, milli
+from adapter.replay.hpa.machine import MAX_INT32, milli
 from adapter.replay.hpa.pods import CpuRules, ModelPod
 from adapter.runtime.times import parse_time
 
@@ -55,7 +55,7 @@ class FlagsForm(_Part):
     def flags(self) -> Flags:
         """As the controller takes them."""
         return Flags(
-            tolerance=approximate_float(self.tolerance),
+            tolerance=self.tolerance / NANO,  # a flag is parsed as a float
             down_window=self.downscale_stabilization,
             cpu=CpuRules(float(self.cpu_initialization), float(self.initial_readiness)),
             scale_to_zero=self.scale_to_zero,

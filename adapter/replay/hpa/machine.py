@@ -52,14 +52,3 @@ def divide(dividend: float, divisor: float) -> float:
 def milli(nano: int) -> int:
     """`Quantity.MilliValue`: milli-units, rounded away from zero, from nano-units."""
     return -(-nano // _NANO_PER_MILLI) if nano >= 0 else nano // _NANO_PER_MILLI
-
-
-def approximate_float(nano: int) -> float:
-    """`Quantity.AsApproximateFloat64` of a quantity in canonical form, from nano-units.
-
-    The canonical form has the largest suffix that keeps the number whole, so 0.07 is 70 × 0.001.
-    """
-    exponent = -9
-    while nano and nano % 1000 == 0:
-        nano, exponent = nano // 1000, exponent + 3
-    return float(nano) * float(f"1e{exponent}") if exponent else float(nano)

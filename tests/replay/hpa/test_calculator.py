@@ -1,11 +1,13 @@
 """The vectors of the replica calculator in the tests of Kubernetes v1.36.3, and some of what a real one showed."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import pytest
 
+from adapter.load.quantity import NANO, approximate_float
 from adapter.replay.hpa.calculator import CalculationError, Calculator, Tolerances
-from adapter.replay.hpa.machine import MAX_INT32, MAX_INT64, approximate_float, milli
+from adapter.replay.hpa.machine import MAX_INT32, MAX_INT64, milli
 from adapter.replay.hpa.pods import ModelPod, Sample
 
 
@@ -144,7 +146,7 @@ def test_a_missing_pod_is_filled_against_the_direction() -> None:
     ("nano", "value"), [(70_000_000, 0.07), (0, 0.0), (100_000_000, 0.1), (1_500_000_000, 1.5), (2 * 10**12, 2000.0)]
 )
 def test_a_tolerance_is_read_from_its_canonical_form(nano: int, value: float) -> None:
-    assert approximate_float(nano) == value
+    assert approximate_float(Fraction(nano, NANO)) == value
 
 
 @pytest.mark.parametrize(("nano", "value"), [(100_000, 1), (1_000_000_100, 1001), (-100_000, -1), (0, 0)])

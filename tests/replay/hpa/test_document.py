@@ -74,6 +74,14 @@ def test_a_tolerance_of_zero_makes_every_step_and_the_default_ignores_small_ones
     assert counts(step, replicas=20, controller={"tolerance": 0}) == [21]
 
 
+def test_the_controllers_tolerance_is_parsed_as_a_float_and_that_of_behavior_as_a_quantity() -> None:
+    """118 × 0.001 is the float next to 0.118, and the edge of the tolerance is just there."""
+    step = {"at": 0, "metrics": {"queue": "1118m"}}
+    assert counts(step, replicas=1, controller={"tolerance": 0.118}) == [2]
+    own = {"scaleUp": {"tolerance": "0.118"}}
+    assert counts(step, replicas=1, hpa=hpa(QUEUE, behavior=own)) == [1]
+
+
 def test_utilization_is_that_of_the_pods_requests() -> None:
     step = {"at": 0, "metrics": {"cpu": "400m"}, "pods": {"ready": 4, "requests": {"cpu": "500m"}}}
     assert counts(step, replicas=4, hpa=hpa(CPU)) == [7]

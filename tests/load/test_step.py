@@ -1,0 +1,216 @@
+"""Strategy Step: up at once by what the target needs and a few more, down by a few where those left can carry it."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.memory import Departed, LastSample, Memory
+from adapter.load.pods import Pod, PodCondition
+from adapter.load.spec import (
+    Bounds,
+    Capacity,
+    Cooldown,
+    Metric,
+    Policy,
+    Query,
+    ResourceMetric,
+    Step,
+    Strategy,
+    ToleranceIn,
+    Trigger,
+)
+from tests.load.kit import BOUNDS, NOW, REGISTRY, assess_and_decide, cpu, nano, out, pod, policy, queue, roster, total
+from tests.load.kit import usage as samples_of
+
+SHARE = ResourceMetric(name="cpu", of=Capacity.LIMIT)
+DEFAULT = Step()
+AVERAGE = Step(trigger=Trigger.AVERAGE)
+
+
+def metric(target: str = "60%") -> Metric:
+    return cpu(None, resource=SHARE, target=Fraction(nano(target.replace("%", "e-2"))))
+
+
+def rule(step: Step = DEFAULT, *metrics: Metric, **changes: object) -> Policy:
+    return policy(*(metrics or (metric(),)), strategy=Strategy.STEP, step=step, **changes)
+
+
+def pods(count: int) -> list[Pod]:
+    return [pod(f"web-{i}", limits={"cpu": "100m"}) for i in range(count)]
+
+
+def decided(
+    loads: list[int | None], by: Policy | None = None, more: list[Pod] | None = None, **changes: object
+) -> Decision:
+    """The decision for pods with these loads in percent of their limit."""
+    samples = samples_of({f"web-{i}": None if load is None else f"{load}m" for i, load in enumerate(loads)})
+    there = [*pods(len(loads)), *(more or [])]
+    return assess_and_decide(by or rule(), there, samples, **changes)[1]  # type: ignore[arg-type]
+
+
+class TestUp:
+    def test_one_pod_beyond_its_bound_is_enough(self) -> None:
+        assert decided([73, 75, 82]).desired == 6
+        assert decided([75, 75, 75]).verdict is Verdict.INSIDE
+
+    def test_with_trigger_average_the_average_has_to_be_beyond(self) -> None:
+        assert decided([60, 60, 100], rule(AVERAGE)).verdict is Verdict.INSIDE
+        assert decided([60, 70, 100], rule(AVERAGE)).desired == 6
+
+    def test_up_comes_before_down(self) -> None:
+        assert decided([100, 5, 5, 5]).verdict is Verdict.ABOVE
+
+    def test_a_pod_without_a_sample_dilutes_an_average_but_no_single_pod(self) -> None:
+        assert decided([90, 90, None]).desired == 5
+        held = decided([80, None, None], rule(AVERAGE))
+        assert (held.desired, held.held_by) == (3, HeldBy.MISSING)
+
+    def test_it_never_asks_for_fewer(self) -> None:
+        assert decided([100, *[5] * 9]).desired == 10
+
+    def test_pulled_out_pods_are_replaced_too(self) -> None:
+        assert decided([90, 90], more=[out("out-0"), out("out-1")]).desired == 7
+
+    def test_step_up_may_be_nothing(self) -> None:
+        assert decided([90, 90], rule(Step(up=0))).desired == 3
+
+
+class TestDown:
+    def test_one_pod_under_its_bound_is_enough_while_the_others_can_carry_the_load(self) -> None:
+        assert decided([50, 45, 47, 52, 43, 40]).desired == 4
+        assert decided([45] * 6).verdict is Verdict.INSIDE
+        assert decided([74, 74, 74, 74, 10]).desired == 5
+
+    def test_equality_with_the_bound_is_carried(self) -> None:
+        assert decided([44, 44, 62]).desired == 2  # 150/2
+        assert decided([44, 44, 63]).desired == 3
+
+    def test_never_below_min_pods(self) -> None:
+        assert decided([5, 5]).desired == 2
+        assert decided([5, 5, 5]).desired == 2
+        assert decided([5], rule(Step(min_pods=1))).desired == 1
+
+    @pytest.mark.parametrize("step", [Step(), AVERAGE])
+    def test_a_gap_holds(self, step: Step) -> None:
+        held = decided([5, 5, 5, 5, None], rule(step))
+        assert (held.desired, held.held_by) == (5, HeldBy.MISSING)
+        young = pod("young", ready=False, ready_for=60)
+        held = decided([5, 5, 5, 5], rule(step), more=[replace(young, ready=PodCondition(False, NOW - 60))])
+        assert (held.desired, held.held_by) == (5, HeldBy.MISSING)
+
+    def test_the_count_may_be_ahead_of_its_pods(self) -> None:
+        assert decided([40, 40, 40], current=5).desired == 5  # 3 - 2 pods would be left for 120
+        assert decided([10, 10, 10], current=5).desired == 3
+
+    def test_a_multiple_is_counted_before_those_left(self) -> None:
+        assert decided([5] * 9, rule(Step(down=4), multiple_of=3)).desired == 6
+
+    def test_an_idle_pod_of_doubt_shrinks_nothing_while_the_sure_ones_are_busy(self) -> None:
+        by = rule(registry=REGISTRY)
+        there = [replace(pod, ips=(f"10.0.0.{i}",)) for i, pod in enumerate(pods(6))]
+        samples = samples_of({f"web-{i}": "60m" if i < 3 else "1m" for i in range(6)})
+        listed = roster("10.0.0.0", "10.0.0.1", "10.0.0.2")
+        decision = assess_and_decide(by, there, samples, listed=listed, memory=Memory(ever_in_roster=True))[1]
+        assert (decision.desired, decision.held_by) == (6, HeldBy.DOUBT)
+
+
+class TestDeparted:
+    """Pods that left gave their load to the others, whose samples do not know it yet."""
+
+    @staticmethod
+    def memory(*loads: int) -> Memory:
+        gone = {f"gone-{i}": {"cpu": LastSample(NOW - 20, nano(f"{load}m"))} for i, load in enumerate(loads)}
+        return Memory(departed={uid: Departed(NOW - 5, sample) for uid, sample in gone.items()})
+
+    @pytest.mark.parametrize("step", [Step(), AVERAGE])
+    def test_their_load_may_bring_all_back_above_the_bound(self, step: Step) -> None:
+        held = decided([40, 40, 40, 40], rule(step), memory=self.memory(40, 40))
+        assert (held.desired, held.held_by) == (4, HeldBy.DEPARTED)
+
+    def test_those_left_have_to_carry_it_too(self) -> None:
+        assert decided([30, 50, 50, 50]).desired == 4  # 180/2
+        assert decided([20, 30, 30, 30]).desired == 2
+        held = decided([20, 30, 30, 30], memory=self.memory(45))
+        assert (held.desired, held.held_by) == (4, HeldBy.DEPARTED)
+
+
+class TestTolerance:
+    def test_in_points_of_a_share_and_in_percent_of_the_target(self) -> None:
+        assert decided([76, 60]).verdict is Verdict.ABOVE
+        in_ratio = Step(tolerance_in=ToleranceIn.RATIO)
+        assert decided([69, 51], rule(in_ratio)).verdict is Verdict.INSIDE
+        assert decided([70, 60], rule(in_ratio)).verdict is Verdict.ABOVE
+        assert decided([60, 50], rule(in_ratio)).verdict is Verdict.BELOW
+
+    def test_points_of_a_query_are_units_of_its_values(self) -> None:
+        asked = replace(queue(), query=Query(name="queue"), target=Fraction(nano(60)))
+        by = rule(Step(), asked)
+        assert assess_and_decide(by, pods(2), total("150"))[1].verdict is Verdict.INSIDE
+        assert assess_and_decide(by, pods(2), total("151"))[1].desired == 5
+
+    def test_pods_are_compared_by_their_own_limits(self) -> None:
+        there = [pod("web-0", limits={"cpu": "100m"}), pod("web-1", limits={"cpu": "200m"})]
+        above = assess_and_decide(rule(), there, samples_of({"web-0": "80m", "web-1": "100m"}))[1]
+        assert (above.verdict, above.desired) == (Verdict.ABOVE, 4)  # 2 · 180/300 over 60 %, and 2
+        near = assess_and_decide(rule(), there, samples_of({"web-0": "70m", "web-1": "100m"}))[1]
+        assert near.verdict is Verdict.INSIDE
+
+
+class TestToZero:
+    FREE = Bounds(minimum=0, maximum=100)
+
+    def decided(self, value: str, count: int, min_pods: int, bounds: Bounds = FREE) -> int | None:
+        by = rule(Step(min_pods=min_pods), replace(queue(), target=Fraction(nano(60))))
+        return assess_and_decide(by, pods(count), total(value), bounds=bounds)[1].desired
+
+    def test_an_idle_service_goes_down_to_min_pods_by_steps(self) -> None:
+        assert [self.decided("0", count, 2) for count in (6, 4, 3, 2)] == [4, 2, 2, 2]
+
+    def test_and_to_zero_only_where_min_pods_is_zero_and_the_minimum_is(self) -> None:
+        assert [self.decided("0", count, 0) for count in (5, 3, 2, 1)] == [3, 1, 0, 0]
+        assert [self.decided("0", count, 0, BOUNDS) for count in (3, 2, 1)] == [1, 1, 1]
+        assert self.decided("1", 2, 0) == 1
+
+
+def test_pods_that_all_use_nothing_are_not_believed() -> None:
+    assert decided([0] * 6).verdict is Verdict.INSIDE
+
+
+def test_the_pace_comes_after_the_step() -> None:
+    by = rule(cooldown=Cooldown(up=180, down=300))
+    recent = replace(BOUNDS, last_scale=NOW - 179)
+    held = decided([90, 90], by, bounds=recent)
+    assert (held.desired, held.held_by) == (2, HeldBy.COOLDOWN)
+    assert decided([90, 90], by, bounds=replace(BOUNDS, last_scale=NOW - 180)).desired == 5
+    assert decided([5] * 6, by, bounds=replace(BOUNDS, last_scale=NOW - 299)).desired == 6
+
+
+LOADS = st.lists(st.integers(1, 150), min_size=1, max_size=12)
+
+
+@given(LOADS, st.integers(0, 3), st.sampled_from(Trigger), st.integers(1, 4), st.integers(0, 4))
+def test_a_step_down_leaves_pods_that_carry_the_load_within_the_bound(
+    loads: list[int], ahead: int, trigger: Trigger, down: int, least: int
+) -> None:
+    step = Step(trigger=trigger, down=down, min_pods=least)
+    decision = decided(list(loads), rule(step), current=len(loads) + ahead)
+    current = len(loads) + ahead
+    assert decision.desired is not None
+    if decision.desired < current:
+        left = len(loads) - (current - decision.desired)
+        assert left >= 1
+        assert sum(loads) <= 75 * left
+        assert decision.desired == max(1, least, current - down)
+        assert min(loads) < 45
+
+
+@given(LOADS, st.data())
+def test_losing_samples_never_lowers_the_count(loads: list[int], data: st.DataObject) -> None:
+    lost = data.draw(st.sets(st.integers(0, len(loads) - 1), min_size=1, max_size=len(loads)))
+    known = [None if i in lost else load for i, load in enumerate(loads)]
+    with_all, without = decided(list(loads)), decided(list(known))
+    assert without.desired is None or without.desired >= min(len(loads), with_all.desired or 0)

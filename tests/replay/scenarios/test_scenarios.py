@@ -1,0 +1,158 @@
+"""The shipped scenarios: the recorded counts, and what matters in each."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from adapter.replay.scenarios.catalog import SCENARIOS
+from adapter.replay.scenarios.play import play
+from adapter.replay.scenarios.scenario import BUILT_IN, EFFECTIVE, HIGH, HOUR, MILLI, MINUTE, RAW, STEP, WATERMARK
+from tests.replay.scenarios.kit import between, counts, results
+from tests.replay.scenarios.recorded import FILE, PAGE, recorded, section
+
+EXPERIMENT = ("step-tolerance", "step-tolerance-rise")
+FLOOR = f"{WATERMARK} with a floor"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_count_and_figure_is_as_recorded(name: str) -> None:
+    assert section(name) == recorded(name), (
+        "decisions changed; if that is meant: python -m tests.replay.scenarios --write"
+    )
+
+
+def test_the_record_has_no_scenario_that_is_not_there() -> None:
+    names = [line[3:] for line in FILE.read_text(encoding="utf-8").splitlines() if line.startswith("== ")]
+    assert names == list(SCENARIOS)
+
+
+def test_the_issues_scenarios_are_shipped() -> None:
+    wanted = "spike ramp sawtooth pull-out rolling-update memory-leak night-valley registry-outage weekly-peak"
+    assert [*wanted.split(), "step-tolerance", "step-tolerance-rise", "behavior"] == list(SCENARIOS)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_is_played_by_the_stock_hpa_and_by_the_policy(name: str) -> None:
+    played = results(name)
+    assert RAW in played
+    assert any(one.startswith(WATERMARK) for one in played)
+
+
+def test_after_a_mass_pull_out_the_policy_is_below_the_high_watermark_within_two_minutes_the_stock_hpa_never() -> None:
+    played = results("pull-out")
+    assert (played[WATERMARK].summary.recovery, counts(played[RAW])) == (pytest.approx(90, abs=30), [10])
+    assert played[RAW].summary.recovery == 15 * MINUTE, "until the pods come back"
+    assert (played[RAW].summary.shortfall, played[WATERMARK].summary.shortfall)[0] > 0.02
+
+
+def test_pulled_out_pods_are_replaced_by_the_policy_and_given_back_when_they_return() -> None:
+    played = results("pull-out")[WATERMARK]
+    assert max(counts(played)) == 13
+    assert max(counts(played)) - 5 >= 8000 / HIGH, "those that serve carry the load"
+
+
+def test_after_a_spike_each_autoscaler_is_back_and_turns_only_once() -> None:
+    for result in results("spike").values():
+        assert result.reached_goal
+        assert result.summary.flaps <= 1
+
+
+def test_on_a_ramp_the_policy_is_never_short_of_pods_and_has_fewer_than_the_stock_hpa() -> None:
+    played = results("ramp")
+    assert played[WATERMARK].summary.shortfall == 0
+    assert played[WATERMARK].summary.pod_seconds < played[RAW].summary.pod_seconds
+    assert counts(played[WATERMARK])[-1] == 40
+
+
+def test_a_sawtooth_within_the_band_makes_the_stock_hpa_flap_and_not_the_policy() -> None:
+    played = results("sawtooth")
+    assert played[RAW].summary.flaps >= 10
+    assert played[WATERMARK].summary.flaps == 0
+
+
+def test_nobody_scales_because_of_a_rolling_update() -> None:
+    for name, result in results("rolling-update").items():
+        assert counts(result) == [10], name
+        assert result.summary.overshoot == 3, "the surge, which is no scaling"
+
+
+def test_a_leak_is_answered_with_pods_and_its_end_with_fewer() -> None:
+    played = results("memory-leak")[WATERMARK]
+    grown = between(played, 0, 4 * HOUR)
+    assert grown == sorted(grown)
+    assert counts(played)[-1] == 8
+    assert played.summary.shortfall == 0
+
+
+def test_over_a_night_the_policy_goes_down_and_up_without_turning_back() -> None:
+    for name, result in results("night-valley").items():
+        assert result.summary.flaps == 0, name
+        assert result.summary.least <= 7, name
+
+
+def test_an_outage_of_the_registry_changes_no_count() -> None:
+    scenario = SCENARIOS["registry-outage"]
+    ours = [one for one in scenario.contenders if one.policy is not None]
+    (answering,) = play(replace(scenario, silent=lambda _: False, contenders=ours))
+    assert results("registry-outage")[WATERMARK].counts == answering.counts
+    assert between(answering, 20 * MINUTE, scenario.seconds) == [9], "seven serve, and the two that are out are kept"
+
+
+def test_pods_that_the_registry_forgets_to_name_are_kept_while_the_stock_hpa_overloads_the_others() -> None:
+    played = results("registry-outage")
+    assert played[WATERMARK].seconds_to_goal == 0
+    assert played[RAW].seconds_to_goal is None
+
+
+def test_a_floor_of_last_week_has_the_pods_up_before_the_peak() -> None:
+    played = results("weekly-peak")
+    ahead = next(at for at, count in played[FLOOR].counts if count >= 36)
+    assert ahead < 30 * MINUTE
+    assert played[FLOOR].seconds_to_goal == 0
+    assert played[FLOOR].summary.shortfall == 0
+    assert played[WATERMARK].summary.shortfall > 0
+
+
+@pytest.mark.parametrize("name", EXPERIMENT)
+def test_step_fails_fewer_requests_than_the_built_in_algorithm_of_the_paper(name: str) -> None:
+    played = results(name)
+    assert played[STEP].summary.lost < played[BUILT_IN].summary.lost / 2
+    assert played[STEP].throughput > played[BUILT_IN].throughput
+
+
+def test_step_fails_nothing_but_what_fails_before_its_first_pods_serve() -> None:
+    """The load comes 130 s after the beginning, the next loop is at 150 s, and pods start in 6 s: 26 s of 2500m."""
+    assert results("step-tolerance")[STEP].summary.lost == 26 * 2500 * MILLI
+
+
+def test_the_documentation_states_the_figures_of_the_experiment() -> None:
+    columns = [(played[BUILT_IN], played[name]) for name in (STEP, WATERMARK) for played in map(results, EXPERIMENT)]
+    failed = " | ".join(f"−{100 * (1 - one.summary.lost / base.summary.lost):.2f} %" for base, one in columns)
+    throughput = " | ".join(f"+{100 * (one.throughput / base.throughput - 1):.2f} %" for base, one in columns)
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"| failed requests | {failed} | −97.83 % |" in page
+    assert f"| throughput | {throughput} | |" in page
+
+
+def test_every_autoscaler_of_the_experiment_asks_for_the_same_load() -> None:
+    assert len({one.asked for one in results("step-tolerance").values()}) == 1
+
+
+def test_with_900_percent_in_5_minutes_one_pod_becomes_ten_at_once_and_thirteen_after_300_seconds() -> None:
+    """Row 18: at the first sync with the load, and 300 s later."""
+    for name, result in results("behavior").items():
+        assert [change for change in result.counts if change[0] < 11 * MINUTE] == [(0, 1), (60, 10), (360, 13)], name
+
+
+def test_thirteen_pods_go_one_at_a_time_after_60_seconds() -> None:
+    """Row 19: the load falls at 660 s; the window of 60 s first, then a pod in 10 s."""
+    for name, result in results("behavior").items():
+        falls = [change for change in result.counts if change[0] >= 11 * MINUTE]
+        assert [count for _, count in falls] == list(range(12, 0, -1)), name
+        assert falls[0][0] - 11 * MINUTE >= 55, name
+        assert all(after - before >= 10 for (before, _), (after, _) in pairwise(falls)), name
+
+
+def test_the_effective_average_alone_replaces_pulled_out_pods_too() -> None:
+    assert max(counts(results("pull-out")[EFFECTIVE])) > 10
