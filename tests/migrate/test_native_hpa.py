@@ -158,7 +158,7 @@ def test_a_rule_that_cannot_be_evaluated_here_is_told_and_its_metric_left_out() 
         ((RULES,), "there is nothing to migrate but rules"),
         ((RULES, RULES, EVERYTHING_PA), "is a second configuration of prometheus-adapter"),
         (({"rules": {"custom": []}}, EVERYTHING_PA), "as in Helm values"),
-        ((changed(hpa(external("rps"), annotations=RPS), "apiVersion", to="autoscaling/v1"),), "must be autoscaling/v2"),
+        ((changed(hpa(PODS, annotations=RPS), "apiVersion", to="autoscaling/v1"),), "must be autoscaling/v2"),
         ((hpa(annotations=RPS),), "spec.metrics: there is no metric"),
         ((hpa(external("rps", "0"), annotations=RPS),), "a target must be more than 0"),
         ((hpa(external("rps"), annotations={next(iter(RPS)): "sum(§)"}),), "is no PromQL"),
