@@ -24,6 +24,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_pods(command)
     add_fleet(command)
     command.add_argument("--price", metavar="MONEY", help="the price of a pod for an hour")
+    command.add_argument("--html", metavar="FILE", help="also write a page with charts, which needs nothing else")
+    command.add_argument(
+        "--suggest", action="store_true", help="also suggest watermarks, velocity and cooldown; nothing is applied"
+    )
     command.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 

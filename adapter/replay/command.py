@@ -1,19 +1,19 @@
 """`effective-load replay`: what the arguments say, made into a comparison, replayed and reported."""
 
 import argparse
-import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric
 from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa
-from adapter.replay import report
 from adapter.replay.autoscalers import PolicyAutoscaler
 from adapter.replay.comparison import Comparison, compare, first_count, lasts, probed, replay, within
 from adapter.replay.csv_history import CsvHistory, require_metrics
@@ -23,7 +23,9 @@ from adapter.replay.history.span import read_moment
 from adapter.replay.hpas import judge_of, native_hpa
 from adapter.replay.manifests import Manifests, read_manifests
 from adapter.replay.originals import AgainstOriginal, autoscaler_of, read_original
+from adapter.replay.outputs import Outcome, suggestions_from
 from adapter.replay.service import Autoscaler, History, Setup, Tick
+from adapter.replay.spool import spooled
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.usage.resource_metrics import parse_go_duration
@@ -42,7 +44,10 @@ class ArgumentError(FaultyDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods."""
+    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods.
+
+    `manifest` is the policy's object as it is written.
+    """
 
     policy: Policy
     hpa: Hpa | None
@@ -52,6 +57,7 @@ class Service:
     setup: Setup
     totals: frozenset[str]
     price: Fraction | None
+    manifest: Mapping[str, Any]
 
 
 def run(parsed: argparse.Namespace, show: Print) -> int:
@@ -68,16 +74,33 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
             if not first:
                 show("the history has no data for that time")
                 return FAILED
-            result = replay(comparison_of(service, first), ticks)
+            outcome = _outcome(parsed, service, first, ticks)
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError([Fault("--csv", parsed.csv, f"cannot be read: {error}")], _TITLE) from error
-    if result is None:
+    if outcome is None:
         return FAILED
-    if parsed.output == "json":
-        show(json.dumps(report.data(result), indent=2))
-    else:
-        show("\n".join(report.lines(result)))
+    if parsed.html:
+        outcome.write_page(parsed.html)
+    show(outcome.as_json() if parsed.output == "json" else "\n".join(outcome.text()))
     return OK
+
+
+def _outcome(
+    parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]
+) -> Outcome | None:
+    """The replay, with suggestions if they are asked for: these read the history many times, so from a copy."""
+    comparison = comparison_of(service, first)
+    source = f"history from {parsed.csv}" if parsed.csv else ""
+    if not parsed.suggest:
+        result = replay(comparison, ticks)
+        return None if result is None else Outcome(result=result, manifest=service.manifest, source=source)
+    with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
+        spool = Path(folder) / "ticks"
+        result = replay(comparison, spooled(ticks, spool))
+        if result is None:
+            return None
+        suggestions = suggestions_from(result, spool)
+    return Outcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions)
 
 
 def read_service(parsed: argparse.Namespace) -> Service:
@@ -109,6 +132,7 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
         setup=_setup(parsed, manifests, policy, hpa),
         totals=frozenset(parsed.total),
         price=None if parsed.price is None else _number("--price", parsed.price),
+        manifest=manifests.policy_objects[0],
     )
     _check_capacities(service)
     return service
