@@ -79,11 +79,7 @@ def read(place: str, root: Fields, resolver_of: Callable[[Mapping[str, str], Fie
     root.rest(KIND)
     policy: dict[str, Any] = {"average": "Total"} if metrics.is_total else {}
     policy["tolerance"] = policy_tolerance(spec, behavior)
-    root.notes.add(
-        NoteKind.TO_DO, "", None,
-        f"the new HPA {identity.name} takes the place of this one (kubectl replace -f, which also removes its "
-        "annotations); where Helm, Argo CD or Flux owns it, put the new one there, or it is set back",
-    )  # fmt: skip
+    _note_handover(root, identity.name, resolver)
     draft = Draft(
         place=place,
         source=source,
@@ -99,6 +95,19 @@ def read(place: str, root: Fields, resolver_of: Callable[[Mapping[str, str], Fie
     )
     draft.original = _original(draft, root, metrics)
     return draft
+
+
+def _note_handover(root: Fields, name: str, resolver: Resolver) -> None:
+    root.notes.add(
+        NoteKind.TO_DO, "", None,
+        f"the new HPA {name} takes the place of this one as soon as it is applied; where Helm, Argo CD or Flux owns it, "
+        "put the new one there, or it is set back",
+    )  # fmt: skip
+    root.notes.add(
+        NoteKind.TO_DO, "", None,
+        "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have Pods "
+        f"or Object metrics of {resolver.served_by()} get none; migrate those together",
+    )  # fmt: skip
 
 
 def _version(root: Fields) -> None:

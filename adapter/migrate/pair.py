@@ -118,7 +118,7 @@ def write(draft: Draft, style: Style) -> Migrated:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": _metadata(draft.identity, name),
-        "spec": _spec(draft, style),
+        "spec": {**({} if name == draft.identity.name else {"hpa": draft.identity.name}), **_spec(draft, style)},
     }
     hpa = _hpa(draft, name)
     try:
@@ -216,7 +216,8 @@ def _hpa(draft: Draft, name: str) -> dict[str, Any]:
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": _metadata(draft.identity, name),
+        # With the original's name, so that a new HPA takes the place of an old one.
+        "metadata": _metadata(draft.identity, draft.identity.name),
         "spec": spec,
     }
 

@@ -192,4 +192,6 @@ def test_a_long_name_is_cut_and_stays_unique() -> None:
     names = [migrated(each).pairs[0].name for each in (one, other)]
     assert len(set(names)) == 2
     assert all(len(name) == 63 for name in names)
+    [pair] = migrated(one).pairs
+    assert pair.policy["spec"]["hpa"] == pair.hpa["metadata"]["name"] == "w" * 70 + "a"
     assert kinds_at("metadata.name", one) == [NoteKind.DIFFERS]
