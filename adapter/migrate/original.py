@@ -28,7 +28,7 @@ _OF_SERVER = (
     "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp",
     "deletionGracePeriodSeconds", "generateName",
 )  # fmt: skip
-_WRITTEN_BY_TOOLS = ("kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision")
+_WRITTEN_BY_TOOLS = ("kubectl.kubernetes.io/last-applied-configuration",)
 _TITLE = "the objects cannot be migrated"
 
 
