@@ -27,6 +27,7 @@ _SAME = (
     "starts", "stops", "sync", "delay", "window", "replicas", "open", "price",
 )  # fmt: skip
 """The arguments that figures depend on: they are the same in all parts of a run."""
+_ALONE = ("POLICY", "--hpa", "--against", "--csv", "--html", "--suggest")
 
 Print = Callable[[str], None]
 
@@ -73,10 +74,11 @@ def run_identity(parsed: argparse.Namespace, source: PrometheusSource) -> dict[s
 
 
 def _check(parsed: argparse.Namespace) -> None:
+    alone = {option: getattr(parsed, option.removeprefix("--").lower()) for option in _ALONE}
     faults = [
-        Fault(option, getattr(parsed, option.removeprefix("--").lower()), "goes with a single policy, without --all")
-        for option in ("POLICY", "--hpa", "--against", "--csv")
-        if getattr(parsed, option.removeprefix("--").lower())
+        Fault(option, value, "goes with a single policy, without --all and --merge")
+        for option, value in alone.items()
+        if value
     ]
     if parsed.suggest:
         faults.append(Fault("--suggest", None, "goes with a single policy, without --all"))
