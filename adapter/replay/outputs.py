@@ -55,6 +55,7 @@ class Outcome:
             until=self.result.end,
             runs=self.result.runs,
             subject=SUBJECT,
+            load=next(iter(compared.judge.high), ""),
             source=self.source,
             price=compared.price,
             manifest=self.manifest,

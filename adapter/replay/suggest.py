@@ -92,6 +92,8 @@ def yardstick(policy: Policy, capacity: Fraction | None) -> Yardstick:
         raise SuggestError(
             f"strategy {policy.strategy.value} has no watermarks; suggestions are for {Strategy.WATERMARK.value}"
         )
+    if policy.metrics[0].floor:
+        raise SuggestError(f"metric {policy.metrics[0].name} is a floor; write the metric to be searched first")
     high = policy.metrics[0].high
     if capacity is not None:
         return Yardstick(load=capacity, is_capacity=True)

@@ -138,6 +138,12 @@ def test_strategies_without_watermarks_have_no_suggestions() -> None:
         yardstick(ratio, Fraction(NANO))
 
 
+def test_a_floor_is_not_searched() -> None:
+    floor = replace(POLICY, metrics=(replace(POLICY.metrics[1], floor=True), POLICY.metrics[0]))
+    with pytest.raises(SuggestError, match="rps is a floor"):
+        yardstick(floor, None)
+
+
 def test_watermarks_that_flap_by_themselves_have_a_warning() -> None:
     close = with_watermarks(CPU_ONLY, Fraction(NANO), Fraction(90 * NANO, 100))
     found = suggest(close, 1, yardstick(close, None), Model(), budget=1)
