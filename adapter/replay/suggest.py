@@ -39,7 +39,8 @@ class Part(Enum):
 
 Play = Callable[[Sequence[Policy], Part], Sequence[Summary | None]]
 """Plays policies over a part of the history; None where there is no such part. `over_high` is over the yardstick."""
-Progress = Callable[[int, int], None]
+Progress = Callable[[int], None]
+"""Told how many more policies were played."""
 
 
 class SuggestError(ValueError):
@@ -158,7 +159,7 @@ class _Search:
                     raise SuggestError("the history has no tick to choose on; take a longer range")
                 self.figures[known] = summary
             if self._progress:
-                self._progress(len(self.figures), self._budget)
+                self._progress(len(batch))
 
     def front(self) -> list[Policy]:
         """Those that no other one beats in cost and risk, by falling cost."""

@@ -6,8 +6,10 @@ import json
 import re
 from fractions import Fraction
 from importlib import resources
+from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -198,3 +200,9 @@ def test_small_shares_and_changes_are_never_shown_as_nothing() -> None:
         "–",
     ]
     assert [count_text(value) for value in (0, 2.25, 1234.5)] == ["0", "2.2", "1,234"]
+
+
+def test_the_wheel_carries_the_assets() -> None:
+    root = Path(__file__).parents[3]
+    files = {file.distribution_path for file in WheelBuilder(str(root)).recurse_included_files()}
+    assert {f"adapter/replay/page/assets/{name}" for name in (*LIBRARY, "page.js", "page.css")} <= files
