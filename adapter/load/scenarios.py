@@ -1,7 +1,7 @@
 """The scenarios of one metric: with every doubtful pod out, then with the most loaded ones in, one after the other."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -52,7 +52,10 @@ def scenarios_of(
     The pods come in in this order. `totals` begin without them and end with all of them.
     """
     steps = list(_steps(policy, band, away, totals, order))
-    return [_scenario(inside, steps[inside], band, totals) for inside in _that_may_win(steps)]
+    kept = _that_may_win(steps)
+    if any(metric.delay.up or metric.delay.down for metric in policy.metrics):
+        kept = _with_every_verdict(kept, steps)
+    return [_scenario(inside, steps[inside], band, totals) for inside in kept]
 
 
 def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]) -> Iterator[_Step]:
@@ -87,12 +90,10 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
 
     At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
     band at most that count. On a tie the scenario with more pods in wins. Of two steps down the one proposes no less
-    that can spare no more pods; none spares more than it takes. One scenario of each verdict is kept as well, for
-    delays.
+    that can spare no more pods; none spares more than it takes.
     """
     kept: list[int] = []
     above: list[_Step] = []
-    verdicts: set[Verdict] = set()
     most, spare, is_held = -1, math.inf, False
     for inside in range(len(steps) - 1, -1, -1):
         step = steps[inside]
@@ -114,10 +115,16 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
             may_win = may_win or (not (is_held or above) and recommended.needed + step.out > most)
             # A service that needs no pod at all may propose 0.
             most = most if recommended.zero else max(most, recommended.needed + step.out)
-        if may_win or recommended.verdict not in verdicts:
+        if may_win:
             kept.append(inside)
-            verdicts.add(recommended.verdict)
     return kept[::-1]
+
+
+def _with_every_verdict(kept: Iterable[int], steps: Sequence[_Step]) -> list[int]:
+    """These indices, and one of each verdict that none of them has: delays ask for the verdicts of all scenarios."""
+    first = {step.recommended.verdict: inside for inside, step in enumerate(steps)}
+    missing = first.keys() - {steps[inside].recommended.verdict for inside in kept}
+    return sorted({*kept, *(first[verdict] for verdict in missing)})
 
 
 def _beats(one: _Step, other: _Step) -> bool:
