@@ -116,7 +116,9 @@ def born(rng: Random) -> Service:
         service.hpa["metrics"] = [
             {"type": "Object", "object": asks | {"target": {"type": "AverageValue", "averageValue": "1"}}}
         ]
-        tolerances = rng.choice((("0.1", "0.1"), ("0.1", "0"), ("0", "0.1"), ("0.05", "0.2"), ("0.3", "0.4"), (None, None)))
+        tolerances = rng.choice(
+            (("0.1", "0.1"), ("0.1", "0"), ("0", "0.1"), ("0.05", "0.2"), ("0.3", "0.4"), (None, None))
+        )
         service.hpa["behavior"] = {
             way: {"tolerance": one} for way, one in zip(("scaleUp", "scaleDown"), tolerances, strict=True) if one
         }

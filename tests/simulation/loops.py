@@ -208,7 +208,7 @@ def by_steps(loop: ClosedLoop) -> None:
         min_pods=rng.choice([1, 2, 2, 3]),
     )
     loop.rule = replace(loop.rule, strategy=Strategy.STEP, step=step, metrics=(_aimed(loop),))
-    if rng.random() < 0.3 and loop.hpa.down_window <= MINUTE:
+    if rng.random() < 0.5 and loop.hpa.down_window <= MINUTE and not loop.hpa.down:
         # One pod every five minutes would take longer than a loop runs.
         step = replace(step, down=4)
         loop.rule = replace(loop.rule, step=step, cooldown=Cooldown(up=180, down=300))
