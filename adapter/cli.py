@@ -200,9 +200,17 @@ def _hpa(text: str, as_json: bool) -> int:
 
 
 def _replay(parsed: argparse.Namespace) -> int:
+    from adapter.kube.errors import KubeError
     from adapter.replay import command
+    from adapter.replay.fleet import command as fleet
+    from adapter.replay.history.prometheus import HistoryUnavailable
 
-    return command.run(parsed, print)
+    run = fleet.run if parsed.all or parsed.merge else command.run
+    try:
+        return run(parsed, print)
+    except (HistoryUnavailable, KubeError) as error:
+        print(f"effective-load replay: {error}", file=sys.stderr)
+        return FAILED
 
 
 def _scenarios(parsed: argparse.Namespace) -> int:

@@ -3,17 +3,27 @@
 import argparse
 from typing import Any
 
+from adapter.replay.fleet.arguments import add_fleet
+from adapter.replay.history.arguments import add_prometheus
+
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare what a replay is told: the policy, the history, how pods behave, and what comes out."""
-    command.add_argument("policy", metavar="POLICY", help="YAML file with a WatermarkPolicy, and its HPA if you like")
+    command.add_argument(
+        "policy", metavar="POLICY", nargs="?", help="YAML file with a WatermarkPolicy, and its HPA if you like"
+    )
     command.add_argument(
         "--hpa", metavar="FILE", help="the HPA: its bounds and behavior, and its metrics as the HPA to compare with"
     )
     command.add_argument("--against", metavar="FILE", help="a second WatermarkPolicy to compare with")
     _add_history(command)
     _add_pods(command)
+    add_fleet(command)
     command.add_argument("--price", metavar="MONEY", help="the price of a pod for an hour")
+    command.add_argument("--html", metavar="FILE", help="also write a page with charts, which needs nothing else")
+    command.add_argument(
+        "--suggest", action="store_true", help="also suggest watermarks, velocity and cooldown; nothing is applied"
+    )
     command.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
@@ -22,8 +32,7 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     history.add_argument(
         "--csv", metavar="FILE", help="columns: time, one per metric, pulled_out, replicas; - reads standard input"
     )
-    history.add_argument("--from", dest="begin", metavar="TIME", help="RFC 3339 or seconds since the epoch")
-    history.add_argument("--to", dest="end", metavar="TIME", help="RFC 3339 or seconds since the epoch")
+    add_prometheus(history)
 
 
 def _add_pods(command: argparse.ArgumentParser) -> None:

@@ -1,27 +1,32 @@
 """`effective-load replay`: what the arguments say, made into a comparison, replayed and reported."""
 
 import argparse
-import json
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
-from adapter.load.spec import Capacity, Policy
-from adapter.policy.hpa import DESIRED_REPLICAS, Hpa
-from adapter.replay import report
+from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric
+from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa
 from adapter.replay.autoscalers import PolicyAutoscaler
 from adapter.replay.comparison import Comparison, compare, first_count, lasts, probed, replay, within
 from adapter.replay.csv_history import CsvHistory, require_metrics
+from adapter.replay.history.prometheus import PrometheusHistory
+from adapter.replay.history.source import open_source
+from adapter.replay.history.span import read_moment
 from adapter.replay.hpas import judge_of, native_hpa
 from adapter.replay.manifests import Manifests, read_manifests
+from adapter.replay.outputs import Outcome, suggestions_from
 from adapter.replay.service import History, Setup, Tick
+from adapter.replay.spool import spooled
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
-from adapter.runtime.times import parse_time
 from adapter.usage.resource_metrics import parse_go_duration
 
 OK, FAILED, INVALID = 0, 1, 2
@@ -38,7 +43,10 @@ class ArgumentError(FaultyDocument):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods."""
+    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods.
+
+    `manifest` is the policy's object as it is written.
+    """
 
     policy: Policy
     hpa: Hpa | None
@@ -47,39 +55,70 @@ class Service:
     setup: Setup
     totals: frozenset[str]
     price: Fraction | None
+    manifest: Mapping[str, Any]
 
 
 def run(parsed: argparse.Namespace, show: Print) -> int:
-    """Run the command. Returns the exit status; raises FaultyDocument for arguments and files that cannot be used."""
+    """Run the command. Returns the exit status.
+
+    Raises FaultyDocument for arguments and files that cannot be used, and HistoryUnavailable.
+    """
     service = read_service(parsed)
     try:
         with open_history(parsed, service) as history:
-            first, ticks = probed(within(history, *span_of(parsed)))
+            service = with_totals(service, history)
+            span = span_of(parsed) if parsed.csv else (None, None)
+            first, ticks = probed(within(history, *span))
             if not first:
                 show("the history has no data for that time")
                 return FAILED
-            result = replay(comparison_of(service, first), ticks)
+            outcome = _outcome(parsed, service, first, ticks)
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError([Fault("--csv", parsed.csv, f"cannot be read: {error}")], _TITLE) from error
-    if result is None:
+    if outcome is None:
         return FAILED
-    if parsed.output == "json":
-        show(json.dumps(report.data(result), indent=2))
-    else:
-        show("\n".join(report.lines(result)))
+    if parsed.html:
+        outcome.write_page(parsed.html)
+    show(outcome.as_json() if parsed.output == "json" else "\n".join(outcome.text()))
     return OK
+
+
+def _outcome(
+    parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]
+) -> Outcome | None:
+    """The replay, with suggestions if they are asked for: these read the history many times, so from a copy."""
+    comparison = comparison_of(service, first)
+    source = f"history from {parsed.csv}" if parsed.csv else ""
+    if not parsed.suggest:
+        result = replay(comparison, ticks)
+        return None if result is None else Outcome(result=result, manifest=service.manifest, source=source)
+    with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
+        spool = Path(folder) / "ticks"
+        result = replay(comparison, spooled(ticks, spool))
+        if result is None:
+            return None
+        suggestions = suggestions_from(result, spool)
+    return Outcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions)
 
 
 def read_service(parsed: argparse.Namespace) -> Service:
     """The service that the arguments describe. Raises FaultyDocument."""
+    if not parsed.policy:
+        raise ArgumentError([Fault("POLICY", None, "name the policy's file, or say --all or --merge")], _TITLE)
     manifests = _manifests("POLICY", parsed.policy)
     policy = _only_policy(manifests, parsed.policy)
-    hpa, stock = manifests.hpa_of(policy), None
+    hpa = manifests.hpa_of(policy)
     if parsed.hpa:
         hpas = _manifests("--hpa", parsed.hpa).hpas
         if len(hpas) != 1:
             raise ArgumentError([Fault("--hpa", parsed.hpa, f"has {len(hpas)} HPAs; give a file with one")], _TITLE)
         hpa = hpas[0]
+    return service_of(parsed, manifests, policy, hpa)
+
+
+def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Service:
+    """The service of a policy and its HPA, as the arguments describe it. Raises FaultyDocument."""
+    stock = None
     if hpa is not None and any(metric.name != DESIRED_REPLICAS for metric in hpa.metrics):
         stock = replace(hpa, metrics=tuple(metric for metric in hpa.metrics if metric.name != DESIRED_REPLICAS))
     service = Service(
@@ -90,6 +129,7 @@ def read_service(parsed: argparse.Namespace) -> Service:
         setup=_setup(parsed, manifests, policy, hpa),
         totals=frozenset(parsed.total),
         price=None if parsed.price is None else _number("--price", parsed.price),
+        manifest=manifests.policy_objects[0],
     )
     _check_capacities(service)
     return service
@@ -99,7 +139,11 @@ def read_service(parsed: argparse.Namespace) -> Service:
 def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[History]:
     """The history that the arguments name, with every metric that the service needs. Raises FaultyDocument, OSError."""
     if not parsed.csv:
-        raise ArgumentError([Fault("--csv", None, "name a CSV file with the history")], _TITLE)
+        with open_source(parsed, time.time()) as source:
+            yield source.history(service.policy, target_of(service), further_metrics(service))
+        return
+    if parsed.prometheus or parsed.settings:
+        raise ArgumentError([Fault("--csv", parsed.csv, "give either a CSV file or a Prometheus")], _TITLE)
     if parsed.csv == "-":
         yield _csv(sys.stdin, "standard input", service)
         return
@@ -113,6 +157,27 @@ def _csv(lines: Iterator[str], name: str, service: Service) -> History:
     return history
 
 
+def with_totals(service: Service, history: History) -> Service:
+    """The service with the metrics that the settings of a Prometheus declare to be one number for it."""
+    if not isinstance(history, PrometheusHistory):
+        return service
+    return replace(service, totals=service.totals | history.queries.totals)
+
+
+def target_of(service: Service) -> CrossVersionReference:
+    """What the policy's HPA scales; without an HPA, a Deployment of the name that the HPA should have."""
+    if service.hpa is not None:
+        return service.hpa.target
+    return CrossVersionReference("apps/v1", "Deployment", service.policy.hpa)
+
+
+def further_metrics(service: Service) -> list[Metric]:
+    """The metrics that the other autoscalers of the comparison need beside the policy's."""
+    others = list(service.against[0].metrics) if service.against else []
+    stock = () if service.stock is None else service.stock.metrics
+    return others + [Metric(name=one.name, resource=ResourceMetric(name=one.name)) for one in stock]
+
+
 def needed_metrics(service: Service) -> Mapping[str, str]:
     """The metrics that a history of the service must have: name → what needs it."""
     policies = [service.policy, *([service.against[0]] if service.against else [])]
@@ -123,7 +188,9 @@ def needed_metrics(service: Service) -> Mapping[str, str]:
 
 def span_of(parsed: argparse.Namespace) -> tuple[float | None, float | None]:
     """The time to replay (seconds since the epoch). Raises ArgumentError."""
-    begin, end = _time("--from", parsed.begin), _time("--to", parsed.end)
+    now = time.time()
+    given = ("--from", parsed.begin), ("--to", parsed.end)
+    begin, end = (None if text is None else read_moment(option, text, now) for option, text in given)
     if begin is not None and end is not None and begin >= end:
         raise ArgumentError([Fault("--to", parsed.end, "must be later than --from")], _TITLE)
     return begin, end
@@ -243,15 +310,3 @@ def _duration(argument: str, text: str, least: float = 0.0) -> float:
         advice = f"must be a duration such as 30s or 2m, from {least:g}s to {_LONGEST:g}s"
         raise ArgumentError([Fault(argument, text, advice)], _TITLE)
     return seconds
-
-
-def _time(argument: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    at = parse_time(text)
-    if at is None and text.isdecimal() and len(text) <= 12:
-        at = float(text)
-    if at is None:
-        advice = "must be a time such as 2026-01-01T12:00:00Z, or seconds since the epoch"
-        raise ArgumentError([Fault(argument, text, advice)], _TITLE)
-    return at

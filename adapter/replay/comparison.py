@@ -14,6 +14,8 @@ from adapter.replay.service import Autoscaler, History, Judge, Run, Setup, Tick
 from adapter.replay.simulation import simulate
 
 RAW, EFFECTIVE = "stock HPA, raw average", "stock HPA, effective average"
+SUBJECT = 2
+"""The place of the policy's own run among the runs of a comparison."""
 _PROBED = 20
 """Ticks at the beginning of a history that tell its step."""
 _LEAST_LASTING = 90.0

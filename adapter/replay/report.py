@@ -21,10 +21,7 @@ def lines(result: Result) -> Iterator[str]:
     policy, summary = result.comparison.policy, result.runs[0].summary
     span = f"{format_time(result.begin)} to {format_time(result.end)}"
     yield f"Replay of {policy.namespace}/{policy.name}, {span}: {_duration(summary.seconds)}, {result.ticks} ticks"
-    if summary.unknown:
-        yield f"{_duration(summary.unknown)} without data: not judged, and nothing scales down on old samples"
-    if policy.registry is not None:
-        yield "Pull-outs are evidence by annotation here, not by the registry of the policy"
+    yield from notes(result)
     if result.comparison.setup.is_open:
         yield "Open loop: pods carry what they carried at the recorded count"
     yield ""
@@ -41,6 +38,14 @@ def lines(result: Result) -> Iterator[str]:
     yield "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod."
     if any(run.summary.shortfall is not None for run in result.runs):
         yield "SHORTFALL: share of the load beyond the capacity of the serving pods."
+
+
+def notes(result: Result) -> Iterator[str]:
+    """What a reader of the figures should know of the history and the policy."""
+    if unknown := result.runs[0].summary.unknown:
+        yield f"{_duration(unknown)} without data: not judged, and nothing scales down on old samples"
+    if result.comparison.policy.registry is not None:
+        yield "Pull-outs are evidence by annotation here, not by the registry of the policy"
 
 
 def _row(run: Run, price: Fraction | None) -> list[str]:

@@ -1,6 +1,7 @@
 """A service's history from Prometheus, Thanos or Mimir: read in parts, kept on disk, given out moment by moment."""
 
 import asyncio
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice
@@ -55,11 +56,11 @@ class PrometheusHistory:
 
     # --- reading from the server ---
 
-    def download(self, progress: Progress | None = None) -> None:
+    def download(self, *, quiet: bool = False) -> None:
         """Read all parts that are not on disk yet. An interrupted download goes on where it stopped."""
         parts = [_Part(query, span) for span in self.span.parts() for query in self.queries]
         missing = [part for part in parts if not self._is_finished(part)]
-        progress = progress or Progress("parts of the history:", len(parts))
+        progress = Progress("parts of the history:", len(parts), stream=io.StringIO() if quiet else None)
         progress.advance(len(parts) - len(missing))
         try:
             asyncio.run(self._download(missing, progress))

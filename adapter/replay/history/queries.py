@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from adapter.load.spec import Metric, Policy, Query, ResourceMetric
@@ -53,7 +53,10 @@ class Pick(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeQuery:
-    """One query for a number over time. `name` is what it stands for in errors and in the progress."""
+    """One query for a number over time. `name` is what it stands for in errors.
+
+    `is_total`: the adapter, too, has but one number for the service.
+    """
 
     name: str
     server: PrometheusServer
@@ -61,6 +64,7 @@ class RangeQuery:
     pick: Pick = Pick.ONLY
     namespace: str = ""
     namespace_label: str = "namespace"
+    is_total: bool = False
 
     def chosen(self, answer: Sequence[RangeSeries]) -> RangeSeries | None:
         """The series that counts, None where there is none. Raises ValueError where several might be meant."""
@@ -82,6 +86,11 @@ class HistoryQueries:
     loads: Mapping[str, RangeQuery]
     pulled_out: RangeQuery
     replicas: RangeQuery
+
+    @property
+    def totals(self) -> frozenset[str]:
+        """The metrics whose query is one number for the service, so that no pod has a sample of its own."""
+        return frozenset(name for name, query in self.loads.items() if query.is_total)
 
     def __iter__(self) -> Iterator[RangeQuery]:
         """All of them, the loads first."""
@@ -144,7 +153,8 @@ class _Derivation:
 
     def _load(self, metric: Metric) -> RangeQuery | None:
         if text := self._overrides.loads.get(metric.name):
-            return self._query(metric.name, text)
+            named = next((one for one in self._sources.queries if metric.query and one.name == metric.query.name), None)
+            return replace(self._query(metric.name, text), is_total=named is not None and named.scope == "Service")
         if metric.query is not None:
             return self._of_settings(metric.name, metric.query)
         assert metric.resource is not None
@@ -164,6 +174,7 @@ class _Derivation:
             pick=Pick.NAMESPACE if resolved.by_pod is False else Pick.CHOSEN,
             namespace=self._policy.namespace,
             namespace_label=resolved.namespace_label,
+            is_total=resolved.by_pod is False,
         )
 
     def _of_our_pods(self, query: InstantQuery) -> str:

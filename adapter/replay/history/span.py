@@ -13,6 +13,8 @@ MOST_IN_ALL = 20_000_000
 """Moments of one history: ten years at 15 s."""
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d|w)", re.ASCII)
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY, "w": 7 * DAY}
+_SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,3})?", re.ASCII)
+_MOMENT = "write a time such as 2026-01-31T08:00:00Z, seconds since the epoch, now, or 7d for 7 days ago"
 _TITLE = "the span of the history cannot be used"
 
 
@@ -51,14 +53,14 @@ class Span(NamedTuple):
 def read_span(start: str, end: str, step: str, now: float) -> Span:
     """The span of `--from`, `--to` and `--step`; `now` in seconds since the epoch. Raises FaultyDocument.
 
-    A moment is an RFC 3339 time, `now`, or a duration before now (`7d`, `90m`).
+    A moment is as in `read_moment`.
     """
     faults: list[Fault] = []
     moments = []
     for option, text in (("--from", start), ("--to", end)):
         moments.append(_moment(text, now))
         if moments[-1] is None:
-            faults.append(Fault(option, text, "write a time such as 2026-01-31T08:00:00Z, now, or 7d for 7 days ago"))
+            faults.append(Fault(option, text, _MOMENT))
     every = _milliseconds(step)
     if not every:
         faults.append(Fault("--step", step, "write a duration above 0, such as 15s"))
@@ -75,12 +77,23 @@ def read_span(start: str, end: str, step: str, now: float) -> Span:
     raise FaultyDocument(faults, _TITLE)
 
 
+def read_moment(option: str, text: str, now: float) -> float:
+    """The moment of an option, in seconds since the epoch: an RFC 3339 time, such seconds, `now`, or a duration ago.
+
+    Raises FaultyDocument.
+    """
+    moment = _moment(text, now)
+    if moment is None:
+        raise FaultyDocument([Fault(option, text, _MOMENT)], _TITLE)
+    return moment / 1000
+
+
 def _moment(text: str, now: float) -> int | None:
     if text == "now":
         return round(now * 1000)
     if (ago := _milliseconds(text)) is not None:
         return round(now * 1000) - ago
-    at = parse_time(text)
+    at = float(text) if _SECONDS.fullmatch(text) else parse_time(text)
     return None if at is None else round(at * 1000)
 
 

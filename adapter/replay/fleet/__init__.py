@@ -1,0 +1,1 @@
+"""Replays of many services: on all cores, in shards on many machines, and ranked."""

@@ -1,0 +1,120 @@
+"""Replays many services on all cores; one that fails is a row with its error."""
+
+import argparse
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from adapter.replay import report
+from adapter.replay.command import Service, comparison_of, further_metrics, service_of, target_of, with_totals
+from adapter.replay.comparison import probed
+from adapter.replay.comparison import replay as replay_ticks
+from adapter.replay.fleet.parts import PolicyName, ServiceRow, row_of
+from adapter.replay.fleet.services import FleetService
+from adapter.replay.history.source import PrometheusSource
+from adapter.replay.manifests import Manifests
+from adapter.replay.service import History
+
+_DIED = "the process that replayed it ended (out of memory?)"
+
+
+class Source(Protocol):
+    """Histories of services; it is sent to other processes."""
+
+    def open(self, service: Service) -> History:
+        """The history of a service, with the metrics that it needs. Raises FaultyDocument or HistoryUnavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromPrometheus:
+    """Histories from Prometheus servers, with the progress of no single one."""
+
+    source: PrometheusSource
+
+    def open(self, service: Service) -> History:
+        """The history of a service."""
+        history = self.source.history(service.policy, target_of(service), further_metrics(service), strict=False)
+        history.download(quiet=True)
+        return history
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A service, what the arguments say, and where its history is."""
+
+    service: FleetService
+    arguments: argparse.Namespace
+    source: Source
+
+
+def replay_one(task: Task) -> ServiceRow:
+    """The row of a service. Never raises: an error is a row too."""
+    name = PolicyName(task.service.namespace, task.service.name)
+    try:
+        return _replay(task, name)
+    except Exception as error:  # noqa: BLE001  whatever it is, the other services go on
+        return ServiceRow(name, error=str(error) or type(error).__name__)
+
+
+def _replay(task: Task, name: PolicyName) -> ServiceRow:
+    policy, workload = task.service.policy, task.service.workload
+    if policy is None:
+        return ServiceRow(name, error=task.service.fault)
+    manifests = Manifests(workloads=() if workload is None else (workload,))
+    service = service_of(task.arguments, manifests, policy, task.service.hpa)
+    history = task.source.open(service)
+    service = with_totals(service, history)
+    first, ticks = probed(history)
+    result = replay_ticks(comparison_of(service, first), ticks) if first else None
+    if result is None:
+        return ServiceRow(name, error="the history has no data for that time")
+    data = report.data(result)
+    return row_of({"policy": data["policy"], "ticks": data["ticks"], "runs": data["runs"]})
+
+
+def run_tasks(
+    tasks: Sequence[Task], workers: int | None, one: Callable[[Task], ServiceRow] = replay_one
+) -> Iterator[ServiceRow]:
+    """The rows of all services, as they are done. A process that dies costs only the service that it replayed."""
+    workers = min(workers or len(os.sched_getaffinity(0)), max(len(tasks), 1))
+    left = dict(enumerate(tasks))
+    yield from _pooled(left, workers, one)
+    if left:  # a process died, and nobody knows with which service: from now on each has a process of its own
+        with ThreadPoolExecutor(workers) as threads:
+            yield from threads.map(partial(_alone, one=one), left.values())
+
+
+def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceRow]) -> Iterator[ServiceRow]:
+    """The rows of tasks in a pool of processes, until one of these dies; tasks that are done leave the mapping."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once, not in every process
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = {pool.submit(one, task): number for number, task in tasks.items()}
+        try:
+            for future in as_completed(futures):
+                row = future.result()
+                del tasks[futures[future]]
+                yield row
+        except BrokenProcessPool:
+            return
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _alone(task: Task, one: Callable[[Task], ServiceRow]) -> ServiceRow:
+    left = {0: task}
+    for row in _pooled(left, 1, one):
+        return row
+    return ServiceRow(PolicyName(task.service.namespace, task.service.name), error=_DIED)
+
+
+def picklable(parsed: argparse.Namespace) -> argparse.Namespace:
+    """The arguments without the function that runs them."""
+    kept = vars(parsed) | {"run": None}
+    return argparse.Namespace(**kept)

@@ -1,0 +1,82 @@
+"""What a replay of one service leaves behind: text or JSON, the page, and suggestions."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from adapter.replay import report, suggestion_report
+from adapter.replay.comparison import SUBJECT, Result
+from adapter.replay.page.report import Report, page
+from adapter.replay.player import suggest_for
+from adapter.replay.spool import open_spool
+from adapter.replay.suggest import SuggestError, Suggestions
+from adapter.runtime.faults import Fault, FaultyDocument
+
+
+class OutputError(FaultyDocument):
+    """Something that was asked for cannot be made; `faults` name the argument."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A result with the suggestions that were asked for, the policy's object, and where the history is from."""
+
+    result: Result
+    manifest: Mapping[str, Any]
+    source: str = ""
+    suggestions: Suggestions | None = None
+
+    def text(self) -> Iterator[str]:
+        """The lines of the report."""
+        yield from report.lines(self.result)
+        if self.suggestions:
+            yield ""
+            yield from suggestion_report.lines(self.suggestions, self.manifest)
+
+    def as_json(self) -> str:
+        """The report as JSON."""
+        known = report.data(self.result)
+        if self.suggestions:
+            known["suggestions"] = suggestion_report.data(self.suggestions, self.manifest)
+        return json.dumps(known, indent=2)
+
+    def write_page(self, file: str) -> None:
+        """Write the HTML page. Raises OutputError."""
+        compared = self.result.comparison
+        shown = Report(
+            policy=compared.policy,
+            setup=compared.setup,
+            since=self.result.begin,
+            until=self.result.end,
+            runs=self.result.runs,
+            subject=SUBJECT,
+            source=self.source,
+            price=compared.price,
+            manifest=self.manifest,
+            suggestions=self.suggestions,
+            notes=tuple(report.notes(self.result)),
+        )
+        try:
+            Path(file).write_text(page(shown), encoding="utf-8")
+        except OSError as error:
+            raise OutputError([Fault("--html", file, f"cannot be written: {error}")], "no page") from error
+
+
+def suggestions_from(result: Result, spool: Path) -> Suggestions:
+    """Suggestions from a spooled history; how far the search is goes to a terminal's standard error.
+
+    Raises OutputError where nothing can be suggested.
+    """
+    try:
+        return suggest_for(result, partial(open_spool, spool), _progress if sys.stderr.isatty() else None)
+    except SuggestError as error:
+        raise OutputError([Fault("--suggest", None, str(error))], "no suggestions") from error
+
+
+def _progress(done: int, most: int) -> None:
+    sys.stderr.write(f"\rpolicies played: {done} of at most {most} ")
+    sys.stderr.flush()

@@ -1,0 +1,105 @@
+"""HTML that is escaped by construction, and the document around it, which loads and sends nothing.
+
+Everything is inline. The document's content policy admits only the styles and the script whose hashes it names, so
+that text from a policy cannot run even if an escape were missing.
+"""
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+
+LIBRARY_VERSION = "1.6.32"
+LIBRARY = {
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "uPlot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+"""The unmodified files of the published uPlot package, with their SHA-256."""
+
+_IN_JSON = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
+_VOID = {"meta", "br"}
+
+
+class Html(str):
+    """Markup; a plain string is text and is escaped where it becomes part of markup."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: str | Iterable[str], **attributes: str | bool | None) -> Html:
+    """An element. Strings are escaped unless they are Html. An attribute's `_` at the end is dropped, within it is `-`.
+
+    An attribute that is None or False is left away, one that is True has no value.
+    """
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        known = key.rstrip("_").replace("_", "-")
+        parts.append(f" {known}" if value is True else f' {known}="{html.escape(str(value))}"')
+    parts.append(">")
+    if name in _VOID:
+        return Html("".join(parts))
+    return Html(f"{''.join(parts)}{join(children)}</{name}>")
+
+
+def join(children: Iterable[str | Iterable[str]]) -> Html:
+    """Markup of several children, one after the other."""
+    return Html("".join(_markup(child) for child in children))
+
+
+def _markup(child: str | Iterable[str]) -> str:
+    if isinstance(child, Html):
+        return child
+    return html.escape(child) if isinstance(child, str) else join(child)
+
+
+def document(title: str, body: Html, data: object) -> str:
+    """The whole page. `data` is what the charts draw, as JSON data."""
+    style, script = _styles(), _script()
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        Html('<link rel="icon" href="data:,">'),
+        tag("title", title),
+        tag("style", Html(style)),
+    )
+    payload = tag("script", Html(embedded(data)), type="application/json", id="data")
+    page = tag("html", head, tag("body", body, payload, tag("script", Html(script))), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def embedded(data: object) -> str:
+    """JSON that is safe within a script element: nothing in it can end the element."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_IN_JSON)
+
+
+@cache
+def _styles() -> str:
+    return _asset("uPlot.min.css") + "\n" + _asset("page.css")
+
+
+@cache
+def _script() -> str:
+    licence = _asset("uPlot.LICENSE").strip()
+    return f"/*! uPlot {LIBRARY_VERSION}\n{licence}\n*/\n{_asset('uPlot.iife.min.js')}\n{_asset('page.js')}"
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"

@@ -1,0 +1,117 @@
+"""Plays the policies of a search on two parts of a history, on several cores where it is long."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain, repeat
+from multiprocessing import get_context
+
+from adapter.load.quantity import NANO
+from adapter.load.spec import Average, Capacity, Metric, Policy
+from adapter.replay.autoscalers import PolicyAutoscaler
+from adapter.replay.comparison import Comparison, Result, first_count, probed, within
+from adapter.replay.service import History, Judge, Setup, Summary
+from adapter.replay.simulation import simulate
+from adapter.replay.suggest import Part, Progress, SuggestError, Suggestions, Yardstick, suggest, yardstick
+
+OpenHistory = Callable[[], AbstractContextManager[History]]
+"""Opens the history anew, from its beginning; it is pickled, so it is a module's function or a partial of one."""
+
+_CHECKED_FROM_DAYS = 3
+_DAY = 86_400.0
+_LEARNED_SHARE = 2 / 3
+_SHORT_TICKS = 4_000
+"""Up to so many ticks a search is faster in one process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """Plays policies with the HPA and the pods of a comparison, judged by `judge` alone.
+
+    The history from `begin` is learned on until `split` (seconds), and checked on from there until `end`; without a
+    split, all of it is learned on.
+    """
+
+    comparison: Comparison
+    history: OpenHistory
+    judge: Judge
+    begin: float
+    split: float | None
+    end: float
+
+    def play(self, policies: Sequence[Policy], part: Part) -> list[Summary | None]:
+        """The figures of the policies on a part, in one pass; None where the history has no such part."""
+        if part is Part.CHECK and self.split is None:
+            return [None] * len(policies)
+        begin, end = (self.begin, self.split or self.end) if part is Part.LEARN else (self.split, self.end)
+        with self.history() as history:
+            first, ticks = probed(within(history, begin, end))
+            if not first:
+                return [None] * len(policies)
+            compared = self.comparison
+            setup = compared.setup
+            if part is Part.CHECK:
+                setup = replace(setup, replicas=first_count(first, compared.hpa, compared.judge))
+            autoscalers = [PolicyAutoscaler(known, compared.hpa, "", compared.totals) for known in policies]
+            return [run.summary for run in simulate(ticks, setup, autoscalers, self.judge)]
+
+
+def suggest_for(
+    result: Result, history: OpenHistory, progress: Progress | None = None, cores: int | None = None
+) -> Suggestions:
+    """Suggestions for the policy of a comparison, from the history it was replayed on. Raises SuggestError."""
+    compared = result.comparison
+    policy = compared.policy
+    measure = _yardstick(compared)
+    others = {name: high for name, high in compared.judge.high.items() if name != policy.metrics[0].name}
+    plain = measure.load * _capacity_unit(policy.metrics[0], compared.setup)
+    split = result.begin + (result.end - result.begin) * _LEARNED_SHARE
+    player = Player(
+        comparison=replace(compared, others=()),
+        history=history,
+        judge=Judge({policy.metrics[0].name: plain} | others, compared.judge.minimum),
+        begin=result.begin,
+        split=split if result.end - result.begin >= _CHECKED_FROM_DAYS * _DAY else None,
+        end=result.end,
+    )
+    minimum = compared.hpa.bounds.minimum
+    cores = cores or (len(os.sched_getaffinity(0)) if result.ticks > _SHORT_TICKS else 1)
+    if cores == 1:
+        return suggest(policy, minimum, measure, player.play, progress=progress)
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+
+        def play(policies: Sequence[Policy], part: Part) -> list[Summary | None]:
+            shares = [policies[first::cores] for first in range(min(cores, len(policies)))]
+            return list(_dealt(list(pool.map(player.play, shares, repeat(part)))))
+
+        return suggest(policy, minimum, measure, play, progress=progress)
+
+
+def _dealt(shares: Sequence[Sequence[Summary | None]]) -> Iterator[Summary | None]:
+    """The figures in the order that the policies were dealt out in."""
+    longest = len(shares[0]) if shares else 0
+    return chain.from_iterable((share[turn] for share in shares if turn < len(share)) for turn in range(longest))
+
+
+def _yardstick(compared: Comparison) -> Yardstick:
+    policy = compared.policy
+    metric = policy.metrics[0]
+    if policy.average is Average.TOTAL or metric.name in compared.totals:
+        raise SuggestError(f"metric {metric.name} is a total of the service; suggestions are for the load of a pod")
+    unit = _capacity_unit(metric, compared.setup)
+    capacity = compared.setup.capacity.get(metric.name)
+    return yardstick(policy, None if capacity is None else capacity / unit)
+
+
+def _capacity_unit(metric: Metric, setup: Setup) -> Fraction:
+    """What one nano-unit of a metric's watermarks is in nano-units of plain usage."""
+    if metric.of is None:
+        return Fraction(1)
+    source = metric.resource.name if metric.resource else metric.query.resource if metric.query else ""
+    amounts = setup.limits if metric.of is Capacity.LIMIT else setup.requests
+    if not amounts.get(source):
+        raise SuggestError(f"metric {metric.name} is a share of a {metric.of.lower()} that nobody has said")
+    return Fraction(amounts[source], NANO)

@@ -1,0 +1,144 @@
+"""`replay --all` on a real API server and a real Prometheus, with the rights and the arguments of the example's Job."""
+
+import contextlib
+import io
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter import cli
+from adapter.runtime.times import format_time
+from harness.adapter import MANIFESTS, install_crds
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from tests.manifests.rendering import documents
+from tests.replay.history.kit import exposition
+
+pytestmark = pytest.mark.integration
+
+NAMESPACE = "replay-all"
+NAMES = ("api", "cart", "web")
+STEP, COUNT = 15, 240
+JOB = documents(MANIFESTS / "examples" / "replay-job.yaml")
+
+
+@pytest.fixture(scope="module")
+def began() -> int:
+    return (int(time.time()) - 2 * COUNT * STEP) // STEP * STEP
+
+
+@pytest.fixture(scope="module")
+def server(began: int) -> Iterator[Prometheus]:
+    """An hour of CPU of two services: a wave of 2 to 8 cores. The third has no data."""
+    used, lines = 0.0, []
+    for number in range(COUNT):
+        at = began + number * STEP
+        for name in NAMES[1:]:
+            labels = f'namespace="{NAMESPACE}",pod="{name}-5d4f8c7b9d-x7xk2",container="app"'
+            lines.append(exposition(f"container_cpu_usage_seconds_total{{{labels}}}", [(at, used)]))
+        used += STEP * (5 + 3 * math.sin(number / 20))
+    with Exporter() as exporter, Prometheus([exporter]) as prometheus:
+        exporter.set_text("".join(lines))
+        prometheus.wait_value(f"count(container_cpu_usage_seconds_total @ {began + (COUNT - 1) * STEP})", 2)
+        yield prometheus
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(api_server: ControlPlane) -> Path:
+    """The cluster with three services, as the example's service account reads it."""
+    client = api_server.client
+    install_crds(api_server)
+    for name in ("effective-load", NAMESPACE):
+        client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for item in [*(one for one in JOB if one["kind"] != "Job"), *(one for name in NAMES for one in service(name))]:
+        client.apply(item)
+    token = api_server.token("effective-load", "effective-load-replay")
+    return api_server.kubeconfig_with_token(token, "kubeconfig-replay")
+
+
+def service(name: str) -> list[dict[str, Any]]:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    labels = {"app": name}
+    containers = [{"name": "app", "image": "example.invalid/app:1"}]
+    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": name}
+    target = {"type": "AverageValue", "averageValue": "1"}
+    metric = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": target}
+    cpu = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1", "lowWatermark": "500m"}
+    deployment = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+    }
+    hpa = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "maxReplicas": 20,
+        "metrics": [{"type": "Object", "object": metric}],
+    }
+    return [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": deployment},
+        {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "metadata": metadata}
+        | {"spec": {"metrics": [cpu]}},
+        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": hpa},
+    ]
+
+
+def job_arguments(index: int, server: Prometheus, began: int, kubeconfig: Path) -> list[str]:
+    """What the pod of an index runs, with this test's servers, time and number of parts."""
+    (job,) = (one for one in JOB if one["kind"] == "Job")
+    given = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    replaced = {
+        "--shard": f"{index}/2",
+        "--settings": None,
+        "--from": format_time(began),
+        "--to": format_time(began + (COUNT - 1) * STEP),
+    }
+    kept = [one for one in given if one.partition("=")[0] not in replaced]
+    changed = [f"{option}={value}" for option, value in replaced.items() if value]
+    return [*kept, *changed, f"--prometheus={server.url}", f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}"]
+
+
+def test_the_parts_of_the_job_merge_into_the_ranked_report(
+    server: Prometheus, began: int, kubeconfig: Path, tmp_path: Path
+) -> None:
+    files = []
+    for index in range(2):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            assert cli.main(job_arguments(index, server, began, kubeconfig)) == cli.OK
+        files.append(tmp_path / f"part-{index}.json")
+        files[-1].write_text(printed.getvalue())
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert cli.main(["replay", "--merge", *map(str, files), "-o", "json"]) == cli.OK
+    report = json.loads(printed.getvalue())
+    assert [one["policy"]["name"] for one in report["services"]] == ["cart", "web"]
+    assert [one["policy"] for one in report["failed"]] == [f"{NAMESPACE}/api"]
+    assert "has no value of it" in report["failed"][0]["error"]
+    assert report["run"]["from"] == format_time(began)
+    for one in report["services"]:
+        assert 2 < one["podHours"]["policy"] < 20
+
+
+def test_a_part_goes_to_a_file_where_one_is_named(
+    server: Prometheus, began: int, kubeconfig: Path, tmp_path: Path
+) -> None:
+    arguments = job_arguments(0, server, began, kubeconfig)
+    assert cli.main([*arguments, "--part", str(tmp_path / "part.json")]) == cli.OK
+    assert [file.name for file in tmp_path.iterdir()] == ["part.json"]
+    assert json.loads((tmp_path / "part.json").read_text())["shard"] == {"index": 0, "count": 2}
+
+
+def test_the_policies_of_a_folder_are_replayed_without_a_cluster(
+    server: Prometheus, began: int, tmp_path: Path, capsys
+) -> None:
+    for name in NAMES:
+        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": "List", "items": service(name)}))
+    span = ["--from", str(began), "--to", str(began + (COUNT - 1) * STEP)]
+    assert cli.main(["replay", "--all", "--policies", str(tmp_path), "--prometheus", server.url, *span]) == cli.OK
+    text = capsys.readouterr().out
+    assert "Replay of 3 services" in text
+    assert f"NOT REPLAYED\n{NAMESPACE}/api: cpu: " in text

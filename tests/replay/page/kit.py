@@ -1,0 +1,88 @@
+"""A replay of a made-up week, without the simulation: counts, loads and figures that look like a service's."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from adapter.load.spec import Policy
+from adapter.policy.watermark_policy import parse_policy
+from adapter.replay.page.report import Report
+from adapter.replay.service import Bucket, Run, Setup, Summary
+
+SINCE = 1_767_225_600.0
+HOUR = 3600.0
+NANO = 10**9
+MANIFEST: dict[str, Any] = {
+    "metadata": {"namespace": "shop", "name": "checkout"},
+    "spec": {
+        "metrics": [
+            {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"},
+            {"name": "memory", "resource": {"name": "memory"}, "highWatermark": "2Gi"},
+        ]
+    },
+}
+POLICY: Policy = parse_policy(MANIFEST)
+
+
+def summary(**fields: Any) -> Summary:
+    """Figures of a quiet run, but for `fields`."""
+    known = dict.fromkeys(Summary._fields, 0) | {"seconds": 168 * HOUR, "pod_seconds": 5000 * HOUR, "peak": 40}
+    return Summary(**(known | fields))
+
+
+def buckets(number: int = 500, share: float = 1.0, out: int = 6) -> tuple[Bucket, ...]:
+    """A week in buckets with a day's wave, and pods pulled out on its third day; `share` scales the counts."""
+    seconds = 168 * HOUR / number
+    made = []
+    for index in range(number):
+        day = index * seconds / (24 * HOUR)
+        demand = 24 - 16 * math.cos(2 * math.pi * (day - 0.1)) + 2 * math.sin(37 * day)
+        pulled = out if 2.3 < day < 2.6 else 0
+        serving = max(2, math.ceil(demand * share))
+        average = demand * NANO / serving
+        made.append(
+            Bucket(
+                at=SINCE + index * seconds,
+                seconds=seconds,
+                least=serving + pulled - 1,
+                most=serving + pulled + 1,
+                serving=serving,
+                pulled_out=pulled,
+                average=average,
+                highest=1.15 * average,
+            )
+        )
+    return tuple(made)
+
+
+def run(name: str, share: float, number: int = 500, **figures: Any) -> Run:
+    """A run whose counts are a share of the demand in cores."""
+    return Run(name=name, summary=summary(**figures), buckets=buckets(number, share))
+
+
+def report(**fields: Any) -> Report:
+    """A report of three runs, but for `fields`; the policy's is the last."""
+    known: dict[str, Any] = {
+        "policy": POLICY,
+        "setup": Setup(replicas=10, capacity={"cpu": 1500 * NANO // 1000}),
+        "since": SINCE,
+        "until": SINCE + 168 * HOUR,
+        "runs": (
+            run("stock HPA, raw average", 0.8, over_high=20_400.0, recovery=7_200.0, shortfall=0.0123, flaps=14),
+            run("stock HPA, effective average", 0.95, over_high=4_200.0, pod_seconds=5200 * HOUR, shortfall=0.001),
+            run("policy", 1.05, over_high=720.0, recovery=90.0, pod_seconds=4870 * HOUR, shortfall=0.0, flaps=2),
+        ),
+        "subject": 2,
+        "source": "Prometheus main",
+        "price": Fraction(42, 1000),
+        "currency": "EUR",
+        "manifest": MANIFEST,
+    }
+    return Report(**(known | fields))
+
+
+def policy_named(name: str) -> Policy:
+    """The policy with any name, and a metric of that name, though the API server would refuse most."""
+    metrics = tuple(replace(metric, name=name) for metric in POLICY.metrics)
+    return replace(POLICY, namespace=name, name=name, metrics=metrics)

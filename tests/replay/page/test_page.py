@@ -1,0 +1,180 @@
+"""The page of a replay: it needs nothing else, nothing of a policy runs in it, and its size has a bound."""
+
+import base64
+import hashlib
+import json
+import re
+from fractions import Fraction
+from importlib import resources
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapter.policy.watermark_policy import parse_policy
+from adapter.replay.page.charts import MOST_POINTS, chart_data, load_scale
+from adapter.replay.page.markup import LIBRARY, Html, embedded, tag
+from adapter.replay.page.report import page
+from adapter.replay.page.texts import change_text, count_text, duration_text, share_text
+from adapter.replay.service import Run, Setup
+from tests.replay.page import kit
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "<!--",
+    "<script>",
+    "]]>&lt;",
+    "'; alert(1); //",
+    "\u2028\u202e",
+)
+
+
+def embedded_data(text: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_the_page_names_nothing_to_load() -> None:
+    text = page(kit.report())
+    assert not re.findall(r"""(?:src|href|action|poster|data)=["']?(?!#|data:,)[^"'\s>]+""", _without_code(text))
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+
+
+def test_the_content_policy_admits_the_pages_own_script_and_style_alone() -> None:
+    text = page(kit.report())
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1].replace("&#x27;", "'")
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    for element in ("script", "style"):
+        [code] = re.findall(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        assert f"{element}-src 'sha256-{digest}'" in policy
+
+
+@pytest.mark.parametrize("file", LIBRARY)
+def test_the_chart_library_is_the_published_one(file: str) -> None:
+    asset = resources.files("adapter.replay.page").joinpath("assets", file)
+    assert hashlib.sha256(asset.read_bytes()).hexdigest() == LIBRARY[file]
+
+
+def test_the_page_has_the_licence_of_the_chart_library() -> None:
+    assert "Permission is hereby granted" in page(kit.report())
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_text_wherever_it_is_shown(name: str) -> None:
+    policy = kit.policy_named(name)
+    runs = (kit.run(name, 1.0), kit.run("policy", 1.0))
+    text = page(kit.report(policy=policy, runs=runs, subject=1, source=name, currency=name, notes=(name,)))
+    assert embedded_data(text)["runs"][0]["name"] == name
+    assert embedded_data(text)["metric"] == name
+    assert len(re.findall(r"<script\b", text)) == 2
+    assert "<img" not in text
+    assert "<" not in name or name not in _without_code(text)
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=20))
+def test_data_within_a_script_comes_back_and_cannot_end_it(text: str) -> None:
+    written = embedded({text: [text]})
+    assert json.loads(written) == {text: [text]}
+    assert not set("<>&\u2028\u2029") & set(written)
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=20))
+def test_text_in_an_element_is_escaped_and_markup_is_not(text: str) -> None:
+    assert "<" not in tag("p", text, title=text).removeprefix("<p").removesuffix("</p>")
+    assert tag("p", Html("<b>")) == "<p><b></p>"
+
+
+def test_the_page_of_a_long_history_is_no_larger_than_its_bound() -> None:
+    long = kit.report(runs=[kit.run(f"run {index}", 1.0, number=20_000) for index in range(4)], subject=0)
+    assert len(page(long).encode()) < 700_000
+    assert len(embedded_data(page(long))["times"]) <= MOST_POINTS + 1
+
+
+def test_merged_stretches_keep_the_extremes() -> None:
+    buckets = [bucket._replace(least=5, most=9, highest=1e9) for bucket in kit.buckets(10 * MOST_POINTS)]
+    buckets[1234] = buckets[1234]._replace(least=1, most=77, highest=5e9)
+    data = chart_data(kit.POLICY, Setup(replicas=1), [Run(name="a", summary=kit.summary(), buckets=buckets)], 0)
+    [run] = data["runs"]
+    assert min(run["least"]) == 1
+    assert max(run["most"]) == 77
+    assert max(run["highest"]) == 5000
+
+
+def test_runs_with_other_stretches_share_one_axis_of_times() -> None:
+    data = chart_data(kit.POLICY, Setup(replicas=1), [kit.run("a", 1.0, 100), kit.run("b", 1.0, 70)], 0)
+    times = data["times"]
+    assert times == sorted(set(times))
+    assert {len(column) for run in data["runs"] for column in (run["most"], run["average"])} == {len(times)}
+    assert times[-1] == kit.SINCE + 168 * kit.HOUR
+    assert data["runs"][1]["most"][0] == kit.buckets(70)[0].most
+
+
+def test_the_needed_pods_are_the_load_at_the_high_watermark_each() -> None:
+    data = chart_data(kit.POLICY, Setup(replicas=1), [kit.run("a", 0.8), kit.run("b", 1.3)], 0)
+    bucket = kit.buckets(500, 0.8)[250]
+    assert data["needed"][250] == pytest.approx(bucket.average * bucket.serving / 1.2e9, rel=1e-3)
+
+
+def test_in_open_loop_no_pods_are_called_needed() -> None:
+    assert chart_data(kit.POLICY, Setup(replicas=1, is_open=True), [kit.run("a", 1.0)], 0)["needed"] == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "marks", "setup", "expected"),
+    [
+        ({"name": "cpu"}, ("1200m", "400m"), {}, ("m", 1200, 400, 1200)),
+        ({"name": "memory"}, ("2Gi", "1Gi"), {}, ("B", 2**31, 2**30, 1.2)),
+        ({"name": "cpu", "of": "Limit"}, ("80%", "40%"), {"limits": {"cpu": 2 * 10**9}}, ("%", 80, 40, 60)),
+        ({"name": "cpu", "of": "Limit"}, ("80%", "40%"), {}, ("m", None, None, 1200)),
+    ],
+)
+def test_loads_and_watermarks_are_drawn_in_the_unit_of_the_policy(resource, marks, setup, expected) -> None:
+    metric = {"name": "load", "resource": resource, "highWatermark": marks[0], "lowWatermark": marks[1]}
+    policy = parse_policy({"metadata": {"name": "web"}, "spec": {"metrics": [metric]}})
+    scale = load_scale(policy, Setup(replicas=1, **setup))
+    assert (scale.unit, scale.high, scale.low, scale.of(1.2e9)) == expected
+
+
+def test_figures_without_a_price_or_a_capacity_are_left_away() -> None:
+    runs = [kit.run("a", 1.0, shortfall=None)]
+    text = page(kit.report(runs=runs, subject=0, price=None))
+    assert "Cost" not in text
+    assert "beyond the pods" not in text
+
+
+def test_the_cost_is_the_pod_hours_at_the_price() -> None:
+    text = page(kit.report(price=Fraction(1, 10), runs=[kit.run("a", 1.0, pod_seconds=1234 * 3600.0)], subject=0))
+    assert "<td>123.40</td>" in text
+
+
+def test_a_replay_without_a_run_has_no_page() -> None:
+    with pytest.raises(ValueError, match="without a run"):
+        page(kit.report(runs=()))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 min"), (45, "45 s"), (60, "1 min"), (20_400, "5 h 40 min"), (86_400, "1 d"), (86_460, "1 d")],
+)
+def test_durations_have_their_two_largest_units(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+def test_small_shares_and_changes_are_never_shown_as_nothing() -> None:
+    assert [share_text(share) for share in (None, 0.0, 0.00001, 0.0123)] == ["–", "0 %", "< 0.01 %", "1.23 %"]
+    assert [change_text(*pair) for pair in ((110, 100), (97.4, 100), (5, 5), (5, 0))] == [
+        "+10.0 %",
+        "−2.6 %",
+        "±0 %",
+        "–",
+    ]
+    assert [count_text(value) for value in (0, 2.25, 1234.5)] == ["0", "2.2", "1,234"]
