@@ -1,7 +1,7 @@
 """The scenarios of one metric: with every doubtful pod out, then with the most loaded ones in, one after the other."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -16,6 +16,11 @@ from adapter.load.watermark import recommend as recommend_by_watermarks
 _RIVALS_COMPARED = 4
 """A scenario above the band is compared with at most this many of those already kept."""
 _INCOMPARABLE = Recommendation(Verdict.ERROR)
+_RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Recommendation]] = {
+    Strategy.WATERMARK: recommend_by_watermarks,
+    Strategy.RATIO: lambda totals, band, _: recommend_by_ratio(totals, band),
+    Strategy.STEP: lambda totals, band, _: recommend_step(totals, band),
+}
 
 
 class AwayPods(NamedTuple):
@@ -62,27 +67,18 @@ def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Se
     replaceable = away.replaceable + sum(1 for pod in order if pod.is_replaceable)
     reserved = away.reserved + sum(1 for pod in order if not pod.is_long)
     out, converge = away.out + len(order), policy.converge_towards
+    recommend = _RECOMMEND[policy.strategy]
     for pod in (None, *order):
         if pod is not None:
             totals.add(pod)
             replaceable -= pod.is_replaceable
             reserved -= not pod.is_long
             out -= 1
-        recommended = _recommend(policy.strategy, totals, band, converge) if totals.n else _INCOMPARABLE
+        recommended = recommend(totals, band, converge) if totals.n else _INCOMPARABLE
         yield _Step(
             recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved,
             out,
         )  # fmt: skip
-
-
-def _recommend(strategy: Strategy, totals: Totals, band: Band, converge: Converge | None) -> Recommendation:
-    match strategy:
-        case Strategy.WATERMARK:
-            return recommend_by_watermarks(totals, band, converge)
-        case Strategy.RATIO:
-            return recommend_by_ratio(totals, band)
-        case Strategy.STEP:
-            return recommend_step(totals, band)
 
 
 def _that_may_win(steps: Sequence[_Step]) -> list[int]:
@@ -99,19 +95,19 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
         step = steps[inside]
         recommended = step.recommended
         may_win = bool(recommended.drift) or not kept
-        if recommended.shrink is not None:
-            can_spare = max(0, min(step.n - recommended.shrink.fewest, recommended.shrink.by))
-            may_win = may_win or (not (is_held or above) and can_spare < spare)
-            # A service that needs no pod at all may propose 0.
-            spare = spare if recommended.zero else min(spare, can_spare)
-        elif recommended.needed is None:
+        if recommended.needed is None and recommended.shrink is None:
             may_win = may_win or not (is_held or above)
             is_held = is_held or not recommended.drift
         elif recommended.verdict is Verdict.ABOVE:
             if not any(_beats(rival, step) for rival in above[-_RIVALS_COMPARED:]):
                 may_win = True
                 above.append(step)
-        else:
+        elif recommended.shrink is not None:
+            can_spare = max(0, min(step.n - recommended.shrink.fewest, recommended.shrink.by))
+            may_win = may_win or (not (is_held or above) and can_spare < spare)
+            # A service that needs no pod at all may propose 0.
+            spare = spare if recommended.zero else min(spare, can_spare)
+        elif recommended.needed is not None:
             may_win = may_win or (not (is_held or above) and recommended.needed + step.out > most)
             # A service that needs no pod at all may propose 0.
             most = most if recommended.zero else max(most, recommended.needed + step.out)
