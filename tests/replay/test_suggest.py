@@ -247,6 +247,22 @@ def test_every_candidate_is_judged_by_the_capacity_and_not_by_its_own_watermark(
     assert present.learned.over_high > result.runs[2].summary.over_high
 
 
+def test_a_share_of_the_limit_is_judged_as_the_same_plain_load(tmp_path: Path) -> None:
+    metric = {
+        "name": "cpu", "resource": {"name": "cpu", "of": "Limit"}, "highWatermark": "60%", "lowWatermark": "30%",
+    }  # fmt: skip
+    share = parse_policy({**MANIFEST, "spec": {**MANIFEST["spec"], "metrics": [metric]}})
+    found = []
+    for policy in (CPU_ONLY, share):
+        file = tmp_path / "ticks"
+        result = week(file, 0.2, policy, limits={"cpu": 2 * NANO}, capacity={"cpu": NANO * 8 // 10})
+        found.append(suggest_for(result, partial(open_spool, file), cores=1, budget=1))
+    plain, of_limit = found
+    assert of_limit.yardstick.load == Fraction(40 * NANO, 100)
+    assert of_limit.candidates[0].learned == plain.candidates[0].learned
+    assert plain.candidates[0].learned.over_high > 0
+
+
 def test_two_processes_suggest_what_one_does(tmp_path: Path) -> None:
     file = tmp_path / "ticks"
     result = week(file, 0.2)
