@@ -112,7 +112,7 @@ def _add_scenarios(commands: Any) -> None:
         "service with the stock HPA, with it on the effective average, and with policies, and compare them. Exit "
         "status: 0 played, 2 a name is unknown.",
     )
-    scenarios.add_argument("names", metavar="NAME", nargs="*", help="only these; default: all")
+    scenarios.add_argument("names", metavar="NAME", nargs="*", default=[], help="only these; default: all")
     _add_output(scenarios)
     scenarios.set_defaults(run=_scenarios)
 

@@ -1,5 +1,7 @@
 """Where a decision surely stays what it is: the range of loads in which a policy keeps the count."""
 
+from typing import NamedTuple
+
 from adapter.load.metric_assessment import band_of
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Metric, Policy, Strategy
@@ -8,19 +10,33 @@ from adapter.load.totals import Edge
 UNBOUNDED = 1 << 100
 """A load beyond any quantity (nano-units)."""
 
+_KNOWN = {Strategy.WATERMARK, Strategy.RATIO, Strategy.STEP}
+"""Strategies that keep the count inside the band, and ask for no more pods at a smaller load."""
+
+
+class RestingRange(NamedTuple):
+    """Loads of a service in nano-units. From `least` to `most` the metric keeps the count.
+
+    From `floor` to below `least` it asks for less, the less the smaller the load is. Below `floor` nothing is sure,
+    since zeros are doubted.
+    """
+
+    floor: int
+    least: int
+    most: int
+
 
 def resting_range(
     policy: Policy, metric: Metric, pods: int, capacity: int | None, *, total: bool, may_fall: bool, may_rise: bool
-) -> tuple[int, int] | None:
-    """The smallest and the largest load of a service (nano-units) at which the metric surely keeps the count.
+) -> RestingRange | None:
+    """The loads at which a metric surely keeps the count; None where nothing is sure.
 
     `pods` serve and carry equal shares, and none is doubtful; `capacity` is what a pod's usage is divided by
     (nano-units; None: the metric is no utilization). `total`: the metric is one number for the service. The range is a
     little smaller than it might be: the pods' shares are rounded. Where the count is at its minimum (not `may_fall`) or
-    at its maximum (not `may_rise`), the range has no such end. A load of 0 is never in it, since zeros are doubted.
-    None where nothing is sure.
+    at its maximum (not `may_rise`), the range has no such end.
     """
-    if not pods or policy.strategy is not Strategy.WATERMARK or policy.converge_towards is not None:
+    if not pods or policy.strategy not in _KNOWN or policy.converge_towards is not None:
         return None
     if policy.average is Average.TOTAL and not total:
         return None
@@ -29,12 +45,13 @@ def resting_range(
     unit = 1 if metric.of is None else capacity
     if not unit:
         return None
-    least, most = pods + 1, UNBOUNDED
+    floor = least = pods + 1
+    most = UNBOUNDED
     if band.low_minus is not None and may_fall:
-        least = max(least, _load(band.low_minus, share, unit, of=metric.of is not None) + 1 + pods)
+        least = max(floor, _load(band.low_minus, share, unit, of=metric.of is not None) + 1 + pods)
     if band.high_plus is not None and may_rise:
         most = _load(band.high_plus, share, unit, of=metric.of is not None) - 1 - pods
-    return (least, most) if least <= most else None
+    return RestingRange(floor, least, most) if least <= most else None
 
 
 def _load(edge: Edge, share: int, unit: int, *, of: bool) -> int:

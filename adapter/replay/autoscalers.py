@@ -1,15 +1,15 @@
 """The autoscalers that a replay compares: a policy with its HPA, and the stock HPA alone."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from math import inf
 
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
 from adapter.load.memory import Memory
-from adapter.load.memory_updates import after_scale
+from adapter.load.memory_updates import after_scale, last_scaled
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Pod
-from adapter.load.resting import resting_range
+from adapter.load.resting import RestingRange, resting_range
 from adapter.load.roster import Roster
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric, Policy, Scale, Target
@@ -18,6 +18,7 @@ from adapter.replay.answers import NO_ANSWER, ModelPods, answer, looks_at_pods, 
 from adapter.replay.hpa.controller import Controller, Flags, Values
 from adapter.replay.hpa.machine import milli
 from adapter.replay.hpa.pods import ModelPod
+from adapter.replay.hpa_ranges import hpa_range
 from adapter.replay.hpas import native_hpa
 from adapter.replay.service import Rest, View
 
@@ -58,8 +59,7 @@ class PolicyAutoscaler:
         self._models = ModelPods()
         self.assessment: Assessment | None = None
         self.decision: Decision | None = None
-        self._recommendation: int | None = None
-        self._known_rest: tuple[object, int, Rest | None] | None = None
+        self._known_rest: tuple[object, int, Rest] | None = None
 
     def sync(self, view: View) -> int:
         """One assessment, one answer to the HPA, and its sync."""
@@ -85,7 +85,6 @@ class PolicyAutoscaler:
             self._bounds = replace(self._bounds, last_scale=view.now)
             # The server watches the scale, so it knows of a change at once and not only at the next sync.
             self._memory = after_scale(self._memory, replace(scale, replicas=sync.replicas), view.now)
-        self._recommendation = sync.recommendation
         return sync.replicas
 
     def _answer(self, metric: HpaMetric, view: View) -> Values:
@@ -132,54 +131,68 @@ class PolicyAutoscaler:
 
     def rest(self, view: View) -> Rest | None:
         """When the policy keeps the count, and the HPA with it."""
-        if not self._holds(view):
+        if not self._is_sure(view):
             return None
         known = self._known_rest
-        if known is not None and known[0] is view.pods and known[1] == view.replicas:
-            rest = known[2]
-            if rest is None or view.now < rest.until:
-                return rest
-        rest = self._rest_of(view)
-        self._known_rest = view.pods, view.replicas, rest
-        return rest
+        if known is None or known[0] is not view.pods or known[1] != view.replicas or view.now >= known[2].until:
+            rest = self._rest_of(view)
+            if rest is None:
+                return None
+            known = self._known_rest = view.pods, view.replicas, rest
+        held_at, sinking = self._controller.keeps(view.replicas)
+        return known[2]._replace(held_at=held_at, sinking=sinking if self._sinks(view) else 0.0)
 
-    def _holds(self, view: View) -> bool:
-        """Whether this very sync kept the count without a doubt: every metric answered, and the HPA followed."""
+    def _is_sure(self, view: View) -> bool:
+        """Whether this decision depends on the load alone: every metric answered, and nothing held the count."""
         assessment, decision = self.assessment, self.decision
-        if assessment is None or decision is None or decision.desired != view.replicas:
+        if assessment is None or decision is None or decision.desired is None or not view.replicas:
             return False
-        # A cooldown that holds now ends by itself.
-        if decision.held_by not in {None, HeldBy.BOUNDS}:
+        if self.policy.registry is not None:  # what it answers may change at any time
             return False
-        if len(decision.outcomes) != len(self.policy.metrics) or self._recommendation != view.replicas:
+        if decision.held_by not in {None, HeldBy.BOUNDS, HeldBy.COOLDOWN} or decision.desired > view.replicas:
             return False
-        return all(len(metric.scenarios) == 1 for metric in assessment.metrics)
+        return len(decision.outcomes) == len(self.policy.metrics) and all(
+            len(metric.scenarios) == 1 for metric in assessment.metrics
+        )
+
+    def _sinks(self, view: View) -> bool:
+        """Whether a smaller load asks for a smaller count at once, and always for the same."""
+        policy, assessment = self.policy, self.assessment
+        if policy.fast_scale_up or assessment is None or self._cools_until(view) is not None:
+            return False
+        if any(metric.missing for metric in assessment.metrics):
+            return False
+        return all(pod.is_ready or pod.deleting for pod in view.pods)
 
     def _rest_of(self, view: View) -> Rest | None:
-        if len(self.hpa.metrics) != 1 or self.assessment is None or not view.replicas:
+        if len(self.hpa.metrics) != 1:
             return None
         counted = [pod for pod in view.pods if pod.is_ready and not pod.deleting and not pod.pulled_out_annotation]
-        ranges: dict[str, tuple[int, int]] = {}
-        bounds = self._bounds
+        ranges: dict[str, RestingRange] = {}
+        bounds, cools_until = self._bounds, self._cools_until(view)
         for metric in self.policy.metrics:
-            capacity = _capacity(metric, counted[0]) if counted else None
             loads = resting_range(
                 self.policy,
                 metric,
                 len(counted),
-                capacity,
+                _capacity(metric, counted[0]) if counted else None,
                 total=metric.name in self._totals,
-                may_fall=view.replicas > max(1, bounds.minimum),
+                may_fall=view.replicas > max(1, bounds.minimum) and cools_until is None,
                 may_rise=view.replicas < bounds.maximum,
             )
             if loads is None:
                 return None
             ranges[metric.name] = loads
-        return Rest(ranges, self._until(view.now))
+        return Rest(ranges, held_at=view.now, until=self._until(view.now, cools_until))
 
-    def _until(self, now: float) -> float:
-        """When the policy itself changes next: a schedule's window, or the end of a hold."""
-        times = [] if self.policy.hold_until is None else [self.policy.hold_until]
+    def _cools_until(self, view: View) -> float | None:
+        """When the cooldown that keeps the count from falling ends (seconds); None without one."""
+        last, seconds = last_scaled(self._memory, self._bounds, view.now), self.policy.cooldown.down
+        return last + seconds if last is not None and view.now - last < seconds else None
+
+    def _until(self, now: float, cools_until: float | None) -> float:
+        """When the policy itself changes next: a schedule's window, or the end of a hold or of a cooldown."""
+        times = [at for at in (self.policy.hold_until, cools_until) if at is not None]
         for window in self.assessment.windows if self.assessment is not None else ():
             times += [window.start, window.end]
         return min((at for at in times if at > now), default=inf)
@@ -201,16 +214,75 @@ class HpaAutoscaler:
         self.hpa = hpa
         self._effective = effective
         self._max_age = max_age
+        self._flags = flags
         self._controller = Controller(hpa, flags)
         self._models = ModelPods()
+        self._recommendation: int | None = None
+        self._known_rest: tuple[object, int, Rest | None] | None = None
 
     def sync(self, view: View) -> int:
         """One sync of the controller."""
         pods = self._models.of(view.pods)
         values = [self._answer(metric, view, pods) for metric in self.hpa.metrics]
-        return self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas).replicas
+        sync = self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas)
+        self._recommendation = sync.recommendation
+        return sync.replicas
 
-    def _answer(self, metric: HpaMetric, view: View, pods: Sequence[ModelPod]) -> Values:
+    def rest(self, view: View) -> Rest | None:
+        """When the HPA keeps the count: within its tolerance, or at its bounds."""
+        if self._recommendation is None or self._recommendation > view.replicas or not view.replicas:
+            return None
+        known = self._known_rest
+        if known is None or known[0] is not view.pods or known[1] != view.replicas:
+            if not self._is_plain(view):
+                return None
+            ranges = self._ranges(view)
+            known = self._known_rest = view.pods, view.replicas, Rest(ranges, view.now) if ranges else None
+        if known[2] is None:
+            return None
+        held_at, sinking = self._controller.keeps(view.replicas)
+        return known[2]._replace(held_at=held_at, sinking=sinking)
+
+    def _is_plain(self, view: View) -> bool:
+        """Whether every pod is Ready, sampled and no longer initializing; with the same pods that stays so."""
+        begun = view.sampled_at - (view.window or 0.0)
+        alive = [pod for pod in view.pods if not pod.deleting]
+        return all(
+            pod.ready is not None and pod.ready.status and (pod.ready.since or 0.0) <= begun for pod in alive
+        ) and all(len(samples) == len(alive) for samples in view.samples.values())
+
+    def _ranges(self, view: View) -> dict[str, RestingRange] | None:
+        pods, bounds = self._models.of(view.pods), self.hpa.bounds
+        ranges = {}
+        for metric in self.hpa.metrics:
+            loads = hpa_range(
+                metric,
+                self._answer(metric, view, pods),
+                view,
+                pods,
+                self._controller.tolerances,
+                self._recommend_on(metric),
+                may_fall=view.replicas > max(1, bounds.minimum),
+                may_rise=view.replicas < bounds.maximum,
+            )
+            if loads is None:
+                return None
+            ranges[metric.name] = loads
+        return ranges
+
+    def _recommend_on(self, metric: HpaMetric) -> Callable[[View], int | None]:
+        """What this metric alone recommends at a view."""
+        alone = Controller(replace(self.hpa, metrics=(metric,)), self._flags)
+
+        def recommend(view: View) -> int | None:
+            pods = self._models.of(view.pods)
+            return alone.recommend(
+                view.now, view.replicas, [self._answer(metric, view, pods)], pods, view.status_replicas
+            )
+
+        return recommend
+
+    def _answer(self, metric: HpaMetric, view: View, pods: tuple[ModelPod, ...]) -> Values:
         values = answer(metric, view, self._max_age)
         if not self._effective or not isinstance(values, Mapping) or metric.aim is None:
             return values

@@ -46,7 +46,7 @@ class ArgumentError(FaultyDocument):
 class Service:
     """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods.
 
-    `manifest` is the policy's object as it is written.
+    `manifest` is the policy's object as it is written, empty where no file has it.
     """
 
     policy: Policy
@@ -90,7 +90,7 @@ def _outcome(
 ) -> Outcome | None:
     """The replay, with suggestions if they are asked for: these read the history many times, so from a copy."""
     comparison = comparison_of(service, first)
-    source = f"history from {parsed.csv}" if parsed.csv else ""
+    source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
     if not parsed.suggest:
         result = replay(comparison, ticks)
         return None if result is None else Outcome(result=result, manifest=service.manifest, source=source)
@@ -132,7 +132,7 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
         setup=_setup(parsed, manifests, policy, hpa),
         totals=frozenset(parsed.total),
         price=None if parsed.price is None else _number("--price", parsed.price),
-        manifest=manifests.policy_objects[0],
+        manifest=next(iter(manifests.policy_objects), {}),
     )
     _check_capacities(service)
     return service

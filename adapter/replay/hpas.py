@@ -56,16 +56,17 @@ def stock_hpa_for(
     totals: Collection[str] = (),
     targets: Mapping[str, Fraction] | None = None,
 ) -> Hpa:
-    """The stock HPA that a policy is compared with: the policy's metrics at their high watermarks, or at `targets`.
+    """The stock HPA that a policy is compared with: on the policy's metrics, at their high watermarks or targets.
 
-    Bounds and behavior are those of `hpa`, but with the controller's default tolerance. Targets are in nano-units, for
-    metrics with `of` of a ratio.
+    `targets` replace those, in nano-units, for metrics with `of` of a ratio. Bounds and behavior are those of `hpa`,
+    but with the controller's default tolerance.
     """
     native = native_hpa(policy, hpa)
     metrics = [
         _stock_metric(metric, aim, policy, setup, total=metric.name in totals)
         for metric in policy.metrics
-        if (aim := (targets or {}).get(metric.name, metric.high)) is not None
+        if (aim := (targets or {}).get(metric.name, metric.high if metric.target is None else metric.target))
+        is not None
     ]
     return replace(
         native,
@@ -103,12 +104,13 @@ def _plain(metric: Metric, mark: Fraction, setup: Setup) -> Fraction:
 
 
 def judge_of(policy: Policy, setup: Setup, minimum: int = 1) -> Judge:
-    """What a policy's runs are judged by: its high watermarks for a pod, as far as they are known."""
+    """What a policy's runs are judged by: what a pod may carry before the policy scales up."""
     if policy.average is Average.TOTAL:
         return Judge({}, minimum)
+    limits = {metric: policy.limits_of(metric).high for metric in policy.metrics}
     high = {
         metric.name: plain
-        for metric in policy.metrics
-        if metric.high is not None and (plain := _plain(metric, metric.high, setup))
+        for metric, limit in limits.items()
+        if limit is not None and (plain := _plain(metric, limit, setup))
     }
     return Judge(high, minimum)

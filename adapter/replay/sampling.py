@@ -3,13 +3,14 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from itertools import islice
 from typing import NamedTuple
 
 from adapter.replay.pods import ServicePod, ServicePods
 from adapter.replay.service import Setup
 
 _MILLI = 1000
+_LONGEST_REST = 3600.0
+"""Syncs that were left out are made up for within this time: the longest window of an HPA."""
 """Durations are counted in whole milliseconds, so that averages are exact."""
 
 
@@ -27,6 +28,15 @@ class _Stretch(NamedTuple):
     at: float
     serving: int
     load: Mapping[str, int] | None
+
+
+class _Part(NamedTuple):
+    """A part of a window in which nothing changed (seconds)."""
+
+    begin: float
+    end: float
+    serving: int
+    load: Mapping[str, int]
 
 
 class Sampler:
@@ -48,7 +58,7 @@ class Sampler:
         if past and past[-1].at == at:
             past.pop()
         past.append(_Stretch(at, len(self._pods.serving), load))
-        oldest = at - self.reach - self._setup.sync
+        oldest = at - self.reach - _LONGEST_REST
         while len(past) > 1 and past[1].at <= oldest:
             past.popleft()
 
@@ -78,61 +88,65 @@ class Sampler:
             samples[metric] = of_metric
         return samples
 
-    def _covered(self, at: float) -> list[tuple[float, float, _Stretch]]:
-        """The stretches of the window that ends at this time, with their begin and end; none where any is unknown."""
-        begin = at - (self._setup.window or 0.0)
-        covered = []
-        ends = [*(stretch.at for stretch in islice(self._past, 1, None)), float("inf")]
-        for stretch, end in zip(self._past, ends, strict=True):
-            if begin == at and stretch.at <= at < end:
-                return [] if stretch.load is None else [(at, at, stretch)]
-            if stretch.at < at and end > begin:
+    def load(self, now: float) -> dict[str, int] | None:
+        """The load of the service that samples read now are of; None where any of it is unknown."""
+        covered = self._covered(now - self._setup.delay)
+        return self._load(covered) if covered else None
+
+    def _covered(self, at: float) -> list[_Part]:
+        """The parts of the window that ends at this time; none where any is unknown."""
+        begin, end = at - (self._setup.window or 0.0), float("inf")
+        covered: list[_Part] = []
+        for stretch in reversed(self._past):
+            if stretch.at < at or begin == at == stretch.at:
                 if stretch.load is None:
                     return []
-                covered.append((max(stretch.at, begin), min(end, at), stretch))
-        return covered
+                covered.append(_Part(max(stretch.at, begin), min(end, at), stretch.serving, stretch.load))
+                if stretch.at <= begin:
+                    break
+            end = stretch.at
+        return covered[::-1]
 
-    def _averaged(self, at: float, covered: list[tuple[float, float, _Stretch]]) -> Measurement:
-        metrics = [m for m in covered[-1][2].load or {} if all(m in (one[2].load or {}) for one in covered)]
-        begin = covered[0][0]
-        samples: dict[str, dict[str, int]] = {metric: {} for metric in metrics}
+    def _load(self, covered: list[_Part]) -> dict[str, int]:
+        metrics = [name for name in covered[0].load if all(name in part.load for part in covered)]
+        return {name: _mean((part.begin, part.end, Fraction(part.load[name])) for part in covered) for name in metrics}
+
+    def _averaged(self, at: float, covered: list[_Part]) -> Measurement:
+        load, begin = self._load(covered), covered[0].begin
+        samples: dict[str, dict[str, int]] = {metric: {} for metric in load}
         steady: dict[str, int] = {}
         for pod in (*self._pods.serving, *self._pods.out):
             if pod.ready_at > at:
                 continue
             is_steady = pod.carries_since is not None and pod.carries_since <= begin
-            for metric in metrics:
+            for metric in load:
                 if not is_steady:
                     samples[metric][pod.name] = self._of_pod(metric, pod, covered)
                     continue
                 if metric not in steady:
                     steady[metric] = self._of_pod(metric, pod, covered)
                 samples[metric][pod.name] = steady[metric]
-        load = {
-            metric: _mean((a, b, Fraction((one.load or {})[metric])) for a, b, one in covered) for metric in metrics
-        }
         return Measurement(samples, load, at)
 
-    def _of_pod(self, metric: str, pod: ServicePod, covered: list[tuple[float, float, _Stretch]]) -> int:
+    def _of_pod(self, metric: str, pod: ServicePod, covered: list[_Part]) -> int:
         """A pod's average over the window: its share while it carried load, else what it used idle or starting."""
         spells = [*pod.spells, *([] if pod.carries_since is None else [(pod.carries_since, float("inf"))])]
         parts: list[tuple[float, float, Fraction]] = []
-        for begin, end, stretch in covered:
+        for part in covered:
+            begin, end = part.begin, part.end
             turns = {turn for spell in spells for turn in spell if begin < turn < end} | {begin, end}
             if begin < pod.ready_at < end:
                 turns.add(pod.ready_at)
             ordered = sorted(turns)
             for a, b in zip(ordered, [*ordered[1:], end] if begin == end else ordered[1:], strict=False):
-                parts.append((a, b, self._use(metric, a, pod, spells, stretch)))
+                parts.append((a, b, self._use(metric, a, pod, spells, part)))
         value = _mean(parts)
         cap = self._caps.get(metric)
         return value if cap is None else min(value, cap)
 
-    def _use(
-        self, metric: str, at: float, pod: ServicePod, spells: list[tuple[float, float]], stretch: _Stretch
-    ) -> Fraction:
-        if any(begin <= at < end for begin, end in spells) and stretch.serving:
-            return Fraction((stretch.load or {})[metric], stretch.serving)
+    def _use(self, metric: str, at: float, pod: ServicePod, spells: list[tuple[float, float]], part: _Part) -> Fraction:
+        if any(begin <= at < end for begin, end in spells) and part.serving:
+            return Fraction(part.load[metric], part.serving)
         idle = self._setup.idle if at >= pod.ready_at else self._setup.starting
         return Fraction(idle.get(metric, 0))
 

@@ -7,6 +7,7 @@ from math import inf
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from adapter.load.pods import Pod
+from adapter.load.resting import RestingRange
 
 
 class Tick(NamedTuple):
@@ -88,20 +89,28 @@ class Autoscaler(Protocol):
 
 
 class Rest(NamedTuple):
-    """When the next syncs surely keep the count: while no pod changes, before `until` (seconds), and while the load of
-    the service lies in these ranges (nano-units, both ends included), by metric.
+    """Which of the next syncs surely keep the count, while no pod changes and before `until` (seconds).
+
+    `loads` are those of the service in nano-units, by metric: `floor`, `least` and `most`. No sync may leave them out
+    where a load is beyond `most` or below `floor`. Where any is at least `least`, a sync recommends the count itself.
+    Where all are smaller, it recommends less, the less the smaller they are; the count is kept for as long as the last
+    sync that recommended it, at `held_at`, is less than `sinking` seconds ago.
     """
 
-    loads: Mapping[str, tuple[int, int]]
+    loads: Mapping[str, RestingRange]
+    held_at: float
+    sinking: float = 0.0
     until: float = inf
 
 
 @runtime_checkable
 class RestingAutoscaler(Autoscaler, Protocol):
-    """An autoscaler whose syncs may be left out while nothing happens; the last one before something does is made."""
+    """An autoscaler whose syncs may be left out while they keep the count. Those that matter later are made up for:
+    the last one, and those that recommended more than all later ones.
+    """
 
     def rest(self, view: View) -> Rest | None:
-        """When it rests after its sync at this view, which kept the count; None where that is not sure."""
+        """How it rests after its sync at this view, which kept the count; None where that is not sure."""
 
 
 class Judge(NamedTuple):

@@ -6,6 +6,7 @@ sees next.
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
 from adapter.replay.pods import ServicePods
 from adapter.replay.sampling import Measurement, Sampler
@@ -42,6 +43,14 @@ def simulate(
     return [loop.run() for loop in loops]
 
 
+class _Skipped(NamedTuple):
+    """A sync that was left out: its time, the load then, and the load that its samples show."""
+
+    at: float
+    load: Mapping[str, int] | None
+    seen: Mapping[str, int]
+
+
 class ServiceLoop:
     """One service with one autoscaler. `now` is how far it has come (seconds); `pods` and `load` are readable."""
 
@@ -63,9 +72,9 @@ class ServiceLoop:
         self._tick: Tick = first
         self._observed = setup.replicas
         self._rest: Rest | None = None
-        self._ranges: list[tuple[str, int, int]] = []
-        self._quiet_from = inf
-        self._skipped: tuple[float, Mapping[str, int] | None] | None = None
+        self._ranges: list[tuple[str, int, int, int]] = []
+        self._held_at = self._steady_since = -inf
+        self._skipped: list[_Skipped] = []
         self._counted = -1
         if self._sampler.looks_back:  # as if the first tick had lasted for long
             self._sampler.note(first.at - self._sampler.reach - setup.sync, self._load_of(first))
@@ -121,20 +130,12 @@ class ServiceLoop:
         pods = self.pods
         if pods.version != self._counted:
             self._counted = pods.version
-            self._rest = None
+            self._rest, self._steady_since = None, -inf
             self.score.pods(pods.replicas, len(pods.serving), len(pods.out), pods.existing)
             if self._setup.is_open and self.load is not None:
                 self.load = self._load_of(self._tick)
         if self._sampler.looks_back:
             self._sampler.note(self.now, self.load)
-            self._watch_quiet()
-
-    def _watch_quiet(self) -> None:
-        """Keep since when the load has been in the ranges of the rest: samples reach back."""
-        if self._rest is None or not self._is_in_ranges():
-            self._quiet_from = inf
-        elif self._quiet_from == inf:
-            self._quiet_from = self.now
 
     def _advance(self, end: float) -> None:
         pods, score = self.pods, self.score
@@ -155,54 +156,65 @@ class ServiceLoop:
             self.now = end
 
     def _sync(self) -> None:
-        if self._rest is not None and self._is_quiet(self._rest):
-            self._skipped = self.now, self.load
+        if self._rest is not None and self._keeps(self._rest):
             return
         self._settle_skipped()
         self._sync_at(self.now, self.load)
 
-    def _is_quiet(self, rest: Rest) -> bool:
-        """Whether a sync now surely keeps the count."""
-        if self.now >= rest.until:
+    def _keeps(self, rest: Rest) -> bool:
+        """Whether a sync now surely keeps the count, and so is left out."""
+        now, sampler = self.now, self._sampler
+        load = sampler.load(now) if sampler.looks_back else self.load
+        if load is None or now >= rest.until or now - sampler.reach <= self._steady_since:
             return False
-        if self._sampler.looks_back:
-            return self._quiet_from <= self.now - self._sampler.reach
-        return self._is_in_ranges()
-
-    def _is_in_ranges(self) -> bool:
-        load = self.load
-        if load is None:
-            return False
-        for name, least, most in self._ranges:
+        holds = False
+        for name, floor, least, most in self._ranges:
             value = load.get(name)
-            if value is None or not least <= value <= most:
+            if value is None or not floor <= value <= most:
                 return False
+            holds = holds or value >= least
+        if holds:
+            self._held_at = now
+            self._skipped = [_Skipped(now, self.load, load)]
+            return True
+        if now - self._held_at >= rest.sinking:
+            return False
+        self._sink(_Skipped(now, self.load, load))
         return True
 
+    def _sink(self, skipped: "_Skipped") -> None:
+        """Leave out a sync that recommends less than the count; earlier ones at a smaller load matter no more."""
+        past = self._skipped
+        while past and all(skipped.seen[name] > past[-1].seen[name] for name, *_ in self._ranges):
+            past.pop()
+        past.append(skipped)
+
     def _settle_skipped(self) -> None:
-        """Make up for the last sync that was left out, before anything changes: then its memory is what it would be."""
-        if self._skipped is None:
-            return
-        at, load = self._skipped
-        self._skipped = None
-        self._sync_at(at, load)
+        """Make up for syncs that were left out, before anything changes: then every memory is what it would be."""
+        past, self._skipped = self._skipped, []
+        for skipped in past:
+            self._sync_at(skipped.at, skipped.load)
 
     def _sync_at(self, now: float, load: Mapping[str, int] | None) -> None:
         view = self._view(now, self._sampler.measure(now, load))
         count = self._autoscaler.sync(view)
+        if self._steady_since == -inf:
+            self._steady_since = now
         if count != self._replicas:
             self._rest = None
             self._scale(count)
         elif self._resting is not None and load is not None:
-            self._rest_from(self._resting.rest(view))
+            self._rest_from(self._resting.rest(view) if self._is_steady(now) else None)
+
+    def _is_steady(self, now: float) -> bool:
+        """Whether samples read now cover no time before the last change of a pod."""
+        return not self._sampler.looks_back or now - self._sampler.reach > self._steady_since
 
     def _rest_from(self, rest: Rest | None) -> None:
-        if rest is not self._rest:
-            self._rest = rest
-            self._ranges = [] if rest is None else [(name, *bounds) for name, bounds in rest.loads.items()]
-            self._quiet_from = inf
-        if self._sampler.looks_back:
-            self._watch_quiet()
+        self._rest = rest
+        if rest is not None:
+            self._held_at = rest.held_at
+            self._ranges = [(name, *bounds) for name, bounds in rest.loads.items()]
 
     def _scale(self, count: int) -> None:
         self.score.changed(self.now, self._replicas, count)

@@ -88,6 +88,29 @@ class Controller:
             _tolerance(hpa.scale_down.tolerance, self._flags.tolerance),
         )
 
+    @property
+    def tolerances(self) -> Tolerances:
+        """Those of the HPA, or of the flags where it sets none."""
+        return self._tolerances
+
+    def recommend(
+        self, now: float, replicas: int, values: Sequence[Values], pods: tuple[ModelPod, ...], status_replicas: int
+    ) -> int | None:
+        """What a sync would recommend, without making one; None where a metric fails."""
+        proposals = self._proposals(now, replicas, values, pods, status_replicas)
+        counts = [proposal.replicas for proposal in proposals if isinstance(proposal, Proposal)]
+        return max(counts) if counts and len(counts) == len(proposals) else None
+
+    def keeps(self, replicas: int) -> tuple[float, float]:
+        """When this count, or more, was recommended last, and for how long that keeps the count from falling (seconds).
+
+        The second is 0 where smaller recommendations do more than wait: a longer window for scaling up looks at them.
+        """
+        held_at = self._history.last_at_least(replicas)
+        if not self._hpa.has_behavior:
+            return held_at, self._flags.down_window
+        return held_at, self._down.window if self._up.window <= self._down.window else 0.0
+
     def sync(
         self,
         now: float,
@@ -119,16 +142,26 @@ class Controller:
         if 0 < replicas < minimum:
             reason = "Current number of replicas below Spec.MinReplicas"
             return self._rescale(Sync(replicas=minimum, reason=reason), replicas, written)
-        calculator = Calculator(pods=pods, now=now, tolerances=self._tolerances, cpu=self._flags.cpu)
-        status = replicas if status_replicas is None else status_replicas
-        proposals = tuple(
-            _proposal(calculator, metric, answer, replicas, status)
-            for metric, answer in zip(self._hpa.metrics, values, strict=True)
-        )
+        proposals = self._proposals(now, replicas, values, pods, status_replicas)
         recommended = self._recommended(replicas, proposals)
         if recommended is None:
             return Sync(replicas=replicas, proposals=proposals, conditions=dict(self._conditions))
         return self._rescale(self._normalized(replicas, recommended, proposals, now), replicas, written)
+
+    def _proposals(
+        self,
+        now: float,
+        replicas: int,
+        values: Sequence[Values],
+        pods: tuple[ModelPod, ...],
+        status_replicas: int | None,
+    ) -> Proposals:
+        calculator = Calculator(pods=pods, now=now, tolerances=self._tolerances, cpu=self._flags.cpu)
+        status = replicas if status_replicas is None else status_replicas
+        return tuple(
+            _proposal(calculator, metric, answer, replicas, status)
+            for metric, answer in zip(self._hpa.metrics, values, strict=True)
+        )
 
     def _normalized(self, replicas: int, recommended: "_Recommended", proposals: Proposals, now: float) -> Sync:
         """The count after stabilization, limits and bounds."""
