@@ -150,6 +150,10 @@ class RulesResolver:
         """The adapter that serves the metric today."""
         return NAME
 
+    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:  # noqa: ARG002  it has no annotations
+        """Nothing: the rules are the adapter's own."""
+        return {}
+
     def close(self) -> None:
         """Rules that this HPA does not use are for others."""
 
