@@ -14,16 +14,25 @@ EXTRAS := nacos notify zookeeper
 help:  ## Say what there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(STAMP): requirements/dev.lock pyproject.toml
+# The virtual environment with what a lock names, and this package.
+define install
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r $(1)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
+endef
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	$(call install,requirements/dev.lock)
+
+# A part of the development environment that is there sooner; the whole one serves as well.
+$(VENV)/.demo-installed: requirements/demo.lock pyproject.toml
+	$(call install,requirements/demo.lock)
 
 setup: $(STAMP)  ## The locked development environment in .venv
 
-demo: $(STAMP)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
+demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
 	$(BIN)/python -m demo $(DEMO_ARGS)
 
 scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and policies in one table, within a minute
@@ -62,6 +71,7 @@ lock:  ## Renew the locks (needs uv): hashes, no addresses
 	    $(PYTHON) -c '$(EXTRA_OF); print(*extras[sys.argv[1]], sep="\n")' $$extra \
 	    | $(COMPILE) - -c requirements/dev.lock -o requirements/$$extra.lock || exit 1; \
 	done
+	$(COMPILE) pyproject.toml --group demo -c requirements/dev.lock -o requirements/demo.lock
 	$(COMPILE) --group release -o requirements/release.lock
 
 clean:  ## Remove what was made here (the built control plane stays in its cache)

@@ -1,4 +1,4 @@
-"""The command line: `effective-load serve | companion | decide | check | hpa | replay | scenarios`."""
+"""The command line: `effective-load serve | companion | decide | check | hpa | replay | scenarios | migrate`."""
 
 import argparse
 import asyncio
@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adapter.migrate import arguments as migrate_arguments
 from adapter.replay.arguments import add_arguments
 from adapter.runtime.faults import FaultyDocument
 from adapter.telemetry.metrics import package_version
@@ -41,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_hpa(commands)
     _add_replay(commands)
     _add_scenarios(commands)
+    _add_migrate(commands)
     return parser
 
 
@@ -110,9 +112,21 @@ def _add_scenarios(commands: Any) -> None:
         "service with the stock HPA, with it on the effective average, and with policies, and compare them. Exit "
         "status: 0 played, 2 a name is unknown.",
     )
-    scenarios.add_argument("names", metavar="NAME", nargs="*", help="only these; default: all")
+    scenarios.add_argument("names", metavar="NAME", nargs="*", default=[], help="only these; default: all")
     _add_output(scenarios)
     scenarios.set_defaults(run=_scenarios)
+
+
+def _add_migrate(commands: Any) -> None:
+    migrate = commands.add_parser(
+        "migrate",
+        help="turn another autoscaler's objects into a policy and an HPA",
+        description="Turn WatermarkPodAutoscalers, ScaledObjects, and HPAs for kube-metrics-adapter or "
+        "prometheus-adapter (with its rules) into WatermarkPolicies and their HPAs, with a sentence on each field that "
+        "has no exact equivalent. Exit status: 0 migrated, 2 the input or the arguments are invalid.",
+    )
+    migrate_arguments.add_arguments(migrate)
+    migrate.set_defaults(run=_migrate)
 
 
 def _add_document(command: argparse.ArgumentParser, run: Callable[[str, bool], int]) -> None:
@@ -170,13 +184,34 @@ def _run(
         return FAILED
 
 
-def _run_on_document(run: Callable[[str, bool], int], parsed: argparse.Namespace) -> int:
-    try:
-        text = _text(parsed.file)
-    except (OSError, ValueError) as error:
-        print(f"{parsed.file}: cannot be read: {error}", file=sys.stderr)
+def _migrate(parsed: argparse.Namespace) -> int:
+    from adapter.migrate import command
+    from adapter.migrate.pair import Style
+
+    texts = [(file, _read(file)) for file in parsed.files]
+    if any(text is None for _, text in texts):
         return INVALID
-    return run(text, parsed.output == "json")
+    known = [(file, text) for file, text in texts if text is not None]
+    style = Style(low_percent=parsed.watermarks)
+    printed = command.run(known, style, parsed.out, json_wanted=parsed.output == "json")
+    for line in printed.remarks:
+        print(line, file=sys.stderr)
+    print(printed.output, end="")
+    return OK
+
+
+def _run_on_document(run: Callable[[str, bool], int], parsed: argparse.Namespace) -> int:
+    text = _read(parsed.file)
+    return INVALID if text is None else run(text, parsed.output == "json")
+
+
+def _read(file: str) -> str | None:
+    """The text of a file; None, with the reason on standard error, where it cannot be read."""
+    try:
+        return _text(file)
+    except (OSError, ValueError) as error:
+        print(f"{file}: cannot be read: {error}", file=sys.stderr)
+        return None
 
 
 def _decide(text: str, as_json: bool) -> int:

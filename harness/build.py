@@ -5,7 +5,9 @@ Without names it builds all of them.
 
 import argparse
 import shutil
+import signal
 import sys
+from types import FrameType
 
 from harness import binaries
 from harness.registries import eureka, zookeeper
@@ -36,5 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _stop(number: int, _frame: FrameType | None) -> None:
+    """Ends by an exception, so that a build which is stopped leaves no unfinished folder behind."""
+    raise SystemExit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
     raise SystemExit(main())

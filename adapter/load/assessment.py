@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from adapter.load.conditions import ConditionType
-from adapter.load.memory import Memory
+from adapter.load.memory import Beyond, Memory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
@@ -33,6 +33,7 @@ class HeldBy(StrEnum):
     MIN_SERVING = "MinServing"
     METRIC_ERROR = "MetricError"
     DEPARTED = "Departed"
+    DELAY = "Delay"
     SCHEDULE = "Schedule"
     VELOCITY = "Velocity"
     COOLDOWN = "Cooldown"
@@ -133,7 +134,8 @@ class MetricAssessment:
     `usage` is the effective average (or total) with the doubtful pods in, `raw` that of all running pods (nano-units,
     exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the time of the oldest sample that counted,
     `window` its window in seconds; after `stale_at` the first sample no longer counts. `total`: the source gives one
-    number for the service, `total_value`, or may do so: it has never answered.
+    number for the service, `total_value`, or may do so: it has never answered. A `floor` has no scenarios. `beyond`:
+    since when usage has been beyond a watermark, where the metric has a delay in that direction.
     """
 
     name: str
@@ -151,6 +153,8 @@ class MetricAssessment:
     stale_at: float | None = None
     window: float | None = None
     error: str | None = None
+    floor: bool = False
+    beyond: Beyond | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +184,8 @@ class Assessment:
 
     @property
     def sampled_at(self) -> float | None:
-        """The time of the oldest sample behind the metrics (seconds); None without samples."""
-        return min((m.sampled_at for m in self.metrics if m.sampled_at is not None), default=None)
+        """The time of the oldest sample behind the metrics but floors (seconds); None without samples."""
+        return min((m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor), default=None)
 
     def metric(self, name: str) -> MetricAssessment | None:
         """The metric of this name, None where the policy has none."""

@@ -14,12 +14,17 @@ class ConditionType(StrEnum):
     REGISTRY_TRUSTED = "RegistryTrusted"
     REPLACEMENT_INEFFECTIVE = "ReplacementIneffective"
     UNDERSIZED_BY_UNREADY = "UndersizedByUnready"
+    FLOOR_MISSING = "FloorMissing"
     FAST_SCALE_UP = "FastScaleUp"
     DELETED_FIRST = "DeletedFirst"
     VERSIONS_CONSISTENT = "VersionsConsistent"
 
 
-TRUE_IS_TROUBLE = {ConditionType.REPLACEMENT_INEFFECTIVE, ConditionType.UNDERSIZED_BY_UNREADY}
+TRUE_IS_TROUBLE = {
+    ConditionType.REPLACEMENT_INEFFECTIVE,
+    ConditionType.UNDERSIZED_BY_UNREADY,
+    ConditionType.FLOOR_MISSING,
+}
 """Types that are shown only while they are True, which is trouble; for all others False is."""
 
 
@@ -47,9 +52,10 @@ class Reason(StrEnum):
     INPUTS_MISSING = "InputsMissing"
     REGISTRY_ANSWERS = "RegistryAnswers"
     REGISTRY_DISTRUSTED = "RegistryDistrusted"
-    # ReplacementIneffective and UndersizedByUnready
+    # ReplacementIneffective, UndersizedByUnready and FloorMissing
     REPLACEMENT_INEFFECTIVE = "ReplacementIneffective"
     UNDERSIZED_BY_UNREADY = "UndersizedByUnready"
+    FLOOR_MISSING = "FloorMissing"
     # VersionsConsistent
     ONE_VERSION = "OneVersion"
     ROLLING_OUT = "RollingOut"

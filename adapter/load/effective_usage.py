@@ -99,7 +99,8 @@ class MetricReader:
         sample, reason, window = self._sample(pod, names)
         before = recent(seen.last.get(pod.uid), self.now)
         known = seen.ahead.get(pod.uid)
-        ahead = None
+        # Kept without a sample: a frozen one may come back.
+        ahead = known if sample is None else None
         if sample is not None and (sample.at > self.plain_until or known is not None):
             ahead = dated_ahead(sample, known, self._source, self.now)
             sample = sample._replace(at=aging_from(sample, ahead))

@@ -17,11 +17,12 @@ from adapter.load.assessment import (
     Verdict,
 )
 from adapter.load.effective_usage import source_name
+from adapter.load.floor import load_of_one_pod
 from adapter.load.memory_updates import last_scaled
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text, percent_text
 from adapter.load.schedule import limits_at
-from adapter.load.spec import Average, Bounds, Mode, Policy, Strategy
+from adapter.load.spec import Average, Bounds, Delay, Mode, Policy, Strategy
 
 _NAMED_AT_MOST = 20
 _SHOWN_IN_MILLI = 100 * 10**6
@@ -89,12 +90,16 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
         if outcome is None:
             continue  # the condition InputsFresh or the last sentence has its error
         as_percent = is_utilization(assessment.policy, metric.name)
-        yield f"{_usage(outcome, assessment.policy)}{_raw(metric, as_percent=as_percent)}"
+        raw = "" if metric.floor else _raw(metric, as_percent=as_percent)
+        yield f"{_usage(outcome, assessment.policy)}{raw}"
         yield _proposal(outcome, decision, assessment.policy)
 
 
 def _usage(outcome: Outcome, policy: Policy) -> str:
     metric, scenario = outcome.metric, outcome.scenario
+    if metric.floor:
+        one_pod = value_text(load_of_one_pod(metric))
+        return f"{metric.name}: a floor for {value_text(metric.total_value or 0)} at {one_pod} a pod"
     if scenario.usage is None and scenario.verdict is not Verdict.ERROR:
         return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
     if scenario.usage is None:
@@ -148,7 +153,9 @@ def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
     if scenario.shrink is not None:
         return f"{metric.name} proposes {outcome.proposal}{_why_stepped(outcome, decision, policy)}"
     if scenario.needed is None:
-        return f"{metric.name} proposes {outcome.proposal}{_why_held(scenario)}"
+        return f"{metric.name} proposes {outcome.proposal}{_why_held(outcome, policy)}"
+    if metric.floor:
+        return f"{metric.name} proposes at least {outcome.proposal} (now {decision.current})"
     text = f"{metric.name} needs {_many(scenario.needed, 'serving pod')}"
     if scenario.verdict is Verdict.ABOVE:
         text += f" ({policy.step.up} of them by stepUp)" if policy.strategy is Strategy.STEP else ""
@@ -181,16 +188,28 @@ def _why_departed(scenario: Scenario) -> str:
     return f" ({left}, whose load the others have now)"
 
 
-def _why_held(scenario: Scenario) -> str:
+def _why_held(outcome: Outcome, policy: Policy) -> str:
+    scenario = outcome.scenario
     gaps = [f"{_many(scenario.missing, 'pod')} without a fresh sample"] * bool(scenario.missing)
     gaps += [f"{_many(scenario.young, 'pod')} that may serve soon"] * bool(scenario.young)
     match scenario.held:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
+        case HeldBy.DELAY:
+            return _delay(outcome.metric, scenario.verdict, policy)
         case HeldBy.DEPARTED:
             return _why_departed(scenario)
         case _:
             return ""
+
+
+def _delay(metric: MetricAssessment, verdict: Verdict, policy: Policy) -> str:
+    delay = next((one.delay for one in policy.metrics if one.name == metric.name), Delay())
+    seconds, side = (delay.up, "above the high") if verdict is Verdict.ABOVE else (delay.down, "below the low")
+    beyond, lasted = metric.beyond, 0.0
+    if beyond is not None and metric.sampled_at is not None and beyond.is_above is (verdict is Verdict.ABOVE):
+        lasted = max(0.0, metric.sampled_at - beyond.since)
+    return f" (its samples must be {side} watermark for {seconds:g} s, and have been for {floor(lasted)} s)"
 
 
 def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:

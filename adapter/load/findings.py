@@ -41,7 +41,8 @@ def condition_sentences(
 ) -> dict[ConditionType, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
     sentences = {}
-    metrics = [one.assessment for one in measured]
+    metrics = [one.assessment for one in measured if not one.assessment.floor]
+    floors = [one.assessment for one in measured if one.assessment.floor]
     if distrusted:
         sentences[ConditionType.REGISTRY_TRUSTED] = distrusted
     stale = [metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))]
@@ -54,6 +55,8 @@ def condition_sentences(
     undersized = _undersized(census.counts, metrics)
     if undersized:
         sentences[ConditionType.UNDERSIZED_BY_UNREADY] = undersized
+    if missing := metric_errors(policy, floors):
+        sentences[ConditionType.FLOOR_MISSING] = f"a floor has no answer and keeps nothing up: {missing}"
     return sentences
 
 

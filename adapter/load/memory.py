@@ -35,6 +35,17 @@ class AheadSample(NamedTuple):
     first_seen: float
 
 
+class Beyond(NamedTuple):
+    """A metric's usage beyond a watermark: above the high one (`is_above`) or below the low one, without a break.
+
+    `since` and `until` are times of samples: the newest one at the first and at the latest observation.
+    """
+
+    is_above: bool
+    since: float
+    until: float
+
+
 class Departed(NamedTuple):
     """A pod that served and has left: when that was first observed, and its last samples by metric."""
 
@@ -93,13 +104,13 @@ class Replacement:
 class Memory:
     """The memory of one policy. `assess` returns the next one; `decide` never changes it. Times are in seconds.
 
-    `pods` and `departed` (pods that served and left recently) are by UID, `samples` (of pods) and `ahead` (of service
-    totals) by metric. `ever_in_roster`: some pod of the target was registered once. `roster_at`: the time of the latest
-    roster that counted; `last_valid`: the latest valid one; `rosters` valid ones since `rosters_since`. `empty_since`:
-    the first of the latest empty rosters in a row. `roster_total`: the registry's instances in the latest roster.
-    `hold_until`: until then absence is only doubt. `rollout_since`: when the current rollout was first observed.
-    `last_replicas`: the last watched count; `last_scale`, `last_rise`: when a change, and a rise, of it was last
-    observed. `error_since`: since when nothing can be decided.
+    `pods` and `departed` (pods that served and left recently) are by UID, `samples` (of pods), `ahead` (of service
+    totals) and `beyond` (of metrics with a delay) by metric. `ever_in_roster`: some pod of the target was registered
+    once. `roster_at`: the time of the latest roster that counted; `last_valid`: the latest valid one; `rosters` valid
+    ones since `rosters_since`. `empty_since`: the first of the latest empty rosters in a row. `roster_total`: the
+    registry's instances in the latest roster. `hold_until`: until then absence is only doubt. `rollout_since`: when the
+    current rollout was first observed. `last_replicas`: the last watched count; `last_scale`, `last_rise`: when a
+    change, and a rise, of it was last observed. `error_since`: since when nothing can be decided.
 
     Three fields belong to this process and are not part of the JSON: `observing_since`, when it took the policy over;
     `unobserved_change`, the last change of the count before that; and `census`, the classification of the pods at the
@@ -110,6 +121,7 @@ class Memory:
     samples: Mapping[str, SampleMemory] = field(default_factory=dict)
     departed: Mapping[str, Departed] = field(default_factory=dict)
     ahead: Mapping[str, AheadSample] = field(default_factory=dict)
+    beyond: Mapping[str, Beyond] = field(default_factory=dict)
     ever_in_roster: bool = False
     roster_at: float | None = None
     last_valid: Roster | None = None

@@ -9,7 +9,7 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.census import Census
 from adapter.load.matching import Registrations, registrations
 from adapter.load.membership import Classification, service_registry
-from adapter.load.memory import AheadSample, Memory, PodMemory, Replacement, SampleMemory, recent
+from adapter.load.memory import AheadSample, Beyond, Memory, PodMemory, Replacement, SampleMemory, recent
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.sample_columns import Columns
@@ -120,6 +120,11 @@ def without_future_times(memory: Memory, now: float) -> Memory:
         memory = replace(memory, hold_until=now + RECOVERY_SECONDS)
     times = {name: getattr(memory, name) for name in _TIMES}
     ahead: dict[str, Any] = {name: now for name, at in times.items() if at is not None and at > now}
+    if any(one.until > now for one in memory.beyond.values()):
+        ahead["beyond"] = {
+            name: one._replace(since=min(one.since, now), until=min(one.until, now))
+            for name, one in memory.beyond.items()
+        }
     return replace(memory, **ahead) if ahead else memory
 
 
@@ -180,6 +185,12 @@ def _after_metric(seen: SampleMemory, census: Census, columns: Columns, now: flo
         uids = (one.pod.uid for one in (census.others if columns.measured else census.assessed))
         kept = {uid: sample for uid in uids if (sample := recent(seen.last.get(uid), now)) is not None}
     return SampleMemory(last=kept | columns.newest, ahead=columns.ahead, zeros=columns.zeros)
+
+
+def after_delays(memory: Memory, beyond: Mapping[str, Beyond | None]) -> Memory:
+    """The memory of since when the usage of each metric with a delay has been beyond a watermark."""
+    kept = {name: one for name, one in beyond.items() if one is not None}
+    return memory if kept == memory.beyond else replace(memory, beyond=kept)
 
 
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:

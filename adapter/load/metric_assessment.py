@@ -1,12 +1,13 @@
 """One metric of a target: from its samples to the scenarios that the watermarks decide."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
 from adapter.load.assessment import AssessmentInputs, MetricAssessment, Scenario
 from adapter.load.census import Census
+from adapter.load.delay import with_delay
 from adapter.load.departures import NO_DEPARTURES, DepartedLoad, departed_load
 from adapter.load.effective_usage import (
     MetricReader,
@@ -58,9 +59,21 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
 
 
 def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
-    """Compare one metric with its watermarks in every scenario of the doubtful pods."""
+    """Compare one metric with its watermarks in every scenario of the doubtful pods; a floor needs no comparison."""
+    measured = _measure(inputs, metric, groups)
+    if not metric.delay.up and not metric.delay.down:
+        return measured
+    ends = [*measured.columns.serving.knows, *measured.columns.doubtful.knows]
+    newest = max(ends) if ends else measured.assessment.sampled_at
+    known = inputs.memory.beyond.get(metric.name)
+    return replace(measured, assessment=with_delay(measured.assessment, metric.delay, newest, known, inputs.now))
+
+
+def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
     if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
         return _assess_total(inputs, metric, groups)
+    if metric.floor:
+        return _without_total(inputs, metric)
     reader = MetricReader(metric, inputs.samples, inputs.now, believes_zero=inputs.policy.tolerate_zero is True)
     census = groups.census
     serving, doubtful = _static_rows(census, metric, reader)
@@ -72,7 +85,9 @@ def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         chain(census.idle, census.out),
         groups.young_doubtful,
     )
-    return MeasuredMetric(_assess_columns(inputs, metric, groups, columns), columns)
+    assessment = _assess_columns(inputs, metric, groups, columns)
+    # A frozen total may come back.
+    return MeasuredMetric(assessment, columns, inputs.memory.ahead.get(metric.name))
 
 
 def _static_rows(
@@ -184,23 +199,30 @@ def _orders(weights: Weights, doubtful: Sequence[DoubtfulPod]) -> list[list[Doub
 
 
 def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
-    """Assess a number for the whole service: all pods that are in share it, and none is missing."""
+    """Assess a number for the whole service: all pods that are in share it, and none is missing.
+
+    Of a floor no pods are compared: it needs none to serve.
+    """
     policy, samples, now = inputs.policy, inputs.samples, inputs.now
     source, census = query_samples(metric, samples), groups.census
     point = source.total
     assert point is not None
-    ahead = dated_ahead(LastSample(point.at, point.value), inputs.memory.ahead.get(metric.name), source, now)
-    at = aging_from(LastSample(point.at, point.value), ahead)
+    # A floor may be the past on purpose: it ages from when its value was the answer.
+    sample = LastSample(point.at + source.behind if metric.floor else point.at, point.value)
+    ahead = dated_ahead(sample, inputs.memory.ahead.get(metric.name), source, now)
+    at = aging_from(sample, ahead)
     began = began_at(at, source.window, ahead)
     stale = now - at > source.max_age
     n = len(census.serving) + len(census.doubtful)
     band = band_of(policy, metric, total=True)
     # A share of the total needs no departed load: the total includes it.
     departed = departed_load(inputs.memory, metric.name, began) if policy.average is Average.TOTAL else NO_DEPARTURES
-    scenarios = () if stale else tuple(_scenarios_of_total(policy, band, groups, point.value, departed))
+    scenarios: tuple[Scenario, ...] = ()
+    if not stale and not metric.floor:
+        scenarios = tuple(_scenarios_of_total(policy, band, groups, point.value, departed))
     error = source_error(metric, samples, now) if stale else None
     running = sum(1 for _ in census.running)
-    if error is None and running and not n:
+    if error is None and running and not n and not metric.floor:
         error = NO_POD_SERVES
     limits = policy.limits_of(metric)
     assessment = MetricAssessment(
@@ -218,8 +240,24 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         stale_at=None if stale else at + source.max_age,
         window=source.window or None,
         error=error,
+        floor=metric.floor,
     )
     return MeasuredMetric(assessment, Columns(measured=False), ahead)
+
+
+def _without_total(inputs: AssessmentInputs, metric: Metric) -> MeasuredMetric:
+    """A floor whose query has given no number for the whole service."""
+    source = query_samples(metric, inputs.samples)
+    error = source_error(metric, inputs.samples, inputs.now)
+    if source.pods or source.by_pod:
+        error = (
+            f"{source_name(metric)} answers by pod, and a floor needs one number for the service; "
+            "sum the query up, or take floor away"
+        )
+    assessment = MetricAssessment(
+        name=metric.name, high=metric.high, target=metric.target, total=True, error=error, floor=True
+    )
+    return MeasuredMetric(assessment, Columns(measured=False), inputs.memory.ahead.get(metric.name))
 
 
 def _scenarios_of_total(

@@ -17,10 +17,12 @@ from adapter.load.census import Census, take_census
 from adapter.load.departures import after_departures, after_pull_outs, after_takeover, forget_departed
 from adapter.load.explanation import metric_errors
 from adapter.load.findings import condition_sentences, distrust
+from adapter.load.floor import floor_outcome, highest_floor
 from adapter.load.matching import registrations
 from adapter.load.membership import registry_problem, service_registry
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import (
+    after_delays,
     after_errors,
     after_replacement_request,
     after_replacing_step,
@@ -62,6 +64,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
     columns = {one.assessment.name: one.columns for one in measured}
     memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
+    memory = after_delays(memory, {one.assessment.name: one.assessment.beyond for one in measured})
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
@@ -108,23 +111,37 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     """
     current, policy = scale.replicas, assessment.policy
     outcomes = _outcomes(assessment, current, bounds)
-    best = max(outcomes, key=lambda outcome: outcome.proposal, default=None)
+    deciding = [outcome for outcome in outcomes if not outcome.metric.floor]
+    best, floor = max(deciding, key=lambda outcome: outcome.proposal, default=None), highest_floor(outcomes)
     if policy.rests(now):
         return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
     open_now = limits_at(assessment.windows, now)
     error = _error(assessment, current, best)
     if error is not None or best is None:
         substitute = _substitute(assessment, current, open_now, now)
+        if floor is not None and floor.proposal > current:
+            paced = _paced(assessment, Paced(floor.proposal, None), scale, bounds, open_now, now)
+            substitute, best = (paced, floor) if paced.desired > substitute.desired else (substitute, best)
         if substitute.desired == current or (current == 0 and bounds.minimum > 0):
             return _no_decision(error or "no metric has an answer", current, outcomes)
         return _decision(scale, bounds, _bounded(substitute, bounds), best, outcomes)
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
-    wanted = _wanted(assessment, current, bounds, best, all_answer=len(outcomes) == len(assessment.metrics))
+    expected = sum(1 for metric in assessment.metrics if not metric.floor)
+    wanted = _wanted(assessment, current, bounds, best, all_answer=len(deciding) == expected)
+    if floor is not None and floor.proposal > wanted.desired:
+        wanted, best = Paced(floor.proposal, None), floor
+    paced = _paced(assessment, wanted, scale, bounds, open_now, now)
+    return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
+
+
+def _paced(
+    assessment: Assessment, wanted: Paced, scale: Scale, bounds: Bounds, open_now: ScheduleLimits, now: float
+) -> Paced:
+    """The wanted count within schedules, velocity and cooldown."""
     # The live count may have changed since the assessment.
     last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
-    paced = pace(wanted, current, policy, open_now, last_scale, now)
-    return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
+    return pace(wanted, scale.replicas, assessment.policy, open_now, last_scale, now)
 
 
 def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome, *, all_answer: bool) -> Paced:
@@ -192,10 +209,16 @@ def _decision(
 
 def _outcomes(assessment: Assessment, current: int, bounds: Bounds) -> tuple[Outcome, ...]:
     """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
-    if current == 0:
-        return tuple(_from_zero(metric) for metric in assessment.metrics if metric.total_value is not None)
     multiple = assessment.policy.multiple_of
-    return tuple(_outcome(metric, current, bounds, multiple) for metric in assessment.metrics if metric.error is None)
+    return tuple(
+        floor_outcome(metric, current, multiple)
+        if metric.floor
+        else _outcome(metric, current, bounds, multiple)
+        if current
+        else _from_zero(metric)
+        for metric in assessment.metrics
+        if (metric.error is None if current or metric.floor else metric.total_value is not None)
+    )
 
 
 def _from_zero(metric: MetricAssessment) -> Outcome:
@@ -221,8 +244,11 @@ def _has_pods(assessment: Assessment) -> bool:
 
 
 def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessment]:
-    """The metrics that can decide at this count: at zero replicas only service totals, whatever pods are left."""
-    return [metric for metric in assessment.metrics if current or metric.total]
+    """The metrics that can decide at this count: at zero replicas only service totals, whatever pods are left.
+
+    A floor decides nothing by itself.
+    """
+    return [metric for metric in assessment.metrics if (current or metric.total) and not metric.floor]
 
 
 def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:

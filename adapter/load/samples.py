@@ -42,13 +42,15 @@ class ResourceSamples:
 class QuerySamples:
     """The answer of a query for one workload: values by pod name, or one total (then `pods` is empty).
 
-    `window`: how far back (seconds) a value reaches from its time. `by_pod`: whether the query answers by pod; None
+    `window`: how far back (seconds) a value reaches from its time. `behind`: how long ago its samples are because it
+    asks for the past, such as last week's same hour (`offset`). `by_pod`: whether the query answers by pod; None
     where only an answer can tell.
     """
 
     pods: Mapping[str, Point] = field(default_factory=dict)
     total: Point | None = None
     window: float = 0.0
+    behind: float = 0.0
     by_pod: bool | None = None
     max_age: float = 90.0
     error: str | None = None

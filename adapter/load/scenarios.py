@@ -87,10 +87,12 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
 
     At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
     band at most that count. On a tie the scenario with more pods in wins. Of two steps down the one proposes no less
-    that can spare no more pods; none spares more than it takes.
+    that can spare no more pods; none spares more than it takes. One scenario of each verdict is kept as well, for
+    delays.
     """
     kept: list[int] = []
     above: list[_Step] = []
+    verdicts: set[Verdict] = set()
     most, spare, is_held = -1, math.inf, False
     for inside in range(len(steps) - 1, -1, -1):
         step = steps[inside]
@@ -112,8 +114,9 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
             may_win = may_win or (not (is_held or above) and recommended.needed + step.out > most)
             # A service that needs no pod at all may propose 0.
             most = most if recommended.zero else max(most, recommended.needed + step.out)
-        if may_win:
+        if may_win or recommended.verdict not in verdicts:
             kept.append(inside)
+            verdicts.add(recommended.verdict)
     return kept[::-1]
 
 

@@ -98,11 +98,20 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """Seconds that usage must be above the high (`up`) or below the low (`down`) watermark before a metric acts."""
+
+    up: float = 0.0
+    down: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric with its watermarks in nano-units (for `of` metrics: nano of a ratio, so 80 % is 0.8 × 10⁹).
 
     Exactly one of `resource` and `query` is set. Strategy Watermark needs at least one watermark; Ratio and Step need
-    the `target` instead.
+    the `target` instead. `floor`: a service total that only keeps the count from falling below what it needs; its high
+    watermark or target is the load of one pod.
     """
 
     name: str
@@ -111,6 +120,8 @@ class Metric:
     high: Fraction | None = None
     low: Fraction | None = None
     target: Fraction | None = None
+    floor: bool = False
+    delay: Delay = Delay()
 
     @property
     def of(self) -> Capacity | None:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sized
 from dataclasses import fields
 from typing import Any
 
-from adapter.load.memory import AheadSample, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
+from adapter.load.assessment import Verdict
+from adapter.load.memory import AheadSample, Beyond, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of, shorten
@@ -17,7 +18,7 @@ from adapter.runtime.times import format_micro_time, parse_time
 _TIMES = {
     "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
     "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "lastRise", "errorSince", "at", "registeredAt",
-    "firstSeen", "doubtfulUntil",
+    "firstSeen", "doubtfulUntil", "since", "until",
 }  # fmt: skip
 
 
@@ -32,7 +33,7 @@ _OWN = {"observing_since", "unobserved_change", "census"}
 _UNWRITTEN = _OWN | {"samples"}
 _OF_METRICS = ("lastSample", "ahead")
 """Fields that JSON keeps by pod and metric, and the memory by metric and pod."""
-_APART = {"pods", "samples", "departed", "ahead", "last_valid", "replacement"} | _OWN
+_APART = {"pods", "samples", "departed", "ahead", "beyond", "last_valid", "replacement"} | _OWN
 
 
 class MemoryDecodeError(FaultyDocument):
@@ -48,6 +49,8 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
         known["departed"] = {uid: _dump_departed(pod) for uid, pod in memory.departed.items()}
     if memory.ahead:
         known["ahead"] = _dump_ahead(memory.ahead)
+    if memory.beyond:
+        known["beyond"] = {name: _dump_beyond(one) for name, one in memory.beyond.items()}
     if memory.last_valid is not None:
         known["lastValid"] = roster_to_json(memory.last_valid)
     if memory.replacement != Replacement():
@@ -129,6 +132,15 @@ def _dump_ahead(samples: Mapping[str, AheadSample]) -> dict[str, Any]:
     }
 
 
+def _dump_beyond(one: Beyond) -> dict[str, Any]:
+    verdict = Verdict.ABOVE if one.is_above else Verdict.BELOW
+    return {
+        "verdict": verdict.value,
+        "since": format_micro_time(one.since),
+        "until": format_micro_time(one.until),
+    }
+
+
 def _text(value: object) -> str:
     """The value as text, shortened where it is nested: its text may be long."""
     return shorten(value) if isinstance(value, dict | list) else str(value)
@@ -152,6 +164,7 @@ class MemoryReader:
         pods = self.mapping(known.pop("pods", None), (*at, "pods"))
         departed = self.mapping(known.pop("departed", None), (*at, "departed"))
         ahead = self._ahead(known.pop("ahead", None), (*at, "ahead"))
+        beyond = self.mapping(known.pop("beyond", None), (*at, "beyond"))
         last_valid = known.pop("last_valid", None)
         replacement = self._fields(known.pop("replacement", None), Replacement, (*at, "replacement"))
         read = {str(uid): self._pod(pod, (*at, "pods", str(uid))) for uid, pod in pods.items()}
@@ -160,6 +173,7 @@ class MemoryReader:
             samples=_by_metric({uid: (last, early) for uid, (_, last, early) in read.items()}),
             departed={str(uid): self._departed(pod, (*at, "departed", str(uid))) for uid, pod in departed.items()},
             ahead=ahead,
+            beyond={str(name): self._beyond(one, (*at, "beyond", str(name))) for name, one in beyond.items()},
             last_valid=None if last_valid is None else self.roster(last_valid, (*at, "lastValid")),
             replacement=Replacement(**replacement),
             **known,
@@ -204,6 +218,18 @@ class MemoryReader:
             seen = self.time(self.mapping(one, (*at, str(name))).get("firstSeen"), (*at, str(name), "firstSeen"))
             samples[str(name)] = AheadSample(sample.at, sample.value, seen)
         return samples
+
+    def _beyond(self, data: object, at: tuple[str | int, ...]) -> Beyond:
+        known = self.mapping(data, at)
+        sides = {Verdict.ABOVE.value: True, Verdict.BELOW.value: False}
+        verdict = known.get("verdict")
+        if not isinstance(verdict, str) or verdict not in sides:
+            self.fault((*at, "verdict"), verdict, f"must be one of {', '.join(sides)}")
+        return Beyond(
+            is_above=verdict == Verdict.ABOVE.value,
+            since=self.time(known.get("since"), (*at, "since")),
+            until=self.time(known.get("until"), (*at, "until")),
+        )
 
     def _sample(self, data: object, at: tuple[str | int, ...]) -> LastSample:
         known = self.mapping(data, at)

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from adapter.load.spec import Cooldown, Fallback, Schedule, Velocity
+from adapter.load.spec import Cooldown, Delay, Fallback, Schedule, Velocity
 from adapter.policy.field_reader import FieldReader
 
 MOST_SCHEDULES = 20
@@ -33,6 +33,14 @@ def cooldown(fields: FieldReader, default: Cooldown) -> Cooldown:
     periods = Cooldown(up=default.up if up is None else up, down=default.down if down is None else down)
     fields.close()
     return periods
+
+
+def delay(fields: FieldReader, default: Delay | None = None) -> Delay:
+    """A delay; an absent direction has the default's, or none."""
+    default = default or Delay()
+    up, down = (fields.optional_integer(key, 0, _DAY) for key in ("scaleUpSeconds", "scaleDownSeconds"))
+    fields.close()
+    return Delay(up=default.up if up is None else up, down=default.down if down is None else down)
 
 
 def schedules(spec: FieldReader) -> tuple[Schedule, ...]:

@@ -72,7 +72,12 @@ def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status's memory that does not change with every roster: only its changes need a write."""
     pods = data.get("pods") or {}
     kept = {uid: {key: value for key, value in pod.items() if key != "absentCount"} for uid, pod in pods.items()}
-    return {key: value for key, value in data.items() if key not in _VOLATILE} | {"pods": kept}
+    durable = {key: value for key, value in data.items() if key not in _VOLATILE} | {"pods": kept}
+    if beyond := data.get("beyond"):
+        durable["beyond"] = {
+            name: {key: value for key, value in one.items() if key != "until"} for name, one in beyond.items()
+        }
+    return durable
 
 
 def from_status(data: Mapping[str, Any]) -> Memory:
@@ -95,6 +100,7 @@ def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
     _at_most(data.get("pods"), 2 * MOST_STATUS_PODS, "pods")
     _at_most(data.get("departed"), MOST_STATUS_PODS, "departed")
     _at_most(data.get("ahead"), 0, "ahead")
+    _at_most(data.get("beyond"), MOST_METRICS, "beyond")
     _at_most(last.get("instances") if isinstance(last, Mapping) else None, 0, "lastValid.instances")
     _at_most(data.get(REGISTERED), MOST_REGISTERED, REGISTERED)
     for key in ("pods", "departed"):

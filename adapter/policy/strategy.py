@@ -114,7 +114,7 @@ def read_converge(spec: FieldReader, strategy: Strategy, metrics: tuple[Metric, 
         advice = "convergeTowards moves the count between two watermarks; strategies Ratio and Step have one target"
         spec.fault("convergeTowards", towards.value, advice)
         return None
-    named = [m.high if towards is Converge.HIGH else m.low for m in metrics]
+    named = [m.high if towards is Converge.HIGH else m.low for m in metrics if not m.floor]
     if metrics and not any(named):
         key = "highWatermark" if towards is Converge.HIGH else "lowWatermark"
         spec.fault("convergeTowards", towards.value, f"convergeTowards {towards.value} needs a metric with {key}")

@@ -15,6 +15,7 @@ from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import (
     Average,
     Capacity,
+    Delay,
     HpaWiring,
     Match,
     Metric,
@@ -148,8 +149,9 @@ def _identity(root: FieldReader) -> None:
 
 def _metrics(spec: FieldReader, strategy: Strategy, average: Average) -> tuple[Metric, ...]:
     read: list[Metric] = []
+    delay = pacing.delay(spec.section("delay"))
     for fields in spec.sections("metrics", MOST_METRICS):
-        metric = _metric(fields)
+        metric = _metric(fields, delay)
         if metric.name and metric.name in {earlier.name for earlier in read}:
             fields.fault("name", metric.name, "Duplicate value: metric names are unique")
         check_metric(fields, metric, strategy, average)
@@ -157,10 +159,12 @@ def _metrics(spec: FieldReader, strategy: Strategy, average: Average) -> tuple[M
         read.append(metric)
     if not read and isinstance(spec.get("metrics"), list | tuple | None):
         spec.fault("metrics", None, "should have at least 1 items: a policy needs a metric")
+    if read and all(metric.floor for metric in read):
+        spec.fault("metrics", read[0].name, "a floor only keeps the count up; give a metric without floor as well")
     return tuple(read)
 
 
-def _metric(fields: FieldReader) -> Metric:
+def _metric(fields: FieldReader, delay: Delay) -> Metric:
     name = fields.text("name", required="Required value: a metric needs a name", longest=_LONGEST_LABEL)
     if name and (not _NAME.fullmatch(name) or name in _RESERVED):
         fields.fault("name", name, _NAME_ADVICE)
@@ -172,7 +176,30 @@ def _metric(fields: FieldReader) -> Metric:
     of = any(isinstance(one := fields.get(key), Mapping) and one.get("of") for key in ("resource", "query"))
     high, low = _watermarks(fields, of=of)
     target = _watermark(fields, "target", of=of, noun="target")
-    return Metric(name=name, resource=resource, query=query, high=high, low=low, target=target)
+    floor = fields.flag("floor", default=False)
+    if floor:
+        _check_floor(fields, of=of)
+        delay = Delay()
+    elif fields.get("delay") is not None:
+        delay = pacing.delay(fields.section("delay"), delay)
+    return Metric(
+        name=name, resource=resource, query=query, high=high, low=low, target=target, floor=floor, delay=delay
+    )
+
+
+def _check_floor(fields: FieldReader, *, of: bool) -> None:
+    """Add a fault for what a floor cannot have."""
+    name = fields.get("name")
+    if fields.get("query") is None or of:
+        fields.fault("", name, "a floor is a query that gives one number for the service, without of")
+    if not (fields.has("highWatermark") or fields.has("target")) or fields.has("lowWatermark"):
+        fields.fault(
+            "",
+            name,
+            "a floor has highWatermark (strategies Ratio and Step: target), the load of one pod, and no lowWatermark",
+        )
+    if fields.get("delay") is not None:
+        fields.fault("", name, "a floor has no delay; take it away")
 
 
 def _watermarks(fields: FieldReader, *, of: bool) -> tuple[Fraction | None, Fraction | None]:

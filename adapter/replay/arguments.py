@@ -15,7 +15,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--hpa", metavar="FILE", help="the HPA: its bounds and behavior, and its metrics as the HPA to compare with"
     )
-    command.add_argument("--against", metavar="FILE", help="a second WatermarkPolicy to compare with")
+    command.add_argument(
+        "--against",
+        metavar="FILE",
+        help="a second WatermarkPolicy to compare with, or the object that `migrate` made POLICY of",
+    )
     _add_history(command)
     _add_pods(command)
     add_fleet(command)

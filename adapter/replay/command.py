@@ -22,8 +22,9 @@ from adapter.replay.history.source import open_source
 from adapter.replay.history.span import read_moment
 from adapter.replay.hpas import judge_of, native_hpa
 from adapter.replay.manifests import Manifests, read_manifests
+from adapter.replay.originals import AgainstOriginal, autoscaler_of, read_original
 from adapter.replay.outputs import Outcome, suggestions_from
-from adapter.replay.service import History, Setup, Tick
+from adapter.replay.service import Autoscaler, History, Setup, Tick
 from adapter.replay.spool import spooled
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
@@ -45,13 +46,14 @@ class ArgumentError(FaultyDocument):
 class Service:
     """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods.
 
-    `manifest` is the policy's object as it is written.
+    `manifest` is the policy's object as it is written, empty where no file has it.
     """
 
     policy: Policy
     hpa: Hpa | None
     stock: Hpa | None
     against: tuple[Policy, Hpa | None] | None
+    original: AgainstOriginal | None
     setup: Setup
     totals: frozenset[str]
     price: Fraction | None
@@ -88,7 +90,7 @@ def _outcome(
 ) -> Outcome | None:
     """The replay, with suggestions if they are asked for: these read the history many times, so from a copy."""
     comparison = comparison_of(service, first)
-    source = f"history from {parsed.csv}" if parsed.csv else ""
+    source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
     if not parsed.suggest:
         result = replay(comparison, ticks)
         return None if result is None else Outcome(result=result, manifest=service.manifest, source=source)
@@ -126,10 +128,11 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
         hpa=hpa,
         stock=stock,
         against=_against(parsed, hpa),
+        original=_original(parsed, policy),
         setup=_setup(parsed, manifests, policy, hpa),
         totals=frozenset(parsed.total),
         price=None if parsed.price is None else _number("--price", parsed.price),
-        manifest=manifests.policy_objects[0],
+        manifest=next(iter(manifests.policy_objects), {}),
     )
     _check_capacities(service)
     return service
@@ -183,6 +186,8 @@ def needed_metrics(service: Service) -> Mapping[str, str]:
     policies = [service.policy, *([service.against[0]] if service.against else [])]
     needed = {metric.name: f"policy {policy.name}" for policy in policies for metric in policy.metrics}
     stock = () if service.stock is None else service.stock.metrics
+    if service.original is not None:
+        needed |= {name: service.original.name for name in service.original.metrics if name not in needed}
     return {metric.name: f"HPA {service.stock.name}" for metric in stock if service.stock} | needed
 
 
@@ -203,10 +208,12 @@ def comparison_of(service: Service, first: Sequence[Tick]) -> Comparison:
         native = native_hpa(service.policy, service.hpa)
         count = first_count(first, native, judge_of(service.policy, setup, native.bounds.minimum))
         setup = replace(setup, replicas=count)
-    others = []
+    others: list[Autoscaler] = []
     if service.against is not None:
         policy, hpa = service.against
         others.append(PolicyAutoscaler(policy, hpa, f"policy {policy.name}, --against", service.totals))
+    if service.original is not None:
+        others.append(autoscaler_of(service.original.original, f"{service.original.name}, --against"))
     return compare(
         service.policy,
         service.hpa,
@@ -222,8 +229,17 @@ def _against(parsed: argparse.Namespace, hpa: Hpa | None) -> tuple[Policy, Hpa |
     if not parsed.against:
         return None
     manifests = _manifests("--against", parsed.against)
+    if not manifests.policies:
+        return None  # then it is another autoscaler's object
     policy = _only_policy(manifests, parsed.against)
     return policy, manifests.hpa_of(policy) or hpa
+
+
+def _original(parsed: argparse.Namespace, policy: Policy) -> AgainstOriginal | None:
+    """Another autoscaler's object in the file of --against; its metrics have the names that `migrate` gives them."""
+    if not parsed.against or _manifests("--against", parsed.against).policies:
+        return None
+    return read_original(Path(parsed.against).read_text(encoding="utf-8"), parsed.against, policy)
 
 
 def _manifests(argument: str, file: str) -> Manifests:

@@ -10,6 +10,7 @@ from typing import Any
 
 from adapter.replay import report, suggestion_report
 from adapter.replay.comparison import SUBJECT, Result
+from adapter.replay.page.markup import write_text
 from adapter.replay.page.report import Report, page
 from adapter.replay.player import suggest_for
 from adapter.replay.spool import open_spool
@@ -45,7 +46,7 @@ class Outcome:
         return json.dumps(known, indent=2)
 
     def write_page(self, file: str) -> None:
-        """Write the HTML page. Raises OutputError."""
+        """Write the HTML page. Raises FaultyDocument."""
         compared = self.result.comparison
         shown = Report(
             policy=compared.policy,
@@ -60,10 +61,7 @@ class Outcome:
             suggestions=self.suggestions,
             notes=tuple(report.notes(self.result)),
         )
-        try:
-            Path(file).write_text(page(shown), encoding="utf-8")
-        except OSError as error:
-            raise OutputError([Fault("--html", file, f"cannot be written: {error}")], "no page") from error
+        write_text(file, page(shown))
 
 
 def suggestions_from(result: Result, spool: Path) -> Suggestions:

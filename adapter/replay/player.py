@@ -15,7 +15,7 @@ from adapter.replay.autoscalers import PolicyAutoscaler
 from adapter.replay.comparison import Comparison, Result, first_count, probed, within
 from adapter.replay.service import History, Judge, Setup, Summary
 from adapter.replay.simulation import simulate
-from adapter.replay.suggest import Part, Progress, SuggestError, Suggestions, Yardstick, suggest, yardstick
+from adapter.replay.suggest import BUDGET, Part, Progress, SuggestError, Suggestions, Yardstick, suggest, yardstick
 
 OpenHistory = Callable[[], AbstractContextManager[History]]
 """Opens the history anew, from its beginning; it is pickled, so it is a module's function or a partial of one."""
@@ -60,7 +60,11 @@ class Player:
 
 
 def suggest_for(
-    result: Result, history: OpenHistory, progress: Progress | None = None, cores: int | None = None
+    result: Result,
+    history: OpenHistory,
+    progress: Progress | None = None,
+    cores: int | None = None,
+    budget: int = BUDGET,
 ) -> Suggestions:
     """Suggestions for the policy of a comparison, from the history it was replayed on. Raises SuggestError."""
     compared = result.comparison
@@ -80,14 +84,14 @@ def suggest_for(
     minimum = compared.hpa.bounds.minimum
     cores = cores or (len(os.sched_getaffinity(0)) if result.ticks > _SHORT_TICKS else 1)
     if cores == 1:
-        return suggest(policy, minimum, measure, player.play, progress=progress)
+        return suggest(policy, minimum, measure, player.play, budget, progress)
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
 
         def play(policies: Sequence[Policy], part: Part) -> list[Summary | None]:
             shares = [policies[first::cores] for first in range(min(cores, len(policies)))]
             return list(_dealt(list(pool.map(player.play, shares, repeat(part)))))
 
-        return suggest(policy, minimum, measure, play, progress=progress)
+        return suggest(policy, minimum, measure, play, budget, progress)
 
 
 def _dealt(shares: Sequence[Sequence[Summary | None]]) -> Iterator[Summary | None]:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import pairwise, product
 
 from adapter.load.quantity import NANO, nano_text, percent_text
-from adapter.load.spec import Cooldown, Metric, Policy, Velocity
+from adapter.load.spec import Cooldown, Metric, Policy, Strategy, Velocity
 from adapter.replay.service import Summary
 
 MOST_CANDIDATES = 6
@@ -88,6 +88,10 @@ class Suggestions:
 
 def yardstick(policy: Policy, capacity: Fraction | None) -> Yardstick:
     """The yardstick for a policy; `capacity` is that of a pod, in the unit of the watermarks. Raises SuggestError."""
+    if policy.strategy is not Strategy.WATERMARK:
+        raise SuggestError(
+            f"strategy {policy.strategy.value} has no watermarks; suggestions are for {Strategy.WATERMARK.value}"
+        )
     high = policy.metrics[0].high
     if capacity is not None:
         return Yardstick(load=capacity, is_capacity=True)

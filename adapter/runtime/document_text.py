@@ -61,6 +61,18 @@ def read_document(text: str) -> Any:
     return data
 
 
+def read_documents(text: str) -> list[Any]:
+    """The data of every document of a JSON or YAML text (`---` between them), without empty ones. Raises TextError."""
+    if len(text) > LARGEST_BYTES:
+        raise TextError(too_large_fault())
+    text = text.removeprefix("\ufeff")
+    data = _json(text) if text.lstrip()[:1] in {"{", "["} else _NOT_JSON
+    documents = _yaml(text, data.reason, many=True) if isinstance(data, _NotJson) else [data]
+    if faults := list(_faults(documents)):
+        raise TextError(*faults)
+    return [one for one in documents if one is not None]
+
+
 def too_large_fault() -> Fault:
     """The fault of a document of more than LARGEST_BYTES."""
     most = LARGEST_BYTES // 2**20
@@ -216,9 +228,10 @@ class _Open:
     characters: int = 0
 
 
-def _yaml(text: str, json_reason: str) -> Any:
+def _yaml(text: str, json_reason: str, *, many: bool = False) -> Any:
     try:
-        return _Builder().build(text)
+        documents = _Builder(many=many).build(text)
+        return documents if many else next(iter(documents), None)
     except (yaml.YAMLError, ValueError) as error:
         reason = f"is no JSON ({json_reason}) and no YAML: " if json_reason else "is no YAML: "
         raise TextError(Fault("", None, f"{reason}{' '.join(str(error).split())}")) from error
@@ -227,15 +240,15 @@ def _yaml(text: str, json_reason: str) -> Any:
 class _Builder:
     """Builds data from YAML events."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, many: bool) -> None:
+        self._many = many
         self._open: list[_Open] = []
         self._anchors: dict[str, _Sized] = {}
-        self._documents = 0
+        self._roots: list[Any] = []
         self._values = 0
-        self._root: Any = None
 
-    def build(self, text: str) -> Any:
-        """The data of the only document in the text."""
+    def build(self, text: str) -> list[Any]:
+        """The data of each document of the text; of the only one unless there may be `many`."""
         for event in yaml.parse(text, Loader=_Loader):
             match event:
                 case yaml.ScalarEvent():
@@ -247,12 +260,12 @@ class _Builder:
                 case yaml.AliasEvent():
                     self._alias(event)
                 case yaml.DocumentStartEvent():
-                    self._documents += 1
-                    if self._documents > 1:
+                    if self._roots and not self._many:
                         raise self._fault(event, "begins a second document (---); give one at a time")
+                    self._anchors.clear()
                 case _:
                     pass
-        return self._root
+        return self._roots
 
     def _begin(self, event: Any) -> None:
         if event.tag not in _CONTAINER_TAGS:
@@ -326,7 +339,7 @@ class _Builder:
         if anchor is not None:
             self._anchors[anchor] = sized
         if not self._open:
-            self._root = sized.value
+            self._roots.append(sized.value)
             return
         parent = self._open[-1]
         parent.values += sized.values

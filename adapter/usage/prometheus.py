@@ -112,6 +112,7 @@ class Prometheus:
         return replace(
             samples,
             window=resolved.window,
+            behind=resolved.behind,
             by_pod=_is_by_pod(resolved, state),
             error=self._failure(resolved, state) if state.cause else samples.error,
         )

@@ -51,6 +51,8 @@ UNKNOWN_WINDOW = 900.0
 """Longer than the load of departed pods is remembered (seconds)."""
 _DURATION = re.compile(r"([0-9]+)(ms|[smhdwy])", re.ASCII)
 _DURATIONS = re.compile(rf"({_DURATION.pattern})+", re.ASCII)
+_OFFSET = re.compile(rf"offset\s+({_DURATIONS.pattern})", re.ASCII | re.IGNORECASE)
+"""The shift of a selector that is a positive offset and nothing else."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
@@ -84,12 +86,14 @@ class QueryInputs:
 
     `window`: how far back (seconds) it reads from the time of its newest samples: the longest range, plus the range of
     every subquery, plus the longest offset (with subqueries all offsets, since they may nest). UNKNOWN_WINDOW if a
-    duration is itself an expression.
+    duration is itself an expression. `behind`: the longest `offset` (seconds) if every selector has one, else 0; the
+    times of its samples are that long ago although its series live.
     """
 
     selectors: tuple[VectorSelector, ...]
     alternatives: bool = False
     window: float = 0.0
+    behind: float = 0.0
 
 
 def tokenize(text: str) -> Iterator[PromqlToken]:
@@ -178,7 +182,7 @@ class _Scanner:
         selectors = [VectorSelector(s.text, s.ranged or self._subquery, s.shift) for s in selectors]
         offset = sum(self._offsets) if self._subquery else max(self._offsets)
         window = self._longest_range + self._subqueries + offset
-        return QueryInputs(tuple(dict.fromkeys(selectors)), self._alternatives, window)
+        return QueryInputs(tuple(dict.fromkeys(selectors)), self._alternatives, window, _behind(selectors))
 
     def _step(self, token: PromqlToken) -> None:
         if token.kind == "word":
@@ -295,6 +299,12 @@ def _duration(text: str) -> float:
     except ValueError:
         return UNKNOWN_WINDOW
     return seconds if math.isfinite(seconds) else UNKNOWN_WINDOW
+
+
+def _behind(selectors: Iterable[VectorSelector]) -> float:
+    """The longest offset of the selectors; 0 if one has none, a negative one, or reads at a fixed time (`@`)."""
+    offsets = [_OFFSET.fullmatch(selector.shift) for selector in selectors]
+    return max((_duration(each[1]) for each in offsets if each), default=0.0) if all(offsets) else 0.0
 
 
 def sample_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str], max_age: float) -> str:

@@ -25,7 +25,7 @@ class InstantQuery:
     """A query as one server is sent it; equal ones are polled once.
 
     `by_pod`: it returns one series a pod, or one number for a service; None: its labels show which. All times are in
-    seconds; `window` is how far back its values reach from their time.
+    seconds; `window` is how far back its values reach from their time, `behind` its offset (`promql.QueryInputs`).
     """
 
     server: str
@@ -36,6 +36,7 @@ class InstantQuery:
     max_age: float = INLINE_MAX_AGE_SECONDS
     interval: float = INLINE_INTERVAL_SECONDS
     window: float = 0.0
+    behind: float = 0.0
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -119,4 +120,4 @@ class QueryCatalog:
             inputs = parse_inputs(query.text)
         except PromqlError as error:
             return str(error)
-        return replace(query, window=inputs.window if window is None else window)
+        return replace(query, window=inputs.window if window is None else window, behind=inputs.behind)

@@ -12,7 +12,7 @@ from adapter.companion.features import fast_scale_up
 from adapter.companion.state import LastRaise, ReplicaHistory, State
 from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy
+from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy
 from adapter.policy.behavior import ReplicaChange
 from adapter.policy.hpa import (
     CrossVersionReference,
@@ -348,3 +348,9 @@ def test_a_policy_that_was_not_assessed_says_nothing_of_it() -> None:
     case = context()
     case = replace(case, decision=None, view=replace(case.view, assessment=None))
     assert not list(fast_scale_up.conditions(case))
+
+
+def test_a_metric_that_waits_for_its_delay_raises_nothing() -> None:
+    waiting = cpu("1200m", "400m", delay=Delay(up=60))
+    assert not list(fast_scale_up.plan(context(rule=replace(FAST, metrics=(waiting,)))))
+    assert list(fast_scale_up.plan(context()))

@@ -20,7 +20,7 @@ def reduced(answer: dict[str, Any]) -> dict[str, Any]:
         "metrics": {
             one["name"]: {name: one[name] for name in ("n", "missing", "proposal")}
             for one in answer["metrics"]
-            if one["proposal"] is not None and answer["current"] > 0 and answer["verdict"] != "Error"
+            if one["verdict"] != "Error" and answer["current"] > 0 and answer["verdict"] != "Error"
         },
     }
 

@@ -137,6 +137,9 @@ class Metric:
     containers: list[str]
     of: str
     of_resource: str
+    floor: bool = False
+    delay_up: int = 0
+    delay_down: int = 0
     answered: float | None = None
     """When the source answered; None where it never did."""
     by_pod: dict[str, "Answer"] = field(default_factory=dict)
@@ -170,7 +173,11 @@ def read_metric(given: dict[str, Any], document: dict[str, Any], now: float) -> 
         containers=source.get("containers", []),
         of=source.get("of", ""),
         of_resource=of_resource.get("name") or of_query.get("resource", ""),
+        floor=given.get("floor", False),
     )
+    if not metric.floor:
+        delay = document["policy"]["spec"].get("delay", {}) | given.get("delay", {})
+        metric.delay_up, metric.delay_down = delay.get("scaleUpSeconds", 0), delay.get("scaleDownSeconds", 0)
     if of_resource:
         for one in document.get("usage", []):
             metric.by_pod[one["metadata"]["name"]] = Answer(

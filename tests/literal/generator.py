@@ -116,7 +116,9 @@ def born(rng: Random) -> Service:
         service.hpa["metrics"] = [
             {"type": "Object", "object": asks | {"target": {"type": "AverageValue", "averageValue": "1"}}}
         ]
-        tolerances = rng.choice((("0.1", "0.1"), ("0.1", "0"), ("0", "0.1"), ("0.05", "0.2"), ("0.3", "0.4"), (None, None)))
+        tolerances = rng.choice(
+            (("0.1", "0.1"), ("0.1", "0"), ("0", "0.1"), ("0.05", "0.2"), ("0.3", "0.4"), (None, None))
+        )
         service.hpa["behavior"] = {
             way: {"tolerance": one} for way, one in zip(("scaleUp", "scaleDown"), tolerances, strict=True) if one
         }
@@ -179,6 +181,21 @@ def policy_spec(service: Service) -> dict[str, Any]:
         towards = rng.choice(("High", "Low"))
         if any(("highWatermark" if towards == "High" else "lowWatermark") in one for one in spec["metrics"]):
             spec["convergeTowards"] = towards
+    waits = (0, 15, 30, 30, 60, 300)
+    if maybe(rng, 0.2):
+        spec["delay"] = drawn(rng, {"scaleUpSeconds": waits, "scaleDownSeconds": waits})
+    for one in spec["metrics"]:
+        if maybe(rng, 0.1):
+            one["delay"] = drawn(rng, {"scaleUpSeconds": waits, "scaleDownSeconds": waits})
+    for index in range(rng.choice((0, 0, 0, 0, 1, 1, 2))):
+        # One that answers by pod is in error.
+        name = f"{rng.choice(('total', 'total', 'total', 'query'))}-floor{index}"
+        one = {"name": name, "query": {"name": name}, "floor": True}
+        one_pod = {"highWatermark": rng.choice(("1200m", "100", "100m", "0.8"))}
+        if "strategy" in spec:
+            one_pod = {"target": target(rng, spec, of=False)}
+        spec["metrics"].append(one | one_pod)
+        service.windows[name] = rng.choice((0, 15))
     return spec
 
 

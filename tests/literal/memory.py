@@ -48,6 +48,15 @@ class Departed:
 
 
 @dataclass
+class Beyond:
+    """Usage of a metric that was beyond a watermark at the samples from `since` to `until`."""
+
+    verdict: str
+    since: float
+    until: float
+
+
+@dataclass
 class Memory:
     """`known`: there was a document before."""
 
@@ -55,6 +64,7 @@ class Memory:
     pods: dict[str, Past] = field(default_factory=dict)
     departed: dict[str, Departed] = field(default_factory=dict)
     totals_ahead: dict[str, Ahead] = field(default_factory=dict)
+    beyond: dict[str, Beyond] = field(default_factory=dict)
     ever_in_roster: bool = False
     roster_at: float | None = None
     last_valid: dict[str, Any] | None = None
@@ -105,4 +115,6 @@ def load(given: dict[str, Any] | None) -> Memory:
         for name, sample in pod.get("lastSample", {}).items():
             at = moment(sample["at"])
             memory.pods[uid].samples[name] = Sample(at, quantity(sample["value"]))
+    for name, one in given.get("beyond", {}).items():
+        memory.beyond[name] = Beyond(one["verdict"], moment(one["since"]), moment(one["until"]))
     return memory

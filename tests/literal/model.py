@@ -58,11 +58,12 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
     situation.replacing_allowed = not rollout_progresses(facts, memory)
     see_replicas(facts, memory)
     see_replacing_step(situation)
-    outcomes = [outcome_of(situation, metric) for metric in facts.metrics]
+    outcomes = [outcome_of(situation, metric) for metric in facts.metrics if not metric.floor]
+    floors = [floor_of(situation, metric) for metric in facts.metrics if metric.floor]
     see_errors(facts, memory, outcomes)
     usage.forget_departed(situation)
     # decide
-    decision = decide(situation, outcomes)
+    decision = decide(situation, outcomes, [one for one in floors if not one.error])
     note_replacing(situation, decision)
     memory.known = True
     given = {
@@ -74,8 +75,8 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
         "pods": {pod.name: found[pod.uid] for pod in facts.pods},
         "metrics": {
             one.metric.name: {"n": one.winner.n, "missing": one.winner.missing, "proposal": one.winner.proposal}
-            for one in outcomes
-            if not one.error and facts.current > 0 and decision["verdict"] != ERROR
+            for one in outcomes + floors
+            if one.winner.verdict != ERROR and facts.current > 0 and decision["verdict"] != ERROR
         },
     }
     return given, memory
@@ -125,13 +126,16 @@ def wakers_in_error(facts: Facts, memory: Memory) -> bool:
     return any(
         (one.resource == "" and one.answered is None) or (one.is_total and usage.total_is_old(facts, memory, one))
         for one in facts.metrics
+        if not one.floor
     )
 
 
 def see_errors(facts: Facts, memory: Memory, outcomes: list[Outcome]) -> None:
     """Since when no metric has an answer; of a service that sleeps, only those that may wake it are asked."""
     if facts.current == 0:
-        totals_answer = any(one.is_total and not usage.total_is_old(facts, memory, one) for one in facts.metrics)
+        totals_answer = any(
+            one.is_total and not one.floor and not usage.total_is_old(facts, memory, one) for one in facts.metrics
+        )
         in_error = wakers_in_error(facts, memory) and not totals_answer
         memory.error_since = (facts.now if memory.error_since is None else memory.error_since) if in_error else None
     elif all(one.error for one in outcomes):
@@ -167,18 +171,35 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
         scenarios += [(k, usage.read(situation, metric, order[:k], order[k:])) for k in range(len(order) + 1)]
     all_in = next(scenario for k, scenario in scenarios if k == len(doubtful))
     if all(scenario.error for _, scenario in scenarios):
+        usage.wait(situation, metric, [scenario for _, scenario in scenarios])
         return Outcome(metric, all_in, all_in, error=all_in.error)
     for _, scenario in scenarios:
         if scenario.error:
             scenario.proposal = facts.current
+    usage.wait(situation, metric, [scenario for _, scenario in scenarios])
     winner = max(scenarios, key=lambda one: (one[1].proposal, one[0]))[1]
     return Outcome(metric, winner, all_in)
+
+
+def floor_of(situation: Situation, metric: Metric) -> Outcome:
+    """A floor proposes what its high watermark needs, whatever the band. Only a rise is rounded beyond current."""
+    current = situation.facts.current
+    pods = len(situation.pods(SERVING, DOUBTFUL))
+    scenario = LiteralScenario(pods_in=pods, n=pods)
+    needed = usage.floor_needs(situation, metric)
+    if needed is None:
+        return Outcome(metric, scenario, scenario, error="the floor has no answer")
+    scenario.proposal = usage.up_to(needed, situation.facts.spec.get("multipleOf", 1))
+    scenario.verdict = "Above" if needed > current else INSIDE
+    if needed <= current:
+        scenario.proposal = min(current, scenario.proposal)
+    return Outcome(metric, scenario, scenario)
 
 
 # --- §6, after the strategy ---
 
 
-def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
+def decide(situation: Situation, outcomes: list[Outcome], metric_floors: list[Outcome]) -> dict[str, Any]:
     facts, spec, memory = situation.facts, situation.facts.spec, situation.memory
     now, current = facts.now, facts.current
     held: str | None = None
@@ -190,7 +211,7 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
     fallback_allowed = True
     # 1. several metrics; zero
     if current == 0:
-        totals = [one for one in facts.metrics if one.is_total]
+        totals = [one for one in facts.metrics if one.is_total and not one.floor]
         known = [one for one in totals if not usage.total_is_old(facts, memory, one)]
         fallback_allowed = wakers_in_error(facts, memory)
         if known:
@@ -210,6 +231,10 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
             desired, held = current, "MetricError"
     else:
         error = outcomes[0].error
+    own_verdict = verdict
+    highest = max(metric_floors, key=lambda one: one.winner.proposal, default=None)
+    if highest is not None and desired is not None and highest.winner.proposal > desired:
+        desired, verdict, held, replaced = highest.winner.proposal, highest.winner.verdict, None, 0
     # 2. schedules and fallback
     caps, floors = active_schedules(facts)
     floor = max(floors, default=0)
@@ -218,41 +243,50 @@ def decide(situation: Situation, outcomes: list[Outcome]) -> dict[str, Any]:
     if fallback is not None and fallback_allowed and in_error_for >= fallback.get("afterSeconds", 300):
         fallbacks = [fallback["replicas"]]
         raised = max(raised, *fallbacks)
-    raised_in_error = desired is None
     if desired is None:
         if raised > current:
             desired, held, error = raised, "MetricError" if raised in fallbacks else "Schedule", None
+        if highest is not None and highest.winner.proposal > current:
+            paced, by = pace(situation, highest.winner.proposal, None, caps, floor)
+            if paced > max(raised, current):
+                desired, held, error, verdict = paced, by, None, highest.winner.verdict
     else:
-        capped = min([desired, *caps])
-        if capped != desired:
-            desired, held = capped, "Schedule"
-        if desired < floor:
-            desired, held = floor, "Schedule"
+        desired, held = pace(situation, desired, held, caps, floor)
     if desired is not None:
-        # 3. velocity
-        paced = limited(desired, current, spec.get("velocity", {})) if not raised_in_error else desired
-        if paced != desired:
-            desired, held = paced, "Velocity"
-        # 4. cooldown
-        paced = cooled(desired, situation) if not raised_in_error else desired
-        if paced != desired:
-            desired, held = paced, "Cooldown"
-        # A floor ignores pacing.
-        if desired < floor:
-            desired, held = floor, "Schedule"
         # 5. HPA min and max
         bounded = min(max(desired, facts.hpa_min), facts.hpa_max)
         if bounded != desired:
             desired, held = bounded, "Bounds"
     # 6. Observe and Paused
     if spec.get("mode", "Active") in {"Observe", "Paused"}:
-        desired, held, error = current, "Mode", None
+        desired, held, error, verdict = current, "Mode", None, own_verdict
     # §7, coarse mode; outside min and max the HPA asks no metric
     if desired is not None and facts.hpa_min <= current <= facts.hpa_max:
         desired, held, error = coarse(facts, desired, held)
     if error is not None:
         verdict, held = ERROR, None
     return {"desired": desired, "heldBy": held, "error": error, "verdict": verdict, "replaced": replaced}
+
+
+def pace(situation: Situation, desired: int, held: str | None, caps: list[int], floor: int) -> tuple[int, str | None]:
+    """Schedules, velocity, cooldown; a schedule's floor ignores pacing."""
+    facts = situation.facts
+    capped = min([desired, *caps])
+    if capped != desired:
+        desired, held = capped, "Schedule"
+    if desired < floor:
+        desired, held = floor, "Schedule"
+    # 3. velocity
+    paced = limited(desired, facts.current, facts.spec.get("velocity", {}))
+    if paced != desired:
+        desired, held = paced, "Velocity"
+    # 4. cooldown
+    paced = cooled(desired, situation)
+    if paced != desired:
+        desired, held = paced, "Cooldown"
+    if desired < floor:
+        desired, held = floor, "Schedule"
+    return desired, held
 
 
 def limited(desired: int, current: int, velocity: dict[str, Any]) -> int:

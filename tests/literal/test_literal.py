@@ -64,7 +64,7 @@ def test_the_documents_reach_every_answer_that_the_page_knows() -> None:
     assert {*seen["verdict"]} == {"Above", "Inside", "Below", "Error"}
     assert {*seen["heldBy"]} == {
         None, "Doubt", "Missing", "MinServing", "MetricError", "Departed", "Schedule", "Velocity", "Cooldown", "Bounds",
-        "Mode", "HPATolerance",
+        "Mode", "HPATolerance", "Delay",
     }  # fmt: skip
     assert {*seen["state"]} == {"terminating", "finished", "starting", "unready", "pulledOut", "doubtful", "serving"}
     assert {"is scaled to zero", "no pods exist", "rollout in progress", None} < {*seen["error"]}

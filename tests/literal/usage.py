@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.literal.facts import Answer, Facts, Metric, Pod, quantity
-from tests.literal.memory import Ahead, Memory, Past, Sample
+from tests.literal.memory import Ahead, Beyond, Memory, Past, Sample
 from tests.literal.states import DOUBTFUL, FINISHED, PULLED_OUT, SERVING, STARTING, TERMINATING, UNREADY
 
 MAX_AGE = 90
@@ -49,6 +49,8 @@ class LiteralScenario:
     proposal: int = 0
     held: str | None = None
     replaced: int = 0
+    stepped: bool = False
+    """A step down of strategy Step, taken or not."""
 
 
 def tolerates_zero(situation: Situation, metric: Metric) -> bool:
@@ -139,6 +141,8 @@ def total_began(facts: Facts, memory: Memory, metric: Metric) -> float:
 def take_samples(situation: Situation) -> None:
     """Find the fit samples; memory changes only by a newer fit one."""
     for metric in situation.facts.metrics:
+        if metric.floor:
+            continue
         fit: dict[str, Sample] = {}
         began: dict[str, float] = {}
         for pod in situation.facts.pods:
@@ -313,6 +317,58 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             return scenario
         return converge_up(situation, scenario, metric, n, usage, doubt_out)
     return scenario
+
+
+# --- §6.1, delay and floor ---
+
+
+def wait(situation: Situation, metric: Metric, scenarios: list[LiteralScenario]) -> None:
+    """What waits holds: usage must have been beyond the watermark, by sample times, without a break for so long.
+
+    With doubt: above in one scenario, below in all. From the newest sample at first to the oldest one now.
+    """
+    memory, now = situation.memory.beyond, situation.facts.now
+    known = memory.get(metric.name)
+    times = sample_times(situation, metric)
+    if not times or all(scenario.verdict == ERROR for scenario in scenarios):
+        # No answer is no break, for 5 min.
+        if known is not None and now - known.until > 300:
+            memory.pop(metric.name, None)
+        return
+    verdict, delay = None, 0
+    if any(scenario.verdict == ABOVE for scenario in scenarios):
+        verdict, delay = ABOVE, metric.delay_up
+    elif all(scenario.verdict == BELOW for scenario in scenarios):
+        verdict, delay = BELOW, metric.delay_down
+    if delay == 0:
+        memory.pop(metric.name, None)
+    elif known is None or known.verdict != verdict or max(times) - known.until > 300:
+        memory[metric.name] = Beyond(str(verdict), max(times), max(times))
+    else:
+        known.until = max(known.until, *times)
+    is_over = delay > 0 and min(times) - memory[metric.name].since >= delay
+    for scenario in scenarios:
+        waits = {ABOVE: metric.delay_up, BELOW: metric.delay_down}.get(scenario.verdict, 0)
+        if waits and not (is_over and scenario.verdict == verdict) and (scenario.held is None or scenario.stepped):
+            scenario.proposal, scenario.replaced, scenario.held = situation.facts.current, 0, "Delay"
+
+
+def sample_times(situation: Situation, metric: Metric) -> list[float]:
+    """The ends of the windows of the samples that count."""
+    if metric.total is not None:
+        if total_is_old(situation.facts, situation.memory, metric):
+            return []
+        return [float(total_began(situation.facts, situation.memory, metric) + metric.total.window)]
+    names = {pod.uid: pod.name for pod in situation.facts.pods}
+    began = situation.began[metric.name]
+    return [float(at + metric.by_pod[names[uid]].window) for uid, at in began.items()]
+
+
+def floor_needs(situation: Situation, metric: Metric) -> int | None:
+    """⌈S/high⌉ of a floor; None where it has no answer."""
+    if metric.total is None or total_is_old(situation.facts, situation.memory, metric):
+        return None
+    return math.ceil(metric.total.value / (metric.high if metric.target is None else metric.target))
 
 
 def bounds(spec: dict[str, Any], metric: Metric) -> tuple[Fraction | None, Fraction | None]:
@@ -503,6 +559,7 @@ def step(
             return desired
         return current
 
+    scenario.stepped = True
     scenario.proposal = stepped(load.sigma + departed)
     if scenario.proposal == current and stepped(load.sigma) < current:
         scenario.held = "Departed"

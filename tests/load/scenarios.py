@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision
-from adapter.load.memory import LastSample, Memory, PodMemory
+from adapter.load.memory import Beyond, LastSample, Memory, PodMemory
 from adapter.load.pods import Pod, PodCondition
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Metric, Policy, Query, ResourceMetric
@@ -44,13 +44,17 @@ class DrawnPod:
 
 @dataclass(frozen=True)
 class DrawnService:
-    """A service: its pods, its policy, and how far the count is from the number of pods."""
+    """A service: its pods, its policy, and how far the count is from the number of pods.
+
+    `total` (milli-units) and `plan` (units) are service totals.
+    """
 
     pods: tuple[DrawnPod, ...]
     rule: Policy
     beyond: int = 0
     bounds: Bounds = BOUNDS
     total: int | None = None
+    plan: int | None = None
 
     @property
     def current(self) -> int:
@@ -65,12 +69,12 @@ class DrawnService:
         """The scenario with some pods seen otherwise."""
         return replace(self, pods=tuple(replace(one, kind=kinds.get(i, one.kind)) for i, one in enumerate(self.pods)))
 
-    def decided(self) -> tuple[Assessment, Decision]:
+    def decided(self, beyond: Mapping[str, Beyond] | None = None) -> tuple[Assessment, Decision]:
         pods = [_pod(index, one) for index, one in enumerate(self.pods)]
         listed = roster(*(pod.ips[0] for pod, one in zip(pods, self.pods, strict=True) if one.kind not in DOUBTS))
         return assess_and_decide(
-            self.rule, pods, self._samples(), current=self.current, listed=listed, memory=self._memory(),
-            bounds=self.bounds,
+            self.rule, pods, self._samples(), current=self.current, listed=listed,
+            memory=replace(self._memory(), beyond=beyond or {}), bounds=self.bounds,
         )  # fmt: skip
 
     def desired(self) -> int:
@@ -84,6 +88,8 @@ class DrawnService:
         queries = {}
         if self.total is not None:
             queries = {"queue": QuerySamples(total=Point(NOW - 10, self.total * MILLI), fetched_at=NOW)}
+        if self.plan is not None:
+            queries["plan"] = QuerySamples(total=Point(NOW - 10, self.plan * 1000 * MILLI), fetched_at=NOW)
         return Samples(ResourceSamples(pods=usage, fetched_at=NOW), queries)
 
     def _memory(self) -> Memory:

@@ -138,6 +138,24 @@ class TestFreshness:
         error, memory = asked(NOW + 10_000, memory, "2")
         assert error is not None, "its own date is old by now"
 
+    def test_one_that_is_away_for_an_answer_is_no_newer_when_it_comes_back(self) -> None:
+        memory = Memory()
+        for later, load in ((0, "1"), (30, None), (60, "1"), (91, "1")):
+            frozen = usage({"web-0": load}, at=NOW + 3600).resources
+            samples = Samples(replace(frozen, fetched_at=NOW + later))
+            assessment, _ = assess_and_decide(policy(), [pod()], samples, memory=memory, now=NOW + later)
+            memory = assessment.memory
+        assert assessment.metrics[0].error is not None
+
+    def test_a_total_that_is_away_for_an_answer_is_no_newer_when_it_comes_back(self) -> None:
+        memory = Memory()
+        for later, load in ((0, "3"), (30, None), (60, "3"), (91, "3")):
+            point = None if load is None else Point(NOW + 3600, nano(load))
+            samples = Samples(queries={"queue": QuerySamples(total=point, fetched_at=NOW + later)})
+            assessment, _ = assess_and_decide(policy(queue("85")), [pod()], samples, memory=memory, now=NOW + later)
+            memory = assessment.memory
+        assert assessment.metrics[0].error is not None
+
     def test_a_frozen_total_from_the_future_ages_as_well(self) -> None:
         memory, errors = Memory(), []
         for later in (0, 60, 89, 90, 3700):

@@ -1,6 +1,9 @@
 """The manifests on the real API server: it accepts them, and they grant exactly the rights that the server needs."""
 
 import asyncio
+import contextlib
+import json
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -8,10 +11,15 @@ import pytest
 from adapter.apiserver.serving.certificate_manager import CertificateManager, TlsOptions
 from adapter.apiserver.status import CertificateError
 from adapter.kube.session import Session
+from adapter.migrate.migration import migrate
+from adapter.migrate.original import MigrationError
+from adapter.migrate.pair import Migrated, Style
 from adapter.telemetry.metrics import Metrics
 from harness.client import ApiError, Client
 from harness.control_plane import ControlPlane
+from tests.fuzz.spoil import mutate
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
+from tests.migrate.kit import EVERYTHING, text_of
 
 pytestmark = pytest.mark.integration
 
@@ -52,6 +60,25 @@ def test_each_object_is_accepted_by_a_server_side_dry_run(applied: ControlPlane,
 def test_the_examples_are_accepted(applied: ControlPlane, file: object) -> None:
     for item in documents(file):  # type: ignore[arg-type]
         applied.client.apply(item | {"metadata": {"namespace": "default", **item["metadata"]}}, dry_run=True)
+
+
+@pytest.mark.parametrize("source", EVERYTHING)
+def test_migrated_pairs_are_accepted(applied: ControlPlane, source: str) -> None:
+    for pair in spoilt_pairs(source):
+        for item in (pair.policy, pair.hpa):
+            applied.client.apply({**item, "metadata": {**item["metadata"], "namespace": "default"}}, dry_run=True)
+
+
+def spoilt_pairs(source: str) -> Iterator[Migrated]:
+    """The pair of an original with every field, in both styles, and those of some originals with random changes."""
+    for style in (Style(), Style(low_percent=70)):
+        yield from migrate([("it", "---\n" + text_of(*EVERYTHING[source]))], style).pairs
+    chance = random.Random(1)
+    for _ in range(40):
+        root = {"all": json.loads(json.dumps(EVERYTHING[source]))}
+        mutate(root, chance)
+        with contextlib.suppress(MigrationError):
+            yield from migrate([("it", "---\n" + "\n---\n".join(map(json.dumps, root["all"])))]).pairs
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ from adapter.load.spec import (
     Average,
     Capacity,
     Cooldown,
+    Delay,
     Fallback,
     Mode,
     Policy,
@@ -31,7 +34,7 @@ from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.faults import Fault
 from tests.policy.conftest import PolicyApi
 from tests.policy.strategies import specs
-from tests.policy.wrong import CPU, LUNCH, MEMORY, NACOS, RPS, metric, policy
+from tests.policy.wrong import CPU, LUNCH, MEMORY, NACOS, PLAN, RPS, metric, policy
 
 
 def test_absent_fields_have_the_defaults_of_the_specification() -> None:
@@ -74,6 +77,34 @@ def test_the_pace_is_read() -> None:
         Schedule(name="night", cron="0 22 * * *", zone=ZoneInfo("UTC"), duration=3600, maximum=5),
     )
     assert read.fallback == Fallback(after=300, replicas=10)
+
+
+def test_a_metrics_own_delay_takes_precedence_over_the_policys_in_each_direction() -> None:
+    read = parse_policy(
+        policy(
+            delay={"scaleUpSeconds": 30, "scaleDownSeconds": 600},
+            metrics=[CPU, {**RPS, "delay": {"scaleUpSeconds": 0}}, {**MEMORY, "delay": {"scaleDownSeconds": 60}}, PLAN],
+        )
+    )
+    delays = [(metric.delay.up, metric.delay.down) for metric in read.metrics]
+    assert delays == [(30, 600), (0, 600), (30, 60), (0, 0)]
+
+
+def test_no_metric_has_a_delay_or_is_a_floor_unless_the_policy_says_so() -> None:
+    (metric,) = parse_policy(policy()).metrics
+    assert (metric.delay, metric.floor) == (Delay(), False)
+
+
+def test_a_floor_is_a_metric_with_the_load_of_one_pod() -> None:
+    _, plan = parse_policy(policy(metrics=[CPU, PLAN])).metrics
+    assert (plan.name, plan.floor, plan.high, plan.low) == ("plan", True, 100 * NANO, None)
+
+
+@pytest.mark.parametrize("file", ["checkout", "floor"])
+def test_the_policies_among_the_examples_are_valid(file: str) -> None:
+    text = (Path(__file__).parents[2] / f"manifests/examples/{file}.yaml").read_text()
+    documents = [one for one in yaml.safe_load_all(text) if one["kind"] == "WatermarkPolicy"]
+    assert [parse_policy(one).name for one in documents] == ["checkout"]
 
 
 def held(until: str) -> dict[str, Any]:

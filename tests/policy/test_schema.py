@@ -10,7 +10,7 @@ import yaml
 
 from adapter.policy.objects import PolicyError
 from adapter.policy.watermark_policy import parse_policy
-from tests.policy.wrong import CPU, LUNCH, NACOS, RPS, Object, policy
+from tests.policy.wrong import CPU, LUNCH, NACOS, PLAN, RPS, Object, policy
 
 CRD = yaml.safe_load((Path(__file__).parents[2] / "manifests/crd/watermarkpolicies.yaml").read_text())
 SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -26,7 +26,8 @@ EVERYTHING: Object = {
     "metrics": [
         {**CPU, "resource": {"name": "cpu", "containers": ["app"], "of": None}},
         {**RPS, "query": PROMQL, "highWatermark": "80%"},
-        {**RPS, "name": "named"},
+        {**RPS, "name": "named", "delay": {"scaleUpSeconds": 60, "scaleDownSeconds": 300}},
+        PLAN,
     ],
     "registry": {
         **NACOS,
@@ -42,6 +43,7 @@ EVERYTHING: Object = {
     },
     "pulledOut": {"replace": True, "replaceAfterSeconds": 60, "maxPercent": 50, "deleteFirst": False},
     "velocity": {"scaleUpPercent": 100, "scaleDownPercent": 20},
+    "delay": {"scaleUpSeconds": 30, "scaleDownSeconds": 600},
     "cooldown": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},
     "schedules": [
         {**LUNCH, "timeZone": "Asia/Shanghai"},

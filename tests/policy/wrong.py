@@ -8,6 +8,7 @@ Object = dict[str, Any]
 
 CPU: Object = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
 RPS: Object = {"name": "rps", "query": {"name": "http_requests_per_second"}, "highWatermark": 100}
+PLAN: Object = {"name": "plan", "query": {"name": "planned_requests"}, "highWatermark": 100, "floor": True}
 MEMORY: Object = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}, "highWatermark": "80%"}
 NACOS: Object = {"name": "prod-nacos", "service": "com.shop.checkout"}
 LUNCH: Object = {"name": "lunch", "cron": "0 11 * * 1-5", "durationSeconds": 7200, "minReplicas": 20}
@@ -152,6 +153,49 @@ WRONG = [
         metric(RPS, query={"name": "a", "containers": ["app"]}),
         "spec.metrics[0].query",
         ("containers only matters together with of",),
+    ),
+    Wrong(
+        "a floor of a resource",
+        {"metrics": [CPU, {**CPU, "name": "plan", "lowWatermark": None, "floor": True}]},
+        "spec.metrics[1]",
+        ("a floor is a query that gives one number for the service",),
+    ),
+    Wrong(
+        "a floor of ratios",
+        {"metrics": [CPU, {**PLAN, "query": {"name": "a", "of": "Limit", "resource": "cpu"}, "highWatermark": "80%"}]},
+        "spec.metrics[1]",
+        ("a floor is a query that gives one number for the service",),
+    ),
+    Wrong(
+        "a floor with a low watermark",
+        {"metrics": [CPU, {**PLAN, "lowWatermark": 50}]},
+        "spec.metrics[1]",
+        ("the load of one pod, and no",),
+    ),
+    Wrong(
+        "a floor with only a low watermark",
+        {"metrics": [CPU, {**PLAN, "highWatermark": None, "lowWatermark": 50}]},
+        "spec.metrics[1]",
+        ("the load of one pod, and no",),
+    ),
+    Wrong(
+        "a floor that waits",
+        {"metrics": [CPU, {**PLAN, "delay": {"scaleUpSeconds": 60}}]},
+        "spec.metrics[1]",
+        ("a floor has no delay",),
+    ),
+    Wrong("nothing but floors", {"metrics": [PLAN]}, "spec.metrics", ("give a metric without floor as well",)),
+    Wrong(
+        "drifting to the watermark of a floor",
+        {"convergeTowards": "High", "metrics": [{**CPU, "highWatermark": None}, PLAN]},
+        "spec.convergeTowards",
+        ("convergeTowards High needs a metric with highWatermark",),
+    ),
+    Wrong(
+        "a negative delay",
+        {"delay": {"scaleUpSeconds": -1}},
+        "spec.delay.scaleUpSeconds",
+        ("greater than or equal to 0",),
     ),
     Wrong("an unknown way of wiring", {"hpaWiring": "Force"}, "spec.hpaWiring", ("Report", "Enforce")),
     Wrong(

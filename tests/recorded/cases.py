@@ -32,6 +32,7 @@ ALL: CompanionSettings = parse_settings(
 ).companion
 NONE: CompanionSettings = parse_settings("").companion
 _BAND = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
+_FLOOR = {"name": "plan", "query": {"name": "plan"}, "highWatermark": "100", "floor": True}
 _REGISTRY = {"name": "nacos", "service": "com.shop.web"}
 _AIM = {"type": "AverageValue", "averageValue": "1"}
 _ALL_AT_ONCE = {"type": "Percent", "value": 900, "periodSeconds": 60}
@@ -164,6 +165,7 @@ def _inputs() -> Iterator[Context]:
     away = [out("a", age=100), out("b", age=100)]
     memory = Memory(replacement=Replacement(first_step=NOW - 300))
     yield at(pods=[*serving, *away], samples=usage(loads), memory=memory)
+    yield at(rule=rule(metrics=[_BAND, _FLOOR]))
 
 
 def _first() -> list[Pod]:

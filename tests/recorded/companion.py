@@ -51,6 +51,7 @@ MEMORY: Mapping[str, Any] = {
     "pods": {"u": _POD},
     "departed": {"v": {"at": _AT, "lastSample": _SAMPLES}},
     "ahead": _AHEAD,
+    "beyond": {"cpu": {"verdict": "Above", "since": _AT, "until": _AT}},
     "everInRoster": True,
     "rosterAt": _AT,
     "lastValid": {"at": _AT, "registryTotal": 1, "reconnectedAt": _AT, "error": "none", "instances": [_INSTANCE]},

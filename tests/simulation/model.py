@@ -12,7 +12,7 @@ from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.roster import Instance, Roster
-from adapter.load.samples import PodUsage, ResourceSamples, Samples
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from tests.load.kit import NOW, REGISTRY, TARGET, cpu, policy
 
@@ -148,6 +148,8 @@ class Service:
     samples: dict[str, PodUsage] = field(default_factory=dict)
     inputs: list[AssessmentInputs] = field(default_factory=list)
     lost_samples: set[str] = field(default_factory=set)
+    plan: Callable[[int], int | None] | None = None
+    """The total of a floor named plan (milli-units) at a time; None while its query fails."""
     _made: int = 0
 
     def __post_init__(self) -> None:
@@ -214,12 +216,20 @@ class Service:
             if p.ready(self.now) and p.name not in self.lost_samples
         }
 
+    def _plan(self) -> dict[str, QuerySamples]:
+        if self.plan is None:
+            return {}
+        total = self.plan(self.now)
+        if total is None:
+            return {"plan": QuerySamples(error="it failed")}
+        return {"plan": QuerySamples(total=Point(NOW + self.now, total * MILLI), fetched_at=NOW + self.now)}
+
     def _scale(self) -> Scale:
         return Scale(replicas=self.replicas, status_replicas=len(self.living), selector="app=web")
 
     def _assess(self, ips: dict[str, str]) -> Assessment:
         pods = [p.api_pod(ips[p.name], self.now) for p in self.pods]
-        samples = Samples(ResourceSamples(pods=self.samples, fetched_at=NOW + self.now))
+        samples = Samples(ResourceSamples(pods=self.samples, fetched_at=NOW + self.now), self._plan())
         inputs = AssessmentInputs(
             policy=self.rule, pods=pods, samples=samples, roster=self.registry.last, scale=self._scale(),
             bounds=self.hpa.bounds, target=self.target, memory=self.memory, now=NOW + self.now,

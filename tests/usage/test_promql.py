@@ -266,3 +266,22 @@ class TestDating:
 )
 def test_the_window_is_how_far_back_an_expression_reads(text: str, window: float) -> None:
     assert parse_inputs(text).window == pytest.approx(window)
+
+
+@pytest.mark.parametrize(
+    ("text", "behind"),
+    [
+        ("sum(rate(a[5m] offset 1w))", 604_800),
+        ("sum(a OFFSET 1d12h)", 129_600),
+        ("(sum(a offset 1w) + sum(a offset 2w)) / 2", 1_209_600),
+        ("sum(a)", 0),
+        ("sum(a offset 1w) + sum(b)", 0),
+        ("sum(a offset -1h)", 0),
+        ("sum(a @ 1700000000)", 0),
+        ("sum(a @ 1700000000 offset 1h)", 0),
+        ("max_over_time(a[1h:1m] offset 1w)", 604_800),
+        ("vector(5)", 0),
+    ],
+)
+def test_an_expression_that_only_reads_the_past_says_how_far_back_it_is(text: str, behind: float) -> None:
+    assert parse_inputs(text).behind == behind

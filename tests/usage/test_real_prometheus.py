@@ -189,6 +189,7 @@ class TestTimes:
             found = await world.until(lambda samples: samples.pods)
         assert found.fetched_at is not None
         assert 3 <= found.fetched_at - found.pods["a"].at < 15
+        assert found.behind == 3
 
 
 class TestValues:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from adapter.replay.fleet import ranking
+from adapter.replay.fleet.page import fleet_page
 from adapter.replay.fleet.parts import Part, ShardRow, merge, read_part, to_json
 from adapter.replay.fleet.runner import FromPrometheus, Source, Task, picklable, run_tasks
 from adapter.replay.fleet.services import FleetService, Shard, read_shard, services_of_cluster, services_of_folder
 from adapter.replay.history.progress import Progress
 from adapter.replay.history.source import PrometheusSource, open_source
+from adapter.replay.page.markup import write_text
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import format_time
 from adapter.settings import Kubernetes, load_settings
@@ -25,6 +27,7 @@ _SAME = (
     "starts", "stops", "sync", "delay", "window", "replicas", "open", "price",
 )  # fmt: skip
 """The arguments that figures depend on: they are the same in all parts of a run."""
+_ALONE = ("POLICY", "--hpa", "--against", "--csv", "--html", "--suggest")
 
 Print = Callable[[str], None]
 
@@ -71,11 +74,16 @@ def run_identity(parsed: argparse.Namespace, source: PrometheusSource) -> dict[s
 
 
 def _check(parsed: argparse.Namespace) -> None:
+    alone = {option: getattr(parsed, option.removeprefix("--").lower()) for option in _ALONE}
     faults = [
-        Fault(option, getattr(parsed, option.removeprefix("--").lower()), "goes with a single policy, without --all")
-        for option in ("POLICY", "--hpa", "--against", "--csv")
-        if getattr(parsed, option.removeprefix("--").lower())
+        Fault(option, value, "goes with a single policy, without --all and --merge")
+        for option, value in alone.items()
+        if value
     ]
+    if parsed.suggest:
+        faults.append(Fault("--suggest", None, "goes with a single policy, without --all"))
+    if parsed.html and parsed.shard:
+        faults.append(Fault("--html", parsed.html, "goes with --merge: a shard is only a part of the report"))
     if parsed.all and parsed.merge:
         faults.append(Fault("--merge", None, "ranks parts that are there; leave --all away"))
     if parsed.part and not parsed.shard:
@@ -130,6 +138,8 @@ def _write(parsed: argparse.Namespace, part: Part, show: Print) -> int:
 
 
 def _report(parsed: argparse.Namespace, part: Part, show: Print) -> int:
+    if parsed.html:
+        write_text(parsed.html, fleet_page(part))
     if parsed.output == "json":
         show(json.dumps(ranking.data(part), indent=2))
     else:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.replay.comparison import SUBJECT
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults, shorten
 
@@ -76,10 +77,18 @@ def to_json(part: Part) -> str:
 def read_part(content: bytes, name: str) -> Part:
     """The part in a file. Raises FaultyDocument that names the file."""
     try:
-        return _PART.decode(content)
+        part = _PART.decode(content)
     except msgspec.MsgspecError as error:
-        advice = f"is no part of a run ({error}); a part is what `replay --all --shard I/N` writes"
-        raise FaultyDocument([Fault(name, None, advice)], _TITLE) from error
+        raise _no_part(name, str(error)) from error
+    for service in part.services:
+        if service.error is None and len(service.runs) <= SUBJECT:
+            raise _no_part(name, f"{service.policy} has no run of its policy")
+    return part
+
+
+def _no_part(name: str, why: str) -> FaultyDocument:
+    advice = f"is no part of a run ({why}); a part is what `replay --all --shard I/N` writes"
+    return FaultyDocument([Fault(name, None, advice)], _TITLE)
 
 
 def merge(parts: Mapping[str, Part]) -> Part:

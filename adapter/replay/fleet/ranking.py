@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from adapter.replay.comparison import RAW
+from adapter.replay.comparison import RAW, SUBJECT
 from adapter.replay.fleet.parts import Part, RunRow, ServiceRow
 
 OVER_HIGH, SHORTFALL = "overHigh", "shortfall"
@@ -56,7 +56,7 @@ class Ranking(NamedTuple):
 
 def rank(part: Part) -> Ranking:
     """Rank all services of a run. Equal ones are in order of their names."""
-    services = [Ranked(row, _run(row, RAW), _policy_run(row)) for row in part.services if row.error is None]
+    services = [Ranked(row, row.runs[0], row.runs[SUBJECT]) for row in part.services if row.error is None]
     return Ranking(
         saves=sorted((one for one in services if one.saved > 0), key=lambda one: -one.saved),
         avoids=sorted((one for one in services if one.avoided > 0), key=lambda one: -one.avoided),
@@ -64,14 +64,6 @@ def rank(part: Part) -> Ranking:
         failed=[row for row in part.services if row.error is not None],
         all=services,
     )
-
-
-def _run(row: ServiceRow, name: str) -> RunRow:
-    return next(run for run in row.runs if run.name == name)
-
-
-def _policy_run(row: ServiceRow) -> RunRow:
-    return _run(row, f"policy {row.policy.name}")
 
 
 def _shortfall(run: RunRow) -> float:

@@ -49,7 +49,7 @@ def _scale(unit: str, worth: Fraction, mark: Fraction | None, policy: Policy, me
     """`mark` is what one unit of the watermarks is in nano-units; None: they cannot be compared with the loads."""
     if mark is None or policy.average is Average.TOTAL:
         return LoadScale(unit, worth, None, None)
-    high, low = (None if nano is None else float(nano / mark) for nano in (metric.high, metric.low))
+    high, low = (None if nano is None else float(nano / mark) for nano in policy.limits_of(metric))
     return LoadScale(unit, worth, high, low)
 
 
@@ -60,7 +60,8 @@ def chart_data(policy: Policy, setup: Setup, runs: Sequence[Run], subject: int) 
     times = sorted({bucket.at for buckets in shown for bucket in buckets})
     end = max((bucket.at + bucket.seconds for buckets in shown for bucket in buckets), default=0.0)
     aligned = [_aligned(buckets, times) for buckets in shown]
-    tolerance = float(policy.tolerance)
+    # The limits around a target have the tolerance in them.
+    tolerance = float(policy.tolerance) if policy.metrics[0].target is None else 0.0
     return {
         "times": [*(round(at, 3) for at in times), round(end, 3)] if times else [],
         "unit": scale.unit,

@@ -11,6 +11,9 @@ import json
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
+from pathlib import Path
+
+from adapter.runtime.faults import Fault, FaultyDocument
 
 LIBRARY_VERSION = "1.6.32"
 LIBRARY = {
@@ -21,7 +24,7 @@ LIBRARY = {
 """The unmodified files of the published uPlot package, with their SHA-256."""
 
 _IN_JSON = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
-_VOID = {"meta", "br"}
+_VOID = {"meta", "br", "input"}
 
 
 class Html(str):
@@ -79,6 +82,14 @@ def document(title: str, body: Html, data: object) -> str:
     payload = tag("script", Html(embedded(data)), type="application/json", id="data")
     page = tag("html", head, tag("body", body, payload, tag("script", Html(script))), lang="en")
     return f"<!doctype html>\n{page}\n"
+
+
+def write_text(file: str, page: str) -> None:
+    """Write a page to the file of `--html`. Raises FaultyDocument where that fails."""
+    try:
+        Path(file).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise FaultyDocument([Fault("--html", file, f"cannot be written: {error.strerror}")], "no page") from error
 
 
 def embedded(data: object) -> str:

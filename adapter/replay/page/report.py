@@ -88,6 +88,10 @@ def _headline(report: Report) -> Iterable[str]:
         return
     yield f" instead of {duration_text(base.summary.over_high)} with "
     yield tag("bdi", base.name)
+    if base.summary.shortfall and ours.summary.shortfall is not None:
+        yield ", the load beyond the pods' capacity "
+        yield tag("strong", share_text(ours.summary.shortfall))
+        yield f" instead of {share_text(base.summary.shortfall)}"
     change = change_text(ours.summary.pod_seconds, base.summary.pod_seconds)
     yield ", at "
     yield tag("strong", "the same pod-hours" if change == "±0 %" else f"{change} pod-hours")

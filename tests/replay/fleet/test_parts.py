@@ -45,7 +45,18 @@ def test_a_service_in_two_parts_is_a_fault() -> None:
     assert "shop/a: is in several parts" in faults({"x": part(0, 2, [A]), "y": part(1, 2, [A])})
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"shard":{"index":0}}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"shard":{"index":0}}',
+        b"\xff",
+        b"[" * 100_000,
+        to_json(part(services=[ServiceRow(PolicyName("a", "b"))])).encode(),
+    ],
+)
 def test_what_is_no_part_is_said_with_its_file(content: bytes) -> None:
     with pytest.raises(FaultyDocument, match=r"part-0\.json: .*is no part of a run"):
         read_part(content, "part-0.json")

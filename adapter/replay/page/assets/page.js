@@ -57,6 +57,7 @@
     return `rgba(${channels.join(",")},${alpha})`;
   };
   const stepped = uPlot.paths.stepped({ align: 1 });
+  const MARGIN = 60;
   const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif';
   const axis = (more) => ({
     stroke: css("--soft"), font: FONT, grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 }, ...more,
@@ -71,10 +72,10 @@
   };
   const lines = (run) => {
     const { colour, width, dash } = style(run);
-    const shared = { paths: stepped, points: { show: false }, show: !hidden.has(run.name), spanGaps: false };
+    const shared = { paths: stepped, points: { show: false }, show: !hidden.has(run.style), spanGaps: false };
     return {
-      main: { ...shared, stroke: colour, width, dash, run },
-      other: { ...shared, stroke: fillable(colour, 0.35), width: 0.7, run },
+      main: { ...shared, stroke: colour, width, dash, owner: run.style },
+      other: { ...shared, stroke: fillable(colour, 0.35), width: 0.7, owner: run.style },
       fill: fillable(colour, 0.16),
     };
   };
@@ -85,7 +86,7 @@
     const tip = element("div", "tip");
     tip.hidden = true;
     const options = {
-      width: holder.clientWidth, height, series: [{}, ...series], bands, legend: { show: false },
+      width: holder.clientWidth, height, series: [{}, ...series], bands, legend: { show: false }, padding: [8, MARGIN, 0, 0],
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       axes: [axis({ values: TIMES, space: 64 }), yAxis],
       scales: { x: { time: true }, y: { range } },
@@ -140,7 +141,7 @@
     const times = data.times;
     byId("whole").hidden = u.scales.x.min <= times[0] && u.scales.x.max >= times[times.length - 1];
   };
-  const shown = () => data.runs.filter((run) => !hidden.has(run.name));
+  const shown = () => data.runs.filter((run) => !hidden.has(run.style));
   const upFromZero = (u, least, most) => [0, Math.max(1, most === null ? 1 : most * 1.08)];
 
   // -- the charts
@@ -208,23 +209,21 @@
     u.ctx.strokeStyle = u.ctx.fillStyle = css("--edge");
     u.ctx.lineWidth = 1.2 * pixels;
     u.ctx.font = FONT.replace("12px", `600 ${12 * pixels}px`);
-    u.ctx.textAlign = "right";
-    u.ctx.textBaseline = "bottom";
+    u.ctx.textAlign = "left";
+    u.ctx.textBaseline = "middle";
+    let above = -Infinity;
     for (const name of ["high", "low"]) {
       const value = data.band[name];
       if (value === null) continue;
       const y = Math.round(u.valToPos(value, "y", true));
+      const row = Math.max(y, above + 30 * pixels);
+      above = row;
       u.ctx.beginPath();
       u.ctx.moveTo(left, y);
       u.ctx.lineTo(left + width, y);
       u.ctx.stroke();
-      const text = `${name} ${load(value)}`;
-      u.ctx.lineWidth = 4 * pixels;
-      u.ctx.strokeStyle = css("--paper");
-      u.ctx.strokeText(text, left + width - 6 * pixels, y - 2 * pixels);
-      u.ctx.fillText(text, left + width - 6 * pixels, y - 2 * pixels);
-      u.ctx.lineWidth = 1.2 * pixels;
-      u.ctx.strokeStyle = css("--edge");
+      u.ctx.fillText(name, left + width + 6 * pixels, row - 7 * pixels);
+      u.ctx.fillText(load(value), left + width + 6 * pixels, row + 7 * pixels);
     }
     u.ctx.restore();
   };
@@ -319,12 +318,12 @@
   };
   const toggle = (button) => {
     const run = data.runs[Number(button.dataset.toggle)];
-    const off = !hidden.has(run.name);
-    if (off) hidden.add(run.name);
-    else hidden.delete(run.name);
+    const off = !hidden.has(run.style);
+    if (off) hidden.add(run.style);
+    else hidden.delete(run.style);
     button.setAttribute("aria-pressed", String(!off));
     for (const { chart } of charts) {
-      chart.series.forEach((line, index) => line.run === run && chart.setSeries(index, { show: !off }));
+      chart.series.forEach((line, index) => line.owner === run.style && chart.setSeries(index, { show: !off }));
     }
   };
   for (const button of document.querySelectorAll("[data-toggle]")) button.onclick = () => toggle(button);
@@ -337,6 +336,29 @@
     document.documentElement.toggleAttribute("data-print", on);
     render();
   };
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      head.querySelector("button").onclick = () => {
+        const down = head.ariaSort !== "descending";
+        for (const other of heads) other.ariaSort = "none";
+        head.ariaSort = down ? "descending" : "ascending";
+        const key = (row) => row.cells[column].dataset.value;
+        const compared = (one, other) => key(one) === undefined
+          ? other.cells[column].textContent.localeCompare(one.cells[column].textContent)
+          : (key(other) === "" ? -Infinity : Number(key(other))) - (key(one) === "" ? -Infinity : Number(key(one))) || 0;
+        const rows = [...table.tBodies[0].rows].sort(compared);
+        table.tBodies[0].append(...(down ? rows : rows.reverse()));
+      };
+    });
+  }
+  for (const input of document.querySelectorAll("[data-search]")) {
+    input.oninput = () => {
+      for (const row of byId(input.dataset.search).tBodies[0].rows) {
+        row.hidden = !row.textContent.toLowerCase().includes(input.value.toLowerCase());
+      }
+    };
+  }
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);

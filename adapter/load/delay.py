@@ -1,0 +1,61 @@
+"""Delays: a metric acts only once its usage has been beyond a watermark for a time, without a break.
+
+The time is that of the samples, so that the same samples, assessed often, do not make it longer. It runs from the
+newest sample with which usage was first seen beyond the watermark to the oldest sample that counts now: the usage that
+acts has no sample from before the delay's end.
+
+Doubtful pods: usage is above if one scenario says so, and below only if every scenario does. A metric that waits holds
+the count, in both directions.
+"""
+
+from dataclasses import replace
+
+from adapter.load.assessment import HeldBy, MetricAssessment, Scenario, Verdict
+from adapter.load.memory import LAST_SAMPLE_SECONDS, Beyond
+from adapter.load.spec import Delay
+
+BREAK_SECONDS = LAST_SAMPLE_SECONDS
+"""More seconds than this without a sample are a break. A restart, or a source that fails for a while, takes less."""
+
+
+def with_delay(
+    metric: MetricAssessment, delay: Delay, newest: float | None, known: Beyond | None, now: float
+) -> MetricAssessment:
+    """The metric with scenarios that hold while its delay runs.
+
+    `newest` is the time of the newest sample that counts, `known` the metric's memory; times in seconds.
+    """
+    verdicts = {scenario.verdict for scenario in metric.scenarios}
+    if newest is None or metric.sampled_at is None or verdicts <= {Verdict.ERROR}:
+        # Without an answer usage may have stayed or changed.
+        kept = known is not None and now - known.until <= BREAK_SECONDS
+        return replace(metric, beyond=known if kept else None)
+    beyond = _beyond(verdicts, delay, newest, known)
+    acts = None
+    if beyond is not None and metric.sampled_at - beyond.since >= (delay.up if beyond.is_above else delay.down):
+        acts = Verdict.ABOVE if beyond.is_above else Verdict.BELOW
+    waits = {
+        verdict
+        for verdict, seconds in ((Verdict.ABOVE, delay.up), (Verdict.BELOW, delay.down))
+        if seconds and verdict is not acts
+    }
+    scenarios = tuple(_held(each) if each.verdict in waits else each for each in metric.scenarios)
+    return replace(metric, beyond=beyond, scenarios=scenarios)
+
+
+def _beyond(verdicts: set[Verdict], delay: Delay, newest: float, known: Beyond | None) -> Beyond | None:
+    """Since when usage has been beyond the watermark of a direction with a delay; None where it is not."""
+    is_above = Verdict.ABOVE in verdicts
+    if not (delay.up if is_above else delay.down and verdicts == {Verdict.BELOW}):
+        return None
+    if known is None or known.is_above is not is_above or newest - known.until > BREAK_SECONDS:
+        return Beyond(is_above, since=newest, until=newest)
+    # One server of a source may answer older samples than another.
+    return known._replace(until=max(known.until, newest))
+
+
+def _held(scenario: Scenario) -> Scenario:
+    """The scenario without its proposal. One that holds already keeps its reason."""
+    if scenario.needed is None and scenario.shrink is None:
+        return scenario
+    return scenario._replace(needed=None, shrink=None, held=HeldBy.DELAY, zero=False)

@@ -1,0 +1,320 @@
+"""Delays: usage must be beyond a watermark for so long, by the times of samples, before a metric moves the count."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
+from adapter.load.explanation import explain
+from adapter.load.memory import Beyond, Memory
+from adapter.load.pipeline import decide
+from adapter.load.samples import Samples
+from adapter.load.spec import Average, Bounds, Converge, Delay, Metric, Policy
+from adapter.policy import status_memory
+from adapter.policy.memory_json import memory_from_json, memory_to_json
+from tests.load.kit import (
+    BOUNDS,
+    NOW,
+    REGISTRY,
+    assess_and_decide,
+    cpu,
+    policy,
+    queue,
+    roster,
+    same,
+    scale,
+    total,
+    usage,
+)
+from tests.load.scenarios import Choices, DrawnService, scenarios
+
+UP = cpu("1200m", "400m", delay=Delay(up=60))
+DOWN = cpu("1200m", "400m", delay=Delay(down=60))
+BOTH = cpu("1200m", "400m", delay=Delay(up=60, down=60))
+
+
+class Service:
+    """Five pods under a policy; it remembers from one look to the next."""
+
+    def __init__(self, metric: Metric = BOTH, count: int = 5, **changes: object) -> None:
+        self.rule = policy(metric, **changes)
+        self.pods, _ = same(count, "0")
+        self.memory = Memory()
+
+    def look(self, load: str | None, after: float, *, age: float = 0.0, **more: object) -> Decision:
+        """The decision `after` so many seconds, with samples that are `age` seconds old then."""
+        samples = usage({pod.name: load for pod in self.pods}, at=NOW + after - age)
+        return self.look_at(samples, after, **more)
+
+    def look_at(self, samples: Samples, after: float, **more: object) -> Decision:
+        assessment, decision = assess_and_decide(
+            self.rule, self.pods, samples, memory=self.memory, now=NOW + after, **more,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.memory, self.assessment = assessment.memory, assessment
+        return decision
+
+    def counts(self, *looks: tuple[str | None, float]) -> list[int | None]:
+        return [self.look(load, after).desired for load, after in looks]
+
+
+def test_a_count_rises_once_usage_was_above_for_the_delay() -> None:
+    assert Service(UP).counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
+
+
+def test_a_count_falls_once_usage_was_below_for_the_delay() -> None:
+    assert Service(DOWN).counts(("300m", 0), ("300m", 59), ("300m", 60)) == [5, 5, 3]
+
+
+def test_one_sample_inside_the_band_begins_the_time_anew() -> None:
+    looks = [("1500m", 0.0), ("1000m", 30.0), ("1500m", 60.0), ("1500m", 119.0), ("1500m", 120.0)]
+    assert Service(UP).counts(*looks) == [5, 5, 5, 5, 7]
+
+
+def test_usage_beyond_the_other_watermark_begins_the_time_anew() -> None:
+    looks = [("1500m", 0.0), ("300m", 30.0), ("1500m", 60.0), ("1500m", 119.0), ("1500m", 120.0)]
+    assert Service(BOTH).counts(*looks) == [5, 5, 5, 5, 7]
+
+
+def test_one_direction_waits_and_the_other_does_not() -> None:
+    assert Service(UP).counts(("300m", 0)) == [3]
+    assert Service(DOWN).counts(("1500m", 0)) == [7]
+
+
+def test_the_same_samples_assessed_often_do_not_make_the_time_longer() -> None:
+    service = Service(UP)
+    samples = usage({pod.name: "1500m" for pod in service.pods}, at=NOW)
+    decisions = [service.look_at(samples, after) for after in (0, 30, 60, 75, 85)]
+    assert [decision.desired for decision in decisions] == [5] * 5
+
+
+def test_the_time_runs_from_the_newest_sample_at_first_to_the_oldest_at_last() -> None:
+    service = Service(UP, count=2)
+    names = [pod.name for pod in service.pods]
+
+    def look(first: float, second: float, after: float) -> int | None:
+        samples = usage({names[0]: "1500m"}, at=NOW + first).resources.pods
+        other = usage({names[1]: "1500m"}, at=NOW + second).resources
+        merged = Samples(replace(other, pods={**samples, **other.pods}, fetched_at=NOW + after))
+        return service.look_at(merged, after).desired
+
+    assert [look(-30, 0, 0), look(30, 60, 60), look(59, 89, 89), look(60, 90, 90)] == [2, 2, 2, 3]
+
+
+def test_a_decision_that_waits_says_for_what_and_how_long_it_has() -> None:
+    service = Service(UP)
+    service.look("1500m", 0)
+    decision = service.look("1500m", 45)
+    assert (decision.desired, decision.held_by, decision.verdict) == (5, HeldBy.DELAY, Verdict.ABOVE)
+    said = explain(service.assessment, decision, BOUNDS, NOW + 45)
+    assert "cpu proposes 5 (its samples must be above the high watermark for 60 s, and have been for 45 s)" in said
+
+
+def test_a_decision_that_waits_on_the_way_down_names_the_low_watermark() -> None:
+    service = Service(DOWN)
+    decision = service.look("300m", 0)
+    said = explain(service.assessment, decision, BOUNDS, NOW)
+    assert "cpu proposes 5 (its samples must be below the low watermark for 60 s, and have been for 0 s)" in said
+
+
+class TestGapsInTheSamples:
+    """A source that fails says nothing of usage."""
+
+    def test_a_failing_source_keeps_the_time_for_a_while(self) -> None:
+        service = Service(UP)
+        assert service.look("1500m", 0).desired == 5
+        assert service.look(None, 200).desired is None
+        assert service.look("1500m", 280).desired == 7
+
+    def test_more_than_five_minutes_without_a_sample_are_a_break(self) -> None:
+        service = Service(UP)
+        assert service.counts(("1500m", 0), ("1500m", 301), ("1500m", 360), ("1500m", 361)) == [5, 5, 5, 7]
+
+    def test_a_source_that_fails_for_more_than_five_minutes_is_forgotten(self) -> None:
+        service = Service(UP)
+        service.look("1500m", 0)
+        service.look(None, 301)
+        assert not service.memory.beyond
+
+    def test_samples_that_stay_stale_do_not_scale(self) -> None:
+        service = Service(UP)
+        service.look("1500m", 0)
+        assert service.look("1500m", 100, age=91).desired is None
+
+    def test_a_pod_without_a_sample_does_not_begin_the_time_anew(self) -> None:
+        # 4 pods at 1500m are above; with the fifth at 0 it is 1200m, which holds, but usage was above all the time.
+        service = Service(UP)
+        service.look("1500m", 0)
+        names = [pod.name for pod in service.pods]
+        gap = usage(dict.fromkeys(names[:4], "1500m") | {names[4]: None}, at=NOW + 30)
+        assert service.look_at(gap, 30).held_by is HeldBy.MISSING
+        assert service.look("1500m", 60).desired == 7
+
+
+class TestDoubt:
+    """Above if one scenario says so, below only if all do; what waits holds."""
+
+    def doubted(
+        self, load: dict[str, str], metric: Metric, memory: Memory, after: float
+    ) -> tuple[Assessment, Decision]:
+        names = list(load)
+        pods, _ = same(len(names), "0")
+        pods = [replace(one, ips=(f"10.0.0.{i}",)) for i, one in enumerate(pods)]
+        listed = roster(*(one.ips[0] for one in pods[:2]), at=NOW + after - 1)
+        samples = usage(dict(zip([one.name for one in pods], load.values(), strict=True)), at=NOW + after)
+        memory = replace(memory, ever_in_roster=True)
+        rule = policy(metric, registry=REGISTRY, min_serving_percent=0)
+        return assess_and_decide(rule, pods, samples, listed=listed, memory=memory, now=NOW + after)
+
+    def test_the_time_above_runs_while_one_scenario_is_above(self) -> None:
+        # Two serve at 1500m, three are doubtful at 0: with them it is 600m, without them 1500m.
+        load = {"a": "1500m", "b": "1500m", "c": "1m", "d": "1m", "e": "1m"}
+        first, held = self.doubted(load, UP, Memory(), 0)
+        assert (held.desired, first.memory.beyond["cpu"].is_above) == (5, True)
+        early, held = self.doubted(load, UP, first.memory, 59)
+        assert held.desired == 5
+        assert self.doubted(load, UP, early.memory, 60)[1].desired == self.doubted(load, cpu(), Memory(), 60)[1].desired
+
+    def test_the_time_below_does_not_run_while_a_scenario_is_inside(self) -> None:
+        # Two serve at 600m, three are doubtful at 0: with them it is 240m, below; without them inside.
+        load = {"a": "600m", "b": "600m", "c": "1m", "d": "1m", "e": "1m"}
+        assessment, decision = self.doubted(load, DOWN, Memory(), 0)
+        assert {one.verdict for one in assessment.metrics[0].scenarios} == {Verdict.BELOW, Verdict.INSIDE}
+        assert (decision.desired, dict(assessment.memory.beyond)) == (5, {})
+
+
+class TestWhatHasADelay:
+    """The delay belongs to one metric; other stages and metrics do not wait for it."""
+
+    def test_another_metric_without_a_delay_acts_at_once(self) -> None:
+        slow = cpu("1200m", "400m", delay=Delay(up=60))
+        fast = replace(cpu("1200m"), name="fast")
+        service = Service(slow)
+        service.rule = policy(slow, fast)
+        assert service.look("1500m", 0).desired == 7
+
+    def test_a_metric_that_waits_holds_the_count_against_others_that_would_lower_it(self) -> None:
+        service = Service()
+        service.rule = policy(replace(DOWN, name="slow"), cpu("1200m", "400m"))
+        assert service.counts(("300m", 0), ("300m", 60)) == [5, 3]
+
+    def test_a_step_inside_the_band_does_not_wait(self) -> None:
+        both = replace(BOTH, delay=Delay(up=600, down=600))
+        assert Service(both, converge_towards=Converge.HIGH).counts(("600m", 0)) == [4]
+
+    def test_a_service_total_waits_too(self) -> None:
+        service = Service(replace(queue("1", "400m"), delay=Delay(up=60)))
+        decisions = [service.look_at(total("10", at=NOW + after), after).desired for after in (0, 59, 60)]
+        assert decisions == [5, 5, 10]
+
+    def test_the_average_total_waits_too(self) -> None:
+        service = Service(replace(queue("1", "400m"), delay=Delay(up=60)), average=Average.TOTAL)
+        decisions = [service.look_at(total("2", at=NOW + after), after).desired for after in (0, 59, 60)]
+        assert decisions == [5, 5, 10]
+
+    def test_the_step_down_to_zero_waits_too(self) -> None:
+        service = Service(replace(queue("1", "400m"), delay=Delay(down=60)))
+        bounds = Bounds(minimum=0, maximum=10)
+        decisions = [service.look_at(total("0", at=NOW + after), after, bounds=bounds).desired for after in (0, 59, 60)]
+        assert decisions == [5, 5, 0]
+
+    def test_a_sleeping_service_wakes_at_once(self) -> None:
+        service = Service(replace(queue("1", "400m"), delay=Delay(up=600)), count=0)
+        assert service.look_at(total("10", at=NOW), 0, current=0, bounds=Bounds(minimum=0, maximum=10)).desired == 1
+
+
+class TestTheMemory:
+    """What a restart, another replica and a wrong clock make of the time."""
+
+    def test_the_time_survives_as_json(self) -> None:
+        service = Service(UP)
+        service.look("1500m", 0)
+        written = json.loads(json.dumps(memory_to_json(service.memory)))
+        assert written["beyond"] == {
+            "cpu": {
+                "verdict": "Above",
+                "since": "2026-01-01T12:00:00.000000Z",
+                "until": "2026-01-01T12:00:00.000000Z",
+            }
+        }
+        service.memory = memory_from_json(written)
+        assert service.counts(("1500m", 59), ("1500m", 60)) == [5, 7]
+
+    def test_a_replica_that_starts_neither_loses_the_time_nor_acts_sooner(self) -> None:
+        service = Service(UP)
+        service.look("1500m", 0)
+        service.memory = status_memory.from_status(status_memory.to_status(service.memory))
+        # Its source has not answered yet.
+        assert service.look(None, 20).desired is None
+        assert service.counts(("1500m", 45), ("1500m", 60)) == [5, 7]
+
+    def test_an_old_status_is_no_reason_to_act(self) -> None:
+        service = Service(UP)
+        service.look("1500m", 0)
+        service.memory = status_memory.from_status(status_memory.to_status(service.memory))
+        assert service.counts(("1500m", 7200), ("1500m", 7259), ("1500m", 7260)) == [5, 5, 7]
+
+    def test_only_a_beginning_and_an_end_of_the_time_are_written_to_the_status_at_once(self) -> None:
+        service = Service(UP)
+        parts = []
+        for load, after in (("1500m", 0), ("1500m", 15), ("1000m", 30)):
+            service.look(load, after)
+            parts.append(status_memory.durable_part(status_memory.to_status(service.memory)))
+        assert parts[0]["beyond"] == parts[1]["beyond"]
+        assert "beyond" not in parts[2]
+
+    @pytest.mark.parametrize("ahead", [10, 10_000])
+    def test_a_time_in_the_future_counts_as_now(self, ahead: float) -> None:
+        service = Service(UP)
+        service.memory = Memory(beyond={"cpu": Beyond(is_above=True, since=NOW + ahead, until=NOW + ahead)})
+        assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
+
+    def test_a_policy_without_a_delay_remembers_nothing_of_it(self) -> None:
+        service = Service(cpu("1200m", "400m"))
+        assert service.counts(("1500m", 0)) == [7]
+        assert not service.memory.beyond
+        assert "beyond" not in memory_to_json(service.memory)
+
+    def test_a_delay_that_is_taken_away_is_forgotten(self) -> None:
+        service = Service(UP)
+        service.look("1500m", 0)
+        service.rule = policy(cpu("1200m", "400m"))
+        assert service.counts(("1500m", 15)) == [7]
+        assert not service.memory.beyond
+
+
+@given(scenarios(Choices(totals=False)), st.floats(0, 600), st.floats(0, 600))
+def test_a_delay_only_ever_holds(service: DrawnService, up: float, down: float) -> None:
+    waiting = replace(service, rule=_with_delay(service.rule, Delay(up=up, down=down)))
+    plain, delayed, current = service.desired(), waiting.desired(), service.current
+    assert min(plain, current) <= delayed <= max(plain, current)
+
+
+@given(scenarios(), scenarios(Choices(totals=True)))
+def test_a_delay_of_zero_changes_nothing(one: DrawnService, other: DrawnService) -> None:
+    for service in (one, other):
+        assert replace(service, rule=_with_delay(service.rule, Delay(up=0, down=0))).decided() == service.decided()
+
+
+@given(scenarios(), st.sampled_from([Delay(up=30), Delay(down=30), Delay(up=30, down=30)]))
+def test_what_has_waited_long_enough_is_decided_as_without_a_delay(service: DrawnService, delay: Delay) -> None:
+    waiting = replace(service, rule=_with_delay(service.rule, delay))
+    verdicts = {one.verdict for one in service.decided()[0].metrics[0].scenarios}
+    is_above = Verdict.ABOVE in verdicts
+    known = Beyond(is_above=is_above, since=NOW - 100, until=NOW - 10)
+    waited = waiting.decided({"cpu": known})[1]
+    if is_above or verdicts == {Verdict.BELOW}:
+        assert (waited.desired, waited.held_by) == (service.decided()[1].desired, service.decided()[1].held_by)
+
+
+def _with_delay(rule: Policy, delay: Delay) -> Policy:
+    return replace(rule, metrics=tuple(replace(metric, delay=delay) for metric in rule.metrics))
+
+
+def test_a_later_count_is_decided_with_the_same_hold() -> None:
+    # `decide` runs at each request with the live count; what waits holds that one.
+    service = Service(UP)
+    service.look("1500m", 0)
+    assert decide(service.assessment, scale(9), BOUNDS, NOW).desired == 9

@@ -1,0 +1,155 @@
+"""The command `migrate`: files in, a pair with its notes out; and input that breaks a careless reader."""
+
+import io
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from adapter.cli import INVALID, OK, main
+from adapter.migrate.command import SETTINGS_FILE
+from adapter.migrate.migration import migrate
+from adapter.migrate.original import MigrationError
+from adapter.migrate.output import pair_yaml
+from adapter.runtime.document_text import TextError, read_documents
+from tests.migrate.kit import EVERYTHING, EXAMPLES, SCALED, WPA, changed, migrated, text_of
+
+Capture = pytest.CaptureFixture[str]
+SECONDS = 5.0
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    file = tmp_path / "original.yaml"
+    orders = changed(changed(WPA, "metadata", "name", to="orders"), "spec", "scaleTargetRef", "name", to="orders")
+    file.write_text("---\n" + text_of(*EVERYTHING["keda"], orders))
+    return file
+
+
+@pytest.mark.parametrize(
+    "name", ["watermarkpodautoscaler", "kube-metrics-adapter", "prometheus-adapter", "scaledobject"]
+)
+def test_the_examples_are_what_the_command_writes(name: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    assert main(["migrate", f"{name}.yaml"]) == OK
+    assert capsys.readouterr().out == (EXAMPLES / f"{name}.migrated.yaml").read_text()
+
+
+def test_yaml_has_the_notes_as_comments_and_standard_error_has_them_too(original: Path, capsys: Capture) -> None:
+    assert main(["migrate", str(original)]) == OK
+    printed = capsys.readouterr()
+    assert [item["kind"] for item in yaml.safe_load_all(printed.out) if item] == [
+        "WatermarkPolicy", "HorizontalPodAutoscaler", "WatermarkPolicy", "HorizontalPodAutoscaler",
+    ]  # fmt: skip
+    assert "# Lost: spec.cooldownPeriod: 200: it only delays the way to the idle count or 0" in printed.out
+    assert "web: Lost: spec.cooldownPeriod: 200: it only delays" in printed.err
+
+
+def test_json_has_field_value_and_sentence(original: Path, capsys: Capture) -> None:
+    assert main(["migrate", str(original), "-o", "json"]) == OK
+    printed = capsys.readouterr()
+    answer = json.loads(printed.out)
+    assert not printed.err
+    assert set(answer) == {"pairs", "settings", "notes"}
+    assert {"kind": "Lost", "field": "spec.cooldownPeriod", "value": 200} in [
+        {key: note[key] for key in ("kind", "field", "value")} for note in answer["pairs"][0]["notes"]
+    ]
+
+
+def test_a_folder_gets_a_file_for_each_pair_and_the_settings_and_loses_none(original: Path, capsys: Capture) -> None:
+    folder = original.parent / "out"
+    assert main(["migrate", str(original), "--out", str(folder)]) == OK
+    assert sorted(file.name for file in folder.iterdir()) == ["settings-part.txt", "shop_orders.yaml", "shop_web.yaml"]
+    assert yaml.safe_load((folder / SETTINGS_FILE).read_text())["prometheus"]["inlineQueries"] is True
+    assert not capsys.readouterr().out
+    assert main(["migrate", str(original), "--out", str(folder)]) == INVALID
+    assert "no file is overwritten" in capsys.readouterr().err
+
+
+def test_standard_input_and_watermarks(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(SCALED).encode())))
+    assert main(["migrate", "-", "--watermarks", "70"]) == OK
+    policy = next(item for item in yaml.safe_load_all(capsys.readouterr().out) if item)
+    assert policy["spec"]["metrics"][0]["lowWatermark"] == "70"
+
+
+@pytest.mark.parametrize("percent", ["0", "100", "-1", "a", "1.5", "٣", "9" * 400])
+def test_a_percentage_is_from_1_to_99(percent: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["migrate", "-", "--watermarks", percent])
+    assert "is no whole number from 1 to 99" in capsys.readouterr().err
+
+
+def test_a_missing_file_and_a_faulty_object_are_told_with_their_place(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["migrate", str(tmp_path / "nowhere.yaml")]) == INVALID
+    assert "nowhere.yaml: cannot be read" in capsys.readouterr().err
+    file = tmp_path / "a.yaml"
+    file.write_text(text_of(WPA, changed(WPA, "spec", "maxReplicas", to="many")).replace("{", "---\n{", 1))
+    assert main(["migrate", str(file)]) == INVALID
+    assert f"{file}[1]: spec.maxReplicas: 'many': write an integer" in capsys.readouterr().err
+
+
+def test_lists_of_kubectl_are_taken_apart() -> None:
+    listed = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [WPA, changed(SCALED, "spec", "scaleTargetRef", "name", to="b")],
+    }
+    named = changed(listed, "items", 1, "metadata", "name", to="b")
+    assert [pair.name for pair in migrated(named).pairs] == ["web", "b"]
+    with pytest.raises(MigrationError, match=r"items\[1\]: 5: is no object"):
+        migrated(changed(listed, "items", 1, to=5))
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(8)
+)
+HOSTILE = {
+    "alias bomb": BOMB,
+    "alias bombs in documents": f"---\n{BOMB}" * 3,
+    "deep": "[" * 5000 + "]" * 5000,
+    "deep YAML": "---\n" + "[" * 5000,
+    "many documents": "---\na: 1\n" * 30_000,
+    "nothing": "",
+    "only comments": "# a\n---\n# b\n",
+    "a number": "5",
+    "huge number": "kind: ScaledObject\nspec: {minReplicaCount: " + "9" * 5000 + "}",
+    "a tag": "!!python/object:os.system {}",
+    "half a character": '{"kind": "\\ud800"}',
+    "anchors of another document": "---\na: &x 1\n---\nb: *x\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_texts_end_soon_in_faults(name: str) -> None:
+    began = time.process_time()
+    with pytest.raises(MigrationError) as raised:
+        migrate([("it", HOSTILE[name])])
+    assert raised.value.faults
+    assert len(str(raised.value)) < 100_000
+    assert time.process_time() - began < SECONDS
+
+
+def test_nothing_in_a_comment_can_leave_it() -> None:
+    evil = changed(WPA, "metadata", "annotations", to={"a\nkind: Secret\r\n\u2028b": "x\n---\nkind: Secret\n"})
+    [pair] = migrated(evil).pairs
+    items = [item for item in yaml.safe_load_all(pair_yaml(pair)) if item]
+    assert [item["kind"] for item in items] == ["WatermarkPolicy", "HorizontalPodAutoscaler"]
+    assert all(line.startswith("#") for line in pair_yaml(pair).split("apiVersion")[0].splitlines())
+
+
+def test_read_documents_takes_each_document_of_a_text() -> None:
+    assert read_documents("a: 1\n---\n---\nb: &x [1]\nc: *x\n") == [{"a": 1}, {"b": [1], "c": [1]}]
+    assert read_documents('{"a": 1}') == [{"a": 1}]
+    with pytest.raises(TextError, match="names no value"):
+        read_documents("a: &x 1\n---\nb: *x\n")
+
+
+def test_every_note_has_a_sentence_that_ends_without_a_full_stop() -> None:
+    for objects in EVERYTHING.values():
+        for note in migrated(*objects).pairs[0].notes:
+            assert note.sentence
+            assert not note.sentence.endswith("."), note

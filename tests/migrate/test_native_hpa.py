@@ -1,0 +1,180 @@
+"""An HPA that another adapter served becomes a policy that asks for the same counts."""
+
+from typing import Any
+
+import pytest
+
+from adapter.migrate.notes import NoteKind
+from tests.migrate.kit import (
+    BEHAVIOR,
+    EVERYTHING_KMA,
+    EVERYTHING_PA,
+    PODS,
+    RULES,
+    Object,
+    changed,
+    external,
+    faults_of,
+    hpa,
+    hpa_spec,
+    kinds_at,
+    migrated,
+    note_at,
+    policy_spec,
+)
+
+RPS = {"metric-config.external.rps.prometheus/query": "sum(rps)"}
+
+
+def rule(**fields: Any) -> Object:
+    """The first rule with other fields, alone."""
+    return {"rules": [{**RULES["rules"][0], **fields}]}
+
+
+def promql_of(*objects: Object) -> str:
+    """The PromQL of the only policy's first metric."""
+    text: str = policy_spec(*objects)["metrics"][0]["query"]["promQL"]
+    return text
+
+
+def test_an_annotated_query_becomes_inline_promql_with_the_same_target() -> None:
+    migration = migrated(hpa(external("rps", "10", type="prometheus"), annotations=RPS))
+    assert migration.pairs[0].policy["spec"] == {
+        "strategy": "Ratio",
+        "tolerance": "10%",
+        "metrics": [{"name": "rps", "query": {"promQL": "sum(rps)", "server": "prometheus"}, "target": "10"}],
+    }
+    assert migration.settings["prometheus"]["inlineQueries"] is True
+
+
+def test_a_target_may_become_two_watermarks() -> None:
+    spec = policy_spec(hpa(external("rps", "10"), annotations=RPS), low_percent=60)
+    assert "strategy" not in spec
+    assert (spec["metrics"][0]["highWatermark"], spec["metrics"][0]["lowWatermark"]) == ("10", "6")
+
+
+def test_every_metric_finds_its_query_or_is_told() -> None:
+    spec = policy_spec(EVERYTHING_KMA)
+    assert [metric["name"] for metric in spec["metrics"]] == ["rps", "cpu", "memory", "share"]
+    rps, cpu, memory, share = spec["metrics"]
+    assert rps["query"] == {"promQL": "sum(sum by (job) (rps))", "server": "prometheus"}
+    assert (cpu["resource"], cpu["target"]) == ({"name": "cpu", "of": "Request"}, "60%")
+    assert (memory["resource"], memory["target"]) == ({"name": "memory", "containers": ["app"]}, "314572800")
+    assert share["query"] == {"promQL": "sum(rps)", "server": "prometheus-2"}
+    assert [metric["type"] for metric in hpa_spec(EVERYTHING_KMA)["metrics"]] == ["Object", "External"]
+    assert kinds_at("spec.metrics[4].external", EVERYTHING_KMA) == [NoteKind.KEPT]
+    gone = "metadata.annotations[metric-config.external.gone.prometheus/query]"
+    assert kinds_at(gone, EVERYTHING_KMA) == [NoteKind.IRRELEVANT]
+
+
+def test_the_older_annotation_with_a_name_for_the_query_is_read() -> None:
+    key = "metric-config.external.prometheus-query.prometheus/mails"
+    original = hpa(external("prometheus-query", **{"query-name": "mails"}), annotations={key: "sum(mails)"})
+    assert policy_spec(original)["metrics"][0]["name"] == "mails"
+    assert promql_of(original) == "sum(mails)"
+
+
+def test_targets_for_the_whole_service_make_a_policy_for_the_total() -> None:
+    value = {"type": "External", "external": {"metric": {"name": "rps"}, "target": {"type": "Value", "value": "500"}}}
+    assert policy_spec(hpa(value, annotations=RPS))["average"] == "Total"
+    mixed = hpa(external("rps"), changed(value, "external", "metric", "name", to="more"),
+                annotations={**RPS, "metric-config.external.more.prometheus/query": "sum(x)"})  # fmt: skip
+    assert [metric["name"] for metric in policy_spec(mixed)["metrics"]] == ["rps"]
+    assert kinds_at("spec.metrics[1]", mixed) == [NoteKind.LOST]
+
+
+def test_behavior_stays_and_its_tolerance_moves_into_the_policy() -> None:
+    spec = hpa_spec(EVERYTHING_KMA)["behavior"]
+    assert spec["scaleUp"] == {**BEHAVIOR["scaleUp"], "tolerance": "0"}
+    assert spec["scaleDown"] == {**BEHAVIOR["scaleDown"], "tolerance": "0"}
+    assert policy_spec(EVERYTHING_KMA)["tolerance"] == "5%"
+    assert "one tolerance" in note_at("spec.behavior.scaleUp.tolerance", EVERYTHING_KMA).sentence
+
+
+def test_pods_metrics_become_the_rules_query_for_every_pod_of_the_namespace() -> None:
+    assert promql_of(RULES, hpa(PODS)) == (
+        'sum(rate(http_requests_total{namespace="$namespace",verb="GET",pod!=""}[2m])) by (namespace, pod)'
+    )
+
+
+def test_other_labels_of_pods_and_namespaces_are_renamed() -> None:
+    resources = {"overrides": {"ns": {"resource": "namespaces"}, "kube_pod": {"resource": "pods"}}}
+    text = promql_of(rule(resources=resources), hpa(PODS))
+    assert text.startswith('label_replace(label_replace(sum(rate(http_requests_total{ns="$namespace"')
+    assert text.endswith('"namespace", "$1", "ns", "(.*)"), "pod", "$1", "kube_pod", "(.*)")')
+
+
+def test_external_rules_keep_their_namespace_out() -> None:
+    [_, depth] = policy_spec(RULES, EVERYTHING_PA)["metrics"]
+    assert depth["query"]["promQL"] == 'max(queue_depth{queue="mails"})'
+
+
+def test_object_metrics_become_one_number_for_their_object() -> None:
+    described = {"apiVersion": "extensions/v1beta1", "kind": "Ingress", "name": "front"}
+    target = {"type": "Value", "value": "500"}
+    metric = {
+        "type": "Object",
+        "object": {"describedObject": described, "metric": {"name": "ingress_rps"}, "target": target},
+    }
+    rules = changed(RULES, "rules", 1, "resources", "template", to="kube_<<.Resource>>")
+    assert promql_of(rules, hpa(metric)) == (
+        'sum(avg(ingress_rps{kube_namespace="$namespace",kube_ingress="front"}) by (kube_ingress))'
+    )
+
+
+def test_selectors_of_metrics_become_matchers() -> None:
+    expressions = [
+        {"key": "a", "operator": "In", "values": ["x.y", "z"]},
+        {"key": "b", "operator": "NotIn", "values": ["q"]},
+        {"key": "c", "operator": "Exists"},
+        {"key": "d", "operator": "DoesNotExist"},
+    ]
+    pods = changed(PODS, "pods", "metric", "selector", to={"matchExpressions": expressions})
+    assert r'a=~"x\\.y|z",b!~"q",c!="",d="",pod!=""' in promql_of(RULES, hpa(pods))
+
+
+def test_a_rule_that_cannot_be_evaluated_here_is_told_and_its_metric_left_out() -> None:
+    both = hpa(
+        PODS, {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}}
+    )
+    for fields, reason in (
+        ({"name": {"matches": "^(a+)+$", "as": "$1"}}, "cannot be told from the metric's name"),
+        ({"seriesFilters": [{"is": "(x+)+y"}]}, "too involved"),
+        ({"metricsQuery": "<<.Series>>{<<.LabelValuesByName.pod>>}"}, "uses more than .Series"),
+        ({"resources": {"overrides": {"namespace": {"resource": "namespace"}}}}, "give no label"),
+        ({"metricsQuery": "sum(<<.Series>>{<<.LabelMatchers>>}) § by (<<.GroupBy>>)"}, "becomes no PromQL"),
+    ):  # fmt: skip
+        objects = (rule(**fields), both)
+        assert [metric["name"] for metric in policy_spec(*objects)["metrics"]] == ["cpu"]
+        note = note_at("spec.metrics[0].pods", *objects)
+        assert note.kind is NoteKind.LOST
+        assert reason in note.sentence, note.sentence
+
+
+@pytest.mark.parametrize(
+    ("objects", "fault"),
+    [
+        ((hpa(external("rps")),), "none of its metrics can be migrated"),
+        ((RULES,), "there is nothing to migrate but rules"),
+        ((RULES, RULES, EVERYTHING_PA), "is a second configuration of prometheus-adapter"),
+        (({"rules": {"custom": []}}, EVERYTHING_PA), "as in Helm values"),
+        ((changed(hpa(PODS, annotations=RPS), "apiVersion", to="autoscaling/v1"),), "must be autoscaling/v2"),
+        ((hpa(annotations=RPS),), "spec.metrics: there is no metric"),
+        ((hpa(external("rps", "0"), annotations=RPS),), "a target must be more than 0"),
+        ((hpa(external("rps"), annotations={next(iter(RPS)): "sum(§)"}),), "is no PromQL"),
+        ((hpa(external("rps"), annotations={next(iter(RPS)): 'sum(a{b="$namespace"})'}),), "holds $namespace"),
+        ((hpa(external("rps"), annotations=RPS, behavior={"scaleUp": {"policies": []}}),), "must have at least one"),
+        (({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}},), "cannot be migrated; known are"),
+        ((hpa(external("rps"), annotations=RPS),) * 2, "is already that of"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_migrated_is_a_fault(objects: tuple[Object, ...], fault: str) -> None:
+    assert any(fault in one for one in faults_of(*objects)), faults_of(*objects)
+
+
+def test_a_config_map_and_plain_rules_are_the_same() -> None:
+    import yaml
+
+    data = {"config.yaml": yaml.safe_dump(RULES)}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}
+    assert policy_spec(config, EVERYTHING_PA) == policy_spec(RULES, EVERYTHING_PA)

@@ -1,0 +1,105 @@
+"""Every field of an original has an effect, or is named; and what comes out is valid for our own readers."""
+
+import functools
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapter.migrate.migration import Migration, migrate
+from adapter.migrate.original import MigrationError
+from adapter.migrate.output import as_json, as_yaml
+from adapter.migrate.pair import Style
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from adapter.runtime.document_text import read_documents
+from tests.fuzz.spoil import mutate, places
+from tests.migrate.kit import EVERYTHING, Where, changed, leaves, migrated, text_of
+
+PLACES = [
+    pytest.param(source, number, path, id=f"{source} {'.'.join(map(str, path))}")
+    for source, objects in EVERYTHING.items()
+    for number, one in enumerate(objects)
+    for path in leaves(one)
+    if path[0] not in {"apiVersion", "kind", "status"}
+]
+
+
+def outcome(objects: list[Any]) -> object:
+    """All that a migration says: faults, or its output."""
+    try:
+        return as_json(migrated(*objects))
+    except MigrationError as error:
+        return error.faults
+
+
+@functools.cache
+def expectations() -> dict[str, object]:
+    """The outcome of each source with every field."""
+    return {source: outcome(objects) for source, objects in EVERYTHING.items()}
+
+
+@pytest.mark.parametrize(("source", "number", "path"), PLACES)
+def test_every_field_has_an_effect_or_is_named(source: str, number: int, path: Where) -> None:
+    objects, expected = EVERYTHING[source], expectations()[source]
+
+    def with_value(value: Any) -> object:
+        return outcome([changed(one, *path, to=value) if index == number else one for index, one in enumerate(objects)])
+
+    # Its absence may be the default; then another value shows.
+    others = [with_value(None), with_value("other"), with_value(1)]
+    assert any(other != expected for other in others)
+
+
+@pytest.mark.parametrize("source", EVERYTHING)
+def test_an_unknown_field_is_named(source: str) -> None:
+    for number, one in enumerate(EVERYTHING[source]):
+        mappings = {path[:-1] for path in leaves(one) if isinstance(path[-1], str)}
+        for path in mappings - {("metadata", "labels"), ("metadata", "annotations")}:
+            if "matchLabels" in path or "overrides" in path[-1:] or "status" in path:
+                continue  # names of labels; and the status is named as a whole
+            objects = [changed(other, *path, "unheardOf", to="x") if index == number else other
+                       for index, other in enumerate(EVERYTHING[source])]  # fmt: skip
+            assert "unheardOf" in json.dumps(as_json(migrated(*objects))), path
+
+
+def valid(migration: Migration) -> None:
+    """Both our readers and a second look at the YAML agree with what was migrated."""
+    written = [one for one in read_documents(as_yaml(migration)) if one]
+    expected: list[Any] = [part for pair in migration.pairs for part in (dict(pair.policy), dict(pair.hpa))]
+    assert written == expected
+    for pair in migration.pairs:
+        policy, hpa = parse_policy(pair.policy), parse_hpa(pair.hpa)
+        assert hpa.asks_for(policy.name)
+        assert (policy.namespace, policy.hpa) == (hpa.namespace, hpa.name)
+        assert not hpa.scale_up.tolerance
+        assert not hpa.scale_down.tolerance
+    json.dumps(as_json(migration), allow_nan=False)
+
+
+@pytest.mark.parametrize("low_percent", [None, 70])
+@pytest.mark.parametrize("source", EVERYTHING)
+def test_what_comes_out_is_valid(source: str, low_percent: int | None) -> None:
+    valid(migrated(*EVERYTHING[source], low_percent=low_percent))
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_spoilt_original_is_refused_or_becomes_a_valid_pair(data: st.DataObject) -> None:
+    source = data.draw(st.sampled_from(sorted(EVERYTHING)))
+    root = {"all": json.loads(json.dumps(EVERYTHING[source]))}
+    chance = random.Random(data.draw(st.integers(0, 2**32)))
+    for _ in range(data.draw(st.sampled_from([1, 1, 2, 4]))):
+        if any(places(root)):
+            mutate(root, chance)
+    style = Style(low_percent=data.draw(st.sampled_from([None, 60])))
+    objects = root.get("all")
+    try:
+        text = text_of(*objects) if isinstance(objects, list) else text_of(root)
+        migration = migrate([("it.yaml", "---\n" + text)], style)
+    except MigrationError:
+        return
+    valid(migration)

@@ -1,0 +1,112 @@
+"""A migrated pair does in closed loop what the original did, where no note says otherwise."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from adapter.cli import INVALID, OK, main
+from adapter.load.quantity import NANO
+from adapter.migrate.migration import migrate
+from adapter.migrate.originals import Keda, Wpa
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from adapter.replay.autoscalers import PolicyAutoscaler
+from adapter.replay.originals import autoscaler_of
+from adapter.replay.originals.keda import KedaAutoscaler
+from adapter.replay.service import Judge, Run, Setup, Tick
+from adapter.replay.simulation import simulate
+from tests.migrate.kit import EXAMPLES, SCALED, Object, changed, migrated, text_of
+
+START = 1_767_225_600.0
+SCALES = {"watermarkpodautoscaler": 300, "kube-metrics-adapter": 900, "prometheus-adapter": 400, "scaledobject": 200}
+
+
+def loads(metric: str, mean: float, hours: float = 5.0) -> Iterator[Tick]:
+    """Waves with jumps, of which each lasts for several syncs."""
+    for index in range(int(hours * 240)):
+        wave = 1 + 0.6 * math.sin(index / 90) + (0.7 if index % 700 > 640 else 0.0)
+        yield Tick(START + 15 * index, {metric: round(mean * wave * NANO)})
+
+
+def example(name: str) -> str:
+    """The original's text."""
+    return (EXAMPLES / f"{name}.yaml").read_text()
+
+
+def played(text: str, ticks: Iterator[Tick] | None = None, mean: float = 300.0) -> tuple[Run, Run]:
+    """The original, and the pair that it becomes, over the same load."""
+    [pair] = migrate([("it", text)]).pairs
+    assert pair.original is not None
+    [metric] = pair.policy["spec"]["metrics"]
+    name = metric["name"]
+    is_total = "by (namespace, pod)" not in metric["query"].get("promQL", "")
+    policy = PolicyAutoscaler(
+        parse_policy(pair.policy), parse_hpa(pair.hpa), totals=(name,) if is_total else (), max_age=90
+    )
+    setup = Setup(replicas=6, starts=5.0, stops=1.0)
+    original, ours = simulate(
+        loads(name, mean) if ticks is None else ticks,
+        setup,
+        [autoscaler_of(pair.original, "theirs"), policy],
+        Judge({}),
+    )
+    return original, ours
+
+
+@pytest.mark.parametrize("name", ["kube-metrics-adapter", "prometheus-adapter", "scaledobject"])
+def test_the_pair_of_a_stock_hpa_has_its_counts(name: str) -> None:
+    original, ours = played(example(name), mean=SCALES[name])
+    assert original.summary.changes > 15
+    assert abs(ours.summary.pod_seconds / original.summary.pod_seconds - 1) < 0.03
+    assert (ours.summary.peak, ours.summary.least) == (original.summary.peak, original.summary.least)
+
+
+def test_the_pair_of_a_watermark_pod_autoscaler_has_its_counts() -> None:
+    original, ours = played(example("watermarkpodautoscaler"), mean=SCALES["watermarkpodautoscaler"])
+    assert original.summary.changes > 15
+    assert abs(ours.summary.pod_seconds / original.summary.pod_seconds - 1) < 0.03
+    assert (ours.summary.peak, ours.summary.least) == (original.summary.peak, original.summary.least)
+
+
+def scaling_to_zero() -> Object:
+    return changed(SCALED, "spec", "minReplicaCount", to=0)
+
+
+def test_keda_goes_to_zero_after_its_cooldown_and_comes_back_which_the_pair_does_not() -> None:
+    def ticks() -> Iterator[Tick]:
+        for index in range(240):
+            yield Tick(START + 15 * index, {"prometheus-0": 0 if 20 <= index < 160 else 300 * NANO})
+
+    original, ours = played(text_of(scaling_to_zero()), ticks())
+    falls = [change for change in original.changes if change.after == 0]
+    rises = [change for change in original.changes if change.before == 0]
+    assert [round((one.at - START) / 60) for one in falls] == [10]  # 5 minutes after the last load
+    assert rises[0].at - START >= 160 * 15
+    assert rises[0].after == 1
+    assert ours.summary.least == 1
+
+
+def test_each_original_has_its_algorithm() -> None:
+    [pair] = migrated(scaling_to_zero()).pairs
+    assert isinstance(pair.original, Keda)
+    assert isinstance(autoscaler_of(pair.original, "keda"), KedaAutoscaler)
+    [pair] = migrate([("it", example("watermarkpodautoscaler"))]).pairs
+    assert isinstance(pair.original, Wpa)
+
+
+def test_the_command_replays_a_pair_against_the_original(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    original = str(EXAMPLES / "scaledobject.yaml")
+    assert main(["migrate", original]) == OK
+    pair, history = tmp_path / "pair.yaml", tmp_path / "history.csv"
+    pair.write_text(capsys.readouterr().out)
+    rows = [f"{tick.at:.0f},{tick.load['prometheus-0'] / NANO}" for tick in loads("prometheus-0", 200, 2.0)]
+    history.write_text("\n".join(["time,prometheus-0", *rows]))
+    arguments = ["replay", str(pair), "--csv", str(history), "--total", "prometheus-0", "--against"]
+    assert main([*arguments, original]) == OK
+    assert "ScaledObject thumbnails, --against" in capsys.readouterr().out
+    other = tmp_path / "other.yaml"
+    other.write_text("kind: Service\napiVersion: v1\nmetadata: {name: a}\n")
+    assert main([*arguments, str(other)]) == INVALID
+    assert "cannot be migrated; known are" in capsys.readouterr().err

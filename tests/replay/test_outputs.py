@@ -1,0 +1,64 @@
+"""`replay --html` and `--suggest`: the page and the suggestions beside the table, and what cannot be made."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from adapter.cli import main
+from harness.replay_picture import HPA, POLICY, history
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """The arguments for half a day of the picture's week."""
+    policy, table = tmp_path / "policy.yaml", tmp_path / "history.csv"
+    policy.write_text(yaml.safe_dump_all([POLICY, HPA]))
+    lines = list(history(1))
+    table.write_text("\n".join([lines[0], *lines[1:2880:8]]) + "\n")
+    return ["replay", str(policy), "--csv", str(table), "--capacity", "cpu=1500m"]
+
+
+def test_the_page_is_written_beside_the_table(files: list[str], tmp_path: Path, capsys) -> None:
+    page = tmp_path / "replay.html"
+    assert main([*files, "--html", str(page)]) == 0
+    text = page.read_text()
+    assert "<h1><bdi>shop/checkout</bdi></h1>" in text
+    assert "Suggestions" not in text
+    assert "POD-HOURS" in capsys.readouterr().out
+
+
+def test_a_page_that_cannot_be_written_is_a_fault_of_its_argument(files: list[str], tmp_path: Path, capsys) -> None:
+    assert main([*files, "--html", str(tmp_path / "none" / "replay.html")]) == 2
+    printed = capsys.readouterr()
+    assert "--html" in printed.err + printed.out
+    assert "No such file" in printed.err + printed.out
+
+
+def test_suggestions_are_in_the_text_the_json_and_the_page_and_the_policy_stays(
+    files: list[str], tmp_path: Path, capsys
+) -> None:
+    before = Path(files[1]).read_text()
+    page = tmp_path / "replay.html"
+    assert main([*files, "--suggest", "--html", str(page), "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["suggestions"]
+    assert found["judgedBy"] == "Capacity"
+    assert found["judgedByLoad"] == "1500m"
+    present, *others = found["candidates"]
+    assert present["isPresent"]
+    assert present["patch"] is None
+    assert present["highWatermark"] == "1200m"
+    for known in others:
+        patch = yaml.safe_load(known["patch"])
+        assert patch["spec"]["metrics"][0]["resource"] == {"name": "cpu"}
+    assert "Nothing is applied" in page.read_text()
+    assert Path(files[1]).read_text() == before
+
+
+def test_suggestions_for_a_policy_without_a_measure_say_what_is_missing(files: list[str], capsys) -> None:
+    policy = {**POLICY, "spec": {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "lowWatermark": "400m"}]}}
+    Path(files[1]).write_text(yaml.safe_dump_all([policy, HPA]))
+    assert main([*files[:-2], "--suggest"]) == 2
+    printed = capsys.readouterr()
+    assert "--capacity" in printed.err + printed.out

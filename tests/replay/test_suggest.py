@@ -1,0 +1,253 @@
+"""Suggestions: a front of cost and risk by one yardstick, the same each time, and a patch that means the candidate."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapter.load.quantity import NANO
+from adapter.load.spec import Average, Cooldown, Policy, Velocity
+from adapter.policy.watermark_policy import parse_policy
+from adapter.replay.comparison import Result, compare, replay
+from adapter.replay.patch import patch_text
+from adapter.replay.player import suggest_for
+from adapter.replay.service import Setup, Summary, Tick
+from adapter.replay.spool import open_spool, spooled
+from adapter.replay.suggest import (
+    MOST_CANDIDATES,
+    Part,
+    SuggestError,
+    suggest,
+    watermark_text,
+    with_watermarks,
+    yardstick,
+)
+from tests.replay.services import START, hpa, wandering
+
+MANIFEST: dict[str, Any] = {
+    "metadata": {"namespace": "shop", "name": "web"},
+    "spec": {
+        "metrics": [
+            {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "600m"},
+            {"name": "rps", "query": {"name": "rps"}, "highWatermark": "500"},
+        ],
+        "velocity": {"scaleUpPercent": 50},
+        "cooldown": {"scaleDownSeconds": 300},
+    },
+}
+POLICY = parse_policy(MANIFEST)
+CPU_ONLY = replace(POLICY, metrics=POLICY.metrics[:1])
+DAY = 86_400.0
+
+
+class Model:
+    """Figures by formula: cost falls and risk rises with the high watermark; records what it plays."""
+
+    def __init__(self, *, flaps: int = 0, checks: bool = True) -> None:
+        self.played: list[Policy] = []
+        self.flaps, self.checks = flaps, checks
+
+    def __call__(self, policies: Sequence[Policy], part: Part) -> list[Summary | None]:
+        if part is Part.CHECK and not self.checks:
+            return [None] * len(policies)
+        self.played += policies if part is Part.LEARN else []
+        return [self.summary(policy) for policy in policies]
+
+    def summary(self, policy: Policy) -> Summary:
+        high, low = (float(mark or 0) / NANO for mark in (policy.metrics[0].high, policy.metrics[0].low))
+        seconds = 7 * DAY
+        over = seconds * max(0.0, high - 0.8) ** 2 / 20
+        pods = seconds * 20 * (1 + (1 - low / high) / 4) / high
+        flaps = self.flaps if low / high > 0.6 else 0
+        return Summary(seconds, over, 0.0, over / seconds / 10, round(over), 10, flaps, 0, pods, 30, 10)
+
+
+def test_the_front_has_the_present_policy_first_and_no_candidate_that_another_beats() -> None:
+    model = Model()
+    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), model)
+    present, *others = found.candidates
+    assert present.is_present
+    assert present.policy == CPU_ONLY
+    assert 2 <= len(others) <= MOST_CANDIDATES
+    points = [(known.learned.pod_seconds, known.learned.over_high) for known in others]
+    for cost, risk in points:
+        assert not any(other[0] <= cost and other[1] <= risk and other != (cost, risk) for other in points)
+    assert points == sorted(points, reverse=True)
+
+
+def test_the_same_history_gives_the_same_suggestions() -> None:
+    assert suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model()) == suggest(
+        CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model()
+    )
+
+
+@pytest.mark.parametrize("budget", [1, 7, 20, 60])
+def test_no_more_policies_are_played_than_the_budget_allows(budget: int) -> None:
+    model, seen = Model(), []
+    found = suggest(
+        CPU_ONLY, 2, yardstick(CPU_ONLY, None), model, budget=budget, progress=lambda *counts: seen.append(counts)
+    )
+    assert found.tried == len(model.played) == len(set(model.played)) <= budget
+    assert seen[-1] == (found.tried, budget)
+
+
+def test_candidates_that_flap_more_than_the_present_policy_are_left_out() -> None:
+    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model(flaps=50))
+    assert all(known.learned.flaps == 0 for known in found.candidates)
+
+
+def test_no_candidate_saves_pods_by_more_than_twice_the_risk() -> None:
+    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model())
+    present = found.candidates[0].learned
+    assert all(known.learned.over_high <= 2 * present.over_high for known in found.candidates)
+
+
+def test_with_a_capacity_risk_is_the_shortfall_else_the_time_over_the_present_high_watermark() -> None:
+    summary = Model().summary(CPU_ONLY)
+    assert yardstick(CPU_ONLY, Fraction(1500 * NANO, 1000)).risk(summary) == summary.shortfall
+    assert yardstick(CPU_ONLY, None).risk(summary) == summary.over_high / summary.seconds
+    assert yardstick(CPU_ONLY, None).load == CPU_ONLY.metrics[0].high
+
+
+def test_a_policy_without_a_high_watermark_needs_a_capacity() -> None:
+    low_only = replace(CPU_ONLY, metrics=(replace(CPU_ONLY.metrics[0], high=None),))
+    with pytest.raises(SuggestError, match="--capacity"):
+        yardstick(low_only, None)
+    assert yardstick(low_only, Fraction(NANO)).is_capacity
+
+
+def test_watermarks_that_flap_by_themselves_have_a_warning() -> None:
+    close = with_watermarks(CPU_ONLY, Fraction(NANO), Fraction(90 * NANO, 100))
+    found = suggest(close, 1, yardstick(close, None), Model(), budget=1)
+    assert "above 1/2" in found.candidates[0].warnings[0]
+
+
+def test_candidates_of_a_short_history_are_not_checked_and_say_so() -> None:
+    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model(checks=False))
+    assert all(known.checked is None for known in found.candidates)
+
+
+marks = st.integers(2, 4000).map(lambda percent: Fraction(percent * NANO, 1000))
+seconds = st.integers(0, 3600)
+
+
+@settings(max_examples=40)
+@given(
+    marks,
+    st.integers(1, 99),
+    st.tuples(st.none() | st.integers(0, 100), st.none() | st.integers(0, 100)),
+    st.tuples(seconds, seconds),
+)
+def test_the_patch_makes_the_policy_the_candidate(high, low_percent, velocity, cooldown) -> None:
+    wanted = with_watermarks(POLICY, high, high * Fraction(low_percent, 100))
+    wanted = replace(
+        wanted, velocity=Velocity(up=velocity[0], down=velocity[1]), cooldown=Cooldown(up=cooldown[0], down=cooldown[1])
+    )
+    patch = yaml.safe_load(patch_text(POLICY, wanted, MANIFEST))
+    assert parse_policy(merged(deepcopy(MANIFEST), patch)) == wanted
+
+
+def merged(data: Any, patch: Any) -> Any:
+    """A merge patch applied, as RFC 7386 has it."""
+    if not isinstance(patch, dict):
+        return patch
+    known = dict(data) if isinstance(data, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            known.pop(key, None)
+        else:
+            known[key] = merged(known.get(key), value)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("resource", "share", "text"),
+    [
+        ({"name": "cpu"}, Fraction(7777, 10_000), "780m"),
+        ({"name": "cpu"}, Fraction(12_345, 10_000), "1200m"),
+        ({"name": "memory", "of": "Limit"}, Fraction(777, 1000), "78%"),
+        ({"name": "memory"}, Fraction(777 * 2**20), "780Mi"),
+    ],
+)
+def test_watermarks_have_two_digits_in_the_unit_that_people_write(resource, share, text) -> None:
+    high = "80%" if "of" in resource else "1200m"
+    metrics = [{"name": "load", "resource": resource, "highWatermark": high}]
+    policy = parse_policy({"metadata": {"name": "web"}, "spec": {"metrics": metrics}})
+    [metric] = with_watermarks(policy, share * NANO, share * NANO / 2).metrics
+    assert watermark_text(metric, metric.high) == text
+
+
+# -- on the model of a service
+
+
+def week(file: Path, days: float, policy: Policy = CPU_ONLY, **fields: Any) -> Result:
+    """A replay of a few days with a step of five minutes, with its history in the file."""
+    ticks = [
+        tick._replace(at=START + index * 300.0)
+        for index, tick in enumerate(wandering(7, int(days * DAY / 300), step=300.0))
+    ]
+    setup = Setup(replicas=10, lasts=900.0, sync=60.0, capacity={"cpu": 1500 * NANO // 1000})
+    comparison = compare(policy, hpa(2, 60), replace(setup, **fields))
+    result = replay(comparison, spooled(ticks, file))
+    assert result is not None
+    return result
+
+
+def test_a_long_history_is_chosen_on_its_first_part_and_checked_on_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "ticks"
+    result = week(file, 3)
+    found = suggest_for(result, partial(open_spool, file), cores=1, budget=10)
+    for known in found.candidates:
+        assert known.learned.seconds == pytest.approx(2 * DAY, abs=600)
+        assert known.checked is not None
+        assert known.learned.seconds + known.checked.seconds == pytest.approx(3 * DAY, abs=1200)
+
+
+def test_a_short_history_is_chosen_on_as_a_whole(tmp_path: Path) -> None:
+    file = tmp_path / "ticks"
+    result = week(file, 0.5)
+    [present, *_] = suggest_for(result, partial(open_spool, file), cores=1, budget=1).candidates
+    assert present.learned == result.runs[2].summary._replace(
+        over_high=present.learned.over_high, recovery=present.learned.recovery, overshoot=present.learned.overshoot
+    )
+    assert present.checked is None
+
+
+def test_every_candidate_is_judged_by_the_capacity_and_not_by_its_own_watermark(tmp_path: Path) -> None:
+    file = tmp_path / "ticks"
+    careless = with_watermarks(CPU_ONLY, Fraction(3 * NANO), Fraction(NANO))
+    result = week(file, 0.5, careless)
+    [present, *_] = suggest_for(result, partial(open_spool, file), cores=1, budget=1).candidates
+    assert present.learned.over_high > result.runs[2].summary.over_high
+
+
+def test_two_processes_suggest_what_one_does(tmp_path: Path) -> None:
+    file = tmp_path / "ticks"
+    result = week(file, 0.2)
+    found = [suggest_for(result, partial(open_spool, file), cores=cores, budget=5) for cores in (1, 2)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields"), [(replace(CPU_ONLY, average=Average.TOTAL), {}), (CPU_ONLY, {"totals": ("cpu",)})]
+)
+def test_for_a_total_of_the_service_nothing_is_suggested(policy: Policy, fields: dict, tmp_path: Path) -> None:
+    comparison = compare(policy, hpa(2, 60), Setup(replicas=10), **fields)
+    result = Result(comparison=comparison, begin=START, end=START + DAY, ticks=1, runs=())
+    with pytest.raises(SuggestError, match="total of the service"):
+        suggest_for(result, partial(open_spool, tmp_path / "none"))
+
+
+def test_a_copy_of_a_history_is_exact(tmp_path: Path) -> None:
+    ticks = [Tick(START + 0.1, {"memory": 10**30 + 1}, 2, None), Tick(START + 15.3, {}, 0, 7)]
+    assert list(spooled(ticks, tmp_path / "ticks")) == ticks
+    with open_spool(tmp_path / "ticks") as again:
+        assert list(again) == ticks
