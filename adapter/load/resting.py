@@ -39,10 +39,10 @@ def resting_range(
 ) -> RestingRange | None:
     """The loads at which a metric surely keeps the count; None where nothing is sure.
 
-    Of the `replicas`, these `pods` serve and carry equal shares, and none is doubtful; `capacity` is what a pod's usage is divided by
-    (nano-units; None: the metric is no utilization). `total`: the metric is one number for the service. The range is a
-    little smaller than it might be: the pods' shares are rounded. Where the count is at its minimum (not `may_fall`) or
-    at its maximum (not `may_rise`), the range has no such end.
+    Of the `replicas`, these `pods` serve and carry equal shares, and none is doubtful; `capacity` is what a pod's usage
+    is divided by (nano-units; None: the metric is no utilization). `total`: the metric is one number for the service.
+    The range is a little smaller than it might be: the pods' shares are rounded. Where the count is at its minimum (not
+    `may_fall`) or at its maximum (not `may_rise`), the range has no such end.
     """
     if not pods or policy.strategy not in _KNOWN or policy.converge_towards is not None:
         return None

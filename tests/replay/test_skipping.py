@@ -12,6 +12,7 @@ from adapter.load.spec import (
     Average,
     Capacity,
     Cooldown,
+    Delay,
     Metric,
     Policy,
     PulledOut,
