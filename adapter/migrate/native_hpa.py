@@ -100,13 +100,13 @@ def read(place: str, root: Fields, resolver_of: Callable[[Mapping[str, str], Fie
 def _note_handover(root: Fields, name: str, resolver: Resolver) -> None:
     root.notes.add(
         NoteKind.TO_DO, "", None,
-        f"the new HPA {name} takes the place of this one as soon as it is applied; where Helm, Argo CD or Flux owns it, "
-        "put the new one there, or it is set back",
+        f"the new HPA {name} takes the place of this one as soon as it is applied; where Helm, Argo CD or Flux "
+        "owns it, put the new one there, or it is set back",
     )  # fmt: skip
     root.notes.add(
         NoteKind.TO_DO, "", None,
-        "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have Pods "
-        f"or Object metrics of {resolver.served_by()} get none; migrate those together",
+        "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have "
+        f"Pods or Object metrics of {resolver.served_by()} get none; migrate those together",
     )  # fmt: skip
 
 

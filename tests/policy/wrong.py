@@ -279,7 +279,7 @@ WRONG = [
         ("stepTolerance must be less than the target",),
     ),
     Wrong(
-        "as many points as a querys target",
+        "as many points as the target of a query",
         {"strategy": "Step", **metric(RPS, highWatermark=None, target="15")},
         "spec.stepTolerance",
         ("stepTolerance must be less than the target",),

@@ -50,7 +50,8 @@ def test_the_other_strategies_come_to_rest_never_below_the_true_need_nor_beyond_
     result = figures(range(LOOPS // 8), STRATEGIES[strategy])
     print(f"\n{strategy}: {result}")
     assert not result.below
-    assert not (result.not_down or result.not_up)
+    assert not result.not_down
+    assert not result.not_up
     assert not result.restless
     assert len(result.beyond) <= 0.03 * result.loops
     assert result.steps >= 3 * result.loops
