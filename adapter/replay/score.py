@@ -154,8 +154,8 @@ class Score:
                 self._asked[name] += value * milliseconds
                 if value > limit:
                     self._lost[name] += (value - limit) * milliseconds
-        if self._roomy and all(load.get(name, 0) <= limit for name, limit in self._roomy):
-            needed = max(-(-load.get(name, 0) // high) for name, high in self._judge.high.items())
+        if self._roomy and all(load.get(name, limit + 1) <= limit for name, limit in self._roomy):
+            needed = max(-(-load[name] // high) for name, high in self._judge.high.items())
             self._overshoot = self._replicas - self._out - max(needed, self._judge.minimum)
             self._overshoot_from()
 
