@@ -85,9 +85,12 @@ class ServiceLoop:
         return self._replicas
 
     def step(self, tick: Tick, end: float) -> None:
-        """Live through a tick, until `end`; what the tick tells holds for at most `Setup.lasts`."""
+        """Live through a tick, until `end`; what the tick tells holds for at most `Setup.lasts`.
+
+        A tick without any load tells that nobody recorded it.
+        """
         self._begin(tick)
-        known = min(end, tick.at + self._setup.lasts)
+        known = min(end, tick.at + self._setup.lasts) if tick.load else tick.at
         self._advance(known)
         if known < end:
             self._lose_sight()
