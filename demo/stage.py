@@ -130,9 +130,10 @@ class Stage:
             require_tolerance(self.client.create(item))
         announce("waiting until both HPAs have their metrics; the HPA controller discovers new kinds within 30 s …")
         self._wait(self._wired, patience, "the HPAs do not get their metrics", self._complaint)
-        scraped = self.reader.scraped_at()
-        self._wait(lambda: self.reader.scraped_at() != scraped, patience, "metrics-server has no new samples")
-        time.sleep(AFTER_SCRAPE)
+        if self.place.own:
+            scraped = self.reader.scraped_at()
+            self._wait(lambda: self.reader.scraped_at() != scraped, patience, "metrics-server has no new samples")
+            time.sleep(AFTER_SCRAPE)
 
     def _calm(self, demand: int) -> bool:
         observation = self.reader.observe()

@@ -161,9 +161,9 @@ class MetricAssessment:
 class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
-    `target` names the scale target for sentences. `may_shrink` is False where too few pods serve
-    (`minServingPercent`). `windows` are the current and the next window of each schedule. `conditions` are findings for
-    the user: condition type → a sentence. `memory` belongs into the next assessment's inputs.
+    `target` names the scale target for sentences. `may_shrink` is False where too few pods serve (`minServingPercent`).
+    `has_floors`: a metric is a floor. `windows` are the current and the next window of each schedule. `conditions` are
+    findings for the user: condition type → a sentence. `memory` belongs into the next assessment's inputs.
     """
 
     policy: Policy
@@ -173,6 +173,7 @@ class Assessment:
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True
+    has_floors: bool = False
     windows: tuple[Window, ...] = ()
     conditions: Mapping[ConditionType, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)

@@ -30,6 +30,11 @@ def load_of_one_pod(metric: MetricAssessment) -> Fraction:
     return one_pod
 
 
+def without_floors(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """The outcomes of the metrics that decide."""
+    return tuple(outcome for outcome in outcomes if not outcome.metric.floor)
+
+
 def highest_floor(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The floor that proposes most; None without an answer of one."""
     floors = (outcome for outcome in outcomes if outcome.metric.floor)

@@ -47,10 +47,11 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
 
     By default a service total of 0 is believed.
     """
+    aim = metric.target
     return Band(
-        high=metric.high if metric.target is None else metric.target,
-        low=metric.low if metric.target is None else metric.target,
-        tolerance=policy.tolerance_of(metric),
+        high=metric.high if aim is None else aim,
+        low=metric.low if aim is None else aim,
+        tolerance=policy.tolerance if aim is None else policy.tolerance_of(metric),
         average=policy.average,
         tolerate_zero=policy.tolerate_zero if policy.tolerate_zero is not None else total,
         multiple_of=policy.multiple_of,
@@ -118,7 +119,7 @@ def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups,
     ats, knows = (list(chain.from_iterable(each)) for each in zip(*((c.ats, c.knows) for c in counted), strict=True))
     windows = list(chain.from_iterable(column.windows for column in counted))
     oldest = knows.index(min(knows)) if knows else None
-    limits = policy.limits_of(metric)
+    limits = metric if metric.target is None else policy.limits_of(metric)
     return MetricAssessment(
         name=metric.name,
         high=limits.high,
@@ -224,7 +225,7 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     running = sum(1 for _ in census.running)
     if error is None and running and not n and not metric.floor:
         error = NO_POD_SERVES
-    limits = policy.limits_of(metric)
+    limits = metric if metric.target is None else policy.limits_of(metric)
     assessment = MetricAssessment(
         name=metric.name,
         high=limits.high,

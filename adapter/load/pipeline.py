@@ -17,7 +17,7 @@ from adapter.load.census import Census, take_census
 from adapter.load.departures import after_departures, after_pull_outs, after_takeover, forget_departed
 from adapter.load.explanation import metric_errors
 from adapter.load.findings import condition_sentences, distrust
-from adapter.load.floor import floor_outcome, highest_floor
+from adapter.load.floor import floor_outcome, highest_floor, without_floors
 from adapter.load.matching import registrations
 from adapter.load.membership import registry_problem, service_registry
 from adapter.load.memory import Memory
@@ -73,6 +73,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         counts=census.counts,
         metrics=tuple(one.assessment for one in measured),
         may_shrink=_may_shrink(policy, census.counts),
+        has_floors=any(metric.floor for metric in policy.metrics),
         windows=schedule_windows(policy.schedules, now),
         conditions=condition_sentences(
             policy,
@@ -111,8 +112,8 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     """
     current, policy = scale.replicas, assessment.policy
     outcomes = _outcomes(assessment, current, bounds)
-    deciding = [outcome for outcome in outcomes if not outcome.metric.floor]
-    best, floor = max(deciding, key=lambda outcome: outcome.proposal, default=None), highest_floor(outcomes)
+    deciding, floor = (without_floors(outcomes), highest_floor(outcomes)) if assessment.has_floors else (outcomes, None)
+    best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
         return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
     open_now = limits_at(assessment.windows, now)
@@ -127,8 +128,8 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
         return _decision(scale, bounds, _bounded(substitute, bounds), best, outcomes)
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
-    expected = sum(1 for metric in assessment.metrics if not metric.floor)
-    wanted = _wanted(assessment, current, bounds, best, all_answer=len(deciding) == expected)
+    floors = sum(1 for metric in assessment.metrics if metric.floor) if assessment.has_floors else 0
+    wanted = _wanted(assessment, current, bounds, best, all_answer=len(deciding) + floors == len(assessment.metrics))
     if floor is not None and floor.proposal > wanted.desired:
         wanted, best = Paced(floor.proposal, None), floor
     paced = _paced(assessment, wanted, scale, bounds, open_now, now)
@@ -210,15 +211,13 @@ def _decision(
 def _outcomes(assessment: Assessment, current: int, bounds: Bounds) -> tuple[Outcome, ...]:
     """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
     multiple = assessment.policy.multiple_of
-    return tuple(
-        floor_outcome(metric, current, multiple)
-        if metric.floor
-        else _outcome(metric, current, bounds, multiple)
-        if current
-        else _from_zero(metric)
-        for metric in assessment.metrics
-        if (metric.error is None if current or metric.floor else metric.total_value is not None)
-    )
+    if current == 0:
+        return tuple(
+            floor_outcome(metric, 0, multiple) if metric.floor else _from_zero(metric)
+            for metric in assessment.metrics
+            if metric.total_value is not None
+        )
+    return tuple(_outcome(metric, current, bounds, multiple) for metric in assessment.metrics if metric.error is None)
 
 
 def _from_zero(metric: MetricAssessment) -> Outcome:
@@ -253,6 +252,8 @@ def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessme
 
 def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:
     """The scenario with the largest proposal wins; on a tie the one with the most doubtful pods in."""
+    if metric.floor:
+        return floor_outcome(metric, current, multiple_of)
     proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in metric.scenarios]
     if not proposals:
         empty = Scenario(inside=0, verdict=Verdict.INSIDE)

@@ -1,7 +1,7 @@
 """The scenarios of one metric: with every doubtful pod out, then with the most loaded ones in, one after the other."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -16,6 +16,11 @@ from adapter.load.watermark import recommend as recommend_by_watermarks
 _RIVALS_COMPARED = 4
 """A scenario above the band is compared with at most this many of those already kept."""
 _INCOMPARABLE = Recommendation(Verdict.ERROR)
+_RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Recommendation]] = {
+    Strategy.WATERMARK: recommend_by_watermarks,
+    Strategy.RATIO: lambda totals, band, _: recommend_by_ratio(totals, band),
+    Strategy.STEP: lambda totals, band, _: recommend_step(totals, band),
+}
 
 
 class AwayPods(NamedTuple):
@@ -52,34 +57,28 @@ def scenarios_of(
     The pods come in in this order. `totals` begin without them and end with all of them.
     """
     steps = list(_steps(policy, band, away, totals, order))
-    return [_scenario(inside, steps[inside], band, totals) for inside in _that_may_win(steps)]
+    kept = _that_may_win(steps)
+    if any(metric.delay.up or metric.delay.down for metric in policy.metrics):
+        kept = _with_every_verdict(kept, steps)
+    return [_scenario(inside, steps[inside], band, totals) for inside in kept]
 
 
 def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]) -> Iterator[_Step]:
     replaceable = away.replaceable + sum(1 for pod in order if pod.is_replaceable)
     reserved = away.reserved + sum(1 for pod in order if not pod.is_long)
     out, converge = away.out + len(order), policy.converge_towards
+    recommend = _RECOMMEND[policy.strategy]
     for pod in (None, *order):
         if pod is not None:
             totals.add(pod)
             replaceable -= pod.is_replaceable
             reserved -= not pod.is_long
             out -= 1
-        recommended = _recommend(policy.strategy, totals, band, converge) if totals.n else _INCOMPARABLE
+        recommended = recommend(totals, band, converge) if totals.n else _INCOMPARABLE
         yield _Step(
             recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved,
             out,
         )  # fmt: skip
-
-
-def _recommend(strategy: Strategy, totals: Totals, band: Band, converge: Converge | None) -> Recommendation:
-    match strategy:
-        case Strategy.WATERMARK:
-            return recommend_by_watermarks(totals, band, converge)
-        case Strategy.RATIO:
-            return recommend_by_ratio(totals, band)
-        case Strategy.STEP:
-            return recommend_step(totals, band)
 
 
 def _that_may_win(steps: Sequence[_Step]) -> list[int]:
@@ -87,37 +86,41 @@ def _that_may_win(steps: Sequence[_Step]) -> list[int]:
 
     At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
     band at most that count. On a tie the scenario with more pods in wins. Of two steps down the one proposes no less
-    that can spare no more pods; none spares more than it takes. One scenario of each verdict is kept as well, for
-    delays.
+    that can spare no more pods; none spares more than it takes.
     """
     kept: list[int] = []
     above: list[_Step] = []
-    verdicts: set[Verdict] = set()
     most, spare, is_held = -1, math.inf, False
     for inside in range(len(steps) - 1, -1, -1):
         step = steps[inside]
         recommended = step.recommended
         may_win = bool(recommended.drift) or not kept
-        if recommended.shrink is not None:
-            can_spare = max(0, min(step.n - recommended.shrink.fewest, recommended.shrink.by))
-            may_win = may_win or (not (is_held or above) and can_spare < spare)
-            # A service that needs no pod at all may propose 0.
-            spare = spare if recommended.zero else min(spare, can_spare)
-        elif recommended.needed is None:
+        if recommended.needed is None and recommended.shrink is None:
             may_win = may_win or not (is_held or above)
             is_held = is_held or not recommended.drift
         elif recommended.verdict is Verdict.ABOVE:
             if not any(_beats(rival, step) for rival in above[-_RIVALS_COMPARED:]):
                 may_win = True
                 above.append(step)
-        else:
+        elif recommended.shrink is not None:
+            can_spare = max(0, min(step.n - recommended.shrink.fewest, recommended.shrink.by))
+            may_win = may_win or (not (is_held or above) and can_spare < spare)
+            # A service that needs no pod at all may propose 0.
+            spare = spare if recommended.zero else min(spare, can_spare)
+        elif recommended.needed is not None:
             may_win = may_win or (not (is_held or above) and recommended.needed + step.out > most)
             # A service that needs no pod at all may propose 0.
             most = most if recommended.zero else max(most, recommended.needed + step.out)
-        if may_win or recommended.verdict not in verdicts:
+        if may_win:
             kept.append(inside)
-            verdicts.add(recommended.verdict)
     return kept[::-1]
+
+
+def _with_every_verdict(kept: Iterable[int], steps: Sequence[_Step]) -> list[int]:
+    """These indices, and one of each verdict that none of them has: delays ask for the verdicts of all scenarios."""
+    first = {step.recommended.verdict: inside for inside, step in enumerate(steps)}
+    missing = first.keys() - {steps[inside].recommended.verdict for inside in kept}
+    return sorted({*kept, *(first[verdict] for verdict in missing)})
 
 
 def _beats(one: _Step, other: _Step) -> bool:

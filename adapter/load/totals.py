@@ -43,15 +43,17 @@ class Band:
     low_minus: Edge | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # Computed once, because every scenario compares with them.
-        object.__setattr__(self, "high_edge", _edge(self.high))
-        object.__setattr__(self, "low_edge", _edge(self.low))
-        object.__setattr__(self, "high_plus", _edge(None if self.high is None else self.high * (1 + self.tolerance)))
-        object.__setattr__(self, "low_minus", _edge(None if self.low is None else self.low * (1 - self.tolerance)))
+        # Computed once, because every scenario compares with them; as integers, which need no common divisor.
+        part, whole = self.tolerance.as_integer_ratio()
+        object.__setattr__(self, "high_edge", _edge(self.high, 1, 1))
+        object.__setattr__(self, "low_edge", _edge(self.low, 1, 1))
+        object.__setattr__(self, "high_plus", _edge(self.high, whole + part, whole))
+        object.__setattr__(self, "low_minus", _edge(self.low, whole - part, whole))
 
 
-def _edge(limit: Fraction | None) -> Edge | None:
-    return None if limit is None else Edge(*limit.as_integer_ratio())
+def _edge(limit: Fraction | None, numerator: int, denominator: int) -> Edge | None:
+    """The limit times a ratio of two integers."""
+    return None if limit is None else Edge(limit.numerator * numerator, limit.denominator * denominator)
 
 
 class PodLoad(NamedTuple):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.explanation import explain
 from adapter.load.memory import Departed, LastSample, Memory
 from adapter.load.pods import Pod, PodCondition
 from adapter.load.spec import (
@@ -214,3 +215,40 @@ def test_losing_samples_never_lowers_the_count(loads: list[int], data: st.DataOb
     known = [None if i in lost else load for i, load in enumerate(loads)]
     with_all, without = decided(list(loads)), decided(list(known))
     assert without.desired is None or without.desired >= min(len(loads), with_all.desired or 0)
+
+
+class TestSentences:
+    @pytest.mark.parametrize(
+        ("loads", "words"),
+        [
+            (
+                [73, 75, 82],
+                (
+                    "one of them 82%, above the target 60% (acts beyond 75%)",
+                    "needs 6 serving pods (2 of them by stepUp): proposes 6 (now 3)",
+                ),
+            ),
+            (
+                [50, 45, 47, 52, 43, 40],
+                (
+                    "one of them 40%, below the target 60% (acts under 45%)",
+                    "proposes 4 (now 6): 2 pods fewer (stepDown 2)",
+                ),
+            ),
+            ([5, 5], ("proposes 2 (minPods 2)",)),
+            ([74, 74, 74, 74, 10], ("proposes 5 (2 pods fewer would leave the others above 75%)",)),
+            ([60, 60], ("near the target 60% (45% … 75%)",)),
+            ([5, 5, 5, None], ("proposes 4 (1 pod without a fresh sample)",)),
+        ],
+    )
+    def test_every_step_says_why(self, loads: list[int | None], words: tuple[str, ...]) -> None:
+        samples = samples_of({f"web-{i}": None if load is None else f"{load}m" for i, load in enumerate(loads)})
+        assessment, decision = assess_and_decide(rule(), pods(len(loads)), samples)
+        told = "\n".join(explain(assessment, decision, BOUNDS, NOW))
+        assert [word for word in words if word not in told] == [], told
+
+    def test_departed_pods_are_named(self) -> None:
+        samples = samples_of({f"web-{i}": "30m" for i in range(4)} | {"web-0": "20m"})
+        assessment, decision = assess_and_decide(rule(), pods(4), samples, memory=TestDeparted.memory(45))
+        told = "\n".join(explain(assessment, decision, BOUNDS, NOW))
+        assert "1 pod left or went out since these samples began, whose load the others have now" in told

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Bounds, Cooldown, HpaTolerance, Mode
+from adapter.load.spec import Average, Bounds, Cooldown, HpaTolerance, Mode, Strategy
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import (
     CrossVersionReference,
@@ -133,6 +133,16 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
         "Kubernetes 1.35",
     ),
     "a tolerance for ever": (replace(WELL, hpa=COARSE, has_tolerance=False), "Tolerance", "tolerance 10% asks"),
+    "a tolerance for ever, and steps": (
+        replace(by(strategy=Strategy.STEP), hpa=COARSE, has_tolerance=False),
+        "Tolerance",
+        "a step of 2 pods (stepDown), of 30 or more",
+    ),
+    "steps that wait twice": (
+        on(by(strategy=Strategy.STEP, cooldown=Cooldown(down=300)), scale_down=EXACT),
+        "WaitsTwice",
+        "scaleDown.stabilizationWindowSeconds (300)",
+    ),
 }
 
 
@@ -149,6 +159,10 @@ UNSAID: dict[str, Wiring] = {
     ),
     "percents are enough above zero": on(scale_up=replace(EXACT, policies=(PERCENT,))),
     "a cooldown alone": by(cooldown=Cooldown(up=60)),
+    "steps that the cooldown alone delays": on(
+        by(strategy=Strategy.STEP, cooldown=Cooldown(down=300)), scale_down=replace(EXACT, stabilization=0)
+    ),
+    "a target": by(strategy=Strategy.RATIO, metrics=(cpu(None, target=Fraction(NANO)),)),
     "watermarks just far enough": by(metrics=(cpu("1200m", "800m"),)),
     "one watermark alone": by(metrics=(cpu("1200m"),)),
     "an observing policy that nobody asks": on(by(mode=Mode.OBSERVE), metrics=(OTHER,)),

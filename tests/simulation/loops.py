@@ -208,10 +208,10 @@ def by_steps(loop: ClosedLoop) -> None:
         min_pods=rng.choice([1, 2, 2, 3]),
     )
     loop.rule = replace(loop.rule, strategy=Strategy.STEP, step=step, metrics=(_aimed(loop),))
-    if rng.random() < 0.3 and loop.hpa.down_window <= MINUTE:
-        # One pod every five minutes would take longer than a loop runs.
-        step = replace(step, down=4)
-        loop.rule = replace(loop.rule, step=step, cooldown=Cooldown(up=180, down=300))
+    if loop.hpa.down_window > MINUTE:  # each step waits for a whole window: one pod at a time would outlast the loop
+        loop.rule = replace(loop.rule, step=replace(step, down=4))
+    elif rng.random() < 0.5 and not loop.hpa.down:
+        loop.rule = replace(loop.rule, step=replace(step, down=4), cooldown=Cooldown(up=180, down=300))
 
 
 def _aimed(loop: ClosedLoop) -> Metric:

@@ -30,7 +30,7 @@ CHECKOUT = PolicyRow(
     policy="checkout",
     metrics=(
         MetricRow(name="cpu", effective=1.5, raw=1.1, high=1.2, low=0.4, missing=1),
-        MetricRow(name="memory", effective=None, raw=None, high=0.8, low=None),
+        MetricRow(name="memory", effective=None, raw=None, high=0.8, low=None, target=0.7),
     ),
     desired=7,
     current=5,
@@ -91,6 +91,7 @@ async def test_a_row_becomes_its_series() -> None:
     assert of(found, "raw") == {"cpu": 1.1}
     assert of(found, "high_watermark") == {"cpu": 1.2, "memory": 0.8}
     assert of(found, "low_watermark") == {"cpu": 0.4}
+    assert of(found, "target") == {"memory": 0.7}
     assert of(found, "missing_pods") == {"cpu": 1, "memory": 0}
     assert of(found, "desired_replicas") == {"": 7}
     assert of(found, "current_replicas") == {"": 5}

@@ -7,6 +7,7 @@ from adapter.replay.scenarios.scenario import (
     BUILT_IN,
     CPU_METRIC,
     DAY,
+    HIGH,
     HOUR,
     MILLI,
     MINUTE,
@@ -135,6 +136,8 @@ def _registry_outage() -> Scenario:
 def _weekly_peak() -> Scenario:
     monday = polyline((8 * HOUR, 8000), (9 * HOUR, 9000), (9 * HOUR + 2 * MINUTE, 36_000), (10 * HOUR, 30_000))
     offset = 8 * HOUR + 30 * MINUTE
+    floor = {"name": "last-week", "query": {"name": "last-week"}, "highWatermark": f"{HIGH}m", "floor": True}
+    ours = policy(CPU_METRIC, floor)
     return Scenario(
         name="weekly-peak",
         story="Monday, 9:00: the load quadruples in two minutes, as last week. The floor is the load of last week, ten"
@@ -143,7 +146,7 @@ def _weekly_peak() -> Scenario:
         setup=service(11),
         load={"cpu": lambda at: monday(at + offset), "last-week": lambda at: monday(at + offset + 10 * MINUTE)},
         totals=frozenset({"last-week"}),
-        contenders=usual(),
+        contenders=(*usual(), Contender(f"{WATERMARK} with a floor", hpa(), ours)),
     )
 
 
