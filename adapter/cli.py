@@ -244,7 +244,7 @@ def _replay(parsed: argparse.Namespace) -> int:
     from adapter.replay import command
     from adapter.replay.fleet import command as fleet
     from adapter.replay.history.prometheus import HistoryUnavailable
-    from adapter.runtime.signals import ended_by_signals
+    from adapter.runtime.signals import Interrupted, ended_by_signals
 
     run = fleet.run if parsed.all or parsed.merge else command.run
     try:
@@ -252,7 +252,11 @@ def _replay(parsed: argparse.Namespace) -> int:
             return run(parsed, print)
     except (HistoryUnavailable, KubeError) as error:
         print(f"effective-load replay: {error}", file=sys.stderr)
-        return FAILED
+    except Interrupted as interrupted:
+        kept = f"; the finished parts of the history are in {parsed.cache}" if parsed.cache else ""
+        print(f"effective-load replay: interrupted{kept}", file=sys.stderr)
+        return interrupted.status
+    return FAILED
 
 
 def _scenarios(parsed: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ from adapter.settings import parse_settings
 from benchmarks.replay_play import Record, play, settings
 from harness.prometheus import Prometheus
 
-RESULTS = Path(__file__).parent / "results" / "replay_check.json"
+RESULTS = Path(__file__).parent / "results"
 STEP = 1000
 """Milliseconds, as often as Prometheus scrapes."""
 STARTS, STOPS = 2.0, 1.0
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the load (default: %(default)s)")
     parser.add_argument("--folder", type=Path, required=True, help="for the record and the data of Prometheus")
     parser.add_argument("--replay-only", action="store_true", help="replay what the folder holds from an earlier run")
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help="write the results of this seed")
     parsed = parser.parse_args(arguments)
     if parsed.replay_only:
         record = json.loads((parsed.folder / "record.json").read_text())
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = json.dumps(figures, indent=2)
     print(text)
     if parsed.write:
-        RESULTS.write_text(text + "\n")
+        (RESULTS / f"replay_check_{parsed.seed}.json").write_text(text + "\n")
     return 0 if figures["same"] else 1
 
 

@@ -187,8 +187,13 @@ class ServiceLoop:
 
     def _sink(self, skipped: "_Skipped") -> None:
         """Leave out a sync that recommends less than the count; earlier ones at a smaller load matter no more."""
-        past = self._skipped
-        while past and all(skipped.seen[name] > past[-1].seen[name] for name, *_ in self._ranges):
+        past, seen = self._skipped, skipped.seen
+        while past:
+            before = past[-1].seen
+            for name, _, _, _ in self._ranges:
+                if seen[name] <= before[name]:
+                    past.append(skipped)
+                    return
             past.pop()
         past.append(skipped)
 

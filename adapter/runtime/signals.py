@@ -1,7 +1,6 @@
 """Signals that end a command: its files and processes are put away first, and there is no traceback."""
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -9,9 +8,17 @@ from types import FrameType
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal ends the command; `status` is the exit status that shells give it (130, 143)."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.status = 128 + number
+
+
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Until the end of the block SIGINT and SIGTERM raise SystemExit with the shell's status (130, 143).
+    """Until the end of the block SIGINT and SIGTERM raise Interrupted.
 
     Only in the main thread.
     """
@@ -26,4 +33,4 @@ def ended_by_signals() -> Iterator[None]:
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  as a handler is called
     for one in _ENDING:  # a second one must not break into the putting away
         signal.signal(one, signal.SIG_IGN)
-    sys.exit(128 + number)
+    raise Interrupted(number)

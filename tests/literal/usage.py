@@ -401,7 +401,8 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
         oldest = total_began(situation.facts, situation.memory, metric)
         average = metric.total.value / len(sampled)
     else:
-        oldest = min(began[pod.uid] for pod in sampled)
+        # The oldest sample of all pods that may serve, also where a scenario leaves that pod out: it holds rather longer.
+        oldest = min(began.values())
         average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
     load, count = Fraction(0), 0
     for gone in situation.memory.departed.values():

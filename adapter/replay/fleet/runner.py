@@ -134,7 +134,7 @@ def _ended_by_signals() -> Iterator[None]:
     """Ends the processes where a signal ends the run: nobody wants to wait for what they are at."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         for process in multiprocessing.active_children():
             process.terminate()
         raise

@@ -40,3 +40,4 @@ def test_a_signal_ends_all_processes(tmp_path: Path, number: signal.Signals, sta
     assert process.returncode == status
     assert out == ""
     assert "Traceback" not in err
+    assert number == signal.SIGKILL or err == "effective-load replay: interrupted\n"
