@@ -401,7 +401,7 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
         oldest = total_began(situation.facts, situation.memory, metric)
         average = metric.total.value / len(sampled)
     else:
-        # The oldest sample of all pods that may serve, also where a scenario leaves that pod out: it holds rather longer.
+        # The oldest sample of all pods that may serve, also where a scenario leaves that pod out: rather a hold.
         oldest = min(began.values())
         average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
     load, count = Fraction(0), 0
