@@ -108,7 +108,8 @@ def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups,
     counted = (columns.serving, columns.doubtful)
     mean = _mean_capacity(columns) if metric.of else None
     weights = Weights(band, mean, is_utilization=metric.of is not None)
-    departed = departed_load(inputs.memory, metric.name, _oldest_beginning(counted))
+    began = _oldest_beginning(counted)
+    departed = departed_load(inputs.memory, metric.name, began)
     young = _young_samples(groups, columns)
     scenarios: list[Scenario] = []
     for order in _orders(weights, _doubtful_pods(weights, groups, columns)):
@@ -132,6 +133,7 @@ def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups,
         total=is_service_total(metric, samples),
         scenarios=tuple(scenarios),
         sampled_at=None if oldest is None else knows[oldest],
+        began_at=began,
         stale_at=min(ats) + source_of(metric, samples).max_age if ats else None,
         window=None if oldest is None else windows[oldest],
         error=None if everyone.n else _error(inputs, metric, groups.census, columns),
@@ -238,6 +240,7 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         total_value=None if stale else point.value,
         scenarios=scenarios,
         sampled_at=began_at(at, None, ahead),
+        began_at=began,
         stale_at=None if stale else at + source.max_age,
         window=source.window or None,
         error=error,

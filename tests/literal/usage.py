@@ -394,14 +394,12 @@ def too_few_serve(situation: Situation) -> bool:
 
 def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> tuple[int, Fraction]:
     """How many pods left since the samples that count began, and what they took with them."""
-    fit, began = situation.fit[metric.name], situation.began[metric.name]
+    fit, oldest = situation.fit[metric.name], samples_began(situation, metric, sampled)
     if metric.is_total:
         if situation.facts.spec.get("average", "PerPod") != "Total":
             return 0, Fraction(0)
-        oldest = total_began(situation.facts, situation.memory, metric)
         average = metric.total.value / len(sampled)
     else:
-        oldest = min(began[pod.uid] for pod in sampled)
         average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
     load, count = Fraction(0), 0
     for gone in situation.memory.departed.values():
@@ -410,6 +408,12 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
             load += max(average, last.value) if last is not None else average
             count += 1
     return count, load
+
+
+def samples_began(situation: Situation, metric: Metric, sampled: list[Pod]) -> float:
+    if metric.is_total:
+        return total_began(situation.facts, situation.memory, metric)
+    return min(situation.began[metric.name][pod.uid] for pod in sampled)
 
 
 def forget_departed(situation: Situation) -> None:
@@ -546,6 +550,11 @@ def step(
         return scenario
     _, departed = departed_load(situation, metric, load.sampled)
     share = departed / load.size
+    # Each step is relative to the count: the same samples take one.
+    changes = [min(at, situation.facts.now) for at in (situation.facts.last_scale, situation.memory.last_scale) if at]
+    if changes and max(changes) > samples_began(situation, metric, load.sampled):
+        scenario.stepped, scenario.held = True, "Departed"
+        return scenario
     if not (min(load.each) if any_pod else average) + share < low_minus:
         scenario.held = "Departed"
         return scenario
