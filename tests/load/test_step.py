@@ -26,7 +26,21 @@ from adapter.load.spec import (
     ToleranceIn,
     Trigger,
 )
-from tests.load.kit import BOUNDS, NOW, REGISTRY, assess_and_decide, cpu, nano, out, pod, policy, queue, roster, scale, total
+from tests.load.kit import (
+    BOUNDS,
+    NOW,
+    REGISTRY,
+    assess_and_decide,
+    cpu,
+    nano,
+    out,
+    pod,
+    policy,
+    queue,
+    roster,
+    scale,
+    total,
+)
 from tests.load.kit import usage as samples_of
 
 SHARE = ResourceMetric(name="cpu", of=Capacity.LIMIT)
