@@ -7,7 +7,7 @@ from itertools import chain
 
 from adapter.load.assessment import AssessmentInputs, MetricAssessment, Scenario
 from adapter.load.census import Census
-from adapter.load.delay import with_delay
+from adapter.load.delay import BREAK_SECONDS, with_delay
 from adapter.load.departures import NO_DEPARTURES, DepartedLoad, departed_load
 from adapter.load.effective_usage import (
     MetricReader,
@@ -67,7 +67,9 @@ def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     ends = [*measured.columns.serving.knows, *measured.columns.doubtful.knows]
     newest = max(ends) if ends else measured.assessment.sampled_at
     known = inputs.memory.beyond.get(metric.name)
-    return replace(measured, assessment=with_delay(measured.assessment, metric.delay, newest, known, inputs.now))
+    lasts = max(BREAK_SECONDS, source_of(metric, inputs.samples).max_age)
+    assessment = with_delay(measured.assessment, metric.delay, newest, known, inputs.now, lasts)
+    return replace(measured, assessment=assessment)
 
 
 def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
