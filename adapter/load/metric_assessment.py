@@ -261,8 +261,9 @@ def _without_total(inputs: AssessmentInputs, metric: Metric) -> MeasuredMetric:
             "sum the query up, or take floor away"
         )
     assessment = MetricAssessment(
-        name=metric.name, high=metric.high, target=metric.target, total=True, error=error, floor=True
-    )
+        name=metric.name, high=inputs.policy.limits_of(metric).high, target=metric.target, total=True, error=error,
+        floor=True,
+    )  # fmt: skip
     return MeasuredMetric(assessment, Columns(measured=False), inputs.memory.ahead.get(metric.name))
 
 
