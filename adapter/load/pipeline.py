@@ -40,10 +40,10 @@ from adapter.load.metric_value import served_value, within_hpa_tolerance
 from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
 from adapter.load.pod_groups import group_pods
 from adapter.load.pods import PodState
+from adapter.load.relative import one_step_down, without_drift
 from adapter.load.sample_columns import PodAssessments
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
 from adapter.load.spec import Bounds, Policy, Scale, Strategy
-from adapter.load.step import one_step_down
 
 _ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 """The pods that `minServingPercent` is a share of."""
@@ -227,6 +227,8 @@ def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) 
     if policy.strategy is Strategy.STEP:
         last_change = _last_change(assessment, scale, bounds, now)
         metrics = [one_step_down(metric, last_change) for metric in metrics]
+    elif policy.converge_towards is not None and current != assessment.memory.last_replicas:
+        metrics = [without_drift(metric) for metric in metrics]
     return tuple(_outcome(metric, current, bounds, multiple) for metric in metrics)
 
 

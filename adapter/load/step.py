@@ -5,10 +5,9 @@ only taken where the pods that are left carry the load within the limit, never w
 twice on the same samples.
 """
 
-from dataclasses import replace
 from fractions import Fraction
 
-from adapter.load.assessment import HeldBy, MetricAssessment, Scenario, Shrink, Verdict
+from adapter.load.assessment import Shrink, Verdict
 from adapter.load.recount import (
     ABOVE_BUT_MISSING,
     BELOW_BUT_DEPARTED,
@@ -36,20 +35,6 @@ def recommend(totals: Totals, band: Band) -> Recommendation:
     if _against(least, under, totals.unit) < 0:
         return _below(totals, step, beyond, under)
     return HOLD
-
-
-def one_step_down(metric: MetricAssessment, changed_at: float | None) -> MetricAssessment:
-    """The metric without a step down where its samples began before the count last changed (seconds; None: never).
-
-    A step is relative to the count: the same samples would take one after the other.
-    """
-    if changed_at is None or metric.began_at is None or metric.began_at >= changed_at:
-        return metric
-    return replace(metric, scenarios=tuple(map(_without_step, metric.scenarios)))
-
-
-def _without_step(scenario: Scenario) -> Scenario:
-    return scenario if scenario.shrink is None else scenario._replace(shrink=None, zero=False, held=HeldBy.DEPARTED)
 
 
 def _against(load: tuple[int, Rational], limit: Edge, unit: int) -> Rational:

@@ -410,6 +410,12 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
     return count, load
 
 
+def changed_since(situation: Situation, metric: Metric, sampled: list[Pod]) -> bool:
+    """A step is relative to the count: samples that began before its last change take none."""
+    changes = [min(at, situation.facts.now) for at in (situation.facts.last_scale, situation.memory.last_scale) if at]
+    return bool(changes) and max(changes) > samples_began(situation, metric, sampled)
+
+
 def samples_began(situation: Situation, metric: Metric, sampled: list[Pod]) -> float:
     if metric.is_total:
         return total_began(situation.facts, situation.memory, metric)
@@ -550,13 +556,11 @@ def step(
         return scenario
     _, departed = departed_load(situation, metric, load.sampled)
     share = departed / load.size
-    # Each step is relative to the count: the same samples take one.
-    changes = [min(at, situation.facts.now) for at in (situation.facts.last_scale, situation.memory.last_scale) if at]
-    if changes and max(changes) > samples_began(situation, metric, load.sampled):
-        scenario.stepped, scenario.held = True, "Departed"
-        return scenario
     if not (min(load.each) if any_pod else average) + share < low_minus:
         scenario.held = "Departed"
+        return scenario
+    if changed_since(situation, metric, load.sampled):
+        scenario.stepped, scenario.held = True, "Departed"
         return scenario
     asleep = metric.is_total and load.sigma == 0 and situation.facts.hpa_min == 0
 
