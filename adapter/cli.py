@@ -245,7 +245,10 @@ def _replay(parsed: argparse.Namespace) -> int:
         return run(parsed, print)
     except (HistoryUnavailable, KubeError) as error:
         print(f"effective-load replay: {error}", file=sys.stderr)
-        return FAILED
+    except KeyboardInterrupt:
+        kept = f"; the finished parts of the history are in {parsed.cache}" if parsed.cache else ""
+        print(f"effective-load replay: interrupted{kept}", file=sys.stderr)
+    return FAILED
 
 
 def _scenarios(parsed: argparse.Namespace) -> int:

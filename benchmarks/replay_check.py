@@ -26,10 +26,10 @@ from adapter.replay.hpas import judge_of
 from adapter.replay.service import Change, Setup, Tick
 from adapter.replay.simulation import simulate
 from adapter.settings import parse_settings
-from benchmarks.replay_play import play, settings
+from benchmarks.replay_play import Record, play, settings
 from harness.prometheus import Prometheus
 
-RESULTS = Path(__file__).parent / "results" / "replay_check.json"
+RESULTS = Path(__file__).parent / "results"
 STEP = 1000
 """Milliseconds, as often as Prometheus scrapes."""
 STARTS, STOPS = 2.0, 1.0
@@ -38,11 +38,15 @@ DELAY = 2.0
 """Seconds from a load to a decision about it: a scrape a second, and a poll a second."""
 
 
-def replayed(record: dict[str, Any], folder: Path) -> list[Change]:
-    """The changes of the count in a replay of the recorded data."""
-    flags = {"storage.tsdb.path": str(folder / "prometheus")}
-    with Prometheus(flags=flags) as prometheus:
-        ticks = list(_history(record, prometheus, folder))
+def replayed(record: Record, folder: Path) -> list[Change]:
+    """The changes of the count in a replay of the data in a folder."""
+    with Prometheus(flags={"storage.tsdb.path": str(folder / "prometheus")}) as prometheus:
+        return replayed_from(record, prometheus, folder / "cache")
+
+
+def replayed_from(record: Record, prometheus: Prometheus, cache: Path) -> list[Change]:
+    """The changes of the count in a replay of what a Prometheus recorded."""
+    ticks = list(_history(record, prometheus, cache))
     hpa = parse_hpa(record["hpa"])
     policy = parse_policy(record["policy"])
     setup = Setup(
@@ -51,7 +55,7 @@ def replayed(record: dict[str, Any], folder: Path) -> list[Change]:
     first = record["firstSync"]  # the phase of the real syncs
     ticks = [_holding(ticks, first), *(tick for tick in ticks if tick.at > first)]
     (run,) = simulate(ticks, setup, [PolicyAutoscaler(policy, hpa)], judge_of(policy, setup))
-    return list(run.changes)
+    return [change for change in run.changes if change.at <= record["ended"]]
 
 
 def _holding(ticks: Sequence[Tick], at: float) -> Tick:
@@ -59,19 +63,19 @@ def _holding(ticks: Sequence[Tick], at: float) -> Tick:
     return [tick for tick in ticks if tick.at <= at][-1]._replace(at=at)
 
 
-def _history(record: dict[str, Any], prometheus: Prometheus, folder: Path) -> PrometheusHistory:
+def _history(record: Record, prometheus: Prometheus, cache: Path) -> PrometheusHistory:
     sources = choose_sources(parse_settings(yaml.safe_dump(settings(prometheus.url))), "", "")
     queries = derive_queries(parse_policy(record["policy"]), parse_hpa(record["hpa"]).target, sources)
     first, last = round(record["began"]) * STEP - 5 * STEP, round(record["ended"]) * STEP
-    return PrometheusHistory(queries, Span(first, last, STEP), folder / "cache", now=time.time())
+    return PrometheusHistory(queries, Span(first, last, STEP), cache, now=time.time())
 
 
-def compared(record: dict[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
+def compared(record: Record, changes: Sequence[Change]) -> dict[str, Any]:
     """The figures of the check; `same` says whether the sequences of counts are equal."""
-    real, model = record["changes"], [change for change in changes if change.at <= record["ended"]]
+    real = record["changes"]
     counts = [one["replicas"] for one in real]
-    replays = [change.after for change in model]
-    late = [abs(change.at - one["at"]) for one, change in zip(real, model, strict=False)]
+    replays = [change.after for change in changes]
+    late = [abs(change.at - one["at"]) for one, change in zip(real, changes, strict=False)]
     return {
         "seconds": round(record["ended"] - record["began"]),
         "syncSeconds": record["syncSeconds"],
@@ -101,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the load (default: %(default)s)")
     parser.add_argument("--folder", type=Path, required=True, help="for the record and the data of Prometheus")
     parser.add_argument("--replay-only", action="store_true", help="replay what the folder holds from an earlier run")
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help="write the results of this seed")
     parsed = parser.parse_args(arguments)
     if parsed.replay_only:
         record = json.loads((parsed.folder / "record.json").read_text())
@@ -111,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = json.dumps(figures, indent=2)
     print(text)
     if parsed.write:
-        RESULTS.write_text(text + "\n")
+        (RESULTS / f"replay_check_{parsed.seed}.json").write_text(text + "\n")
     return 0 if figures["same"] else 1
 
 

@@ -6,8 +6,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ POLICY: dict[str, Any] = {
     "cooldown": {"scaleDownSeconds": 12},
 }
 DOWN_WINDOW = 10
+SETTLED_SECONDS = 6.0
+"""Every pod has a sample by then, and the policy keeps the count."""
 QUERY = {"name": "load", "server": "main", "query": "sum by (namespace, pod) (load)", "intervalSeconds": 1}
 _TIME = re.compile(r"^[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d+)")
 
@@ -39,6 +42,9 @@ def settings(url: str) -> dict[str, Any]:
     """The settings of the adapter, and of the replay: they name the query."""
     queries = [{**QUERY, "maxAgeSeconds": 10}]
     return {"prometheus": {"servers": [{"name": "main", "url": url}], "queries": queries}}
+
+
+Record = dict[str, Any]
 
 
 class Driver:
@@ -63,7 +69,7 @@ class Driver:
         serving = [pod["metadata"]["name"] for pod in pods if _is_ready(pod)]
         serving = [name for name in serving if name not in self._out]
         loads = {name: load / len(serving) for name in serving} | dict.fromkeys(self._out, 0.0)
-        self._exporter.pods("load", NAMESPACE, loads)
+        self._exporter.pods("load", self._workloads.namespace, loads)
 
     def _pods(self) -> list[dict[str, Any]]:
         return [pod for pod in self._workloads.pods(NAME) if "deletionTimestamp" not in pod["metadata"]]
@@ -76,7 +82,7 @@ class Driver:
                 raise
 
 
-def play(seconds: float, folder: Path, seed: int) -> dict[str, Any]:
+def play(seconds: float, folder: Path, seed: int) -> Record:
     """Plays for so long; leaves `record.json` and the data of Prometheus in the folder, and returns the record."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -85,25 +91,31 @@ def play(seconds: float, folder: Path, seed: int) -> dict[str, Any]:
         exporter = stack.enter_context(Exporter())
         prometheus = Prometheus([exporter], announce=_say)
         adapter = AdapterProcess(cluster, settings(prometheus.url), kubeconfig=account_kubeconfig(cluster))
-        _scrape(prometheus, exporter.address, f"127.0.0.1:{adapter.metrics_port}")
+        scrape(prometheus, exporter, adapter)
         stack.enter_context(prometheus)
         stack.enter_context(adapter)
-        record = _play(cluster, exporter, seconds, seed)
+        cluster.client.create(objects.namespace(NAMESPACE))
+        cluster.client.wait_for(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default", timeout=30)
+        until = time.time() + seconds
+        record = play_on(
+            Workloads(cluster, NAMESPACE), exporter, takewhile(lambda _: time.time() < until, stretches(seed))
+        )
         prometheus.pause()
         shutil.copytree(prometheus.folder / "data", folder / "prometheus", dirs_exist_ok=True)
     (folder / "record.json").write_text(json.dumps(record, indent=1) + "\n")
     return record
 
 
-def _scrape(prometheus: Prometheus, *addresses: str) -> None:
-    targets = [{"targets": list(addresses)}]
+def scrape(prometheus: Prometheus, exporter: Exporter, adapter: AdapterProcess) -> None:
+    """Has a Prometheus that is yet to start scrape the pods and the adapter."""
+    targets = [{"targets": [exporter.address, f"127.0.0.1:{adapter.metrics_port}"]}]
     prometheus.config["scrape_configs"] = [{"job_name": "check", "static_configs": targets}]
 
 
-def _play(cluster: ControlPlane, exporter: Exporter, seconds: float, seed: int) -> dict[str, Any]:
-    cluster.client.create(objects.namespace(NAMESPACE))
-    cluster.client.wait_for(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default", timeout=30)
-    workloads = Workloads(cluster, NAMESPACE)
+def play_on(
+    workloads: Workloads, exporter: Exporter, played: Iterable[Stretch], still: float = STILL_SECONDS
+) -> Record:
+    """Plays these stretches in a namespace without workloads. `still`: the time that the count must hold (seconds)."""
     workloads.deployment(NAME, FIRST_COUNT)
     driver = Driver(workloads, exporter)
     driver.share(FIRST_LOAD)
@@ -111,14 +123,14 @@ def _play(cluster: ControlPlane, exporter: Exporter, seconds: float, seed: int) 
     policy = workloads.policy(NAME, [metric], **POLICY)
     hpa = workloads.hpa(NAME, down_window=DOWN_WINDOW, minimum=2)
     workloads.wait_condition(NAME, "ScalingActive")
-    _drive(driver, FIRST_LOAD, 10.0)
+    _settle(driver, FIRST_LOAD, SETTLED_SECONDS)
     began = time.time()
-    played = [*_stretches(driver, began + seconds, seed)]
+    moments = [*_stretches(driver, played, still)]
     ended = time.time()
     syncs = [(_at(sync), sync) for sync in workloads.syncs(NAME)]
     inside = [(at, sync) for at, sync in syncs if began <= at <= ended]
     return {
-        "namespace": NAMESPACE,
+        "namespace": workloads.namespace,
         "name": NAME,
         "began": began,
         "ended": ended,
@@ -128,23 +140,21 @@ def _play(cluster: ControlPlane, exporter: Exporter, seconds: float, seed: int) 
         "replicas": FIRST_COUNT,
         "changes": [{"at": at, "replicas": sync.desired} for at, sync in inside if sync.outcome == "rescaled"],
         "failed": sum(sync.outcome == "failed" for _, sync in inside),
-        "stretches": played,
+        "stretches": moments,
         "policy": policy,
         "hpa": hpa,
     }
 
 
-def _stretches(driver: Driver, until: float, seed: int) -> Iterator[dict[str, Any]]:
+def _stretches(driver: Driver, played: Iterable[Stretch], still: float) -> Iterator[Record]:
     load = FIRST_LOAD
-    for stretch in stretches(seed):
-        if time.time() >= until:
-            return
+    for stretch in played:
         at = time.time()
         driver.pull_out(stretch.pulled_out)
         _ramp(driver, load, stretch)
-        _settle(driver, stretch.load)
+        _settle(driver, stretch.load, still)
         load = stretch.load
-        _say(f"{stretch}: {driver.count} replicas, {until - time.time():.0f} s to go")
+        _say(f"{time.time() - at:5.1f} s: {stretch}: {driver.count} replicas")
         yield {"at": at, "load": stretch.load, "ramp": stretch.ramp, "pulledOut": stretch.pulled_out}
 
 
@@ -155,19 +165,12 @@ def _ramp(driver: Driver, load: int, stretch: Stretch) -> None:
         time.sleep(0.2)
 
 
-def _settle(driver: Driver, load: int) -> None:
+def _settle(driver: Driver, load: int, still: float) -> None:
     since, count = time.monotonic(), driver.count
-    while time.monotonic() - since < STILL_SECONDS:
+    while time.monotonic() - since < still:
         driver.share(load)
         if driver.count != count:
             since, count = time.monotonic(), driver.count
-        time.sleep(0.2)
-
-
-def _drive(driver: Driver, load: int, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        driver.share(load)
         time.sleep(0.2)
 
 

@@ -27,17 +27,29 @@ class RestingRange(NamedTuple):
 
 
 def resting_range(
-    policy: Policy, metric: Metric, pods: int, capacity: int | None, *, total: bool, may_fall: bool, may_rise: bool
+    policy: Policy,
+    metric: Metric,
+    replicas: int,
+    pods: int,
+    capacity: int | None,
+    *,
+    total: bool,
+    may_fall: bool,
+    may_rise: bool,
 ) -> RestingRange | None:
     """The loads at which a metric surely keeps the count; None where nothing is sure.
 
-    `pods` serve and carry equal shares, and none is doubtful; `capacity` is what a pod's usage is divided by
-    (nano-units; None: the metric is no utilization). `total`: the metric is one number for the service. The range is a
-    little smaller than it might be: the pods' shares are rounded. Where the count is at its minimum (not `may_fall`) or
-    at its maximum (not `may_rise`), the range has no such end.
+    Of the `replicas`, these `pods` serve and carry equal shares, and none is doubtful; `capacity` is what a pod's usage
+    is divided by (nano-units; None: the metric is no utilization). `total`: the metric is one number for the service.
+    The range is a little smaller than it might be: the pods' shares are rounded. Where the count is at its minimum (not
+    `may_fall`) or at its maximum (not `may_rise`), the range has no such end.
     """
     if not pods or policy.strategy not in _KNOWN or policy.converge_towards is not None:
         return None
+    if metric.floor:
+        return _range_of_floor(metric, replicas, may_rise=may_rise)
+    if metric.delay.up or metric.delay.down:  # even at its bounds: how long usage has been beyond is remembered
+        may_fall = may_rise = True
     if policy.average is Average.TOTAL and not total:
         return None
     band = band_of(policy, metric, total=total)
@@ -52,6 +64,14 @@ def resting_range(
     if band.high_plus is not None and may_rise:
         most = _load(band.high_plus, share, unit, of=metric.of is not None) - 1 - pods
     return RestingRange(floor, least, most) if least <= most else None
+
+
+def _range_of_floor(metric: Metric, replicas: int, *, may_rise: bool) -> RestingRange | None:
+    """A floor never keeps the count from falling by itself; it asks for less, or for as much as it needs."""
+    one_pod = metric.high if metric.target is None else metric.target
+    if one_pod is None:
+        return None
+    return RestingRange(0, UNBOUNDED, int(one_pod * replicas) if may_rise else UNBOUNDED)
 
 
 def _load(edge: Edge, share: int, unit: int, *, of: bool) -> int:

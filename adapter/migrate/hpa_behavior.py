@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from adapter.migrate.notes import NoteKind
 from adapter.migrate.original import Fields
-from adapter.migrate.pair import tolerance_text
+from adapter.migrate.pair import quantity, tolerance_text
 
 DEFAULT_TOLERANCE = Fraction(1, 10)
 """The controller's, where an HPA sets none."""
@@ -80,7 +80,7 @@ def policy_tolerance(spec: Fields, behavior: Behavior, path: str = "behavior") -
     """The policy's one tolerance: that of the way up where they differ, for a late scale-up hurts more."""
     if behavior.up != behavior.down:
         spec.notes.add(
-            NoteKind.DIFFERS, f"{spec.at(path)}.scaleUp.tolerance", str(behavior.up),
+            NoteKind.DIFFERS, f"{spec.at(path)}.scaleUp.tolerance", quantity(behavior.up),
             "a policy has one tolerance for both directions; it is that of the way up",
         )  # fmt: skip
     return tolerance_text(spec.notes, f"{spec.at(path)}.scaleUp.tolerance", behavior.up)

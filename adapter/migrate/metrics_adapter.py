@@ -48,6 +48,11 @@ class Annotations:
         """The adapter that serves the metric today."""
         return NAME
 
+    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:
+        """The annotations of a metric that stays, which the new HPA has as well."""
+        own = [name for name in self._keys if name[:2] == (metric.kind, metric.name)]
+        return {self._keys.pop(name): self._configs[name[:3]][name[3]] for name in own}
+
     def close(self) -> None:
         """Note the annotations that no metric used."""
         for (kind, name, collector, option), key in self._keys.items():

@@ -9,7 +9,7 @@ from adapter.migrate.hpa_behavior import policy_tolerance, read_behavior
 from adapter.migrate.notes import NoteKind
 from adapter.migrate.original import Fields, read_bounds, read_identity, read_target
 from adapter.migrate.originals import StockHpa
-from adapter.migrate.pair import LARGEST, LARGEST_RATIO, Draft, Goal, metric_name, stock_hpa
+from adapter.migrate.pair import LARGEST, LARGEST_RATIO, Draft, Goal, metric_name, quantity, stock_hpa
 from adapter.policy.objects import PolicyError
 
 KIND = "HorizontalPodAutoscaler"
@@ -52,6 +52,9 @@ class Resolver(Protocol):
     def served_by(self) -> str:
         """The adapter that serves the metric today."""
 
+    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:
+        """The annotations that the adapter needs to go on serving a metric."""
+
     def close(self) -> None:
         """Note what no metric used."""
 
@@ -92,6 +95,7 @@ def read(place: str, root: Fields, resolver_of: Callable[[Mapping[str, str], Fie
         spec=policy,
         behavior=behavior.data,
         kept=metrics.kept,
+        annotations=metrics.annotations,
     )
     draft.original = _original(draft, root, metrics)
     return draft
@@ -100,8 +104,8 @@ def read(place: str, root: Fields, resolver_of: Callable[[Mapping[str, str], Fie
 def _note_handover(root: Fields, name: str, resolver: Resolver) -> None:
     root.notes.add(
         NoteKind.TO_DO, "", None,
-        f"the new HPA {name} takes the place of this one as soon as it is applied; where Helm, Argo CD or Flux "
-        "owns it, put the new one there, or it is set back",
+        f"the new HPA {name} takes the place of this one as soon as it is applied; where Helm, Argo CD or Flux owns "
+        "it, put the new one there, or it is set back",
     )  # fmt: skip
     root.notes.add(
         NoteKind.TO_DO, "", None,
@@ -138,6 +142,7 @@ class _Metrics:
         self._resolver = resolver
         self._read: list[_Read] = []
         self.kept: list[dict[str, Any]] = []
+        self.annotations: dict[str, str] = {}
         self.names: dict[int, str] = {}
         self.per_replica: set[int] = set()
         self.is_total = False
@@ -167,7 +172,7 @@ class _Metrics:
         if kind in {"Resource", "ContainerResource"}:
             self._resource(place, kind, source)
         else:
-            self._served(place, kind, source, fields)
+            self._served(place, kind, source)
         source.rest(f"{kind} metrics")
         fields.rest("metrics")
 
@@ -178,7 +183,7 @@ class _Metrics:
         if goal is not None:
             self._read.append(_Read(goal, False, place))
 
-    def _served(self, place: int, kind: str, source: Fields, fields: Fields) -> None:
+    def _served(self, place: int, kind: str, source: Fields) -> None:
         metric = _selected(kind, source)
         target = source.section("target")
         goal = read_goal_target(target, allowed=("AverageValue",) if kind == "Pods" else ("AverageValue", "Value"))
@@ -190,7 +195,7 @@ class _Metrics:
         if not isinstance(found, str) and found.per_replica and not by_value:
             found = "per-replica with an averageValue divides by the replicas twice"
         if isinstance(found, str):
-            self._without_query(metric, found, source, fields)
+            self._without_query(metric, found, source, goal)
             return
         if found.per_replica:
             self.per_replica.add(place)
@@ -198,9 +203,10 @@ class _Metrics:
         total = by_value and not found.per_replica
         self._read.append(_Read(Goal(name=name, source=found.source, target=value), total, place))
 
-    def _without_query(self, metric: SelectedMetric, reason: str, source: Fields, fields: Fields) -> None:
+    def _without_query(self, metric: SelectedMetric, reason: str, source: Fields, goal: tuple[bool, Fraction]) -> None:
         if metric.kind == "External":
-            self.kept.append({"type": "External", "external": dict(_plain(fields.get("external")))})
+            self.kept.append({"type": "External", "external": _external(metric, *goal)})
+            self.annotations |= self._resolver.keep(metric)
             source.notes.add(
                 NoteKind.KEPT, source.path, metric.name,
                 f"{reason}; {self._resolver.served_by()} has to serve it as before, and the larger count wins (its own "
@@ -222,8 +228,19 @@ def note_mixed(fields: Fields, path: str, name: str) -> None:
     )  # fmt: skip
 
 
-def _plain(external: Any) -> Mapping[str, Any]:
-    return external if isinstance(external, Mapping) else {}
+def _external(metric: SelectedMetric, by_value: bool, value: Fraction) -> dict[str, Any]:
+    """An External metric as an HPA has it."""
+    selector: dict[str, Any] = {"matchLabels": dict(metric.labels)} if metric.labels else {}
+    expressions = [
+        {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+        for key, operator, values in metric.expressions
+    ]
+    if expressions:
+        selector["matchExpressions"] = expressions
+    target = {"type": "Value", "value": quantity(value)}
+    if not by_value:
+        target = {"type": "AverageValue", "averageValue": quantity(value)}
+    return {"metric": {"name": metric.name, **({"selector": selector} if selector else {})}, "target": target}
 
 
 def _wanted_name(metric: SelectedMetric) -> str:

@@ -49,12 +49,13 @@ class Notes:
 
     def __init__(self) -> None:
         self._notes: list[Note] = []
+        self._known: set[tuple[NoteKind, str, str]] = set()
 
     def add(self, kind: NoteKind, field: str, value: object, sentence: str) -> None:
         """Add a note, once."""
-        note = Note(kind, field, value, sentence)
-        if note not in self._notes:
-            self._notes.append(note)
+        if (kind, field, sentence) not in self._known:
+            self._known.add((kind, field, sentence))
+            self._notes.append(Note(kind, field, value, sentence))
 
     def all(self) -> tuple[Note, ...]:
         """The notes by kind: what to do first, then what is lost, what differs, what is kept, and the rest."""

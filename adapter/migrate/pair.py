@@ -53,7 +53,7 @@ class Style:
 @dataclass(slots=True, kw_only=True)
 class Draft:
     """What was read of an original. `spec` holds further fields of the policy, `behavior` the HPA's (None: as the
-    policy needs it). `kept` are metrics that stay in the HPA.
+    policy needs it). `kept` are metrics that stay in the HPA, with the `annotations` that their adapter reads.
     """
 
     place: str
@@ -67,6 +67,7 @@ class Draft:
     spec: dict[str, Any] = field(default_factory=dict)
     behavior: dict[str, Any] | None = None
     kept: list[dict[str, Any]] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
     original: Original | None = None
 
 
@@ -213,11 +214,14 @@ def _hpa(draft: Draft, name: str) -> dict[str, Any]:
         "target": {"type": "AverageValue", "averageValue": "1"},
     }
     spec["metrics"] = [{"type": "Object", "object": count}, *draft.kept]
+    # With the original's name, so that a new HPA takes the place of an old one.
+    metadata = _metadata(draft.identity, draft.identity.name)
+    if draft.annotations:
+        metadata["annotations"] = draft.annotations
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        # With the original's name, so that a new HPA takes the place of an old one.
-        "metadata": _metadata(draft.identity, draft.identity.name),
+        "metadata": metadata,
         "spec": spec,
     }
 

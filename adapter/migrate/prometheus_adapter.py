@@ -7,7 +7,6 @@ templates are filled in for the HPA's metric as prometheus-adapter does for a re
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from adapter.migrate import promql_text
 from adapter.migrate.native_hpa import Found, SelectedMetric
@@ -51,11 +50,16 @@ class Rule:
         return _GROUP_RESOURCE.sub(lambda match: parts[match[1]], self.template)
 
 
-class Rules(NamedTuple):
-    """The rules of one configuration: for Pods and Object metrics, and for External ones."""
+@dataclass(slots=True)
+class Rules:
+    """The rules of one configuration: for Pods and Object metrics, and for External ones.
+
+    `evaluations` is how many more times a rule may be held against a metric: all their products could take very long.
+    """
 
     custom: tuple[Rule, ...] = ()
     external: tuple[Rule, ...] = ()
+    evaluations: int = 50_000
 
 
 def is_rules(document: Document) -> bool:
@@ -146,6 +150,10 @@ class RulesResolver:
         """The adapter that serves the metric today."""
         return NAME
 
+    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:  # noqa: ARG002  it has no annotations
+        """Nothing: the rules are the adapter's own."""
+        return {}
+
     def close(self) -> None:
         """Rules that this HPA does not use are for others."""
 
@@ -153,6 +161,12 @@ class RulesResolver:
         """The query of a metric, or why there is none."""
         rules = self._rules.external if metric.kind == "External" else self._rules.custom
         unclear = ""
+        self._rules.evaluations -= len(rules)
+        if self._rules.evaluations < 0:
+            fields.fault(
+                "metric", metric.name, "there are too many metrics and rules for one run; give fewer HPAs at a time"
+            )
+            return "there are too many rules"
         for rule in rules:
             try:
                 series = _series(rule, metric.name)
@@ -208,6 +222,8 @@ def _filled(rule: Rule, series: str, metric: SelectedMetric) -> str:
             group, own = _described(rule, metric)
             matchers += own
     parts = {"Series": series, "LabelMatchers": ",".join(matchers), "GroupBy": group}
+    if max(map(len, parts.values())) > promql_text.LONGEST:
+        raise Unclear("its labels are too long for a query")
     text = _TEMPLATE.sub(lambda match: parts[match[1]], rule.metrics_query)
     if "<<" in text:
         raise Unclear("its metricsQuery uses more than .Series, .LabelMatchers and .GroupBy")

@@ -6,9 +6,9 @@ The regular expressions come from a stranger's file: only those that cannot take
 import re
 from collections.abc import Iterable
 
-_LONGEST_SERIES = 200
+_LONGEST_SERIES = 128
 _LONGEST_PATTERN = 200
-_MOST_REPEATS = 3
+_MOST_REPEATS = 2
 _LITERAL = re.compile(r"[A-Za-z0-9_:]*", re.ASCII)
 _CAPTURE = re.compile(r"\^?(?P<before>[A-Za-z0-9_:]*)\((?P<inner>\.\*|\.\+)\)(?P<after>[A-Za-z0-9_:]*)\$?", re.ASCII)
 _REFERENCE = re.compile(r"\$(?:\{(\d)\}|(\d))", re.ASCII)

@@ -276,6 +276,9 @@ class _Reader:
         marks = [goal.high if towards == "highwatermark" else goal.low for goal in self._goals]
         if any(marks):
             self._policy["convergeTowards"] = _CONVERGE[towards]
+            if "multipleOf" in self._policy:
+                sentence = "a step towards the watermark is rounded up to a multiple as well"
+                spec.note(NoteKind.DIFFERS, "convergeTowardsWatermark", sentence)
             return towards
         spec.note(NoteKind.LOST, "convergeTowardsWatermark", "no metric has that watermark")
         return ""

@@ -51,7 +51,7 @@ class PolicyAutoscaler:
         self.policy = replace(replayed(policy), registry=policy.registry if keeps_registry else None)
         self.roster: Roster | None = None
         self.hpa = native_hpa(policy, hpa)
-        self._totals = frozenset(totals)
+        self._totals = frozenset(totals) | {metric.name for metric in policy.metrics if metric.floor}
         self._max_age = max_age
         self._controller = Controller(self.hpa)
         self._bounds = self.hpa.bounds
@@ -152,7 +152,7 @@ class PolicyAutoscaler:
         if decision.held_by not in {None, HeldBy.BOUNDS, HeldBy.COOLDOWN} or decision.desired > view.replicas:
             return False
         return len(decision.outcomes) == len(self.policy.metrics) and all(
-            len(metric.scenarios) == 1 for metric in assessment.metrics
+            metric.floor or len(metric.scenarios) == 1 for metric in assessment.metrics
         )
 
     def _sinks(self, view: View) -> bool:
@@ -160,7 +160,7 @@ class PolicyAutoscaler:
         policy, assessment = self.policy, self.assessment
         if policy.fast_scale_up or assessment is None or self._cools_until(view) is not None:
             return False
-        if any(metric.missing for metric in assessment.metrics):
+        if any(metric.missing for metric in assessment.metrics) or any(metric.delay.down for metric in policy.metrics):
             return False
         return all(pod.is_ready or pod.deleting for pod in view.pods)
 
@@ -174,6 +174,7 @@ class PolicyAutoscaler:
             loads = resting_range(
                 self.policy,
                 metric,
+                view.replicas,
                 len(counted),
                 _capacity(metric, counted[0]) if counted else None,
                 total=metric.name in self._totals,

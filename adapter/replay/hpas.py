@@ -65,7 +65,8 @@ def stock_hpa_for(
     metrics = [
         _stock_metric(metric, aim, policy, setup, total=metric.name in totals)
         for metric in policy.metrics
-        if (aim := (targets or {}).get(metric.name, metric.high if metric.target is None else metric.target))
+        if not metric.floor
+        and (aim := (targets or {}).get(metric.name, metric.high if metric.target is None else metric.target))
         is not None
     ]
     return replace(
@@ -107,7 +108,7 @@ def judge_of(policy: Policy, setup: Setup, minimum: int = 1) -> Judge:
     """What a policy's runs are judged by: what a pod may carry before the policy scales up."""
     if policy.average is Average.TOTAL:
         return Judge({}, minimum)
-    limits = {metric: policy.limits_of(metric).high for metric in policy.metrics}
+    limits = {metric: policy.limits_of(metric).high for metric in policy.metrics if not metric.floor}
     high = {
         metric.name: plain
         for metric, limit in limits.items()

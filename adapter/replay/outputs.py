@@ -1,7 +1,6 @@
 """What a replay of one service leaves behind: text or JSON, the page, and suggestions."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +9,12 @@ from typing import Any
 
 from adapter.replay import report, suggestion_report
 from adapter.replay.comparison import SUBJECT, Result
+from adapter.replay.history.progress import Progress
 from adapter.replay.page.markup import write_text
 from adapter.replay.page.report import Report, page
 from adapter.replay.player import suggest_for
 from adapter.replay.spool import open_spool
-from adapter.replay.suggest import SuggestError, Suggestions
+from adapter.replay.suggest import BUDGET, SuggestError, Suggestions
 from adapter.runtime.faults import Fault, FaultyDocument
 
 
@@ -55,6 +55,7 @@ class Outcome:
             until=self.result.end,
             runs=self.result.runs,
             subject=SUBJECT,
+            load=next(iter(compared.judge.high), ""),
             source=self.source,
             price=compared.price,
             manifest=self.manifest,
@@ -65,16 +66,14 @@ class Outcome:
 
 
 def suggestions_from(result: Result, spool: Path) -> Suggestions:
-    """Suggestions from a spooled history; how far the search is goes to a terminal's standard error.
+    """Suggestions from a spooled history; how far the search is goes to standard error.
 
     Raises OutputError where nothing can be suggested.
     """
+    progress = Progress("policies played, at most:", BUDGET)
     try:
-        return suggest_for(result, partial(open_spool, spool), _progress if sys.stderr.isatty() else None)
+        return suggest_for(result, partial(open_spool, spool), progress.advance)
     except SuggestError as error:
         raise OutputError([Fault("--suggest", None, str(error))], "no suggestions") from error
-
-
-def _progress(done: int, most: int) -> None:
-    sys.stderr.write(f"\rpolicies played: {done} of at most {most} ")
-    sys.stderr.flush()
+    finally:
+        progress.close()

@@ -82,7 +82,7 @@ def suggest_for(
         end=result.end,
     )
     minimum = compared.hpa.bounds.minimum
-    cores = cores or (len(os.sched_getaffinity(0)) if result.ticks > _SHORT_TICKS else 1)
+    cores = cores or ((os.cpu_count() or 1) if result.ticks > _SHORT_TICKS else 1)
     if cores == 1:
         return suggest(policy, minimum, measure, player.play, budget, progress)
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:

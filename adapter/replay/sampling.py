@@ -108,8 +108,17 @@ class Sampler:
         return covered[::-1]
 
     def _load(self, covered: list[_Part]) -> dict[str, int]:
-        metrics = [name for name in covered[0].load if all(name in part.load for part in covered)]
-        return {name: _mean((part.begin, part.end, Fraction(part.load[name])) for part in covered) for name in metrics}
+        """The average over the parts of every metric that is known in all of them, rounded up."""
+        if len(covered) == 1:
+            return dict(covered[0].load)
+        spans = [round((part.end - part.begin) * _MILLI) for part in covered]
+        length, load = sum(spans), {}
+        for name in covered[0].load:
+            values = [part.load.get(name) for part in covered]
+            known = [value * span for value, span in zip(values, spans, strict=True) if value is not None]
+            if len(known) == len(values):
+                load[name] = -(-sum(known) // max(1, length))
+        return load
 
     def _averaged(self, at: float, covered: list[_Part]) -> Measurement:
         load, begin = self._load(covered), covered[0].begin

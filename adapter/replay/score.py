@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from adapter.load.resting import UNBOUNDED
 from adapter.replay.service import Bucket, Change, Judge, Setup, Summary
 
 CHANGES_KEPT = 10_000
@@ -154,10 +155,17 @@ class Score:
                 self._asked[name] += value * milliseconds
                 if value > limit:
                     self._lost[name] += (value - limit) * milliseconds
-        if self._roomy and all(load.get(name, 0) <= limit for name, limit in self._roomy):
-            needed = max(-(-load.get(name, 0) // high) for name, high in self._judge.high.items())
-            self._overshoot = self._replicas - self._out - max(needed, self._judge.minimum)
-            self._overshoot_from()
+        if not self._roomy:
+            return
+        for name, limit in self._roomy:
+            if load.get(name, UNBOUNDED) > limit:  # one that is not known asks for no fewer pods
+                return
+        self._note_overshoot(load)
+
+    def _note_overshoot(self, load: Mapping[str, int]) -> None:
+        needed = max(-(-load[name] // high) for name, high in self._judge.high.items())
+        self._overshoot = self._replicas - self._out - max(needed, self._judge.minimum)
+        self._overshoot_from()
 
     def _next_bucket(self, at: float) -> _Gathered:
         self._buckets.append(self._bucket)

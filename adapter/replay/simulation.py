@@ -85,9 +85,12 @@ class ServiceLoop:
         return self._replicas
 
     def step(self, tick: Tick, end: float) -> None:
-        """Live through a tick, until `end`; what the tick tells holds for at most `Setup.lasts`."""
+        """Live through a tick, until `end`; what the tick tells holds for at most `Setup.lasts`.
+
+        A tick without any load tells that nobody recorded it.
+        """
         self._begin(tick)
-        known = min(end, tick.at + self._setup.lasts)
+        known = min(end, tick.at + self._setup.lasts) if tick.load else tick.at
         self._advance(known)
         if known < end:
             self._lose_sight()
@@ -184,8 +187,13 @@ class ServiceLoop:
 
     def _sink(self, skipped: "_Skipped") -> None:
         """Leave out a sync that recommends less than the count; earlier ones at a smaller load matter no more."""
-        past = self._skipped
-        while past and all(skipped.seen[name] > past[-1].seen[name] for name, *_ in self._ranges):
+        past, seen = self._skipped, skipped.seen
+        while past:
+            before = past[-1].seen
+            for name, _, _, _ in self._ranges:
+                if seen[name] <= before[name]:
+                    past.append(skipped)
+                    return
             past.pop()
         past.append(skipped)
 

@@ -39,7 +39,8 @@ class Part(Enum):
 
 Play = Callable[[Sequence[Policy], Part], Sequence[Summary | None]]
 """Plays policies over a part of the history; None where there is no such part. `over_high` is over the yardstick."""
-Progress = Callable[[int, int], None]
+Progress = Callable[[int], None]
+"""Told how many more policies were played."""
 
 
 class SuggestError(ValueError):
@@ -92,6 +93,8 @@ def yardstick(policy: Policy, capacity: Fraction | None) -> Yardstick:
         raise SuggestError(
             f"strategy {policy.strategy.value} has no watermarks; suggestions are for {Strategy.WATERMARK.value}"
         )
+    if policy.metrics[0].floor:
+        raise SuggestError(f"metric {policy.metrics[0].name} is a floor; write the metric to be searched first")
     high = policy.metrics[0].high
     if capacity is not None:
         return Yardstick(load=capacity, is_capacity=True)
@@ -156,7 +159,7 @@ class _Search:
                     raise SuggestError("the history has no tick to choose on; take a longer range")
                 self.figures[known] = summary
             if self._progress:
-                self._progress(len(self.figures), self._budget)
+                self._progress(len(batch))
 
     def front(self) -> list[Policy]:
         """Those that no other one beats in cost and risk, by falling cost."""
@@ -185,10 +188,10 @@ class _Search:
 
 
 def _watermarks(policy: Policy, measure: Yardstick) -> Iterator[Policy]:
-    high = policy.metrics[0].high
+    high, low = _band(policy)
     base, shares = (measure.load, _OF_CAPACITY) if measure.is_capacity or high is None else (high, _OF_HIGH)
     for share, ratio in product(shares, _LOW_OF_HIGH):
-        yield with_watermarks(policy, base * share, base * share * ratio)
+        yield with_watermarks(policy, base * share, base * share * ratio if low else None)
 
 
 def _paces(policy: Policy, front: Iterable[Policy]) -> Iterator[Policy]:
@@ -203,14 +206,14 @@ def _between(policy: Policy, front: Sequence[Policy]) -> Iterator[Policy]:
     """Policies halfway between neighbours on the front, and a little beside each."""
     for one, other in pairwise(front):
         (high, low), (other_high, other_low) = _band(one), _band(other)
-        if high and low and other_high and other_low:
-            for pace in (one, other):
-                yield with_watermarks(pace, (high + other_high) / 2, (low + other_low) / 2)
+        if high and other_high:
+            middle = (low + other_low) / 2 if low and other_low else None
+            yield from (with_watermarks(pace, (high + other_high) / 2, middle) for pace in (one, other))
     for known in front:
         high, low = _band(known)
-        if high and low and known != policy:
+        if high and known != policy:
             for share in (Fraction(95, 100), Fraction(105, 100)):
-                yield with_watermarks(known, high * share, low * share)
+                yield with_watermarks(known, high * share, low * share if low else None)
 
 
 def _band(policy: Policy) -> tuple[Fraction | None, Fraction | None]:
@@ -230,12 +233,12 @@ def _spread(front: Sequence[Policy], search: _Search) -> list[Policy]:
     return kept
 
 
-def with_watermarks(policy: Policy, high: Fraction, low: Fraction) -> Policy:
-    """The policy with other watermarks of its first metric, rounded to two digits."""
+def with_watermarks(policy: Policy, high: Fraction, low: Fraction | None) -> Policy:
+    """The policy with other watermarks of its first metric, rounded to two digits. `low`: None for none."""
     first, *others = policy.metrics
     grain = _grain(first)
-    high, low = _rounded(high, grain), _rounded(low, grain)
-    if low >= high:
+    high, low = _rounded(high, grain), None if low is None else _rounded(low, grain)
+    if low is not None and low >= high:
         low = high / 2
     return replace(policy, metrics=(replace(first, high=high, low=low), *others))
 

@@ -100,7 +100,7 @@ def mutate(data: dict[str, Any], chance: random.Random) -> None:
 
 def mangle(text: str, chance: random.Random) -> str:
     """Breaks the text: cuts out or doubles a piece, or inserts strange characters."""
-    start = chance.randrange(len(text))
+    start = chance.randrange(max(1, len(text)))
     end = min(len(text), start + chance.choice([1, 5, 50, 500]))
     piece = chance.choice(
         ["", text[start:end] * 2, *"{}[]:,&*!|>%@`\"'\t\n\0#-?", "<<: ", "*old", "&old ", "!!binary "]

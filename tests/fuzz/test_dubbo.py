@@ -48,6 +48,13 @@ def test_a_node_with_more_in_it_is_read_or_refused(start: int, piece: str) -> No
         nodes(url[:start] + piece + url[start:])
 
 
+@pytest.mark.parametrize("piece", ["%", "%25", "a=b&", "/", "０"])
+@pytest.mark.parametrize("length", [19_000, 1_000_000])
+def test_a_long_node_is_read_or_refused_at_once(piece: str, length: int) -> None:
+    for url in (URL, OVERRIDE):
+        nodes(url + (piece * length)[: length - len(url)])
+
+
 RULE = {
     "configVersion": "v2.7",
     "scope": "application",

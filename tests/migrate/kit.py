@@ -62,8 +62,8 @@ EVERYTHING_WPA: Object = {
     },
     "spec": {
         **WPA["spec"],
-        "upscaleDelayAboveWatermarkSeconds": 0,
-        "downscaleDelayBelowWatermarkSeconds": 0,
+        "upscaleDelayAboveWatermarkSeconds": 30,
+        "downscaleDelayBelowWatermarkSeconds": 60,
         "replicaScalingAbsoluteModulo": 2,
         "convergeTowardsWatermark": "highwatermark",
         "tolerateZero": True,

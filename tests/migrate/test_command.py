@@ -1,5 +1,6 @@
 """The command `migrate`: files in, a pair with its notes out; and input that breaks a careless reader."""
 
+import contextlib
 import io
 import json
 import sys
@@ -13,12 +14,12 @@ from adapter.cli import INVALID, OK, main
 from adapter.migrate.command import SETTINGS_FILE
 from adapter.migrate.migration import migrate
 from adapter.migrate.original import MigrationError
-from adapter.migrate.output import pair_yaml
+from adapter.migrate.output import as_json, pair_yaml
 from adapter.runtime.document_text import TextError, read_documents
-from tests.migrate.kit import EVERYTHING, EXAMPLES, SCALED, WPA, changed, migrated, text_of
+from tests.migrate.kit import EVERYTHING, EXAMPLES, PODS, RULES, SCALED, WPA, changed, hpa, migrated, text_of
 
 Capture = pytest.CaptureFixture[str]
-SECONDS = 5.0
+SECONDS = 10.0
 
 
 @pytest.fixture
@@ -104,6 +105,10 @@ def test_lists_of_kubectl_are_taken_apart() -> None:
         migrated(changed(listed, "items", 1, to=5))
 
 
+CPU_METRIC = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+}
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(8)
 )
@@ -112,7 +117,7 @@ HOSTILE = {
     "alias bombs in documents": f"---\n{BOMB}" * 3,
     "deep": "[" * 5000 + "]" * 5000,
     "deep YAML": "---\n" + "[" * 5000,
-    "many documents": "---\na: 1\n" * 30_000,
+    "many documents": "---\na: 1\n" * 5_000,
     "nothing": "",
     "only comments": "# a\n---\n# b\n",
     "a number": "5",
@@ -130,6 +135,35 @@ def test_hostile_texts_end_soon_in_faults(name: str) -> None:
         migrate([("it", HOSTILE[name])])
     assert raised.value.faults
     assert len(str(raised.value)) < 100_000
+    assert time.process_time() - began < SECONDS
+
+
+def many_rules() -> str:
+    """Rules and metrics whose products would take minutes."""
+    rule = RULES["rules"][0]
+    slow = {**rule, "seriesFilters": [{"is": "a*b*c$"}] * 40}
+    metrics = [changed(PODS, "pods", "metric", "name", to=f"{'a' * 100}{number}_per_second") for number in range(90)]
+    hpas = [changed(hpa(*metrics), "metadata", "name", to=f"h{number}") for number in range(6)]
+    return "---\n" + text_of({"rules": [slow] * 400}, *hpas)
+
+
+LARGE = {
+    "unknown keys": lambda: json.dumps({**WPA, "spec": {**WPA["spec"], **{f"k{one}": one for one in range(20_000)}}}),
+    "annotations": lambda: json.dumps(changed(WPA, "metadata", "annotations", to={"k" * 200_000: "v" * 200_000})),
+    "rules": many_rules,
+    "labels in a query": lambda: "---\n" + text_of(
+        {"rules": [{**RULES["rules"][0], "metricsQuery": "<<.LabelMatchers>>" * 400}]},
+        hpa(changed(PODS, "pods", "metric", "selector", "matchLabels", "verb", to="x" * 200_000), CPU_METRIC),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_input_ends_soon(name: str) -> None:
+    text = LARGE[name]()
+    began = time.process_time()
+    with contextlib.suppress(MigrationError):
+        json.dumps(as_json(migrate([("it", text)])))
     assert time.process_time() - began < SECONDS
 
 

@@ -63,6 +63,9 @@ def test_every_metric_finds_its_query_or_is_told() -> None:
     assert share["query"] == {"promQL": "sum(rps)", "server": "prometheus-2"}
     assert [metric["type"] for metric in hpa_spec(EVERYTHING_KMA)["metrics"]] == ["Object", "External"]
     assert kinds_at("spec.metrics[4].external", EVERYTHING_KMA) == [NoteKind.KEPT]
+    assert hpa_spec(EVERYTHING_KMA)["metrics"][1] == EVERYTHING_KMA["spec"]["metrics"][4]
+    annotations = migrated(EVERYTHING_KMA).pairs[0].hpa["metadata"]["annotations"]
+    assert annotations == {"metric-config.external.sqs.sqs/queue": "mails"}
     gone = "metadata.annotations[metric-config.external.gone.prometheus/query]"
     assert kinds_at(gone, EVERYTHING_KMA) == [NoteKind.IRRELEVANT]
 

@@ -81,6 +81,7 @@ def test_every_option_has_its_field() -> None:
     assert spec["convergeTowards"] == "High"
     assert spec["tolerateZero"] is True
     assert spec["minServingPercent"] == 40
+    assert spec["delay"] == {"scaleUpSeconds": 30, "scaleDownSeconds": 60}
 
 
 def test_a_datadog_query_becomes_a_named_query_that_somebody_has_to_write() -> None:

@@ -16,8 +16,8 @@ def files(tmp_path: Path) -> list[str]:
     policy, table = tmp_path / "policy.yaml", tmp_path / "history.csv"
     policy.write_text(yaml.safe_dump_all([POLICY, HPA]))
     lines = list(history(1))
-    table.write_text("\n".join([lines[0], *lines[1:2880:8]]) + "\n")
-    return ["replay", str(policy), "--csv", str(table), "--capacity", "cpu=1500m"]
+    table.write_text("\n".join([lines[0], *lines[1:2880:16]]) + "\n")
+    return ["replay", str(policy), "--csv", str(table), "--sync", "60s", "--capacity", "cpu=1500m"]
 
 
 def test_the_page_is_written_beside_the_table(files: list[str], tmp_path: Path, capsys) -> None:

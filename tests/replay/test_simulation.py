@@ -1,7 +1,9 @@
 """The closed loop: what pods carry, what autoscalers see, and that it equals assess, decide and the HPA in a row."""
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -217,3 +219,50 @@ def test_a_policy_on_a_service_total_sees_one_number() -> None:
     assert counts(run) == [(0.0, 12)]
     assert autoscaler.assessment is not None
     assert autoscaler.assessment.metrics[0].total_value == 12 * POD
+
+
+class Load(dict[str, int]):
+    """A load that can be watched: does anybody still hold it?"""
+
+
+def test_a_history_is_forgotten_while_it_is_read() -> None:
+    held: list[weakref.ref[Load]] = []
+    alive = []
+
+    def history() -> Iterator[Tick]:
+        for tick in wandering(1, 600):
+            load = Load(tick.load)
+            held.append(weakref.ref(load))
+            yield tick._replace(load=load)
+            alive.append(sum(one() is not None for one in held))
+
+    rule, setup = RULES["watermarks"], Setup(replicas=10, delay=30.0, window=60.0)
+    simulate(history(), setup, [PolicyAutoscaler(rule, hpa(2, 40))], judge_of(rule, setup))
+    assert max(alive[-200:]) < 300
+
+
+def test_a_floor_raises_a_service_and_is_no_load() -> None:
+    queue = Metric(name="queue", query=Query(name="queue"), high=Fraction(POD), floor=True)
+    rule, setup = policy(cpu("1000m", "600m"), queue), Setup(replicas=10)
+    history = [tick._replace(load={**tick.load, "queue": (15 if tick.at >= START + 60 else 5) * POD})
+               for tick in steady(9, 180)]  # fmt: skip
+    runs = simulate(
+        history,
+        setup,
+        [PolicyAutoscaler(rule, hpa(2, 40)), HpaAutoscaler(stock_hpa_for(rule, hpa(2, 40), setup))],
+        judge_of(rule, setup),
+    )
+    assert [counts(run) for run in runs] == [[(60.0, 15)], []]
+    assert runs[0].summary.over_high == 0
+
+
+def test_what_a_spike_recommends_between_syncs_that_are_left_out_still_counts_for_the_window() -> None:
+    history = list(phases((9, 600), (7, 60), (4, 45), (5.5, 15), (4, 600)))
+    rule, setup = RULES["watermarks"], Setup(replicas=10, starts=0.0)
+    native = hpa(2, 40, down=rules(120))
+    autoscaler = Recorded(PolicyAutoscaler(rule, native))
+    fast = simulate(history, setup, [PolicyAutoscaler(rule, native)], NOBODY)[0]
+    slow = simulate(history, setup, [autoscaler], NOBODY)[0]
+    assert counts(fast) == counts(slow)
+    assert counts(fast)[0][1] == 9
+    assert len(autoscaler.counts) == len(history)

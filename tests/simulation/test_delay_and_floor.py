@@ -74,7 +74,7 @@ class TestDelay:
 class TestFloor:
     RULE = replace(POLICY, metrics=(*POLICY.metrics, PLAN))
 
-    def run(self, plan: object, demand: object, minutes: int = 30) -> list[Moment]:
+    def run(self, plan: object, demand: object, minutes: int = 40) -> list[Moment]:
         service = Service(5, demand, rule=self.RULE, plan=plan)  # type: ignore[arg-type]
         return service.run(minutes * MINUTE)
 

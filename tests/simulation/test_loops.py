@@ -79,7 +79,7 @@ class TestTheLoopsCanFail:
                 strategy(loop)
                 loop.restarts = forgets
 
-            assert figures(range(12), alter).below
+            assert figures(range(16, 24), alter).below
 
     def test_a_window_longer_than_reported_leads_below_the_true_need(self) -> None:
         def alter(loop: ClosedLoop) -> None:

@@ -26,6 +26,8 @@ DUBBO_WEIGHT = 100.0
 """Dubbo's default weight of a provider."""
 _MILLISECONDS = 1000
 _LONGEST_TIME = 18  # digits
+_MAX_URL = 20_000
+"""The longest name of a node that is read (characters): decoding 60,000 percent signs takes 17 ms of the event loop."""
 
 _Milliseconds = Annotated[int, msgspec.Meta(gt=-(10**_LONGEST_TIME), lt=10**_LONGEST_TIME)]
 
@@ -63,6 +65,8 @@ class DubboUrl:
 
 def parse_dubbo_url(node: str) -> DubboUrl:
     """Parses a node's name as a URL. Raises ValueError."""
+    if len(node) > _MAX_URL:
+        raise ValueError(f"it is longer than {_MAX_URL:,} characters")
     parts = urlsplit(unquote(node))
     if not parts.scheme or not parts.hostname:
         raise ValueError("it is not a URL with a protocol and a host")

@@ -27,7 +27,7 @@ _SAME = (
     "starts", "stops", "sync", "delay", "window", "replicas", "open", "price",
 )  # fmt: skip
 """The arguments that figures depend on: they are the same in all parts of a run."""
-_ALONE = ("POLICY", "--hpa", "--against", "--csv", "--html", "--suggest")
+_ALONE = ("POLICY", "--hpa", "--against", "--csv", "--suggest")
 
 Print = Callable[[str], None]
 
@@ -80,8 +80,6 @@ def _check(parsed: argparse.Namespace) -> None:
         for option, value in alone.items()
         if value
     ]
-    if parsed.suggest:
-        faults.append(Fault("--suggest", None, "goes with a single policy, without --all"))
     if parsed.html and parsed.shard:
         faults.append(Fault("--html", parsed.html, "goes with --merge: a shard is only a part of the report"))
     if parsed.all and parsed.merge:

@@ -3,6 +3,7 @@
 import argparse
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -93,7 +94,7 @@ def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceR
     """The rows of tasks in a pool of processes, until one of these dies; tasks that are done leave the mapping."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, not in every process
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts) as pool:
         futures = {pool.submit(one, task): number for number, task in tasks.items()}
         try:
             for future in as_completed(futures):
@@ -104,7 +105,14 @@ def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceR
             return
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():  # none of them would hear of it
+                process.terminate()
             raise
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches all processes; only the first one speaks of it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _alone(task: Task, one: Callable[[Task], ServiceRow]) -> ServiceRow:

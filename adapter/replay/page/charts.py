@@ -31,9 +31,8 @@ class LoadScale(NamedTuple):
         return None if nano is None else rounded(nano / float(self.worth))
 
 
-def load_scale(policy: Policy, setup: Setup) -> LoadScale:
-    """The unit of a policy's first metric: percent of the capacity, millicores, bytes, or the metric's own."""
-    metric = policy.metrics[0]
+def load_scale(policy: Policy, setup: Setup, metric: Metric) -> LoadScale:
+    """The unit of a policy's metric: percent of the capacity, millicores, bytes, or the metric's own."""
     source = metric.resource or metric.query
     resource = metric.resource.name if metric.resource else metric.query.resource if metric.query else ""
     capacity = (setup.limits if metric.of is Capacity.LIMIT else setup.requests).get(resource, 0)
@@ -53,19 +52,22 @@ def _scale(unit: str, worth: Fraction, mark: Fraction | None, policy: Policy, me
     return LoadScale(unit, worth, high, low)
 
 
-def chart_data(policy: Policy, setup: Setup, runs: Sequence[Run], subject: int) -> dict[str, Any]:
-    """The columns of every run on one axis of times. A column has one value for each time; None is a gap."""
-    scale = load_scale(policy, setup)
+def chart_data(policy: Policy, setup: Setup, metric: Metric, runs: Sequence[Run], subject: int) -> dict[str, Any]:
+    """The columns of every run on one axis of times. A column has one value for each time; None is a gap.
+
+    `metric` is the one that the runs' loads are of.
+    """
+    scale = load_scale(policy, setup, metric)
     shown = [_thinned(run.buckets) for run in runs]
     times = sorted({bucket.at for buckets in shown for bucket in buckets})
     end = max((bucket.at + bucket.seconds for buckets in shown for bucket in buckets), default=0.0)
     aligned = [_aligned(buckets, times) for buckets in shown]
     # The limits around a target have the tolerance in them.
-    tolerance = float(policy.tolerance) if policy.metrics[0].target is None else 0.0
+    tolerance = float(policy.tolerance) if metric.target is None else 0.0
     return {
         "times": [*(round(at, 3) for at in times), round(end, 3)] if times else [],
         "unit": scale.unit,
-        "metric": policy.metrics[0].name,
+        "metric": metric.name,
         "band": {
             "high": scale.high,
             "low": scale.low,

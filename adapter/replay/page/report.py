@@ -7,7 +7,7 @@ from itertools import compress
 from typing import Any
 
 from adapter.load.quantity import nano_text
-from adapter.load.spec import Policy
+from adapter.load.spec import Metric, Policy
 from adapter.replay.page.charts import chart_data, line_style
 from adapter.replay.page.markup import LIBRARY_VERSION, Html, document, join, tag
 from adapter.replay.page.suggestions import front_data, suggestions_section
@@ -23,7 +23,8 @@ Figure = Callable[[Run], str]
 class Report:
     """What a page shows. `since` and `until` are seconds since the epoch; `source` names where the history is from.
 
-    `runs[subject]` is the policy's own run; the others are compared with `runs[0]`. `price` is that of one pod for an
+    `runs[subject]` is the policy's own run; the others are compared with `runs[0]`. `load` names the metric that their
+    loads are of (empty: the first). `price` is that of one pod for an
     hour, in `currency` (any text). `manifest` is the policy's object, for the patches of `suggestions`. `notes` are
     sentences about the history, such as gaps in it.
     """
@@ -34,6 +35,7 @@ class Report:
     until: float
     runs: Sequence[Run]
     subject: int = 0
+    load: str = ""
     source: str = ""
     price: Fraction | None = None
     currency: str = ""
@@ -45,6 +47,11 @@ class Report:
     def title(self) -> str:
         """The policy with its namespace."""
         return f"{self.policy.namespace}/{self.policy.name}"
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that the charts show."""
+        return next((known for known in self.policy.metrics if known.name == self.load), self.policy.metrics[0])
 
     def cost(self, run: Run) -> float | None:
         """What the pods of a run cost, None without a price."""
@@ -63,7 +70,7 @@ def page(report: Report) -> str:
             tag("footer", f"Charts: uPlot {LIBRARY_VERSION} (MIT licence). This page loads nothing and sends nothing."),
         ]
     )
-    data = chart_data(report.policy, report.setup, report.runs, report.subject) | {
+    data = chart_data(report.policy, report.setup, report.metric, report.runs, report.subject) | {
         "front": front_data(report.suggestions)
     }
     return document(f"Replay of {report.title}", body, data)
@@ -137,7 +144,7 @@ def _swatch(report: Report, index: int) -> Html:
 
 def _charts(report: Report) -> Html:
     names = [run.name for run in report.runs]
-    metric = report.policy.metrics[0].name
+    metric = report.metric.name
     buttons = (
         tag(
             "button",

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from adapter.cli import main
 from adapter.replay.fleet.page import fleet_page
-from adapter.replay.fleet.parts import PolicyName, ServiceRow
+from adapter.replay.fleet.parts import PolicyName, ServiceRow, to_json
 from harness.chromium import Tab, chromium_tab, find_chromium
 from tests.replay.fleet.kit import part, row
 
@@ -43,6 +44,23 @@ def test_hostile_names_and_errors_are_text() -> None:
     text = fleet_page(part(services=services, **{"from": hostile}))
     assert hostile not in text
     assert len(re.findall(r"<script\b", text)) == 2
+
+
+def test_merged_parts_have_one_page(tmp_path: Path) -> None:
+    for index in (0, 1):
+        (tmp_path / f"{index}.json").write_text(to_json(part(index, 2, SERVICES[index : index + 1])))
+    page = tmp_path / "fleet.html"
+    assert main(["replay", "--merge", str(tmp_path / "0.json"), str(tmp_path / "1.json"), "--html", str(page)]) == 0
+    assert [row[0] for row in cells(page.read_text())] == ["shop/checkout", "shop/search"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["--all", "--suggest"], "--suggest"), (["--all", "--shard", "0/2", "--html", "a.html"], "--html")],
+)
+def test_what_a_run_of_many_services_has_not_is_a_fault(arguments: list[str], named: str, capsys) -> None:
+    assert main(["replay", *arguments]) == 2
+    assert named in capsys.readouterr().err
 
 
 PROGRAM = find_chromium()

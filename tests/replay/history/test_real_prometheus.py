@@ -1,11 +1,13 @@
 """The derived queries on a real Prometheus, which holds hours of the past."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from adapter import cli
 from adapter.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
 from adapter.replay.history.queries import Overrides, derive_queries
 from adapter.replay.history.sources import choose_sources
@@ -87,6 +89,43 @@ def test_a_number_for_the_service_is_read_exactly(server: Prometheus, began: int
 def test_cpu_is_the_rate_of_the_kubelets_counters(server: Prometheus, began: int, tmp_path: Path) -> None:
     history = ticks(server, began, tmp_path, cpu())
     assert {tick.load["cpu"] for tick in history[20:]} == {1_500_000_000}
+
+
+def write_policy(folder: Path) -> str:
+    cpu = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "500m"}
+    metadata = {"namespace": "shop", "name": "web"}
+    version = "effective-load.io/v1alpha1"
+    file = folder / "web.json"
+    file.write_text(
+        json.dumps({"apiVersion": version, "kind": "WatermarkPolicy", "metadata": metadata, "spec": {"metrics": [cpu]}})
+    )
+    return str(file)
+
+
+def test_the_command_replays_a_policy_from_prometheus(
+    server: Prometheus, began: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    span = ["--from", str(began), "--to", str(began + (COUNT - 1) * STEP), "--cache", str(tmp_path / "cache")]
+    arguments = ["replay", write_policy(tmp_path), "--prometheus", server.url, *span, "-o", "json"]
+    assert cli.main(arguments) == cli.OK
+    report = json.loads(capsys.readouterr().out)
+    assert report["policy"] == {"namespace": "shop", "name": "web"}
+    assert 350 < report["ticks"] <= COUNT  # the first rate needs two scrapes
+    assert report["runs"][2]["replicas"]["final"] == 12  # as recorded: without a low watermark nothing shrinks
+    files = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "cache").iterdir()}
+    assert cli.main(arguments) == cli.OK
+    assert json.loads(capsys.readouterr().out) == report
+    assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "cache").iterdir()}.items() >= {
+        name: at for name, at in files.items() if name.endswith(".chunk")
+    }.items()
+
+
+def test_the_command_says_what_prometheus_has_not(
+    server: Prometheus, began: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    span = ["--from", str(began), "--to", str(began + 600), "--query", "cpu=nothing_at_all"]
+    assert cli.main(["replay", write_policy(tmp_path), "--prometheus", server.url, *span]) == cli.FAILED
+    assert "effective-load replay: cpu: Prometheus " in capsys.readouterr().err
 
 
 def test_promql_that_prometheus_refuses_is_an_error_with_its_words(

@@ -1,6 +1,7 @@
 """A migrated pair does in closed loop what the original did, where no note says otherwise."""
 
 import math
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from adapter.replay.originals import autoscaler_of
 from adapter.replay.originals.keda import KedaAutoscaler
 from adapter.replay.service import Judge, Run, Setup, Tick
 from adapter.replay.simulation import simulate
-from tests.migrate.kit import EXAMPLES, SCALED, Object, changed, migrated, text_of
+from tests.migrate.kit import EXAMPLES, SCALED, WPA, Object, changed, migrated, text_of
 
 START = 1_767_225_600.0
 SCALES = {"watermarkpodautoscaler": 300, "kube-metrics-adapter": 900, "prometheus-adapter": 400, "scaledobject": 200}
@@ -68,6 +69,37 @@ def test_the_pair_of_a_watermark_pod_autoscaler_has_its_counts() -> None:
     assert original.summary.changes > 15
     assert abs(ours.summary.pod_seconds / original.summary.pod_seconds - 1) < 0.03
     assert (ours.summary.peak, ours.summary.least) == (original.summary.peak, original.summary.least)
+
+
+def random_wpa(seed: int) -> Object:
+    """An object with random options; its metric is one number for the service."""
+    chance = random.Random(seed)
+    high = chance.choice([40, 85, 100])
+    metric = {"metricName": "q", "metricSelector": {}, "highWatermark": f"{high}", "lowWatermark": f"{high // 2}"}
+    # A step of convergence is rounded to a multiple here, and not there.
+    multiple = chance.choice([1, 3])
+    converge = chance.choice(["", "highwatermark", "lowwatermark"]) if multiple == 1 else ""
+    options = {
+        "minReplicas": chance.choice([1, 5]),
+        "maxReplicas": chance.choice([20, 60]),
+        "tolerance": chance.choice(["10m", "100m"]),
+        "scaleUpLimitFactor": chance.choice([20, 100]),
+        "scaleDownLimitFactor": chance.choice([10, 50]),
+        "upscaleForbiddenWindowSeconds": chance.choice([1, 120]),
+        "downscaleForbiddenWindowSeconds": chance.choice([1, 300]),
+        "replicaScalingAbsoluteModulo": multiple,
+        "convergeTowardsWatermark": converge,
+        "upscaleDelayAboveWatermarkSeconds": chance.choice([0, 60]),
+    }
+    return {**WPA, "spec": {**WPA["spec"], **options, "metrics": [{"type": "External", "external": metric}]}}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_pair_of_any_watermark_pod_autoscaler_follows_it_closely(seed: int) -> None:
+    original, ours = played(text_of(random_wpa(seed)), loads("q", 900, hours=3.0))
+    assert abs(ours.summary.pod_seconds / original.summary.pod_seconds - 1) < 0.02
+    assert abs(ours.summary.peak - original.summary.peak) <= 2
+    assert abs(ours.summary.least - original.summary.least) <= 2
 
 
 def scaling_to_zero() -> Object:

@@ -6,8 +6,10 @@ import json
 import re
 from fractions import Fraction
 from importlib import resources
+from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,7 +104,9 @@ def test_the_page_of_a_long_history_is_no_larger_than_its_bound() -> None:
 def test_merged_stretches_keep_the_extremes() -> None:
     buckets = [bucket._replace(least=5, most=9, highest=1e9) for bucket in kit.buckets(10 * MOST_POINTS)]
     buckets[1234] = buckets[1234]._replace(least=1, most=77, highest=5e9)
-    data = chart_data(kit.POLICY, Setup(replicas=1), [Run(name="a", summary=kit.summary(), buckets=buckets)], 0)
+    data = chart_data(
+        kit.POLICY, Setup(replicas=1), kit.POLICY.metrics[0], [Run(name="a", summary=kit.summary(), buckets=buckets)], 0
+    )
     [run] = data["runs"]
     assert min(run["least"]) == 1
     assert max(run["most"]) == 77
@@ -110,7 +114,9 @@ def test_merged_stretches_keep_the_extremes() -> None:
 
 
 def test_runs_with_other_stretches_share_one_axis_of_times() -> None:
-    data = chart_data(kit.POLICY, Setup(replicas=1), [kit.run("a", 1.0, 100), kit.run("b", 1.0, 70)], 0)
+    data = chart_data(
+        kit.POLICY, Setup(replicas=1), kit.POLICY.metrics[0], [kit.run("a", 1.0, 100), kit.run("b", 1.0, 70)], 0
+    )
     times = data["times"]
     assert times == sorted(set(times))
     assert {len(column) for run in data["runs"] for column in (run["most"], run["average"])} == {len(times)}
@@ -119,13 +125,16 @@ def test_runs_with_other_stretches_share_one_axis_of_times() -> None:
 
 
 def test_the_needed_pods_are_the_load_at_the_high_watermark_each() -> None:
-    data = chart_data(kit.POLICY, Setup(replicas=1), [kit.run("a", 0.8), kit.run("b", 1.3)], 0)
+    data = chart_data(kit.POLICY, Setup(replicas=1), kit.POLICY.metrics[0], [kit.run("a", 0.8), kit.run("b", 1.3)], 0)
     bucket = kit.buckets(500, 0.8)[250]
     assert data["needed"][250] == pytest.approx(bucket.average * bucket.serving / 1.2e9, rel=1e-3)
 
 
 def test_in_open_loop_no_pods_are_called_needed() -> None:
-    assert chart_data(kit.POLICY, Setup(replicas=1, is_open=True), [kit.run("a", 1.0)], 0)["needed"] == []
+    assert (
+        chart_data(kit.POLICY, Setup(replicas=1, is_open=True), kit.POLICY.metrics[0], [kit.run("a", 1.0)], 0)["needed"]
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,8 +149,21 @@ def test_in_open_loop_no_pods_are_called_needed() -> None:
 def test_loads_and_watermarks_are_drawn_in_the_unit_of_the_policy(resource, marks, setup, expected) -> None:
     metric = {"name": "load", "resource": resource, "highWatermark": marks[0], "lowWatermark": marks[1]}
     policy = parse_policy({"metadata": {"name": "web"}, "spec": {"metrics": [metric]}})
-    scale = load_scale(policy, Setup(replicas=1, **setup))
+    scale = load_scale(policy, Setup(replicas=1, **setup), policy.metrics[0])
     assert (scale.unit, scale.high, scale.low, scale.of(1.2e9)) == expected
+
+
+def test_the_charts_show_the_metric_that_the_runs_are_judged_by() -> None:
+    data = embedded_data(page(kit.report(load="memory")))
+    assert (data["metric"], data["unit"], data["band"]["high"]) == ("memory", "B", 2**31)
+    assert embedded_data(page(kit.report()))["metric"] == "cpu"
+
+
+def test_the_band_of_a_target_is_where_the_policy_does_not_act() -> None:
+    spec = {"strategy": "Ratio", "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "target": "1"}]}
+    policy = parse_policy({"metadata": {"name": "web"}, "spec": spec | {"tolerance": "10%"}})
+    band = chart_data(policy, Setup(replicas=1), policy.metrics[0], [kit.run("a", 1.0)], 0)["band"]
+    assert band == {"high": 1100, "low": 900, "highPlus": 1100, "lowMinus": 900}
 
 
 def test_figures_without_a_price_or_a_capacity_are_left_away() -> None:
@@ -178,3 +200,9 @@ def test_small_shares_and_changes_are_never_shown_as_nothing() -> None:
         "–",
     ]
     assert [count_text(value) for value in (0, 2.25, 1234.5)] == ["0", "2.2", "1,234"]
+
+
+def test_the_wheel_carries_the_assets() -> None:
+    root = Path(__file__).parents[3]
+    files = {file.distribution_path for file in WheelBuilder(str(root)).recurse_included_files()}
+    assert {f"adapter/replay/page/assets/{name}" for name in (*LIBRARY, "page.js", "page.css")} <= files

@@ -1,0 +1,171 @@
+"""The command `replay` on files: what it prints, and what it says of files and arguments that cannot be used."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.cli import main
+
+POLICY = """
+apiVersion: effective-load.io/v1alpha1
+kind: WatermarkPolicy
+metadata: {name: checkout, namespace: shop}
+spec:
+  metrics:
+  - {name: cpu, resource: {name: cpu}, highWatermark: 1000m, lowWatermark: 600m}
+"""
+SHARE = POLICY.replace(
+    "name: cpu}, highWatermark: 1000m, lowWatermark: 600m", "name: cpu, of: Request}, highWatermark: 80%"
+)
+HPA = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: checkout, namespace: shop}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: checkout}
+  minReplicas: 2
+  maxReplicas: 50
+  behavior:
+    scaleUp: {tolerance: "0"}
+    scaleDown: {tolerance: "0", stabilizationWindowSeconds: 60}
+  metrics:
+  - type: Object
+    object:
+      describedObject: {apiVersion: effective-load.io/v1alpha1, kind: WatermarkPolicy, name: checkout}
+      metric: {name: desired_replicas}
+      target: {type: AverageValue, averageValue: "1"}
+"""
+CPU_METRIC = """
+  - type: Resource
+    resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
+"""
+WORKLOAD = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: checkout, namespace: shop}
+spec:
+  selector: {matchLabels: {app: checkout}}
+  template:
+    metadata: {labels: {app: checkout}}
+    spec:
+      containers:
+      - {name: app, image: app, resources: {requests: {cpu: 750m}}}
+      - {name: sidecar, image: app, resources: {requests: {cpu: 250m}}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("policy.yaml").write_text(f"# a comment alone\n---\n{POLICY}\n---\n{HPA}")
+    lines = [f"{1_767_225_600 + 15 * index},{8 if index < 40 else 16},{index % 100 // 90},10" for index in range(200)]
+    Path("week.csv").write_text("\n".join(["time,cpu,pulled_out,replicas", *lines]))
+
+
+def replay(*arguments: str) -> list[str]:
+    return ["replay", "policy.yaml", "--csv", "week.csv", *arguments]
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(replay(*arguments, "-o", "json")) == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(list(arguments)) == 2
+    return capsys.readouterr().err
+
+
+def test_the_table_has_a_line_for_each_autoscaler(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(replay("--price", "0.04", "--capacity", "cpu=1500m")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        "Replay of shop/checkout, 2026-01-01T00:00:00Z to 2026-01-01T00:50:00Z: 50.0 min, 200 ticks"
+    )
+    assert [line.split("  ")[0] for line in lines[2:6]] == [
+        "AUTOSCALER", "stock HPA, raw average", "stock HPA, effective average", "policy checkout",
+    ]  # fmt: skip
+    assert lines[2].split()[-2:] == ["POD-HOURS", "COST"]
+
+
+def test_columns_that_nobody_asked_for_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(replay()) == 0
+    assert not {"COST", "SHORTFALL"} & set(capsys.readouterr().out.split())
+
+
+def test_json_has_the_figures_the_changes_and_a_chart(capsys: pytest.CaptureFixture[str]) -> None:
+    report = data(capsys, "--price", "2")
+    assert report["policy"] == {"namespace": "shop", "name": "checkout"}
+    run = report["runs"][2]
+    assert run["replicas"]["most"] == 17
+    assert run["changes"][0] == {"at": "2026-01-01T00:10:00Z", "before": 10, "after": 16}
+    assert run["cost"] == pytest.approx(2 * run["podHours"], abs=0.01)
+    assert run["chart"][0]["averageLoad"] == "800m"
+
+
+def test_the_recorded_count_is_the_first_one_unless_said_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    assert data(capsys)["runs"][2]["changes"][0]["before"] == 10
+    assert data(capsys, "--replicas", "8")["runs"][2]["changes"][0]["before"] == 8
+
+
+def test_a_time_is_cut_out_of_the_history(capsys: pytest.CaptureFixture[str]) -> None:
+    report = data(capsys, "--from", "2026-01-01T00:05:00Z", "--to", "2026-01-01T00:08:00Z")
+    assert (report["from"], report["to"], report["ticks"]) == ("2026-01-01T00:05:00Z", "2026-01-01T00:08:00Z", 12)
+    assert main(replay("--from", "2027-01-01T00:00:00Z")) == 1
+
+
+def test_a_second_policy_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("other.yaml").write_text(POLICY.replace("1000m", "800m").replace("name: checkout", "name: careful"))
+    report = data(capsys, "--against", "other.yaml")
+    assert report["runs"][3]["replicas"]["most"] > report["runs"][2]["replicas"]["most"]
+
+
+def test_the_hpa_of_today_is_the_stock_hpa_of_the_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("hpa.yaml").write_text(HPA.split("  metrics:", maxsplit=1)[0] + "  metrics:" + CPU_METRIC)
+    Path("policy.yaml").write_text(f"{POLICY}\n---\n{HPA}\n---\n{WORKLOAD}")
+    report = data(capsys, "--hpa", "hpa.yaml")
+    assert report["runs"][0]["replicas"]["most"] >= 32  # 50 % of the pods' requests, which the workload says
+    assert report["runs"][2]["replicas"]["most"] == 17
+
+
+def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]) -> None:
+    report = data(capsys, "--open")
+    assert report["runs"][2]["overHighSeconds"] > data(capsys)["runs"][2]["overHighSeconds"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay", "none.yaml", "--csv", "week.csv"], "POLICY: 'none.yaml': cannot be read"),
+        (replay("--capacity", "cpu"), "--capacity: 'cpu'"),
+        (replay("--capacity", "cpu=0"), "write a name and an amount above 0"),
+        (replay("--starts", "soon"), "--starts: 'soon': must be a duration"),
+        (replay("--sync", "0s"), "--sync: '0s': must be a duration"),
+        (replay("--price", "-1"), "--price: '-1': must not be negative"),
+        (replay("--replicas", "0"), "--replicas: 0: must be from 1"),
+        (replay("--hpa", "week.csv"), "week.csv"),
+        (replay("--against", "nothing.yaml"), "--against: 'nothing.yaml': cannot be read"),
+        (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
+    ],
+)
+def test_what_cannot_be_used_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert said in refused(capsys, *arguments)
+
+
+def test_a_share_of_a_request_needs_the_request(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("policy.yaml").write_text(f"{SHARE}\n---\n{HPA}")
+    assert "--request: metric cpu is a share of it; say --request cpu=QUANTITY" in refused(capsys, *replay())
+    assert main(replay("--request", "cpu=1")) == 0
+
+
+def test_a_history_without_the_metric_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("week.csv").write_text("time,memory\n0,1\n")
+    assert "column cpu: is missing; policy checkout needs it" in refused(capsys, *replay())
+
+
+def test_a_wrong_line_far_into_the_history_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with Path("week.csv").open("a") as history:
+        history.write("\nnonsense,1,0,10\n")
+    assert "line 202, time: 'nonsense'" in refused(capsys, *replay())
