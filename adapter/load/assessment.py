@@ -133,7 +133,8 @@ class MetricAssessment:
     `high` and `low` are the watermarks, or the limits above and below the `target` (`Policy.limits_of`), in nano-units.
     `usage` is the effective average (or total) with the doubtful pods in, `raw` that of all running pods (nano-units,
     exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the time of the oldest sample that counted,
-    `window` its window in seconds; after `stale_at` the first sample no longer counts. `total`: the source gives one
+    `window` its window in seconds; the first window began at `began_at`; after `stale_at` the first sample no longer
+    counts. `total`: the source gives one
     number for the service, `total_value`, or may do so: it has never answered. A `floor` has no scenarios. `beyond`:
     since when usage has been beyond a watermark, where the metric has a delay in that direction.
     """
@@ -150,6 +151,7 @@ class MetricAssessment:
     total_value: int | None = None
     scenarios: tuple[Scenario, ...] = ()
     sampled_at: float | None = None
+    began_at: float | None = None
     stale_at: float | None = None
     window: float | None = None
     error: str | None = None

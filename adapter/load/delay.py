@@ -15,22 +15,26 @@ from adapter.load.memory import LAST_SAMPLE_SECONDS, Beyond
 from adapter.load.spec import Delay
 
 BREAK_SECONDS = LAST_SAMPLE_SECONDS
-"""More seconds than this without a sample are a break. A restart, or a source that fails for a while, takes less."""
+"""More seconds than this without a sample are a break, unless samples count for longer.
+
+A restart, or a source that fails for a while, takes less.
+"""
 
 
 def with_delay(
-    metric: MetricAssessment, delay: Delay, newest: float | None, known: Beyond | None, now: float
+    metric: MetricAssessment, delay: Delay, newest: float | None, known: Beyond | None, now: float, longest_gap: float
 ) -> MetricAssessment:
     """The metric with scenarios that hold while its delay runs.
 
-    `newest` is the time of the newest sample that counts, `known` the metric's memory; times in seconds.
+    `newest` is the time of the newest sample that counts, `known` the metric's memory; more than `longest_gap` without
+    a sample is a break. All in seconds.
     """
     verdicts = {scenario.verdict for scenario in metric.scenarios}
     if newest is None or metric.sampled_at is None or verdicts <= {Verdict.ERROR}:
         # Without an answer usage may have stayed or changed.
-        kept = known is not None and now - known.until <= BREAK_SECONDS
+        kept = known is not None and now - known.until <= longest_gap
         return replace(metric, beyond=known if kept else None)
-    beyond = _beyond(verdicts, delay, newest, known)
+    beyond = _beyond(verdicts, delay, newest, known, longest_gap)
     acts = None
     if beyond is not None and metric.sampled_at - beyond.since >= (delay.up if beyond.is_above else delay.down):
         acts = Verdict.ABOVE if beyond.is_above else Verdict.BELOW
@@ -43,12 +47,14 @@ def with_delay(
     return replace(metric, beyond=beyond, scenarios=scenarios)
 
 
-def _beyond(verdicts: set[Verdict], delay: Delay, newest: float, known: Beyond | None) -> Beyond | None:
+def _beyond(
+    verdicts: set[Verdict], delay: Delay, newest: float, known: Beyond | None, longest_gap: float
+) -> Beyond | None:
     """Since when usage has been beyond the watermark of a direction with a delay; None where it is not."""
     is_above = Verdict.ABOVE in verdicts
     if not (delay.up if is_above else delay.down and verdicts == {Verdict.BELOW}):
         return None
-    if known is None or known.is_above is not is_above or newest - known.until > BREAK_SECONDS:
+    if known is None or known.is_above is not is_above or newest - known.until > longest_gap:
         return Beyond(is_above, since=newest, until=newest)
     # One server of a source may answer older samples than another.
     return known._replace(until=max(known.until, newest))

@@ -183,7 +183,7 @@ def _why_stepped(outcome: Outcome, decision: Decision, policy: Policy) -> str:
 
 def _why_departed(scenario: Scenario) -> str:
     if not scenario.departed:
-        return " (the count changed since these samples began, before this process looked)"
+        return " (the count changed since these samples began)"
     left = f"{_many(scenario.departed, 'pod')} left or went out since these samples began"
     return f" ({left}, whose load the others have now)"
 

@@ -120,7 +120,7 @@ def without_future_times(memory: Memory, now: float) -> Memory:
         memory = replace(memory, hold_until=now + RECOVERY_SECONDS)
     times = {name: getattr(memory, name) for name in _TIMES}
     ahead: dict[str, Any] = {name: now for name, at in times.items() if at is not None and at > now}
-    if any(one.until > now for one in memory.beyond.values()):
+    if any(max(one.since, one.until) > now for one in memory.beyond.values()):
         ahead["beyond"] = {
             name: one._replace(since=min(one.since, now), until=min(one.until, now))
             for name, one in memory.beyond.items()

@@ -7,7 +7,7 @@ from itertools import chain
 
 from adapter.load.assessment import AssessmentInputs, MetricAssessment, Scenario
 from adapter.load.census import Census
-from adapter.load.delay import with_delay
+from adapter.load.delay import BREAK_SECONDS, with_delay
 from adapter.load.departures import NO_DEPARTURES, DepartedLoad, departed_load
 from adapter.load.effective_usage import (
     MetricReader,
@@ -67,7 +67,9 @@ def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     ends = [*measured.columns.serving.knows, *measured.columns.doubtful.knows]
     newest = max(ends) if ends else measured.assessment.sampled_at
     known = inputs.memory.beyond.get(metric.name)
-    return replace(measured, assessment=with_delay(measured.assessment, metric.delay, newest, known, inputs.now))
+    lasts = max(BREAK_SECONDS, source_of(metric, inputs.samples).max_age)
+    assessment = with_delay(measured.assessment, metric.delay, newest, known, inputs.now, lasts)
+    return replace(measured, assessment=assessment)
 
 
 def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
@@ -108,7 +110,8 @@ def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups,
     counted = (columns.serving, columns.doubtful)
     mean = _mean_capacity(columns) if metric.of else None
     weights = Weights(band, mean, is_utilization=metric.of is not None)
-    departed = departed_load(inputs.memory, metric.name, _oldest_beginning(counted))
+    began = _oldest_beginning(counted)
+    departed = departed_load(inputs.memory, metric.name, began)
     young = _young_samples(groups, columns)
     scenarios: list[Scenario] = []
     for order in _orders(weights, _doubtful_pods(weights, groups, columns)):
@@ -132,6 +135,7 @@ def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups,
         total=is_service_total(metric, samples),
         scenarios=tuple(scenarios),
         sampled_at=None if oldest is None else knows[oldest],
+        began_at=began,
         stale_at=min(ats) + source_of(metric, samples).max_age if ats else None,
         window=None if oldest is None else windows[oldest],
         error=None if everyone.n else _error(inputs, metric, groups.census, columns),
@@ -238,6 +242,7 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         total_value=None if stale else point.value,
         scenarios=scenarios,
         sampled_at=began_at(at, None, ahead),
+        began_at=began,
         stale_at=None if stale else at + source.max_age,
         window=source.window or None,
         error=error,
@@ -256,8 +261,9 @@ def _without_total(inputs: AssessmentInputs, metric: Metric) -> MeasuredMetric:
             "sum the query up, or take floor away"
         )
     assessment = MetricAssessment(
-        name=metric.name, high=metric.high, target=metric.target, total=True, error=error, floor=True
-    )
+        name=metric.name, high=inputs.policy.limits_of(metric).high, target=metric.target, total=True, error=error,
+        floor=True,
+    )  # fmt: skip
     return MeasuredMetric(assessment, Columns(measured=False), inputs.memory.ahead.get(metric.name))
 
 

@@ -40,9 +40,10 @@ from adapter.load.metric_value import served_value, within_hpa_tolerance
 from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
 from adapter.load.pod_groups import group_pods
 from adapter.load.pods import PodState
+from adapter.load.relative import one_step_down, without_drift
 from adapter.load.sample_columns import PodAssessments
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
-from adapter.load.spec import Bounds, Policy, Scale
+from adapter.load.spec import Bounds, Policy, Scale, Strategy
 
 _ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 """The pods that `minServingPercent` is a share of."""
@@ -111,7 +112,7 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     Where nothing can be decided, the decision has an error (a sentence) and no count; the HPA then holds.
     """
     current, policy = scale.replicas, assessment.policy
-    outcomes = _outcomes(assessment, current, bounds)
+    outcomes = _outcomes(assessment, scale, bounds, now)
     deciding, floor = (without_floors(outcomes), highest_floor(outcomes)) if assessment.has_floors else (outcomes, None)
     best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
@@ -140,9 +141,13 @@ def _paced(
     assessment: Assessment, wanted: Paced, scale: Scale, bounds: Bounds, open_now: ScheduleLimits, now: float
 ) -> Paced:
     """The wanted count within schedules, velocity and cooldown."""
-    # The live count may have changed since the assessment.
-    last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
+    last_scale = _last_change(assessment, scale, bounds, now)
     return pace(wanted, scale.replicas, assessment.policy, open_now, last_scale, now)
+
+
+def _last_change(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> float | None:
+    """When the count last changed (seconds): the live one may have since the assessment."""
+    return last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
 
 
 def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome, *, all_answer: bool) -> Paced:
@@ -208,16 +213,23 @@ def _decision(
     )
 
 
-def _outcomes(assessment: Assessment, current: int, bounds: Bounds) -> tuple[Outcome, ...]:
+def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> tuple[Outcome, ...]:
     """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
-    multiple = assessment.policy.multiple_of
+    policy, current = assessment.policy, scale.replicas
+    multiple = policy.multiple_of
     if current == 0:
         return tuple(
             floor_outcome(metric, 0, multiple) if metric.floor else _from_zero(metric)
             for metric in assessment.metrics
             if metric.total_value is not None
         )
-    return tuple(_outcome(metric, current, bounds, multiple) for metric in assessment.metrics if metric.error is None)
+    metrics = [metric for metric in assessment.metrics if metric.error is None]
+    if policy.strategy is Strategy.STEP:
+        last_change = _last_change(assessment, scale, bounds, now)
+        metrics = [one_step_down(metric, last_change) for metric in metrics]
+    elif policy.converge_towards is not None and current != assessment.memory.last_replicas:
+        metrics = [without_drift(metric) for metric in metrics]
+    return tuple(_outcome(metric, current, bounds, multiple) for metric in metrics)
 
 
 def _from_zero(metric: MetricAssessment) -> Outcome:

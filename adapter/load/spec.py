@@ -279,7 +279,12 @@ class Policy:
         return (hundredths if metric.of is not None else self.step.tolerance) * NANO / metric.target
 
     def limits_of(self, metric: Metric) -> Limits:
-        """The limits that people are shown: the watermarks; or how far usage may go above and below the target."""
+        """The limits that people are shown: the watermarks; or how far usage may go above and below the target.
+
+        Of a floor it is the load of one pod.
+        """
+        if metric.target is not None and metric.floor:
+            return Limits(metric.target, None)
         if metric.target is None:
             return Limits(metric.high, metric.low)
         tolerance = self.tolerance_of(metric)

@@ -1,7 +1,8 @@
 """Strategy Step (step tolerance): add at once what the target needs and a few more, remove a few at a time.
 
 One pod beyond a limit is enough to act (or, with trigger Average, the average must be), up before down. A step down is
-only taken where the pods that are left carry the load within the limit, and never with a gap in the samples.
+only taken where the pods that are left carry the load within the limit, never with a gap in the samples, and never
+twice on the same samples.
 """
 
 from fractions import Fraction

@@ -77,7 +77,7 @@ def _check_tolerance(spec: FieldReader, step: Step, metrics: Iterable[Metric]) -
                 "stepTolerance in Points is for queries and for shares of limits or requests; for plain cpu or memory "
                 "write toleranceIn Ratio",
             )
-        elif metric.target is not None and metric.target <= points * NANO:
+        elif metric.target is not None and not metric.floor and metric.target <= points * NANO:
             spec.fault("stepTolerance", step.tolerance, f"{advice}, or toleranceIn Ratio (metric {metric.name})")
 
 

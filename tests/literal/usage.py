@@ -394,15 +394,12 @@ def too_few_serve(situation: Situation) -> bool:
 
 def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> tuple[int, Fraction]:
     """How many pods left since the samples that count began, and what they took with them."""
-    fit, began = situation.fit[metric.name], situation.began[metric.name]
+    fit, oldest = situation.fit[metric.name], samples_began(situation, metric)
     if metric.is_total:
         if situation.facts.spec.get("average", "PerPod") != "Total":
             return 0, Fraction(0)
-        oldest = total_began(situation.facts, situation.memory, metric)
         average = metric.total.value / len(sampled)
     else:
-        # The oldest sample of all pods that may serve, also where a scenario leaves that pod out: rather a hold.
-        oldest = min(began.values())
         average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
     load, count = Fraction(0), 0
     for gone in situation.memory.departed.values():
@@ -411,6 +408,19 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
             load += max(average, last.value) if last is not None else average
             count += 1
     return count, load
+
+
+def changed_since(situation: Situation, metric: Metric) -> bool:
+    """A step is relative to the count: samples that began before its last change take none."""
+    changes = [min(at, situation.facts.now) for at in (situation.facts.last_scale, situation.memory.last_scale) if at]
+    return bool(changes) and max(changes) > samples_began(situation, metric)
+
+
+def samples_began(situation: Situation, metric: Metric) -> float:
+    """Of all pods that may serve, also where a scenario leaves that pod out: rather a hold."""
+    if metric.is_total:
+        return total_began(situation.facts, situation.memory, metric)
+    return min(situation.began[metric.name].values())
 
 
 def forget_departed(situation: Situation) -> None:
@@ -549,6 +559,9 @@ def step(
     share = departed / load.size
     if not (min(load.each) if any_pod else average) + share < low_minus:
         scenario.held = "Departed"
+        return scenario
+    if changed_since(situation, metric):
+        scenario.stepped, scenario.held = True, "Departed"
         return scenario
     asleep = metric.is_total and load.sigma == 0 and situation.facts.hpa_min == 0
 

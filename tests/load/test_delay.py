@@ -132,6 +132,16 @@ class TestGapsInTheSamples:
         service = Service(UP)
         assert service.counts(("1500m", 0), ("1500m", 301), ("1500m", 360), ("1500m", 361)) == [5, 5, 5, 7]
 
+    def test_a_slow_source_is_no_break_while_its_samples_count(self) -> None:
+        # Asked every ten minutes; each answer counts for fifteen.
+        service = Service(replace(queue("1200m", "400m"), delay=Delay(up=900)))
+        decisions = []
+        for after in range(0, 2000, 300):
+            answer = total("7500m", at=NOW + after // 600 * 600).queries["queue"]
+            samples = Samples(queries={"queue": replace(answer, max_age=900.0)})
+            decisions.append(service.look_at(samples, after).desired)
+        assert decisions == [5, 5, 5, 5, 7, 7, 7]
+
     def test_a_source_that_fails_for_more_than_five_minutes_is_forgotten(self) -> None:
         service = Service(UP)
         service.look("1500m", 0)
@@ -269,6 +279,11 @@ class TestTheMemory:
     def test_a_time_in_the_future_counts_as_now(self, ahead: float) -> None:
         service = Service(UP)
         service.memory = Memory(beyond={"cpu": Beyond(is_above=True, since=NOW + ahead, until=NOW + ahead)})
+        assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
+
+    def test_a_beginning_in_the_future_counts_as_now_too(self) -> None:
+        service = Service(UP)
+        service.memory = Memory(beyond={"cpu": Beyond(is_above=True, since=NOW + 10_000, until=NOW - 15)})
         assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
 
     def test_a_policy_without_a_delay_remembers_nothing_of_it(self) -> None:

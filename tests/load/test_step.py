@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from adapter.load.assessment import Decision, HeldBy, Verdict
 from adapter.load.explanation import explain
 from adapter.load.memory import Departed, LastSample, Memory
+from adapter.load.pipeline import decide
 from adapter.load.pods import Pod, PodCondition
+from adapter.load.samples import Samples
 from adapter.load.spec import (
     Bounds,
     Capacity,
@@ -24,7 +26,21 @@ from adapter.load.spec import (
     ToleranceIn,
     Trigger,
 )
-from tests.load.kit import BOUNDS, NOW, REGISTRY, assess_and_decide, cpu, nano, out, pod, policy, queue, roster, total
+from tests.load.kit import (
+    BOUNDS,
+    NOW,
+    REGISTRY,
+    assess_and_decide,
+    cpu,
+    nano,
+    out,
+    pod,
+    policy,
+    queue,
+    roster,
+    scale,
+    total,
+)
 from tests.load.kit import usage as samples_of
 
 SHARE = ResourceMetric(name="cpu", of=Capacity.LIMIT)
@@ -252,3 +268,51 @@ class TestSentences:
         assessment, decision = assess_and_decide(rule(), pods(4), samples, memory=TestDeparted.memory(45))
         told = "\n".join(explain(assessment, decision, BOUNDS, NOW))
         assert "1 pod left or went out since these samples began, whose load the others have now" in told
+
+
+class TestSameSamples:
+    """The steps are relative to the count, so each one needs samples that began after the last change of it."""
+
+    STEADY = rule(cooldown=Cooldown())
+
+    @staticmethod
+    def low(count: int, *, at: float = NOW - 10) -> Samples:
+        return samples_of({f"web-{i}": "10m" for i in range(count)}, at=at)
+
+    def test_one_assessment_takes_one_step_however_often_it_is_asked(self) -> None:
+        assessment, decision = assess_and_decide(self.STEADY, pods(10), self.low(10))
+        assert decision.desired == 8
+        later = decide(assessment, scale(8), BOUNDS, NOW + 15)
+        assert (later.desired, later.held_by) == (8, HeldBy.DEPARTED)
+        assert "the count changed since these samples began" in "\n".join(explain(assessment, later, BOUNDS, NOW + 15))
+
+    def test_the_same_samples_take_one_step_whether_the_pods_have_left_or_not(self) -> None:
+        memory = assess_and_decide(self.STEADY, pods(10), self.low(10))[0].memory
+        for left in (10, 9, 8):
+            assessment, decision = assess_and_decide(
+                self.STEADY, pods(left), self.low(10), current=8, memory=memory, now=NOW + 5
+            )
+            assert (decision.desired, decision.held_by) == (8, HeldBy.DEPARTED)
+            memory = assessment.memory
+
+    def test_newer_samples_take_the_next_step(self) -> None:
+        memory = assess_and_decide(self.STEADY, pods(10), self.low(10))[0].memory
+        memory = assess_and_decide(self.STEADY, pods(8), self.low(10), memory=memory, now=NOW + 5)[0].memory
+        for at, count in ((NOW + 19, 8), (NOW + 20, 6)):  # their window is 15 s
+            samples = self.low(8, at=at)
+            assert assess_and_decide(self.STEADY, pods(8), samples, memory=memory, now=NOW + 30)[1].desired == count
+
+    def test_a_change_that_only_the_hpa_knows_counts_too(self) -> None:
+        bounds = replace(BOUNDS, last_scale=NOW - 20)
+        assert assess_and_decide(self.STEADY, pods(10), self.low(10), bounds=bounds)[1].desired == 10
+
+    def test_a_service_total_takes_one_step_too(self) -> None:
+        by = rule(DEFAULT, replace(queue(), target=Fraction(nano(60))), cooldown=Cooldown())
+        assessment, decision = assess_and_decide(by, pods(10), total("100"))
+        assert decision.desired == 8
+        assert decide(assessment, scale(8), BOUNDS, NOW + 15).desired == 8
+
+    def test_a_step_up_does_not_wait(self) -> None:
+        assessment, decision = assess_and_decide(self.STEADY, pods(2), samples_of({"web-0": "90m", "web-1": "90m"}))
+        assert decision.desired == 5
+        assert decide(assessment, scale(3), BOUNDS, NOW + 15).desired == 5

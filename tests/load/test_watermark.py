@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import HeldBy, Verdict
+from adapter.load.pipeline import decide
 from adapter.load.quantity import NANO
 from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Bounds, Converge
 from adapter.load.totals import Band, Edge, Totals
 from adapter.load.watermark import recommend
-from tests.load.kit import assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, scale, total, usage
 
 FREE = Bounds(minimum=0, maximum=1000)
 
@@ -279,6 +280,15 @@ class TestConverging:
     def test_towards_high_one_pod_fewer_while_that_stays_under_it(self) -> None:
         assert self.desired(Converge.HIGH, 10, "1080m") == 9  # 1200m exactly
         assert self.desired(Converge.HIGH, 10, "1081m") == 10
+
+    @pytest.mark.parametrize(("towards", "load", "count"), [(Converge.HIGH, "500m", 8), (Converge.LOW, "1100m", 12)])
+    def test_one_assessment_takes_one_step_however_often_it_is_asked(
+        self, towards: Converge, load: str, count: int
+    ) -> None:
+        pods, loads = same(10, load)
+        rule = policy(cpu("1200m", "400m"), converge_towards=towards, multiple_of=2)
+        assessment, decision = assess_and_decide(rule, pods, usage(loads))
+        assert (decision.desired, decide(assessment, scale(count), BOUNDS, NOW + 15).desired) == (count, count)
 
     def test_towards_low_one_pod_more_while_that_stays_over_it(self) -> None:
         assert self.desired(Converge.LOW, 10, "440m") == 11  # 400m exactly

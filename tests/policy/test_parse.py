@@ -20,6 +20,7 @@ from adapter.load.spec import (
     Cooldown,
     Delay,
     Fallback,
+    Limits,
     Mode,
     Policy,
     PulledOut,
@@ -98,6 +99,16 @@ def test_no_metric_has_a_delay_or_is_a_floor_unless_the_policy_says_so() -> None
 def test_a_floor_is_a_metric_with_the_load_of_one_pod() -> None:
     _, plan = parse_policy(policy(metrics=[CPU, PLAN])).metrics
     assert (plan.name, plan.floor, plan.high, plan.low) == ("plan", True, 100 * NANO, None)
+
+
+@pytest.mark.integration
+def test_the_load_of_one_pod_in_a_floor_may_be_less_than_the_tolerance(policy_api: PolicyApi) -> None:
+    share = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}, "target": "60%"}
+    plan = {"name": "plan", "query": {"name": "planned_requests"}, "target": "10", "floor": True}
+    document = policy("checkout", "default", strategy="Step", metrics=[share, plan])
+    read = parse_policy(document)
+    assert read.limits_of(read.metrics[1]) == Limits(Fraction(10 * NANO), None)
+    assert policy_api.offer(document).status == 201
 
 
 @pytest.mark.parametrize("file", ["checkout", "floor"])
