@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
@@ -23,9 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
+        sys.stdout.flush()
     except FaultyDocument as error:
         _print_faults(error)
         return INVALID
+    except BrokenPipeError:  # such as of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more
+        return FAILED
     return status
 
 
@@ -239,15 +244,18 @@ def _replay(parsed: argparse.Namespace) -> int:
     from adapter.replay import command
     from adapter.replay.fleet import command as fleet
     from adapter.replay.history.prometheus import HistoryUnavailable
+    from adapter.runtime.signals import Interrupted, ended_by_signals
 
     run = fleet.run if parsed.all or parsed.merge else command.run
     try:
-        return run(parsed, print)
+        with ended_by_signals():
+            return run(parsed, print)
     except (HistoryUnavailable, KubeError) as error:
         print(f"effective-load replay: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
+    except Interrupted as interrupted:
         kept = f"; the finished parts of the history are in {parsed.cache}" if parsed.cache else ""
         print(f"effective-load replay: interrupted{kept}", file=sys.stderr)
+        return interrupted.status
     return FAILED
 
 

@@ -16,6 +16,7 @@ from adapter.migrate.series_name import Unclear, selects, series_of
 from adapter.migrate.settings_part import SettingsPart
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault
+from adapter.usage.promql import uses_variables
 
 NAME = "prometheus-adapter"
 _CONFIG_KEY = "config.yaml"
@@ -200,11 +201,17 @@ class RulesResolver:
 def _series(rule: Rule, name: str) -> str:
     """The series that the rule serves under this name, empty where it serves none. Raises Unclear."""
     series = series_of(rule.matches, rule.as_name, name, rule.series_query)
-    return series if series and selects(rule.series_query, rule.filters, series) else ""
+    if not series or not selects(rule.series_query, rule.filters, series):
+        return ""
+    if not promql_text.is_series(series):  # the HPA's author chose it: it must not go on as PromQL of its own
+        raise Unclear(f"the series would be {series[:60]!r}, which is no name of one")
+    return series
 
 
 def _filled(rule: Rule, series: str, metric: SelectedMetric) -> str:
     """The rule's query for the HPA's own namespace. Raises Unclear."""
+    if any(map(uses_variables, (rule.metrics_query, *_values(metric)))):
+        raise Unclear("it or the metric's selector holds $namespace or $workload, which a policy's PromQL replaces")
     namespace_label = rule.label("namespace")
     matchers, group = list(_selector(metric)), ""
     if metric.kind == "External":
@@ -245,6 +252,14 @@ def _checked(label: str) -> str:
     if not promql_text.is_label(label):
         raise Unclear("its resources give no label for it")
     return label
+
+
+def _values(metric: SelectedMetric) -> Iterator[str]:
+    """The texts of an HPA that become values of labels."""
+    yield from metric.labels.values()
+    for _, _, values in metric.expressions:
+        yield from values
+    yield metric.described[2]
 
 
 def _selector(metric: SelectedMetric) -> Iterator[str]:

@@ -8,6 +8,7 @@ from adapter.usage.promql import PromqlError, parse_inputs, tokenize, uses_varia
 
 LONGEST = 4096
 _AGGREGATORS = frozenset({"sum", "avg", "min", "max", "count", "scalar", "vector", "stddev", "stdvar"})
+_SERIES = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*", re.ASCII)
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -59,6 +60,11 @@ def matcher(label: str, sign: str, value: str) -> str:
     """A label matcher with its value quoted."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'{label}{sign}"{escaped}"'
+
+
+def is_series(text: str) -> bool:
+    """Whether a text is the name of a series."""
+    return _SERIES.fullmatch(text) is not None
 
 
 def is_label(text: str) -> bool:

@@ -4,7 +4,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,16 +24,17 @@ from adapter.replay.hpas import judge_of, native_hpa
 from adapter.replay.manifests import Manifests, read_manifests
 from adapter.replay.originals import AgainstOriginal, autoscaler_of, read_original
 from adapter.replay.outputs import Outcome, suggestions_from
+from adapter.replay.pods import MOST_PODS
 from adapter.replay.service import Autoscaler, History, Setup, Tick
 from adapter.replay.spool import spooled
 from adapter.runtime import document_text
-from adapter.runtime.faults import Fault, FaultyDocument
+from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.usage.resource_metrics import parse_go_duration
 
 OK, FAILED, INVALID = 0, 1, 2
 _TITLE = "this cannot be replayed"
+_MANY = ("--namespace", "--policies", "--kubeconfig", "--workers", "--shard", "--part")
 _LONGEST = 7 * 86_400.0
-_MOST_REPLICAS = 100_000
 
 Print = Callable[[str], None]
 
@@ -105,6 +106,9 @@ def _outcome(
 
 def read_service(parsed: argparse.Namespace) -> Service:
     """The service that the arguments describe. Raises FaultyDocument."""
+    many = {option: getattr(parsed, option.removeprefix("--")) for option in _MANY}
+    if faults := [Fault(option, value, "goes with --all") for option, value in many.items() if value]:
+        raise ArgumentError(faults, _TITLE)
     if not parsed.policy:
         raise ArgumentError([Fault("POLICY", None, "name the policy's file, or say --all or --merge")], _TITLE)
     manifests = _manifests("POLICY", parsed.policy)
@@ -115,7 +119,9 @@ def read_service(parsed: argparse.Namespace) -> Service:
         if len(hpas) != 1:
             raise ArgumentError([Fault("--hpa", parsed.hpa, f"has {len(hpas)} HPAs; give a file with one")], _TITLE)
         hpa = hpas[0]
-    return service_of(parsed, manifests, policy, hpa)
+    service = service_of(parsed, manifests, policy, hpa)
+    _require_known("--total", service.totals, {metric.name for metric in (*policy.metrics, *further_metrics(service))})
+    return service
 
 
 def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Service:
@@ -134,7 +140,7 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
         price=None if parsed.price is None else _number("--price", parsed.price),
         manifest=next(iter(manifests.policy_objects), {}),
     )
-    _check_capacities(service)
+    _check_shares(service)
     return service
 
 
@@ -143,9 +149,12 @@ def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[Histo
     """The history that the arguments name, with every metric that the service needs. Raises FaultyDocument, OSError."""
     if not parsed.csv:
         with open_source(parsed, time.time()) as source:
-            yield source.history(service.policy, target_of(service), further_metrics(service))
+            history = source.history(service.policy, target_of(service), further_metrics(service))
+            _require_known("--capacity", service.setup.capacity, history.queries.loads)
+            yield history
         return
-    if parsed.prometheus or parsed.settings:
+    asked = (parsed.query, parsed.pulled_out_query, parsed.replicas_query, parsed.server, parsed.cache)
+    if parsed.prometheus or parsed.settings or any(asked):
         raise ArgumentError([Fault("--csv", parsed.csv, "give either a CSV file or a Prometheus")], _TITLE)
     if parsed.csv == "-":
         yield _csv(sys.stdin, "standard input", service)
@@ -167,6 +176,17 @@ def with_totals(service: Service, history: History) -> Service:
     return replace(service, totals=service.totals | history.queries.totals)
 
 
+def with_known_capacities(service: Service, history: History) -> Service:
+    """The service without capacities for metrics that its history does not have: the arguments are for many services.
+
+    Load that nobody reads would have no shortfall.
+    """
+    if not isinstance(history, PrometheusHistory):
+        return service
+    known = {name: most for name, most in service.setup.capacity.items() if name in history.queries.loads}
+    return replace(service, setup=replace(service.setup, capacity=known))
+
+
 def target_of(service: Service) -> CrossVersionReference:
     """What the policy's HPA scales; without an HPA, a Deployment of the name that the HPA should have."""
     if service.hpa is not None:
@@ -184,7 +204,8 @@ def further_metrics(service: Service) -> list[Metric]:
 def needed_metrics(service: Service) -> Mapping[str, str]:
     """The metrics that a history of the service must have: name → what needs it."""
     policies = [service.policy, *([service.against[0]] if service.against else [])]
-    needed = {metric.name: f"policy {policy.name}" for policy in policies for metric in policy.metrics}
+    needed = dict.fromkeys(service.setup.capacity, "--capacity")
+    needed |= {metric.name: f"policy {policy.name}" for policy in policies for metric in policy.metrics}
     stock = () if service.stock is None else service.stock.metrics
     if service.original is not None:
         needed |= {name: service.original.name for name in service.original.metrics if name not in needed}
@@ -263,8 +284,8 @@ def _only_policy(manifests: Manifests, file: str) -> Policy:
 def _setup(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Setup:
     workload = manifests.workload_of(policy, hpa)
     requests, limits = ({}, {}) if workload is None else (dict(workload.requests), dict(workload.limits))
-    if parsed.replicas is not None and not 1 <= parsed.replicas <= _MOST_REPLICAS:
-        raise ArgumentError([Fault("--replicas", parsed.replicas, f"must be from 1 to {_MOST_REPLICAS}")], _TITLE)
+    if parsed.replicas is not None and not 1 <= parsed.replicas <= MOST_PODS:
+        raise ArgumentError([Fault("--replicas", parsed.replicas, f"must be from 1 to {MOST_PODS}")], _TITLE)
     return Setup(
         replicas=parsed.replicas or 0,
         starts=_duration("--starts", parsed.starts),
@@ -279,7 +300,18 @@ def _setup(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa
     )
 
 
-def _check_capacities(service: Service) -> None:
+def _require_known(argument: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise for a metric that an argument names and nothing has: it would be passed over in silence."""
+    faults = [
+        Fault(argument, name, f"there is no such metric{closest(name, known)}; there are {', '.join(sorted(known))}")
+        for name in given
+        if name not in known
+    ]
+    if faults:
+        raise ArgumentError(faults, _TITLE)
+
+
+def _check_shares(service: Service) -> None:
     """Raise where a metric is a share of a request or limit that nobody has said."""
     faults = []
     for policy in [service.policy, *([service.against[0]] if service.against else [])]:

@@ -12,6 +12,8 @@ from adapter.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.replay.hpas import judge_of, native_hpa, stock_hpa_for
 from adapter.replay.service import Autoscaler, History, Judge, Run, Setup, Tick
 from adapter.replay.simulation import simulate
+from adapter.runtime.faults import Fault, FaultyDocument
+from adapter.runtime.times import format_time
 
 RAW, EFFECTIVE = "stock HPA, raw average", "stock HPA, effective average"
 SUBJECT = 2
@@ -20,6 +22,8 @@ _PROBED = 20
 """Ticks at the beginning of a history that tell its step."""
 _LEAST_LASTING = 90.0
 _STEPS_BRIDGED = 2.5
+LONGEST_GAP = 31 * 86_400.0
+"""Seconds without a tick. A time in another unit makes thousands of years, and every sync of them is played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,16 +134,26 @@ def first_count(first: Sequence[Tick], hpa: Hpa, judge: Judge) -> int:
     recorded = next((tick.replicas for tick in first if tick.replicas), None)
     if recorded is not None:
         return recorded
-    loads: Mapping[str, int] = first[0].load if first else {}
+    loads: Mapping[str, int] = next((tick.load for tick in first if tick.load), {})
     needed = [ceil(loads[name] / high) for name, high in judge.high.items() if name in loads]
     pulled_out = first[0].pulled_out if first else 0
     return max(1, bounds.minimum, min(bounds.maximum, max(needed, default=1) + pulled_out))
 
 
 def within(history: History, begin: float | None, end: float | None) -> Iterator[Tick]:
-    """The ticks from `begin` until before `end` (seconds; None: no limit). Reads no further than that."""
+    """The ticks from the first with a load from `begin` until before `end` (seconds; None: no limit).
+
+    Reads no further than that. Raises FaultyDocument for a gap that is too long to be lived through.
+    """
+    before: float | None = None
     for tick in history:
         if end is not None and tick.at >= end:
             return
-        if begin is None or tick.at >= begin:
-            yield tick
+        if (begin is not None and tick.at < begin) or (before is None and not tick.load):
+            continue
+        if before is not None and tick.at - before > LONGEST_GAP:
+            gap = f"{format_time(before)} to {format_time(tick.at)}"
+            advice = "has no line for more than 31 days; replay what is before and after it apart (--from, --to)"
+            raise FaultyDocument([Fault("the history", gap, advice)], "this cannot be replayed")
+        before = tick.at
+        yield tick

@@ -7,7 +7,10 @@ from math import inf
 
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.replay.service import Setup
+from adapter.runtime.faults import Fault, FaultyDocument
 
+MOST_PODS = 100_000
+"""Each pod of the model is an object in memory."""
 LONG_AGO = 86_400.0
 """The age of the pods that there are at the beginning (seconds)."""
 LOWEST_COST = -(2**31)
@@ -96,7 +99,13 @@ class ServicePods:
         self._settle(now)
 
     def scale(self, replicas: int, now: float) -> None:
-        """Create or delete pods, so that there are this many, and the surge of a rolling update."""
+        """Create or delete pods, so that there are this many, and the surge of a rolling update.
+
+        Raises FaultyDocument for more than MOST_PODS.
+        """
+        if replicas > MOST_PODS:
+            advice = f"a replay has at most {MOST_PODS:,} pods; lower maxReplicas, or look at the history's numbers"
+            raise FaultyDocument([Fault("replicas", replicas, advice)], "this cannot be replayed")
         self._wanted = replicas
         for _ in range(replicas - self.replicas):
             self._create(now)

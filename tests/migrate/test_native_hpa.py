@@ -155,6 +155,29 @@ def test_a_rule_that_cannot_be_evaluated_here_is_told_and_its_metric_left_out() 
 
 
 @pytest.mark.parametrize(
+    "name", ['x{namespace="other"}) or sum(secret', "x or y", "x#", "9x", 'x{a="', "$workload", "x\n"]
+)
+def test_the_name_of_a_metric_never_goes_on_as_promql_of_its_own(name: str) -> None:
+    rules = rule(seriesQuery='{__name__=~"^.*"}', seriesFilters=[], name={})
+    assert any(
+        "none of its metrics" in one for one in faults_of(rules, hpa(changed(PODS, "pods", "metric", "name", to=name)))
+    )
+
+
+@pytest.mark.parametrize("value", ["$workload", "a-$namespace"])
+def test_a_text_that_a_policy_would_replace_is_no_value_of_a_label(value: str) -> None:
+    selectors = (
+        {"matchLabels": {"a": value}},
+        {"matchExpressions": [{"key": "a", "operator": "In", "values": [value]}]},
+    )
+    for selector in selectors:
+        pods = changed(PODS, "pods", "metric", "selector", to=selector)
+        assert any("none of its metrics" in one for one in faults_of(RULES, hpa(pods)))
+    query = f'sum(<<.Series>>{{<<.LabelMatchers>>,a="{value}"}}) by (<<.GroupBy>>)'
+    assert any("none of its metrics" in one for one in faults_of(rule(metricsQuery=query), hpa(PODS)))
+
+
+@pytest.mark.parametrize(
     ("objects", "fault"),
     [
         ((hpa(external("rps")),), "none of its metrics can be migrated"),

@@ -147,6 +147,14 @@ def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]
         (replay("--replicas", "0"), "--replicas: 0: must be from 1"),
         (replay("--hpa", "week.csv"), "week.csv"),
         (replay("--against", "nothing.yaml"), "--against: 'nothing.yaml': cannot be read"),
+        (replay("--capacity", "memory=1Gi"), "column memory: is missing; --capacity needs it"),
+        (replay("--total", "cpus"), "--total: 'cpus': there is no such metric, did you mean cpu?"),
+        (replay("--shard", "0/2"), "--shard: '0/2': goes with --all"),
+        (replay("--query", "cpu=sum(x)"), "give either a CSV file or a Prometheus"),
+        (
+            ["replay", "policy.yaml", "--prometheus", "http://127.0.0.1:1", "--from", "1h", "--capacity", "cpus=1"],
+            "--capacity: 'cpus': there is no such metric, did you mean cpu?",
+        ),
         (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
     ],
 )
@@ -163,6 +171,32 @@ def test_a_share_of_a_request_needs_the_request(capsys: pytest.CaptureFixture[st
 def test_a_history_without_the_metric_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("week.csv").write_text("time,memory\n0,1\n")
     assert "column cpu: is missing; policy checkout needs it" in refused(capsys, *replay())
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["0,1,0,2000000000"], "replicas: 2000000000: a replay has at most 100,000 pods"),
+        (["0,1,0,2", "1767225600,1,0,2"], "has no line for more than 31 days"),
+    ],
+)
+def test_a_history_that_would_take_for_ever_is_refused(
+    capsys: pytest.CaptureFixture[str], lines: list[str], said: str
+) -> None:
+    Path("week.csv").write_text("\n".join(["time,cpu,pulled_out,replicas", *lines]))
+    assert said in refused(capsys, *replay())
+
+
+def test_a_gap_before_the_time_that_is_cut_out_does_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["time,cpu,pulled_out,replicas", "0,1,0,2", "1767225600,1,0,2"]
+    Path("week.csv").write_text("\n".join(lines))
+    assert main(replay("--from", "1767225600")) == 0
+
+
+def test_a_history_of_nothing_but_empty_cells_has_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("week.csv").write_text("time,cpu\n0,\n15,NaN\n")
+    assert main(replay()) == 1
+    assert capsys.readouterr().out == "the history has no data for that time\n"
 
 
 def test_a_wrong_line_far_into_the_history_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -11,6 +11,7 @@ from adapter.replay.comparison import SUBJECT
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults, shorten
 
+MOST_SHARDS = 10_000
 _TITLE = "the parts cannot be merged"
 
 
@@ -54,8 +55,8 @@ class ServiceRow(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 class ShardRow(msgspec.Struct, frozen=True):
     """Which part it is (from 0), and of how many."""
 
-    index: int
-    count: int
+    index: Annotated[int, msgspec.Meta(ge=0)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)]
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -80,6 +81,8 @@ def read_part(content: bytes, name: str) -> Part:
         part = _PART.decode(content)
     except msgspec.MsgspecError as error:
         raise _no_part(name, str(error)) from error
+    if part.shard.index >= part.shard.count:
+        raise _no_part(name, f"it is part {part.shard.index} of {part.shard.count}, counted from 0")
     for service in part.services:
         if service.error is None and len(service.runs) <= SUBJECT:
             raise _no_part(name, f"{service.policy} has no run of its policy")

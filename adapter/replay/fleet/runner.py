@@ -4,15 +4,25 @@ import argparse
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from adapter.replay import report
-from adapter.replay.command import Service, comparison_of, further_metrics, service_of, target_of, with_totals
+from adapter.replay.command import (
+    Service,
+    comparison_of,
+    further_metrics,
+    service_of,
+    target_of,
+    with_known_capacities,
+    with_totals,
+)
 from adapter.replay.comparison import probed
 from adapter.replay.comparison import replay as replay_ticks
 from adapter.replay.fleet.parts import PolicyName, ServiceRow, row_of
@@ -69,7 +79,7 @@ def _replay(task: Task, name: PolicyName) -> ServiceRow:
     manifests = Manifests(workloads=() if workload is None else (workload,))
     service = service_of(task.arguments, manifests, policy, task.service.hpa)
     history = task.source.open(service)
-    service = with_totals(service, history)
+    service = with_known_capacities(with_totals(service, history), history)
     first, ticks = probed(history)
     result = replay_ticks(comparison_of(service, first), ticks) if first else None
     if result is None:
@@ -86,7 +96,7 @@ def run_tasks(
     left = dict(enumerate(tasks))
     yield from _pooled(left, workers, one)
     if left:  # a process died, and nobody knows with which service: from now on each has a process of its own
-        with ThreadPoolExecutor(workers) as threads:
+        with ThreadPoolExecutor(workers) as threads, _ended_by_signals():
             yield from threads.map(partial(_alone, one=one), left.values())
 
 
@@ -94,7 +104,7 @@ def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceR
     """The rows of tasks in a pool of processes, until one of these dies; tasks that are done leave the mapping."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, not in every process
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_live_with_parent) as pool, _ended_by_signals():
         futures = {pool.submit(one, task): number for number, task in tasks.items()}
         try:
             for future in as_completed(futures):
@@ -103,16 +113,31 @@ def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceR
                 yield row
         except BrokenProcessPool:
             return
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():  # none of them would hear of it
-                process.terminate()
-            raise
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches all processes; only the first one speaks of it."""
+def _live_with_parent() -> None:
+    """In a new process of a pool: leave Ctrl-C, which a terminal sends to all, to the parent; end when that does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed parent tells nobody: without this its pool would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Ends the processes where a signal ends the run: nobody wants to wait for what they are at."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
 
 
 def _alone(task: Task, one: Callable[[Task], ServiceRow]) -> ServiceRow:

@@ -14,11 +14,11 @@ from adapter.kube.session import Session
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa
+from adapter.replay.fleet.parts import MOST_SHARDS
 from adapter.replay.manifests import Manifests, Workload, read_manifests
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
 
-MOST_SHARDS = 10_000
 _SHARD = re.compile(r"([0-9]{1,6})/([0-9]{1,6})", re.ASCII)
 _FILES = {".yaml", ".yml", ".json"}
 _TITLE = "the services to replay cannot be told"

@@ -1,5 +1,7 @@
 """Parts of a run: written and read without loss, merged only where they are all parts of one run."""
 
+import json
+
 import pytest
 
 from adapter.replay.fleet.parts import PolicyName, ServiceRow, merge, read_part, to_json
@@ -86,3 +88,10 @@ def test_a_wrong_shard_is_a_fault(text: str) -> None:
 def test_shards_count_from_0_as_the_index_of_a_job_does() -> None:
     assert read_shard("0/8") == Shard(0, 8)
     assert read_shard(None).has("any", "service")
+
+
+@pytest.mark.parametrize("shard", [{"index": 0, "count": 10**12}, {"index": 0, "count": 0}, {"index": 3, "count": 3}])
+def test_a_part_of_an_impossible_run_is_refused(shard: dict[str, int]) -> None:
+    content = json.dumps({"shard": shard, "run": {}, "services": []}).encode()
+    with pytest.raises(FaultyDocument, match="is no part of a run"):
+        read_part(content, "part.json")
