@@ -33,6 +33,7 @@ from adapter.load.spec import Policy, Query, Scale, Target
 from adapter.policy import memory_json
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import target_pods
+from adapter.policy.pacing import MOST_REPLICAS
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import endpoints_serving
 from adapter.runtime import document_text
@@ -48,7 +49,6 @@ _KNOWN = (
     "now", "policy", "hpa", "scale", "target", "pods", "endpointSlices", "usage", "samples", "roster", "memory",
 )  # fmt: skip
 _TITLE = "the document cannot be decided on"
-_MOST_REPLICAS = 2**31 - 1
 _LONGEST_DURATION = 64
 _SAMPLES_KEYS = ("at", "pods", "total", "windowSeconds")
 _LONGEST_WINDOW = 366 * 86_400
@@ -189,8 +189,8 @@ class _DocumentReader:
         scale = None if data is None else self._decoded(decode_scale, data, ("scale",))
         if scale is not None:
             for part, count in (("spec", scale.replicas), ("status", scale.status_replicas)):
-                if not 0 <= count <= _MOST_REPLICAS:
-                    self._fault(f"scale.{part}.replicas", count, f"must be a number from 0 to {_MOST_REPLICAS}")
+                if not 0 <= count <= MOST_REPLICAS:
+                    self._fault(f"scale.{part}.replicas", count, f"must be a number from 0 to {MOST_REPLICAS}")
         return scale
 
     def _target(self, hpa: Hpa | None) -> Target | None:

@@ -17,6 +17,8 @@ class PodState(StrEnum):
     SERVING = "serving"
 
 
+LOWEST_COST = -(2**31)
+"""The lowest deletion cost that the ReplicaSet controller reads."""
 FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
 """Phases of pods that no longer run, whatever their conditions say."""
 

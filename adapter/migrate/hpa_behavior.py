@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 from adapter.migrate.notes import NoteKind
 from adapter.migrate.original import Fields
 from adapter.migrate.pair import quantity, tolerance_text
-
-DEFAULT_TOLERANCE = Fraction(1, 10)
-"""The controller's, where an HPA sets none."""
+from adapter.policy.hpa import DEFAULT_TOLERANCE
 
 _LONGEST_WINDOW = 3600
 _LONGEST_PERIOD = 1800

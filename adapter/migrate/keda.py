@@ -6,11 +6,12 @@ from typing import Any
 from adapter.migrate.hpa_behavior import Behavior, policy_tolerance, read_behavior
 from adapter.migrate.keda_trigger import Trigger, Triggers
 from adapter.migrate.notes import NoteKind
-from adapter.migrate.original import MOST_REPLICAS, Fields, Identity, note_annotations, read_identity, read_target
+from adapter.migrate.original import Fields, Identity, note_annotations, read_identity, read_target
 from adapter.migrate.originals import Keda, StockHpa
 from adapter.migrate.pair import Draft, stock_hpa
 from adapter.migrate.settings_part import SettingsPart
 from adapter.policy.objects import PolicyError
+from adapter.policy.pacing import MOST_REPLICAS
 
 API_GROUP = "keda.sh"
 KIND = "ScaledObject"

@@ -9,11 +9,11 @@ from typing import Any
 from adapter.load.quantity import QuantityError, parse_quantity
 from adapter.migrate.notes import NoteKind, Notes
 from adapter.policy.field_reader import FieldReader
+from adapter.policy.pacing import MOST_REPLICAS
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults
 
 MOST_OBJECTS = 1000
-MOST_REPLICAS = 2**31 - 1
 _MOST_LABELS = 200
 _LONGEST_VALUE = 2**18
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)

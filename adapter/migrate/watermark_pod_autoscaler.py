@@ -7,7 +7,6 @@ from typing import Any
 
 from adapter.migrate.notes import NoteKind
 from adapter.migrate.original import (
-    MOST_REPLICAS,
     Fields,
     Identity,
     note_annotations,
@@ -18,6 +17,7 @@ from adapter.migrate.original import (
 from adapter.migrate.originals import Wpa, WpaMetric
 from adapter.migrate.pair import LARGEST, Draft, Goal, metric_name, quantity, tolerance_text
 from adapter.migrate.settings_part import SettingsPart
+from adapter.policy.pacing import MOST_REPLICAS
 from adapter.policy.watermark_policy import MOST_METRICS
 
 API_GROUP = "datadoghq.com"

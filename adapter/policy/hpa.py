@@ -20,6 +20,9 @@ DESIRED_REPLICAS = "desired_replicas"
 POLICY_LABEL = "policy"
 """The label of an External metric's selector that names the policy."""
 
+DEFAULT_TOLERANCE = Fraction(1, 10)
+"""The controller's own tolerance, for HPAs that set none."""
+
 _EFFECTIVE = "effective_"
 _AMBIGUOUS = "AmbiguousSelector"
 _MOST = 200

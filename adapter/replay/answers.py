@@ -10,6 +10,8 @@ from adapter.replay.hpa.machine import milli
 from adapter.replay.hpa.pods import ModelPod, Sample
 from adapter.replay.service import View
 
+MAX_AGE = 90.0
+"""How long a sample counts (seconds)."""
 NO_ANSWER = "no metrics returned"
 _BY_POD = {MetricSourceType.PODS, MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}
 

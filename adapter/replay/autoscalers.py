@@ -14,7 +14,7 @@ from adapter.load.roster import Roster
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric, Policy, Scale, Target
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricTargetType
-from adapter.replay.answers import NO_ANSWER, ModelPods, answer, looks_at_pods, usages_of
+from adapter.replay.answers import MAX_AGE, NO_ANSWER, ModelPods, answer, looks_at_pods, usages_of
 from adapter.replay.hpa.controller import Controller, Flags, Values
 from adapter.replay.hpa.machine import milli
 from adapter.replay.hpa.pods import ModelPod
@@ -22,8 +22,6 @@ from adapter.replay.hpa_ranges import hpa_range
 from adapter.replay.hpas import native_hpa
 from adapter.replay.service import Rest, View
 
-MAX_AGE = 90.0
-"""How long a sample counts (seconds)."""
 _TARGET = Target(api_version="apps/v1", kind="Deployment", name="service", uid="service")
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Capacity, HpaTolerance, Metric, Policy
 from adapter.policy.hpa import (
+    DEFAULT_TOLERANCE,
     DESIRED_REPLICAS,
     POLICY_LABEL,
     CrossVersionReference,
@@ -19,8 +20,6 @@ from adapter.policy.hpa import (
 from adapter.replay.service import Judge, Setup
 
 DEFAULT_MAXIMUM = 1000
-DEFAULT_TOLERANCE = Fraction(1, 10)
-"""The controller's own tolerance, for HPAs that set none."""
 
 
 def native_hpa(policy: Policy, hpa: Hpa | None, tolerance: Fraction = DEFAULT_TOLERANCE) -> Hpa:

@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import inf
 
-from adapter.load.pods import Container, Owner, Pod, PodCondition
+from adapter.load.pods import LOWEST_COST, Container, Owner, Pod, PodCondition
 from adapter.replay.service import Setup
 from adapter.runtime.faults import Fault, FaultyDocument
 
@@ -13,8 +13,6 @@ MOST_PODS = 100_000
 """Each pod of the model is an object in memory."""
 LONG_AGO = 86_400.0
 """The age of the pods that there are at the beginning (seconds)."""
-LOWEST_COST = -(2**31)
-"""The deletion cost that the companion gives to pulled-out pods where the policy wants them deleted first."""
 _NAMESPACE, _WORKLOAD = "replay", "service"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from adapter.load.quantity import nano_text
 from adapter.replay.comparison import Result
 from adapter.replay.service import Bucket, Run, Summary
+from adapter.replay.text_table import aligned
 from adapter.runtime.times import format_time
 
 _HOUR = 3600
@@ -25,15 +26,7 @@ def lines(result: Result) -> Iterator[str]:
     if result.comparison.setup.is_open:
         yield "Open loop: pods carry what they carried at the recorded count"
     yield ""
-    rows = [list(_COLUMNS), *(_row(run, result.comparison.price) for run in result.runs)]
-    kept = [index for index in range(len(_COLUMNS)) if any(row[index] for row in rows[1:])]
-    widths = [max(len(row[index]) for row in rows) for index in kept]
-    for row in rows:
-        cells = [row[index] for index in kept]
-        yield "  ".join(
-            cell.ljust(width) if number == 0 else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ).rstrip()
+    yield from aligned([_COLUMNS, *(_row(run, result.comparison.price) for run in result.runs)])
     yield ""
     yield "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod."
     if any(run.summary.shortfall is not None for run in result.runs):

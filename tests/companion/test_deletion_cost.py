@@ -9,8 +9,8 @@ from adapter.companion import plan
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import deletion_cost
 from adapter.companion.state import State
-from adapter.companion.writes.actions import LOWEST_COST, ActionResult, MarkPod
-from adapter.load.pods import Owner, Pod
+from adapter.companion.writes.actions import ActionResult, MarkPod
+from adapter.load.pods import LOWEST_COST, Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Scale, Target
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView

@@ -9,10 +9,10 @@ from itertools import islice
 
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import PodMark, State
-from adapter.companion.writes.actions import LOWEST_COST, ActionResult, MarkPod
+from adapter.companion.writes.actions import ActionResult, MarkPod
 from adapter.load.assessment import PodAssessment
 from adapter.load.conditions import ConditionType, Reason
-from adapter.load.pods import Pod, PodState
+from adapter.load.pods import LOWEST_COST, Pod, PodState
 from adapter.load.spec import Mode
 
 MOST_AT_ONCE = 10

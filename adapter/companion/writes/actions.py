@@ -9,9 +9,6 @@ from adapter.companion.state import EventSeries, Notification, SeriesKey
 from adapter.load.spec import Target
 from adapter.snapshot import Key
 
-LOWEST_COST = -(2**31)
-"""The lowest deletion cost that the ReplicaSet controller reads."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStatus:

@@ -9,7 +9,6 @@ import structlog
 
 from adapter.companion.writes import event_body
 from adapter.companion.writes.actions import (
-    LOWEST_COST,
     Action,
     ActionResult,
     AskTolerance,
@@ -25,6 +24,7 @@ from adapter.kube.api import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, PODS, WATERMA
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
 from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
+from adapter.load.pods import LOWEST_COST
 from adapter.policy.managed_fields import FIELD_MANAGER
 from adapter.runtime.backoff import KeyedBackoff
 from adapter.runtime.decoding import Decoder

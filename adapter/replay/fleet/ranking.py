@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from adapter.replay.comparison import RAW, SUBJECT
 from adapter.replay.fleet.parts import Part, RunRow, ServiceRow
+from adapter.replay.text_table import aligned
 
 OVER_HIGH, SHORTFALL = "overHigh", "shortfall"
 _HOUR = 3600
@@ -129,12 +130,7 @@ def _table(title: str, services: Sequence[Ranked], top: int) -> Iterator[str]:
         return
     yield ""
     yield title
-    rows = [list(_COLUMNS), *(_row(one) for one in services[:top])]
-    kept = [index for index in range(len(_COLUMNS)) if any(row[index] for row in rows[1:])]
-    widths = {index: max(len(row[index]) for row in rows) for index in kept}
-    for row in rows:
-        cells = (row[index].ljust(widths[index]) if index == 0 else row[index].rjust(widths[index]) for index in kept)
-        yield "  ".join(cells).rstrip()
+    yield from aligned([_COLUMNS, *(_row(one) for one in services[:top])])
     yield from _more(len(services), top)
 
 

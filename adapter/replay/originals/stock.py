@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from adapter.migrate.originals import StockHpa
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType
-from adapter.replay.answers import ModelPods, answer
+from adapter.replay.answers import MAX_AGE, ModelPods, answer
 from adapter.replay.hpa.controller import Controller, Values
 from adapter.replay.service import View
 
-MAX_AGE = 90.0
 _RESOURCES = {MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}
 
 

@@ -1,11 +1,13 @@
 """The results of scenarios as one table, and as JSON data."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from adapter.load.quantity import NANO
 from adapter.replay.scenarios.play import Result
 from adapter.replay.scenarios.scenario import BUILT_IN, HOUR, MINUTE, Scenario
+from adapter.replay.text_table import aligned
 
 Played = Sequence[tuple[Scenario, Sequence[Result]]]
 
@@ -21,12 +23,11 @@ _LEGEND = (
 def table(played: Played) -> Iterator[str]:
     """The lines of the table: a scenario's name and story, then a line for each autoscaler."""
     rows = [[cells(result) for result in results] for _, results in played]
-    every = [_HEAD, *(row for group in rows for row in group)]
-    widths = [max(len(row[column]) for row in every) for column in range(len(_HEAD))]
-    yield from (*_LEGEND, "", _line(_HEAD, widths))
+    lines = (f"  {line}" for line in aligned([_HEAD, *(row for group in rows for row in group)]))
+    yield from (*_LEGEND, "", next(lines))
     for (scenario, results), group in zip(played, rows, strict=True):
         yield from ("", f"{scenario.name}: {scenario.story}")
-        yield from (_line(row, widths) for row in group)
+        yield from islice(lines, len(group))
         yield from _against_built_in(results)
 
 
@@ -50,14 +51,6 @@ def duration(seconds: float) -> str:
     if whole >= HOUR:
         return f"{whole // HOUR}h{whole % HOUR // MINUTE:02d}m"
     return f"{whole // MINUTE}m{whole % MINUTE:02d}s" if whole >= MINUTE else f"{whole}s"
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = (
-        text.ljust(width) if not index else text.rjust(width)
-        for index, (text, width) in enumerate(zip(row, widths, strict=True))
-    )
-    return f"  {first}  {'  '.join(rest)}".rstrip()
 
 
 def _against_built_in(results: Sequence[Result]) -> Iterator[str]:
