@@ -142,7 +142,9 @@ class Upstream:
         return self.names.by_version.get(version, ()) if is_current else ()
 
     def problem(self) -> str | None:
-        """Why the last refresh failed; None if it did not, or there was none."""
+        """Why it does not answer; None if it does, or was not asked yet."""
+        if self._problem is None and self._circuit.is_open:
+            return f"the upstream adapter for {self.group} answers discovery, but no request for a metric"
         return self._problem
 
     async def refresh(self) -> bool:
