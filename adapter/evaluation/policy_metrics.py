@@ -1,6 +1,7 @@
 """The values of the metrics of each policy."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 from adapter.load.assessment import MetricAssessment
@@ -18,23 +19,24 @@ def policy_rows(snapshot: Snapshot, now: float) -> Iterator[PolicyRow]:
 
 
 def _row(view: PolicyView, now: float) -> PolicyRow:
-    namespace, policy = view.policy.namespace, view.policy.name
-    current = None if view.scale is None else float(view.scale.replicas)
-    mode = view.policy.stance(now).value if view.policy.metrics else ""
+    known = PolicyRow(
+        namespace=view.policy.namespace,
+        policy=view.policy.name,
+        current=None if view.scale is None else float(view.scale.replicas),
+        minimum=None if view.bounds is None else float(view.bounds.minimum),
+        maximum=None if view.bounds is None else float(view.bounds.maximum),
+        mode=view.policy.stance(now).value if view.policy.metrics else "",
+    )
     if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:
-        reason = view.problem.reason if view.problem else Reason.NOT_ASSESSED
-        return PolicyRow(namespace=namespace, policy=policy, current=current, mode=mode, error=reason)
+        return replace(known, error=view.problem.reason if view.problem else Reason.NOT_ASSESSED)
     assessment = view.assessment
     decision = decide(assessment, view.scale, view.bounds, now)
-    return PolicyRow(
-        namespace=namespace,
-        policy=policy,
-        metrics=tuple(_metric(metric) for metric in assessment.metrics),
+    return replace(
+        known,
+        metrics=tuple(_metric(metric, now) for metric in assessment.metrics),
         desired=None if decision.desired is None else float(decision.desired),
-        current=current,
         swallowed=None if view.bounds.tolerance is None else float(decision.swallowed),
         decision_age=max(0.0, now - assessment.at),
-        mode=mode,
         verdict=decision.verdict.value,
         held_by=decision.held_by.value if decision.held_by else "",
         error=Reason.NO_DECISION if decision.error else "",
@@ -43,7 +45,7 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
     )
 
 
-def _metric(metric: MetricAssessment) -> MetricRow:
+def _metric(metric: MetricAssessment, now: float) -> MetricRow:
     return MetricRow(
         name=metric.name,
         effective=_units(metric.usage),
@@ -52,6 +54,7 @@ def _metric(metric: MetricAssessment) -> MetricRow:
         low=_units(metric.low),
         target=_units(metric.target),
         missing=metric.missing,
+        sample_age=None if metric.sampled_at is None else max(0.0, now - metric.sampled_at),
     )
 
 

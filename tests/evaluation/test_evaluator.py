@@ -192,6 +192,27 @@ def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> No
     assert (metric.effective, metric.high, metric.low) == (1.5, 1.2, None)
 
 
+def test_the_metrics_of_a_policy_have_the_bounds_of_its_hpa_also_without_a_decision(stand: Stand) -> None:
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert (row.minimum, row.maximum) == (1.0, 100.0)
+    undecided = replace(stand.view(), assessment=None)
+    (row,) = policy_rows(Snapshot(policies={KEY: undecided}), NOW)
+    assert (row.minimum, row.maximum, row.error) == (1.0, 100.0, "NotAssessed")
+
+
+def test_the_metrics_of_a_policy_have_the_age_of_their_oldest_sample(stand: Stand) -> None:
+    stand.inputs.samples = loads(5, "1500m")
+    snapshot = Snapshot(policies={KEY: stand.view()})
+    ages = [row.metrics[0].sample_age for at in (NOW, NOW + 30) for row in policy_rows(snapshot, at)]
+    assert ages[1] == ages[0] + 30
+
+
+def test_a_metric_without_a_sample_has_no_age(stand: Stand) -> None:
+    stand.inputs.samples = loads(0, "1500m")
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert [metric.sample_age for metric in row.metrics] == [None]
+
+
 def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
     stand.world.policy_changed(entry(), entry(hold_until=NOW + 10))
     snapshot = Snapshot(policies={KEY: stand.view()})
