@@ -81,6 +81,19 @@ def _kubernetes(name: str, minutes: float) -> Recipe:
     )
 
 
+def _prometheus(name: str, minutes: float) -> Recipe:
+    return Recipe(
+        name=name,
+        version="0.315.0",
+        module="github.com/prometheus/prometheus",
+        package=f"github.com/prometheus/prometheus/cmd/{name}",
+        # Without the service discoveries of clouds, which are half of the build: tests name their targets.
+        tags="remove_all_sd",
+        variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
+        minutes=minutes,
+    )
+
+
 WIRE_SOURCE = Path(__file__).resolve().parent / "wire-client"
 
 RECIPES: dict[str, Recipe] = {
@@ -107,16 +120,8 @@ RECIPES: dict[str, Recipe] = {
             variables=(("k8s.io/client-go/pkg/version.gitVersion", "v0.9.0"),),
             minutes=3.5,
         ),
-        Recipe(
-            name="prometheus",
-            version="0.315.0",
-            module="github.com/prometheus/prometheus",
-            package="github.com/prometheus/prometheus/cmd/prometheus",
-            # Without the service discoveries of clouds, which are half of the build: tests name their targets.
-            tags="remove_all_sd",
-            variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
-            minutes=2,
-        ),
+        _prometheus("prometheus", minutes=2),
+        _prometheus("promtool", minutes=1.5),
         Recipe(
             # The last minor version that builds from the module proxy: later ones replace their own modules.
             name="consul",
@@ -140,7 +145,7 @@ RECIPES: dict[str, Recipe] = {
 
 API_SERVER = ("etcd", "kube-apiserver")
 CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
-EVERYTHING = (*CONTROL_PLANE, "prometheus", "wire")
+EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "wire")
 OPTIONAL = ("kubectl",)
 
 
