@@ -293,13 +293,13 @@ def _failures(board: builders.Dashboard) -> builders.Dashboard:
 
 
 def _process(board: builders.Dashboard) -> builders.Dashboard:
-    duration = f"rate({selector('api_request_duration_seconds_bucket')}[$__rate_interval])"
+    duration = f"rate({selector('api_request_duration_seconds_bucket', **_OURS)}[$__rate_interval])"
     board = board.with_row(builders.Row("The adapter itself"))
     for panel in (
         graph_panel(
             "Requests to the metrics API",
             "Requests a second by code, from HPAs and others.",
-            [Ask(_rate("api_request_duration_seconds_count", "code"), "{{code}}")],
+            [Ask(_rate("api_request_duration_seconds_count", "code", **_OURS), "{{code}}")],
             unit="reqps",
             stacked=True,
         ),
@@ -354,6 +354,10 @@ def _process(board: builders.Dashboard) -> builders.Dashboard:
     return board
 
 
-def _rate(metric: str, by: str) -> str:
+_OURS = {"resource_kind": "!=upstream"}
+"""Requests that the adapter answers itself; those that it passes on take the time of another server."""
+
+
+def _rate(metric: str, by: str, **labels: str) -> str:
     """How often a second, by these labels."""
-    return f"sum by ({by}) (rate({selector(metric)}[$__rate_interval]))"
+    return f"sum by ({by}) (rate({selector(metric, **labels)}[$__rate_interval]))"

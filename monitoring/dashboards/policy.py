@@ -124,6 +124,8 @@ def _now(board: builders.Dashboard) -> builders.Dashboard:
     return board
 
 
+GOOD = "InputsFresh|RegistryTrusted"
+"""Conditions whose absence is trouble; for the others that are exposed it is their presence."""
 HIGH, LOW = "high watermark", "low watermark"
 
 
@@ -219,11 +221,12 @@ def _reasons(board: builders.Dashboard) -> builders.Dashboard:
         unit="s",
     )
     missing = graph_panel(
-        "Serving pods without a sample, and conditions",
-        "Serving pods without a fresh sample by metric, and the findings that are true (1).",
+        "Missing samples and findings",
+        "Serving pods without a fresh sample of a metric, and 1 for each condition that means trouble.",
         [
-            Ask(_of("missing_pods", by="metric"), "{{metric}}: without a sample"),
-            Ask(_of("condition", by="condition"), "{{condition}}"),
+            Ask(_of("missing_pods", by="metric"), "pods without {{metric}}"),
+            Ask(f"1 - min by (condition) ({_series('condition', condition='=~' + GOOD)})", "not {{condition}}"),
+            Ask(_of("condition", by="condition", condition="!~" + GOOD), "{{condition}}"),
         ],
         unit="none",
         stepped=True,
