@@ -47,7 +47,7 @@ def told(announce: Announce) -> Iterator[Story]:
         with (
             adapter,
             companion,
-            prometheus(adapter, companion) as server,
+            scraping(adapter, companion) as server,
             fleet(cluster, registry),
             staged(place, announce) as stage,
         ):
@@ -59,7 +59,7 @@ def told(announce: Announce) -> Iterator[Story]:
             yield Story(server, begin, time.time())
 
 
-def prometheus(adapter: AdapterProcess, companion: CompanionProcess) -> Prometheus:
+def scraping(adapter: AdapterProcess, companion: CompanionProcess) -> Prometheus:
     """A Prometheus that scrapes both processes as the manifests have it: the label `namespace` is the policy's."""
     jobs = {"effective-load": adapter.metrics_port, "effective-load-companion": companion.metrics_port}
     scrapes = [
