@@ -39,7 +39,7 @@ def render_with(base: Path, components: Iterable[str] = (), patches: Iterable[Ob
 
 def documents(file: Path) -> list[Object]:
     """The objects in a file."""
-    return [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one is not None]
+    return [one for one in yaml.load_all(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader) if one is not None]
 
 
 def _over(objects: list[Object], folder: Path) -> list[Object]:
