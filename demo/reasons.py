@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from adapter.document import DocumentError, decision_json, read_document
+from adapter.document.reader import DocumentError, decision_json, read_document
 from demo.objects import OURS, PULLED_OUT, Object, scaling
 from demo.observe import Observation
 

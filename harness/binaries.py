@@ -85,9 +85,30 @@ def _kubernetes(name: str, minutes: float) -> Recipe:
 def _keda(name: str, minutes: float, folder: str = "") -> Recipe:
     module = "github.com/kedacore/keda/v2"
     package = f"{module}/cmd/{name}"
+    return Recipe(name=f"keda-{name}", version="2.21.0", module=module, package=package, folder=folder, minutes=minutes)
+
+
+def _prometheus(name: str, minutes: float) -> Recipe:
     return Recipe(
-        name=f"keda-{name}", version="2.21.0", module=module, package=package, folder=folder, minutes=minutes
+        name=name,
+        version="0.315.0",
+        module="github.com/prometheus/prometheus",
+        package=f"github.com/prometheus/prometheus/cmd/{name}",
+        # Without the service discoveries of clouds, which are half of the build: tests name their targets.
+        tags="remove_all_sd",
+        variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
+        minutes=minutes,
     )
+
+
+def _helm_versions(version: str) -> tuple[tuple[str, str], ...]:
+    """Its own version, and that of the Kubernetes which it renders for without a cluster."""
+    major, minor, _ = KUBERNETES.split(".")
+    stamped = [("helm.sh/helm/v3/internal/version.version", f"v{version}")]
+    for package in ("chartutil", "lint/rules"):
+        name = f"helm.sh/helm/v3/pkg/{package}.k8sVersion"
+        stamped += [(f"{name}Major", major), (f"{name}Minor", minor)]
+    return tuple(stamped)
 
 
 WIRE_SOURCE = Path(__file__).resolve().parent / "wire-client"
@@ -116,16 +137,8 @@ RECIPES: dict[str, Recipe] = {
             variables=(("k8s.io/client-go/pkg/version.gitVersion", "v0.9.0"),),
             minutes=3.5,
         ),
-        Recipe(
-            name="prometheus",
-            version="0.315.0",
-            module="github.com/prometheus/prometheus",
-            package="github.com/prometheus/prometheus/cmd/prometheus",
-            # Without the service discoveries of clouds, which are half of the build: tests name their targets.
-            tags="remove_all_sd",
-            variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
-            minutes=2,
-        ),
+        _prometheus("prometheus", minutes=2),
+        _prometheus("promtool", minutes=1.5),
         Recipe(
             # The last minor version that builds from the module proxy: later ones replace their own modules.
             name="consul",
@@ -153,13 +166,22 @@ RECIPES: dict[str, Recipe] = {
             package="sigs.k8s.io/prometheus-adapter/cmd/adapter",
             minutes=2,
         ),
+        Recipe(
+            # Renders the chart for its tests. The versions are stamped in as in its own releases.
+            name="helm",
+            version="3.22.0",
+            module="helm.sh/helm/v3",
+            package="helm.sh/helm/v3/cmd/helm",
+            variables=_helm_versions("3.22.0"),
+            minutes=2.5,
+        ),
         Recipe(name="wire", version="0.36.3", source=WIRE_SOURCE, minutes=0.5),
     )
 }
 
 API_SERVER = ("etcd", "kube-apiserver")
 CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
-EVERYTHING = (*CONTROL_PLANE, "prometheus", "wire")
+EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "wire")
 OPTIONAL = ("kubectl",)
 
 

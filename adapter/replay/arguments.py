@@ -1,10 +1,11 @@
-"""The arguments of `effective-load replay`: declared apart, so that the command line need not load what runs them."""
+"""The command `effective-load replay`: declared apart, so that the command line need not load what runs it."""
 
 import argparse
 from typing import Any
 
 from adapter.replay.fleet.arguments import add_fleet
 from adapter.replay.history.arguments import add_prometheus
+from adapter.terminal.command import FAILED, INVALID, OK, Command, Example, add_output
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -28,7 +29,29 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--suggest", action="store_true", help="also suggest watermarks, velocity and cooldown; nothing is applied"
     )
-    command.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+    add_output(command)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Replay one service or many. Raises FaultyDocument."""
+    from adapter.kube.errors import KubeError
+    from adapter.replay import command
+    from adapter.replay.fleet import command as fleet
+    from adapter.replay.history.prometheus import HistoryUnavailable
+    from adapter.runtime.signals import Interrupted, ended_by_signals
+    from adapter.terminal import output
+
+    play = fleet.run if parsed.all or parsed.merge else command.run
+    try:
+        with ended_by_signals():
+            return play(parsed, output.print_line)
+    except (HistoryUnavailable, KubeError) as error:
+        output.complain(f"effective-load replay: {error}")
+    except Interrupted as interrupted:
+        kept = f"; the finished parts of the history are in {parsed.cache}" if parsed.cache else ""
+        output.complain(f"effective-load replay: interrupted{kept}")
+        return interrupted.status
+    return FAILED
 
 
 def _add_history(command: argparse.ArgumentParser) -> None:
@@ -68,3 +91,25 @@ def _add_pods(command: argparse.ArgumentParser) -> None:
 
 def _add_amounts(pods: Any, name: str, text: str) -> None:
     pods.add_argument(name, action="append", default=[], metavar="METRIC=QUANTITY", help=text)
+
+
+COMMAND = Command(
+    name="replay",
+    summary="replay a history for a policy and for the stock HPA",
+    description="Replay the load of a service in closed loop: what the stock HPA on the raw and on the effective "
+    "average, this policy and perhaps another one would have done.",
+    statuses={OK: "replayed", FAILED: "no data", INVALID: "the arguments, files or the history are invalid"},
+    examples=(
+        Example(
+            "effective-load replay checkout.yaml --prometheus http://localhost:9090 --from 7d --html week.html",
+            "last week, from Prometheus, with a page of charts",
+        ),
+        Example(
+            "effective-load replay checkout.yaml --csv week.csv --capacity cpu=1500m --price 0.04 --suggest",
+            "a recorded week, with other watermarks that fit it",
+        ),
+        Example("effective-load replay --all --prometheus http://localhost:9090 --from 7d", "each policy of a cluster"),
+    ),
+    add=add_arguments,
+    run=run,
+)

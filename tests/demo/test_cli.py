@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.document import decision_json, read_document
+from adapter.document.reader import decision_json, read_document
 from demo import cli
 from demo.curve import QUICK, Curve
 from demo.errors import DemoError

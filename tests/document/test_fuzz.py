@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from adapter import document
+from adapter.document import reader as document
 from tests.fuzz.kit import FUZZ_SECONDS, seeds
 from tests.fuzz.spoil import mangle, mutate
 

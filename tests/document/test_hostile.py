@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter import document
 from adapter.cli import INVALID
+from adapter.document import reader as document
 from adapter.policy import status_memory
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.runtime import document_text

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from adapter import document
+from adapter.document import reader as document
 from tests.literal import model
 from tests.literal.generator import sequence
 from tests.literal.memory import Memory

@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _arguments(command: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    codes = re.findall(r"\b([0-9]) ", (parser.description or "").partition("Exit status:")[2])
+    codes = re.findall(r"^  ([0-9]+)  ", (parser.epilog or "").partition("exit status:")[2], re.MULTILINE)
     yield f"{command} exit codes {' '.join(codes)}".rstrip()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter import document
 from adapter.cli import INVALID, NO_DECISION, OK
+from adapter.document import reader as document
 from adapter.policy import memory_json
 
 HERE = Path(__file__).parent

@@ -1,0 +1,1 @@
+"""The command line's parts that know nothing of the field: commands, what they print, and how."""

@@ -1,0 +1,77 @@
+"""A command of the command line: its arguments, examples and exit statuses, declared without what runs it.
+
+`--help` and tab completion declare every command. So a module that holds a Command imports what its `run` needs only
+within `run`.
+"""
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+OK, FAILED, INVALID, NO_DECISION = 0, 1, 2, 3
+"""Exit statuses."""
+_WIDEST = 100
+"""Characters of a line of help."""
+_NARROWEST = 40
+
+
+class Example(NamedTuple):
+    """A command line, as it is typed, and what it does."""
+
+    line: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command: `summary` is its line in the list of commands, `statuses` the meaning of each exit status.
+
+    `add` declares the arguments; `run` gets the parsed ones and returns the exit status.
+    """
+
+    name: str
+    summary: str
+    description: str
+    statuses: Mapping[int, str]
+    examples: tuple[Example, ...]
+    add: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def declare(commands: Any, command: Command) -> None:
+    """Add a command to the subparsers of the command line."""
+    parser = commands.add_parser(
+        command.name,
+        help=command.summary,
+        description=_filled(command.description),
+        epilog="\n".join(_epilog(command)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add(parser)
+    parser.set_defaults(run=command.run)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The argument `-o text|json`."""
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
+
+
+def _epilog(command: Command) -> Iterator[str]:
+    yield "examples:"
+    for example in command.examples:
+        yield _filled(f"# {example.does}", "  ", "  # ")
+        yield f"  {example.line}"
+    yield ""
+    yield "exit status:"
+    for status, meaning in command.statuses.items():
+        yield _filled(f"{status}  {meaning}", "  ", "     ")
+
+
+def _filled(text: str, first: str = "", rest: str = "") -> str:
+    width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns - 2))
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )

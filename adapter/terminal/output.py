@@ -1,0 +1,67 @@
+"""What every command reads and prints in the same way: documents, lines, JSON, faults."""
+
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext
+from pathlib import Path
+
+from adapter.runtime.faults import FaultyDocument
+
+
+class TooLargeError(FaultyDocument):
+    """A document is larger than any that is read."""
+
+
+def print_line(line: str) -> None:
+    """Print a line to standard output."""
+    print(line)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines to standard output."""
+    print("\n".join(lines))
+
+
+def print_text(text: str) -> None:
+    """Print a text as it is to standard output."""
+    print(text, end="")
+
+
+def print_json(data: object) -> None:
+    """Print one JSON document to standard output."""
+    print(json.dumps(data, indent=2))
+
+
+def complain(text: str) -> None:
+    """Print a line to standard error."""
+    print(text, file=sys.stderr)
+
+
+def print_faults(error: FaultyDocument) -> None:
+    """Print the faults of a document to standard error, a line each."""
+    complain(f"{error.title or 'invalid input'}:")
+    for fault in error.faults:
+        complain(f"  {fault}")
+
+
+def read_text(file: str) -> str | None:
+    """The text of a file, or of standard input (`-`); None, with the reason on standard error, if it is unreadable.
+
+    Raises TooLargeError for a text beyond the size of the largest document.
+    """
+    try:
+        return _text(file)
+    except (OSError, ValueError) as error:
+        complain(f"{file}: cannot be read: {error}")
+        return None
+
+
+def _text(file: str) -> str:
+    from adapter.runtime import document_text
+
+    with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
+        content = opened.read(document_text.LARGEST_BYTES + 1)
+    if len(content) > document_text.LARGEST_BYTES:
+        raise TooLargeError([document_text.too_large_fault()])
+    return content.decode()
