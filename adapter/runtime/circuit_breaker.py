@@ -1,7 +1,7 @@
 """Stops asking a server that does not answer, so that its callers fail at once instead of waiting for it."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from adapter.runtime.backoff import exponential
 from adapter.runtime.source_errors import SourceError, SourceUnreachable
@@ -19,13 +19,14 @@ class CircuitOpen(SourceUnreachable):
 class CircuitBreaker:
     """Passes all requests while the server answers; after 3 without an answer in a row, one trial at a time.
 
+    Requests may name their source: then those of one source count once, so that one alone cannot stop the others.
     Trials are 2 s apart at first, then twice as long each time, up to 15 s; one that is answered closes the circuit.
     Any answer counts, an error too. `clock` is monotonic.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._failures = 0
+        self._failures: set[Hashable] = set()
         self._trials = 0
         self._next_trial = 0.0
         self._is_trying = False
@@ -34,10 +35,10 @@ class CircuitBreaker:
     @property
     def is_open(self) -> bool:
         """Whether requests are refused, trials apart."""
-        return self._failures >= FAILURES
+        return len(self._failures) >= FAILURES
 
     @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
+    def request(self, source: Hashable = None) -> Iterator[None]:
         """Surrounds one request. SourceUnreachable is no answer, any other error is one, and a cancellation is neither.
 
         Raises CircuitOpen instead of a request.
@@ -49,7 +50,7 @@ class CircuitBreaker:
         try:
             yield
         except SourceUnreachable as error:
-            self._fail(error, is_trial=is_trial)
+            self._fail(error, object() if source is None else source, is_trial=is_trial)
             raise
         except Exception:
             self.reset()
@@ -72,13 +73,15 @@ class CircuitBreaker:
 
     def reset(self) -> None:
         """The server answered: all requests pass."""
-        self._failures = self._trials = 0
+        self._failures.clear()
+        self._trials = 0
 
-    def _fail(self, error: SourceError, *, is_trial: bool) -> None:
+    def _fail(self, error: SourceError, source: Hashable, *, is_trial: bool) -> None:
         """Counts requests that began while the circuit was closed until it opens; later only trials."""
         if self.is_open and not is_trial:
             return
-        self._failures += 1
+        if not self.is_open:
+            self._failures.add(source)
         self._cause = error.public
         if self.is_open:
             self._next_trial = self._clock() + exponential(self._trials, FIRST_SECONDS, LONGEST_SECONDS)

@@ -18,7 +18,7 @@ from adapter.kube.session import Session
 from harness import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import Answer, Service, as_user, pem, running
-from tests.apiserver.upstream import CUSTOM, DEEP, EXTERNAL, SHOP, FakeUpstream, item, listing
+from tests.apiserver.upstream import CUSTOM, DEEP, EXTERNAL, SHOP, FakeUpstream, item, listing, names
 
 RPS = f"{SHOP}/services/web/rps"
 OWN = f"{SHOP}/watermarkpolicies.effective-load.io/checkout/effective_cpu"
@@ -315,6 +315,8 @@ async def test_a_hung_upstream_delays_none_of_ours(front: Service, ask: Any, ups
     assert "did not answer lately (timed out)" in (await ask(RPS)).message
     assert time.monotonic() - began < 1  # refused at once
     hold.set()
+    assert (await ask(RPS.replace("shop", "bank"))).status == 503  # asked: the failures of one namespace stop no other
+    assert "/namespaces/bank/" in upstream.metrics_seen[-1].target
 
 
 async def test_one_namespace_leaves_room_for_others(front: Service, ask: Any, upstream: FakeUpstream) -> None:
@@ -344,9 +346,16 @@ async def test_an_upstream_that_is_gone_is_an_error_at_once_and_comes_back(
     assert "did not answer lately (connection refused)" in answer.message
     assert (await ask(OWN)).status == 200
     await upstream.start()
-    current = front.upstreams._by_group[CUSTOM]
-    current._circuit.allow_trial()
+    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2")}
+    await front.upstreams._by_group[CUSTOM].refresh()  # the sign of life
     assert (await ask(RPS)).status == 200
+
+
+async def test_an_upstream_that_answers_no_namespace_is_asked_by_none(ask: Any, upstream: FakeUpstream) -> None:
+    await upstream.stop()
+    for namespace in ("a", "b", "c"):
+        assert "connection refused" in (await ask(RPS.replace("shop", namespace))).message
+    assert "did not answer lately" in (await ask(RPS)).message
 
 
 async def test_an_untrusted_certificate_is_an_error(front: Service, ask: Any, upstream: FakeUpstream) -> None:

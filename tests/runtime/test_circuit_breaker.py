@@ -58,6 +58,16 @@ def test_it_opens_after_failures_in_a_row(circuit: CircuitBreaker) -> None:
     assert refusal.value.public == "timed out"
 
 
+def test_the_failures_of_one_source_count_once(circuit: CircuitBreaker) -> None:
+    for source in ("shop",) * 9 + ("bank",) * 9:
+        with pytest.raises(SourceUnreachable), circuit.request(source):
+            raise SourceUnreachable(public="timed out")
+    assert not is_refused(circuit)
+    with pytest.raises(SourceUnreachable), circuit.request("depot"):
+        raise SourceUnreachable(public="timed out")
+    assert is_refused(circuit)
+
+
 @pytest.mark.parametrize("error", [WrongAnswer("html"), ValueError("404")])
 def test_an_error_that_the_server_answers_is_an_answer(circuit: CircuitBreaker, error: Exception) -> None:
     fail(circuit, FAILURES - 1)

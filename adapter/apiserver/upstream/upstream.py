@@ -7,6 +7,7 @@ upstream does not answer.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import quote, urlencode
@@ -33,13 +34,14 @@ AT_ONCE = 16
 PER_NAMESPACE = 8
 WAITING = 64
 """Requests of one namespace that may wait for others."""
+MOST_CIRCUITS = 1024
+"""Namespaces whose failures are remembered."""
 KEEP_SECONDS = 900.0
 """How long the names of an upstream that stopped answering stay in discovery."""
 SELF = "effective-load"
 """The pseudonym of this program in the header `Via`."""
 _SEGMENT_CHARACTERS = "!$&'()+,;=:@"
 """Characters of a path segment that stay as they are, besides letters, digits and `-._~` (RFC 3986)."""
-_LEAST_SECONDS = 0.05
 _VIA = {"Via": f"1.1 {SELF}"}
 
 _log = structlog.get_logger(__name__)
@@ -75,6 +77,8 @@ class Upstream:
         )
         self._gate = FairGate(AT_ONCE, PER_NAMESPACE, WAITING, work="requests to the upstream adapter")
         self._circuit = CircuitBreaker(clock)
+        self._circuits: OrderedDict[str, CircuitBreaker] = OrderedDict()
+        """By namespace: a tenant whose own metrics hang stops nobody else's; three such namespaces stop all."""
         self._log_once = LogOnce()
         self._metrics = metrics
         self._problem: str | None = None
@@ -93,19 +97,29 @@ class Upstream:
         return answer
 
     async def _fetch(self, request: RequestInfo) -> bytes:
-        seconds = self.settings.timeout_seconds
+        seconds, namespace = self.settings.timeout_seconds, request.namespace
         ends = self._clock() + seconds
+        circuit = self._circuit_of(namespace)
         try:
             self._circuit.check()
-            async with self._gate.slot(f"namespace {request.namespace}", seconds):
-                with self._circuit.request():
-                    left = max(ends - self._clock(), _LEAST_SECONDS)
+            circuit.check()
+            # Half of the time at most, so that a timeout is the upstream's and not the queue's.
+            async with self._gate.slot(f"namespace {namespace}", seconds / 2):
+                with circuit.request(), self._circuit.request(namespace):
+                    left = ends - self._clock()
                     async with self._client.answer("GET", self._url(request), deadline=left, headers=_VIA) as reply:
                         answer = await metric_list(reply, request)
         except SourceError as error:
             raise self._status(error) from error
         self._log_once.clear("request")
         return answer
+
+    def _circuit_of(self, namespace: str) -> CircuitBreaker:
+        circuit = self._circuits.pop(namespace, None) or CircuitBreaker(self._clock)
+        self._circuits[namespace] = circuit
+        if len(self._circuits) > MOST_CIRCUITS:
+            self._circuits.popitem(last=False)
+        return circuit
 
     def _url(self, request: RequestInfo) -> URL:
         selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
@@ -121,12 +135,13 @@ class Upstream:
         timed_out = isinstance(error.__cause__, TimeoutError)
         reason = "timeout" if timed_out else "not_asked" if isinstance(error, CircuitOpen) else error.reason
         self._metrics.upstream_errors.labels(self.group, reason).inc()
-        if not isinstance(error, CircuitOpen) and self._log_once.is_new(str(error), "request"):
-            _log.warning("upstream request failed", group=self.group, error=str(error))
+        late = f"gave no answer within {self.settings.timeout_seconds:g} s"
+        cause = late if timed_out else str(error)
+        if not isinstance(error, CircuitOpen) and self._log_once.is_new(cause, "request"):
+            _log.warning("upstream request failed", group=self.group, error=cause)
         whose = f"the upstream adapter for {self.group}"
         if timed_out:
-            message = f"{whose} gave no answer within {self.settings.timeout_seconds:g} s"
-            return StatusError(HTTPStatus.GATEWAY_TIMEOUT, "Timeout", message)
+            return StatusError(HTTPStatus.GATEWAY_TIMEOUT, "Timeout", f"{whose} {late}")
         if isinstance(error, CircuitOpen):
             return unavailable(f"{whose} did not answer lately ({error.public}), and is tried again within seconds")
         return unavailable(f"{whose}: {error.public}")
@@ -143,8 +158,8 @@ class Upstream:
 
     def problem(self) -> str | None:
         """Why it does not answer; None if it does, or was not asked yet."""
-        if self._problem is None and self._circuit.is_open:
-            return f"the upstream adapter for {self.group} answers discovery, but no request for a metric"
+        if self._problem is None and (self._circuit.is_open or any(one.is_open for one in self._circuits.values())):
+            return f"the upstream adapter for {self.group} answers discovery, but no requests for metrics"
         return self._problem
 
     async def refresh(self) -> bool:
@@ -166,8 +181,10 @@ class Upstream:
             if self._log_once.is_new(problem, "discovery"):
                 _log.warning("upstream discovery failed", group=self.group, error=problem)
             return False
+        if self._problem is not None:  # it is back
+            for circuit in (self._circuit, *self._circuits.values()):
+                circuit.allow_trial()
         self.names, self._problem = KeptNames(listed, self._clock()), None
-        self._circuit.allow_trial()
         if self._log_once.clear("discovery"):
             _log.info("upstream discovery succeeded", group=self.group)
         return True
