@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +19,6 @@ from harness.keda import Keda
 from harness.prometheus import Exporter, Prometheus
 from harness.prometheus_adapter import PrometheusAdapter
 from harness.workloads import Workloads, external_metric, pods_metric, policy_metric, until
-from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import prometheus_settings, query_watermarks
 
 PROGRAMS = (*keda.PROGRAMS, "prometheus-adapter")
@@ -55,13 +55,14 @@ def others(control_plane: ControlPlane, series: Series) -> Iterator[tuple[Keda, 
         yield keda_, prometheus_adapter
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def front(
     control_plane: ControlPlane,
-    make_adapter: MakeAdapter,
+    _adapter: AdapterProcess,
+    adapter_kubeconfig: Path,
     series: Series,
     others: tuple[Keda, PrometheusAdapter],
-) -> AdapterProcess:
+) -> Iterator[AdapterProcess]:
     """Our adapter in front of both, with the account that the component `upstreams` gives it."""
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         for item in manifests(kind, folders=("components/upstreams",)):
@@ -70,7 +71,14 @@ def front(
     token.write_text(control_plane.token(NAMESPACE, ACCOUNT))
     trusted = {"caFile": str(control_plane.pki.cluster.file), "bearerTokenFile": str(token)}
     upstreams = {"external": {"url": others[0].url, **trusted}, "custom": {"url": others[1].url, **trusted}}
-    return make_adapter({**prometheus_settings(series.prometheus), "upstreams": upstreams})
+    settings = {**prometheus_settings(series.prometheus), "upstreams": upstreams}
+    process = AdapterProcess(control_plane, settings, external=True, kubeconfig=adapter_kubeconfig, name="front")
+    process.start()
+    yield process
+    process.stop()
+    control_plane.watched.remove(process.component)
+    _adapter.register()
+    _adapter.wait_available()
 
 
 def jobs_path(namespace: str) -> str:
@@ -216,7 +224,7 @@ def test_discovery_is_merged_as_kubectl_sees_it(
     for version in ("v1beta1", "v1beta2"):
         found = names(f"{CUSTOM}/{version}")
         assert {"pods/orders", "namespaces/orders", "deployments.apps/desired_replicas", "pods/load"} <= found
-    assert {"desired_replicas", "queue", "externalmetrics"} <= names(EXTERNAL)
+    assert {"desired_replicas", "load", "externalmetrics"} <= names(EXTERNAL)
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     merged = json.loads(workloads.client.raw("/apis", {"Accept": accept}).body)
     groups = {group["metadata"]["name"] for group in merged["items"]}
