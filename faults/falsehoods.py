@@ -47,16 +47,24 @@ def not_numbers(asked: str, answer: Any) -> Any:
     return answer
 
 
-def shifted(seconds: float) -> Falsify:
-    """Samples are from another time: a source with a wrong clock, or one that answers from an old copy."""
+def ahead(seconds: float) -> Falsify:
+    """The true load, with times that are ahead: a source whose clock is wrong."""
+
+    def falsify(asked: str, answer: Any) -> Any:
+        for one in _results(answer) if TIMES in asked else ():
+            one["value"][1] = str(float(one["value"][1]) + seconds)
+        return answer
+
+    return falsify
+
+
+def old(seconds: float) -> Falsify:
+    """A quarter of the load, of a moment in the past: a source that answers from an old copy."""
 
     def falsify(asked: str, answer: Any) -> Any:
         for one in _results(answer):
-            if TIMES in asked:
-                one["value"][1] = str(float(one["value"][1]) + seconds)
-                # A load that was low then: whoever believes the time shrinks.
-            else:
-                one["value"][1] = str(float(one["value"][1]) / 4)
+            value = float(one["value"][1])
+            one["value"][1] = str(value - seconds if TIMES in asked else value / 4)
         return answer
 
     return falsify
@@ -84,15 +92,29 @@ def half_of_the_pods(asked: str, answer: Any) -> Any:
     return answer
 
 
-def usage_of(seconds: float) -> Falsify:
-    """A quarter of the usage, with the time of another moment."""
+def usage_ahead(seconds: float) -> Falsify:
+    """The true usage, with times that are ahead."""
 
     def falsify(asked: str, answer: Any) -> Any:
         for pod in _pods(asked, answer):
-            at = dt.datetime.fromisoformat(pod["timestamp"]) + dt.timedelta(seconds=seconds)
-            pod["timestamp"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+            pod["timestamp"] = _shifted(pod["timestamp"], seconds)
+        return answer
+
+    return falsify
+
+
+def usage_of_the_past(seconds: float) -> Falsify:
+    """A quarter of the usage, of a moment in the past."""
+
+    def falsify(asked: str, answer: Any) -> Any:
+        for pod in _pods(asked, answer):
+            pod["timestamp"] = _shifted(pod["timestamp"], -seconds)
             for container in pod["containers"]:
                 container["usage"] = {**container["usage"], "cpu": "250m"}
         return answer
 
     return falsify
+
+
+def _shifted(timestamp: str, seconds: float) -> str:
+    return (dt.datetime.fromisoformat(timestamp) + dt.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

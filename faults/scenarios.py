@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from faults import falsehoods
 from faults.proxies import Falsify, FalsifyingProxy
 from faults.scene import Scene, freeze, thaw
 from harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
+from harness.pki import Authority
 from harness.workloads import until
 
 RECOVERY_SECONDS = 15.0
@@ -223,13 +225,51 @@ def _clock(seconds: float) -> Break:
 def _certificate_rotated(scene: Scene) -> Iterator[None]:
     path = f"/api/v1/namespaces/{ADAPTER_NAMESPACE}/secrets/effective-load-tls"
     before = scene.cluster.client.get(path)["data"]
-    scene.cluster.client.patch(path, {"data": dict.fromkeys(before)})
-    yield
-    until(
-        lambda: (scene.cluster.client.get(path).get("data") or {}).get("tls.crt") not in {None, before["tls.crt"]},
-        30,
-        lambda: "no new certificate was written",
-    )
+    with _disk_full(scene) if os.geteuid() == 0 else contextlib.nullcontext():
+        scene.cluster.client.patch(path, {"data": dict.fromkeys(before)})
+        yield
+        until(  # the Secret is looked at once a minute
+            lambda: (scene.cluster.client.get(path).get("data") or {}).get("tls.crt") not in {None, before["tls.crt"]},
+            90,
+            lambda: "no new certificate was written",
+        )
+
+
+@contextmanager
+def _front_proxy_rotated(scene: Scene) -> Iterator[None]:
+    """The cluster's front proxy gets another CA as Kubernetes documents it: first both are trusted, then the client."""
+    pki = scene.cluster.pki
+    trusted, client = pki.front_proxy.file, pki.front_proxy_client
+    new = Authority(pki.folder, "front-proxy-ca-new")
+    with _kept(trusted, client.cert_file, client.key_file):
+        trusted.write_bytes(trusted.read_bytes() + new.certificate)
+        until(
+            lambda: new.certificate.decode().strip() in _published(scene),
+            90,
+            lambda: "the API server does not publish the new CA",
+        )
+        renewed = new.issue("front-proxy-client", file="front-proxy-client-new")
+        client.key_file.write_bytes(renewed.key)
+        client.cert_file.write_bytes(renewed.certificate)
+        scene.rise(RECOVERY_SECONDS)
+        yield
+
+
+def _published(scene: Scene) -> str:
+    """The front proxy's CAs that the API server publishes; it adds to them and takes none away before it expires."""
+    path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    return str(scene.cluster.client.get(path)["data"]["requestheader-client-ca-file"])
+
+
+@contextmanager
+def _kept(*files: Path) -> Iterator[None]:
+    """Restores these files."""
+    contents = {file: file.read_bytes() for file in files}
+    try:
+        yield
+    finally:
+        for file, content in contents.items():
+            file.write_bytes(content)
 
 
 @contextmanager
@@ -246,8 +286,7 @@ def _disk_full(scene: Scene) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):
             (scene.small_disk / "full").write_bytes(b"0" * 65536)
-        with _certificate_rotated(scene):
-            yield
+        yield
     finally:
         subprocess.run(["umount", "-l", scene.small_disk], check=True)
 
@@ -271,8 +310,8 @@ SCENARIOS = (
     Scenario("prometheus-halves", "every other pod has no series", _prometheus(falsehoods.halves)),
     Scenario("prometheus-empty", "no series", _prometheus(falsehoods.nothing)),
     Scenario("prometheus-nan", "every value is NaN", _prometheus(falsehoods.not_numbers)),
-    Scenario("prometheus-future", "a quarter of the load, in an hour", _prometheus(falsehoods.shifted(HOUR))),
-    Scenario("prometheus-old", "a quarter of the load, ten minutes ago", _prometheus(falsehoods.shifted(-600))),
+    Scenario("prometheus-future", "its clock is an hour ahead", _prometheus(falsehoods.ahead(HOUR))),
+    Scenario("prometheus-old", "a quarter of the load, ten minutes ago", _prometheus(falsehoods.old(600))),
     Scenario(
         "metrics-server-gone",
         "metrics-server is killed",
@@ -283,17 +322,18 @@ SCENARIOS = (
     Scenario("metrics-server-slow", "each answer takes 3 s", lambda scene: _slow(scene.metrics_proxy, 3), hold=8),
     Scenario("metrics-server-zeros", "every other pod uses nothing", _metrics_server(falsehoods.zero_usage), hold=12),
     Scenario("metrics-server-halves", "every other pod is missing", _metrics_server(falsehoods.half_of_the_pods)),
-    Scenario("metrics-server-future", "a quarter of the usage, in an hour", _metrics_server(falsehoods.usage_of(HOUR))),
-    Scenario("metrics-server-old", "a quarter, ten minutes ago", _metrics_server(falsehoods.usage_of(-600))),
+    Scenario("metrics-server-future", "its clock is an hour ahead", _metrics_server(falsehoods.usage_ahead(HOUR))),
+    Scenario("metrics-server-old", "a quarter, ten minutes ago", _metrics_server(falsehoods.usage_of_the_past(600))),
     Scenario("consul-restarted", "Consul is killed and starts again", _consul_restarted),
     Scenario("consul-frozen", "Consul accepts and does not answer", _consul_frozen),
     Scenario("consul-emptied", "Consul starts again without its data", _consul_emptied, hold=10),
     Scenario("all-pulled-out", "every pod is in maintenance", _all_registered_out),
     Scenario("clock-ahead", "the adapter's clock jumps an hour ahead", _clock(HOUR)),
     Scenario("clock-behind", "the adapter's clock jumps an hour back", _clock(-HOUR)),
-    Scenario("certificate-rotated", "its Secret is emptied", _certificate_rotated),
+    Scenario("certificate-rotated", "its Secret is emptied; its disk is full if that is allowed", _certificate_rotated),
+    Scenario("front-proxy-rotated", "the front proxy's CA and certificate are replaced", _front_proxy_rotated, hold=1),
     Scenario("settings-broken", "its settings are no YAML", _settings_broken, hold=8),
-    Scenario("disk-full", "a certificate is rotated while its disk is full", _disk_full, root=True),
+    Scenario("disk-full", "nothing can be written where it keeps temporary files", _disk_full, root=True),
 )
 """In the order in which they run by default."""
 
