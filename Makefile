@@ -8,7 +8,7 @@ WORKERS ?= 4
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
-.PHONY: help setup demo scenarios test test-unit test-e2e check format lock clean
+.PHONY: help setup demo scenarios faults test test-unit test-e2e check format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -37,6 +37,9 @@ demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out in a mod
 
 scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and policies in one table, within a minute
 	$(BIN)/effective-load scenarios $(SCENARIOS_ARGS)
+
+faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS="--rounds 3 --stretch 5")
+	$(BIN)/python -m faults $(FAULTS_ARGS)
 
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
 	$(BIN)/python -m harness.build
