@@ -52,8 +52,12 @@ def policy() -> str:
 
 def example_of(path: str) -> Any:
     """The value of a field in the first example that has it; None where none has it."""
-    documents = yaml.safe_load_all(EXAMPLES.read_text(encoding="utf-8"))
-    return next((value for document in documents for value in _values(document, path.split("."))), None)
+    return next((value for document in examples() for value in _values(document, path.split("."))), None)
+
+
+def examples() -> list[dict[str, Any]]:
+    """The policies that the examples come from."""
+    return list(yaml.safe_load_all(EXAMPLES.read_text(encoding="utf-8")))
 
 
 def spec_fields() -> Iterator[str]:
