@@ -1,4 +1,4 @@
-"""README and its Chinese translation: the same sections, commands, links and pictures, in the same order."""
+"""Pages that people write: both READMEs say the same, and every symptom has a command and a cause."""
 
 import re
 from pathlib import Path
@@ -56,3 +56,13 @@ def test_every_field_of_a_policy_has_an_example_and_the_examples_are_policies() 
     assert not without
     for policy in policy_reference.examples():
         parse_policy(policy)
+
+
+def test_every_symptom_has_a_command_and_a_cause() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in page.splitlines() if line.startswith("|")]
+    assert len(rows) > 40
+    assert all(len(row) == 3 and all(cell.strip() for cell in row) for row in rows)
+    heads = [row for row in rows if row[0].strip() == "symptom"]
+    assert {tuple(cell.strip() for cell in row) for row in heads} == {("symptom", "command", "cause and remedy")}
+    assert len(heads) == len(re.findall(r"^\|---", page, re.MULTILINE))
