@@ -5,6 +5,7 @@ becomes a list); links lead there. The links of a page work in the repository to
 entry of the navigation that ends with / stands for the pages of that folder.
 """
 
+import logging
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+_LOG = logging.getLogger("mkdocs.hooks.site")
 ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "README.zh.md": "index.zh.md", "CONTRIBUTING.md": "contributing.md"}
 """Pages outside docs/: the path in the repository, and the path of the page."""
@@ -22,6 +24,9 @@ FILES, RAW = "files", "files/raw"
 _SHOWN_BYTES = 40_000
 """A larger file is offered as it is, not as a page."""
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
+_LOADED = re.compile(
+    r'<(?:script|img|iframe|source|link rel="(?!canonical|prev|next))[^>]*(?:src|href)="((?:https?:)?//[^"]*)"'
+)
 _LANGUAGES = {".yaml": "yaml", ".py": "python", ".json": "json"}
 
 
@@ -55,6 +60,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return match[1] + posixpath.relpath(to, posixpath.dirname(here) or ".")
 
     return _LINK.sub(led, markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:
+    """Warns of what a page would load from elsewhere; with --strict that ends the build."""
+    for found in _LOADED.findall(output):
+        _LOG.warning("%s loads %s; the site has to work offline", page.file.src_uri, found)
 
 
 def _unfolded(entries: Iterable[Any], docs: Path) -> Iterator[Any]:
