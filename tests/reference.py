@@ -1,7 +1,8 @@
-"""Writes docs/configuration.md, docs/metrics.md and templates of the chart from what they repeat."""
+"""Writes reference documents, templates of the chart and the code of README.zh.md from what they repeat."""
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,8 +17,10 @@ from adapter.settings import RESTART, Settings
 from adapter.settings.base import Section, models_in, type_of
 from adapter.telemetry.metrics import Metrics
 from tests.chart import templates
+from tests.policy_reference import policy
 
 DOCS = Path(__file__).parents[1] / "docs"
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _MADE = "<!-- Made by `python -m tests.checks --write`. -->\n"
 
 
@@ -52,7 +55,22 @@ def metrics() -> str:
     return "\n".join([f"# Metrics\n\n{_MADE}", _METRICS, head, *rows, ""])
 
 
-FILES = {DOCS / "configuration.md": configuration, DOCS / "metrics.md": metrics, **templates.files()}
+def chinese_readme() -> str:
+    """README.zh.md with the code blocks of README.md, in their order; the text between them is people's."""
+    english, chinese = ((DOCS.parent / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
+    blocks, text = _BLOCK.findall(english), _BLOCK.split(chinese)
+    if len(blocks) != len(text) - 1:
+        return chinese  # a block came or went: a test of README says so, and a translator places it
+    return "".join(part for pair in zip(text, [*blocks, ""], strict=True) for part in pair)
+
+
+FILES = {
+    DOCS / "configuration.md": configuration,
+    DOCS / "metrics.md": metrics,
+    DOCS / "policy.md": policy,
+    DOCS.parent / "README.zh.md": chinese_readme,
+    **templates.files(),
+}
 
 
 def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
