@@ -155,7 +155,7 @@ POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
     _family(f"{_P}held", "1 for the last stage that changed the count", "held_by", _flag(lambda r: r.held_by)),
     _family(
         f"{_P}condition",
-        "1 where the condition is true",
+        "1 where the condition is true, 0 where it is false",
         "condition",
         lambda r: [(name, float(value)) for name, value in r.conditions.items()],
     ),
