@@ -59,6 +59,9 @@ SWITCHES: dict[str, Switch] = {
     "network": Switch(
         {"networkPolicies": {"enabled": True, "apiServers": {"from": NOBODY, "to": NOBODY}}}, ("network-policies",)
     ),
+    "monitoring": Switch({"monitoring": {"enabled": True}}, ("monitoring",)),
+    "alerts": Switch({"alerts": {"enabled": True}}, ("alerts",)),
+    "dashboards": Switch({"dashboards": {"enabled": True}}, ("dashboards",)),
     "certManager": Switch({"tls": {"source": "CertManager"}}, ("cert-manager",), {"server": {"tls": FILES}}),
 }
 _ALL_OFF = {

@@ -174,6 +174,26 @@ def test_the_definition_is_kept_when_the_release_goes_unless_that_is_switched_of
     assert "annotations" not in not_kept["metadata"]
 
 
+def test_what_others_select_by_label_gets_theirs_and_runbooks_are_where_they_are_said_to_be() -> None:
+    given: dict[str, Any] = {
+        name: {"enabled": True, "labels": {"of": name}} for name in ("monitoring", "alerts", "dashboards")
+    }
+    given["alerts"]["runbooks"] = "https://wiki.example.com/load"
+    given["dashboards"]["annotations"] = {"grafana_folder": "Scaling"}
+    objects = kit.rendered(given)
+    labelled = {
+        (item["kind"], item["metadata"]["labels"]["of"]) for item in objects if "of" in item["metadata"]["labels"]
+    }
+    assert labelled == {("PodMonitor", "monitoring"), ("PrometheusRule", "alerts"), ("ConfigMap", "dashboards")}
+    folders = [
+        item["metadata"].get("annotations") for item in objects if item["metadata"]["labels"].get("of") == "dashboards"
+    ]
+    assert folders == [given["dashboards"]["annotations"]] * 2
+    groups = one(objects, "PrometheusRule")["spec"]["groups"]
+    for rule in (rule for group in groups for rule in group["rules"] if "alert" in rule):
+        assert rule["annotations"]["runbook_url"] == f"https://wiki.example.com/load/{rule['alert']}/"
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

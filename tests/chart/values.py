@@ -80,6 +80,14 @@ TYPES: dict[str, Schema] = {
     "networkPolicies.monitoring.from": _OBJECTS,
     "networkPolicies.sources": _OBJECTS,
     "networkPolicies.notifications": _OBJECTS,
+    "monitoring.enabled": _SWITCH,
+    "monitoring.labels": _TEXTS,
+    "alerts.enabled": _SWITCH,
+    "alerts.labels": _TEXTS,
+    "alerts.runbooks": {"type": "string", "pattern": "^https?://.*[^/]$"},
+    "dashboards.enabled": _SWITCH,
+    "dashboards.labels": _TEXTS,
+    "dashboards.annotations": _TEXTS,
 }
 """The schema of each value but the settings'."""
 
