@@ -1,9 +1,6 @@
 """Writes reference documents, templates of the chart and the code of README.zh.md from what they repeat."""
 
-import ast
-import inspect
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -14,9 +11,10 @@ from pydantic_core import PydanticUndefined
 
 from adapter import settings
 from adapter.settings import RESTART, Settings
-from adapter.settings.base import Section, models_in, type_of
+from adapter.settings.base import models_in, type_of
 from adapter.telemetry.metrics import Metrics
-from tests.chart import templates
+from tests.chart import templates, values
+from tests.field_docs import field_docs
 from tests.policy_reference import policy
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -70,6 +68,7 @@ FILES = {
     DOCS / "policy.md": policy,
     DOCS.parent / "README.zh.md": chinese_readme,
     **templates.files(),
+    **values.files(),
 }
 
 
@@ -130,27 +129,3 @@ def _default(field: FieldInfo) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """The docstrings under a model's fields, inherited ones included, by field; a field without one is missing."""
-    documented: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if issubclass(one, Section) and one is not Section:
-            documented |= _own_docs(one)
-    return {name: documented[name] for name in model.model_fields if name in documented}
-
-
-def _own_docs(model: type[BaseModel]) -> dict[str, str]:
-    body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    pairs = zip(body.body, body.body[1:], strict=False)
-    return {
-        field.target.id: following.value.value
-        for field, following in pairs
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(following, ast.Expr)
-        and isinstance(following.value, ast.Constant)
-        and isinstance(following.value.value, str)
-    }
