@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Tests wait more than they work, but a control plane for each worker costs 2 GB.
-WORKERS ?= 3
+WORKERS ?= 4
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
@@ -40,7 +40,7 @@ scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and polici
 
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
 	$(BIN)/python -m harness.build
-	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadscope $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadscope --durations=30 --durations-min=20 $(PYTEST_ARGS)
 
 test-unit: $(STAMP)  ## The tests that need no server
 	$(BIN)/python -m pytest -m "not integration and not e2e" $(PYTEST_ARGS)
