@@ -36,6 +36,7 @@ from adapter.apiserver.request_info import (
 from adapter.apiserver.roster_push import RosterPush
 from adapter.apiserver.serving.connections import PeerConnection
 from adapter.apiserver.status import FrontProxyUnknownError, StatusError
+from adapter.apiserver.upstream.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
 from adapter.telemetry.metrics import Metrics, package_version
 
@@ -68,6 +69,7 @@ class Handler:
         metrics: Metrics,
         *,
         external: bool,
+        upstreams: Upstreams | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._authenticator = authenticator
@@ -77,6 +79,7 @@ class Handler:
         self._health = health
         self._roster_push = roster_push
         self._external = external
+        self._upstreams = upstreams
         self._clock = clock
         self._errors = metrics.errors
         self._durations = metrics.api_requests
@@ -113,7 +116,7 @@ class Handler:
         if info.kind is RequestKind.REGISTRY:
             await self._roster_push.receive(info, request.content)
             return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
-        return await self._respond(request, info)
+        return await self._respond(request, info, labels)
 
     async def _authenticate(self, request: web.BaseRequest) -> Identity:
         """The sender's identity. Raises StatusError 401, or 503 if it cannot be determined."""
@@ -128,9 +131,15 @@ class Handler:
         elif method != "GET":
             raise status.not_allowed(f"{method} is not supported: metrics can only be read")
 
-    async def _respond(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
+    async def _respond(self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels") -> web.Response:
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
+        is_metric = info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self._external)
+        upstream = self._upstreams.of(info) if is_metric and self._upstreams is not None else None
+        if upstream is not None:
+            labels.kind = RequestKind.UPSTREAM
+            refuse_loop(request.headers.getall("Via", ()))
+            return _json(await upstream.fetch(info))
         if info.kind in _CUSTOM_KINDS:
             return _json(await self._provider.custom(info))
         if info.kind is RequestKind.EXTERNAL and self._external:

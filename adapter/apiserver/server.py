@@ -22,6 +22,7 @@ from adapter.apiserver.serving.certificate_manager import CertificateManager, Tl
 from adapter.apiserver.serving.certificates import KeyPair
 from adapter.apiserver.serving.connections import PeerConnections
 from adapter.apiserver.status import CertificateError
+from adapter.apiserver.upstream.upstreams import Upstreams
 from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
@@ -55,6 +56,7 @@ class ApiServer:
     `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
     of the namespace. `unsynced_reason` says which caches are still being filled. `ready` adds checks to `/readyz`;
     `warnings` are listed there and fail nothing. `registries` receive pushed rosters; None rejects every push.
+    `upstreams` answer the metrics that are not ours; None: nobody does.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class ApiServer:
         ready: Mapping[str, Check] | None = None,
         warnings: Mapping[str, Check] | None = None,
         registries: RegistryManager | None = None,
+        upstreams: Upstreams | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,7 +98,7 @@ class ApiServer:
             self._authenticator,
             self._authorizer,
             MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now),
-            Discovery(external=options.external),
+            Discovery(external=options.external, **({"upstream": upstreams.listed} if upstreams else {})),
             Health(
                 live,
                 {**readiness, **(ready or {})},
@@ -105,6 +108,7 @@ class ApiServer:
             RosterPush(registries),
             metrics,
             external=options.external,
+            upstreams=upstreams,
         )
         self._connections = PeerConnections(handler, self._listener.authority_of, self._is_front_proxy, options.limits)
 
