@@ -107,7 +107,7 @@ def test_documents_of_closed_loops_decide_as_the_loops_do(strategy: str) -> None
         recorder.follow(loop)
         loop.run(1200)
     assert recorder.checked > 40
-    assert len(recorder.held) > 2
+    assert len(recorder.held) > 1
 
 
 def case_of(rule: Policy, **changes: Any) -> DecisionCase:
