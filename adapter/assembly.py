@@ -113,8 +113,11 @@ async def _follow_settings(process: Process, settings: Settings, file: SettingsF
             latest = await asyncio.to_thread(file.changed)
         except SettingsError as error:
             metrics.settings_reloads.labels(result="refused").inc()
+            metrics.settings_accepted.set(0)
             _log.warning("settings file rejected", error=str(error))
             latest = None
+        if latest is not None:
+            metrics.settings_accepted.set(1)
         if latest is not None and latest != settings:
             if keys := needs_restart(settings, latest):
                 _log.warning("settings need a restart", keys=list(keys))

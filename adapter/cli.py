@@ -10,6 +10,7 @@ from typing import Any
 from adapter.check.arguments import COMMAND as CHECK
 from adapter.document.arguments import COMMAND as DECIDE
 from adapter.migrate.arguments import COMMAND as MIGRATE
+from adapter.render.arguments import COMMAND as RENDER
 from adapter.replay.arguments import COMMAND as REPLAY
 from adapter.replay.hpa.arguments import COMMAND as HPA
 from adapter.replay.scenarios.arguments import COMMAND as SCENARIOS
@@ -124,7 +125,7 @@ COMPANION = Command(
     run=_companion,
 )
 
-COMMANDS = (SERVE, COMPANION, DECIDE, CHECK, HPA, REPLAY, SCENARIOS, MIGRATE)
+COMMANDS = (SERVE, COMPANION, DECIDE, CHECK, HPA, REPLAY, SCENARIOS, MIGRATE, RENDER)
 """Every command, in the order of `--help`."""
 
 

@@ -94,6 +94,16 @@ def _prometheus(name: str, minutes: float) -> Recipe:
     )
 
 
+def _helm_versions(version: str) -> tuple[tuple[str, str], ...]:
+    """Its own version, and that of the Kubernetes which it renders for without a cluster."""
+    major, minor, _ = KUBERNETES.split(".")
+    stamped = [("helm.sh/helm/v3/internal/version.version", f"v{version}")]
+    for package in ("chartutil", "lint/rules"):
+        name = f"helm.sh/helm/v3/pkg/{package}.k8sVersion"
+        stamped += [(f"{name}Major", major), (f"{name}Minor", minor)]
+    return tuple(stamped)
+
+
 WIRE_SOURCE = Path(__file__).resolve().parent / "wire-client"
 
 RECIPES: dict[str, Recipe] = {
@@ -139,6 +149,15 @@ RECIPES: dict[str, Recipe] = {
             minutes=1.5,
         ),
         _kubernetes("kubectl", minutes=0.5),
+        Recipe(
+            # Renders the chart for its tests. The versions are stamped in as in its own releases.
+            name="helm",
+            version="3.22.0",
+            module="helm.sh/helm/v3",
+            package="helm.sh/helm/v3/cmd/helm",
+            variables=_helm_versions("3.22.0"),
+            minutes=2.5,
+        ),
         Recipe(name="wire", version="0.36.3", source=WIRE_SOURCE, minutes=0.5),
     )
 }

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md and docs/metrics.md from the code they document."""
+"""Writes docs/configuration.md, docs/metrics.md and templates of the chart from what they repeat."""
 
 import ast
 import inspect
@@ -15,6 +15,7 @@ from adapter import settings
 from adapter.settings import RESTART, Settings
 from adapter.settings.base import Section, models_in, type_of
 from adapter.telemetry.metrics import Metrics
+from tests.chart import templates
 
 DOCS = Path(__file__).parents[1] / "docs"
 _MADE = "<!-- Made by `python -m tests.checks --write`. -->\n"
@@ -51,7 +52,7 @@ def metrics() -> str:
     return "\n".join([f"# Metrics\n\n{_MADE}", _METRICS, head, *rows, ""])
 
 
-FILES = {DOCS / "configuration.md": configuration, DOCS / "metrics.md": metrics}
+FILES = {DOCS / "configuration.md": configuration, DOCS / "metrics.md": metrics, **templates.files()}
 
 
 def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:

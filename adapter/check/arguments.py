@@ -1,13 +1,29 @@
 """The command `effective-load check`: declared apart, so that the command line need not load what runs it."""
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from adapter.terminal.command import FAILED, INVALID, OK, Command, Example, add_output
+
+if TYPE_CHECKING:
+    from adapter.check.report import ReportSection
+    from adapter.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the settings, the cluster, the scope and the output."""
-    parser.add_argument("--settings", metavar="FILE", required=True, help="settings file (YAML)")
+    parser.add_argument(
+        "--settings",
+        metavar="FILE",
+        help="settings file (YAML); default: the ConfigMap of the installation, else every default",
+    )
+    parser.add_argument(
+        "--manifests",
+        metavar="DIR",
+        default="",
+        help="check the policies, HPAs, workloads and settings of the YAML files there instead, without a cluster",
+    )
     parser.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is checked")
     parser.add_argument("--registry", metavar="NAME", default="", help="only this registry, with its policies")
     parser.add_argument("--service", metavar="NAME", default="", help="only this service, with or without a policy")
@@ -22,12 +38,15 @@ def run(parsed: argparse.Namespace) -> int:
     """Run the checks and print their report. Raises FaultyDocument for invalid settings."""
     import asyncio
 
-    from adapter.check import command, report
-    from adapter.settings import load_settings
+    from adapter.check import command
+    from adapter.settings import Settings, load_settings
     from adapter.telemetry import logs
     from adapter.terminal import output
 
     logs.configure("error", "console")  # the report has the errors
+    settings = load_settings(parsed.settings) if parsed.settings else None
+    if parsed.manifests:
+        return _check_manifests(parsed, settings)
     wanted = command.Scope(
         registry=parsed.registry,
         service=parsed.service,
@@ -36,10 +55,28 @@ def run(parsed: argparse.Namespace) -> int:
         policy=parsed.policy,
     )
     try:
-        sections = asyncio.run(command.run_checks(load_settings(parsed.settings), wanted, parsed.kubeconfig))
+        sections = asyncio.run(command.run_checks(settings or Settings(), wanted, parsed.kubeconfig))
     except command.ScopeError as error:
         output.complain(f"effective-load check: {error}")
         return INVALID
+    return _print(parsed, sections)
+
+
+def _check_manifests(parsed: argparse.Namespace, settings: "Settings | None") -> int:
+    from adapter.check.manifests.command import check_folder
+    from adapter.terminal import output
+
+    for option in ("kubeconfig", "registry", "service", "namespace", "group", "policy"):
+        if getattr(parsed, option):
+            output.complain(f"effective-load check: --{option} is about a cluster, and --manifests does not ask one")
+            return INVALID
+    return _print(parsed, check_folder(parsed.manifests, settings))
+
+
+def _print(parsed: argparse.Namespace, sections: "Sequence[ReportSection]") -> int:
+    from adapter.check import report
+    from adapter.terminal import output
+
     if parsed.output == "json":
         output.print_json(report.report_data(sections))
     else:

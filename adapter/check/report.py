@@ -1,18 +1,25 @@
-"""The report of a check: sections of findings, each a sentence that is ok, wrong or a note; as text and as JSON."""
+"""The report of a check: sections of findings, each a sentence with a verdict; as text and as JSON.
+
+A fault may be the symptom of another one: `folded` leaves it out and names it with its cause.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 
 class FindingLevel(StrEnum):
-    """Whether a finding is fine, wrong, or worth knowing; one WRONG makes the check fail."""
+    """Whether a finding is fine, wrong, worth knowing, or about something that could not be checked from here.
+
+    One WRONG makes the check fail.
+    """
 
     OK = "ok"
     WRONG = "wrong"
     NOTE = "note"
+    SKIPPED = "skip"
 
 
 class SubjectKind(StrEnum):
@@ -23,17 +30,41 @@ class SubjectKind(StrEnum):
     POLICY = "policy"
     HPA = "HPA"
     SERVER = "server"
+    FILE = "file"
 
 
+_SHOWN = (FindingLevel.WRONG, FindingLevel.NOTE, FindingLevel.SKIPPED)
+_NAMED = 5
 _PLURALS = {SubjectKind.REGISTRY: "registries", SubjectKind.POLICY: "policies"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a file a finding is: `line` from 1 (None: unknown), `field` as faults write it."""
+
+    file: str
+    line: int | None = None
+    field: str = ""
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.field}" if self.field else where
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence."""
+    """One sentence.
+
+    `cause` is what the finding is the cause of, where it is wrong: findings with the same text in `symptom_of` follow
+    from it. `explains` names the sections of those.
+    """
 
     verdict: FindingLevel
     text: str
+    place: Place | None = None
+    cause: str = ""
+    symptom_of: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -47,11 +78,40 @@ class ReportSection:
     def ok(self, text: str) -> None:
         self.findings.append(Finding(FindingLevel.OK, text))
 
-    def wrong(self, text: str) -> None:
-        self.findings.append(Finding(FindingLevel.WRONG, text))
+    def wrong(
+        self, text: str, *, place: Place | None = None, cause: str = "", symptom_of: tuple[str, ...] = ()
+    ) -> None:
+        self.findings.append(Finding(FindingLevel.WRONG, text, place, cause, symptom_of))
 
-    def note(self, text: str) -> None:
-        self.findings.append(Finding(FindingLevel.NOTE, text))
+    def note(self, text: str, *, place: Place | None = None) -> None:
+        self.findings.append(Finding(FindingLevel.NOTE, text, place))
+
+    def skipped(self, text: str, *, place: Place | None = None) -> None:
+        self.findings.append(Finding(FindingLevel.SKIPPED, f"not checked: {text}", place))
+
+
+def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
+    """The sections without the symptoms of causes that were found; each cause names the sections it explains."""
+    kept = list(sections)
+    causes = {one.cause for section in kept for one in section.findings if one.verdict is FindingLevel.WRONG} - {""}
+    explained: dict[str, dict[str, None]] = {cause: {} for cause in causes}
+    result = []
+    for section in kept:
+        own = []
+        for one in section.findings:
+            cause = next((name for name in one.symptom_of if name in causes), "")
+            if cause and cause != one.cause:
+                explained[cause][section.about] = None
+            else:
+                own.append(one)
+        if own or not section.findings:
+            result.append(ReportSection(section.about, section.kind, own))
+    for section in result:
+        section.findings = [
+            replace(one, explains=tuple(explained.pop(one.cause))) if one.cause in explained else one
+            for one in section.findings
+        ]
+    return result
 
 
 def all_ok(sections: Iterable[ReportSection]) -> bool:
@@ -69,19 +129,31 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
         shown = [one for one in section.findings if verbose or one.verdict is not FindingLevel.OK]
         if shown:
             yield section.about
-            yield from (f"  {finding.verdict.value:5}  {finding.text}" for finding in shown)
+            for finding in shown:
+                yield from _lines(finding)
     well = counted(section for section in kept if all(one.verdict is FindingLevel.OK for one in section.findings))
-    if well and not verbose and any(_number(kept, verdict) for verdict in (FindingLevel.WRONG, FindingLevel.NOTE)):
+    if well and not verbose and any(_number(kept, verdict) for verdict in _SHOWN):
         yield f"{FindingLevel.OK.value:7}{well} (--verbose lists the findings)"
     yield summary(kept)
 
 
+def _lines(finding: Finding) -> Iterator[str]:
+    place = f"{finding.place}: " if finding.place else ""
+    yield f"  {finding.verdict.value:5}  {place}{finding.text}"
+    if finding.explains:
+        more = len(finding.explains) - _NAMED
+        names = ", ".join(finding.explains[:_NAMED])
+        yield f"         this explains faults of {names}{f' and {more} more' if more > 0 else ''}"
+
+
 def summary(sections: Iterable[ReportSection]) -> str:
-    """One line: how many things were checked, and how many findings are wrong or notes."""
+    """One line: how many things were checked, and how many findings are wrong, notes, or not checked."""
     kept = list(sections)
     wrong, notes = _number(kept, FindingLevel.WRONG), _number(kept, FindingLevel.NOTE)
+    skipped = _number(kept, FindingLevel.SKIPPED)
     counts = [f"{wrong} wrong" if wrong else "nothing wrong", *[f"{notes} note{'s' * (notes != 1)}"] * bool(notes)]
-    result = ", ".join(counts) if wrong or notes else "all is well"
+    counts += [f"{skipped} not checked"] * bool(skipped)
+    result = ", ".join(counts) if wrong or notes or skipped else "all is well"
     return f"{counted(kept) or 'no policies and no registries'}: {result}"
 
 
@@ -107,8 +179,19 @@ def report_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
         "sections": [
             {
                 "about": section.about,
-                "findings": [{"verdict": one.verdict.value, "text": one.text} for one in section.findings],
+                "findings": [_data(one) for one in section.findings],
             }
             for section in kept
         ],
     }
+
+
+def _data(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON data; what it does not have is left out."""
+    data: dict[str, Any] = {"verdict": finding.verdict.value, "text": finding.text}
+    if finding.place is not None:
+        where = finding.place
+        data |= {"file": where.file, "line": where.line, "field": where.field}
+    if finding.explains:
+        data["explains"] = list(finding.explains)
+    return data

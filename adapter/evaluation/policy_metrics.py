@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from adapter.load.assessment import MetricAssessment
-from adapter.load.conditions import Reason
+from adapter.load.assessment import Assessment, MetricAssessment
+from adapter.load.conditions import TRUE_IS_TROUBLE, ConditionType, Reason
 from adapter.load.pipeline import decide
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
@@ -41,8 +41,18 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
         held_by=decision.held_by.value if decision.held_by else "",
         error=Reason.NO_DECISION if decision.error else "",
         pods={state.value: float(assessment.counts.get(state, 0)) for state in PodState},
-        conditions=dict.fromkeys(assessment.conditions, True),
+        conditions=_conditions(assessment),
     )
+
+
+def _conditions(assessment: Assessment) -> dict[str, bool]:
+    """Whether each condition that an assessment knows of is true, by its type."""
+    known = [ConditionType.INPUTS_FRESH, ConditionType.REPLACEMENT_INEFFECTIVE, ConditionType.UNDERSIZED_BY_UNREADY]
+    if assessment.policy.registry is not None:
+        known.append(ConditionType.REGISTRY_TRUSTED)
+    if assessment.has_floors:
+        known.append(ConditionType.FLOOR_MISSING)
+    return {kind.value: (kind in assessment.conditions) is (kind in TRUE_IS_TROUBLE) for kind in known}
 
 
 def _metric(metric: MetricAssessment, now: float) -> MetricRow:

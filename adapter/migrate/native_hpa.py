@@ -50,7 +50,7 @@ class Resolver(Protocol):
         """The query, or why there is none."""
 
     def served_by(self) -> str:
-        """The adapter that serves the metric today."""
+        """The adapter that serves the metric today; empty where no adapter's metrics are taken over."""
 
     def keep(self, metric: SelectedMetric) -> Mapping[str, str]:
         """The annotations that the adapter needs to go on serving a metric."""
@@ -107,6 +107,8 @@ def _note_handover(root: Fields, name: str, resolver: Resolver) -> None:
         f"the new HPA {name} takes the place of this one as soon as it is applied; where Helm, Argo CD or Flux owns "
         "it, put the new one there, or it is set back",
     )  # fmt: skip
+    if not resolver.served_by():
+        return
     root.notes.add(
         NoteKind.TO_DO, "", None,
         "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have "
@@ -207,10 +209,11 @@ class _Metrics:
         if metric.kind == "External":
             self.kept.append({"type": "External", "external": _external(metric, *goal)})
             self.annotations |= self._resolver.keep(metric)
+            served_by = self._resolver.served_by() or "its adapter"
             source.notes.add(
                 NoteKind.KEPT, source.path, metric.name,
-                f"{reason}; {self._resolver.served_by()} has to serve it as before, and the larger count wins (its own "
-                "tolerance is gone: the HPA's is 0 for the policy's sake)",
+                f"{reason}; {served_by} has to serve it as before, and the larger count wins (its own tolerance "
+                "is gone: the HPA's is 0 for the policy's sake)",
             )  # fmt: skip
         else:
             source.notes.add(NoteKind.LOST, source.path, metric.name, f"{reason}; it is left out")

@@ -210,7 +210,7 @@ def note_annotations(notes: Notes, annotations: Mapping[str, str]) -> None:
             notes.add(NoteKind.LOST, path, value, "is not carried over; add it to the new objects if a tool needs it")
 
 
-_KNOWN_VERSIONS = {
+KNOWN_VERSIONS = {
     "Deployment": "apps/v1",
     "StatefulSet": "apps/v1",
     "ReplicaSet": "apps/v1",
@@ -226,7 +226,7 @@ def read_target(spec: Fields, default_kind: str = "") -> TargetReference:
     kind = reference.text("kind", required="" if default_kind else "the kind of what is scaled") or default_kind
     name = reference.text("name", required="the name of what is scaled")
     version = reference.text("apiVersion") if reference.get("apiVersion") not in (None, "") else ""
-    version = version or _KNOWN_VERSIONS.get(kind, "")
+    version = version or KNOWN_VERSIONS.get(kind, "")
     if kind and not _KIND.fullmatch(kind):
         reference.fault("kind", kind, "is no kind, such as Deployment")
     if name and not _NAME.fullmatch(name):

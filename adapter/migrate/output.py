@@ -48,7 +48,7 @@ def _finite(value: Any) -> Any:
 
 def as_yaml(migration: Migration) -> str:
     """Every pair as two documents, with its notes as comments, and the settings as one more comment at the top."""
-    parts = [*_settings_comment(migration.settings), *_comments(migration.notes)]
+    parts = [*_settings_comment(migration.settings), *comments(migration.notes)]
     for pair in migration.pairs:
         parts += ["---" if parts else "", pair_yaml(pair).rstrip("\n")]
     return "\n".join(part for part in parts if part) + "\n"
@@ -57,23 +57,24 @@ def as_yaml(migration: Migration) -> str:
 def pair_yaml(pair: Migrated) -> str:
     """One pair as two documents with its notes as comments."""
     heading = printable(f"{pair.source} {pair.name}, from {pair.place}")
-    lines = [*_wrapped(heading), *_comments(pair.notes), _dump(pair.policy), "---", _dump(pair.hpa)]
+    lines = [*_wrapped(heading), *comments(pair.notes), dump(pair.policy), "---", dump(pair.hpa)]
     return "\n".join(lines) + "\n"
 
 
 def settings_yaml(settings: Mapping[str, Any]) -> str:
     """The part of the settings."""
-    return _dump(settings) + "\n"
+    return dump(settings) + "\n"
 
 
 def _settings_comment(settings: Mapping[str, Any]) -> Iterator[str]:
     if settings:
         yield f"# {_SETTINGS}"
-        for line in _dump(settings).splitlines():
+        for line in dump(settings).splitlines():
             yield f"#   {printable(line)}"
 
 
-def _comments(notes: Iterable[Note]) -> Iterator[str]:
+def comments(notes: Iterable[object]) -> Iterator[str]:
+    """The notes, or other sentences, as comments of YAML."""
     for note in notes:
         yield from _wrapped(str(note))
 
@@ -91,6 +92,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _dump(data: Mapping[str, Any]) -> str:
+def dump(data: Mapping[str, Any]) -> str:
+    """An object as YAML, without an end of line."""
     text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=_WIDTH)
     return text.rstrip("\n")

@@ -8,11 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from adapter.load.quantity import NANO, nano_text
+from adapter.load.spec import Bounds
 from adapter.migrate.notes import Note, NoteKind, Notes
 from adapter.migrate.original import Identity, MigrationError, TargetReference
 from adapter.migrate.originals import Original
-from adapter.policy.behavior import required_behavior
-from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, parse_hpa
+from adapter.policy.hpa import CrossVersionReference, Hpa, parse_hpa
+from adapter.policy.hpa_manifest import following_behavior, hpa_manifest
 from adapter.policy.objects import PolicyError
 from adapter.policy.watermark_policy import API_VERSION, KIND, MOST_METRICS, parse_policy
 from adapter.runtime.faults import Fault
@@ -125,7 +126,7 @@ def write(draft: Draft, style: Style) -> Migrated:
     try:
         parsed = parse_policy(policy)
         if draft.behavior is None:
-            hpa["spec"]["behavior"] = _behavior(required_behavior(parsed, parse_hpa(hpa), tolerance=True))
+            hpa["spec"]["behavior"] = following_behavior(parsed, hpa)
         parse_hpa(hpa)
     except PolicyError as error:
         raise _error(draft, error.faults) from error
@@ -200,36 +201,10 @@ def _value(goal: Goal, value: Fraction) -> str:
 
 
 def _hpa(draft: Draft, name: str) -> dict[str, Any]:
-    target = draft.target
-    spec: dict[str, Any] = {
-        "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": target.name},
-        "minReplicas": draft.minimum,
-        "maxReplicas": draft.maximum,
-    }
-    spec["behavior"] = draft.behavior or {}
-    described = {"apiVersion": API_VERSION, "kind": KIND, "name": name}
-    count = {
-        "describedObject": described,
-        "metric": {"name": DESIRED_REPLICAS},
-        "target": {"type": "AverageValue", "averageValue": "1"},
-    }
-    spec["metrics"] = [{"type": "Object", "object": count}, *draft.kept]
     # With the original's name, so that a new HPA takes the place of an old one.
     metadata = _metadata(draft.identity, draft.identity.name)
     if draft.annotations:
         metadata["annotations"] = draft.annotations
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": metadata,
-        "spec": spec,
-    }
-
-
-def _behavior(fields: Iterable[Any]) -> dict[str, Any]:
-    """The behavior of an HPA that follows a policy without limits of its own: no window, no tighter rate."""
-    behavior: dict[str, Any] = {}
-    for one in fields:
-        direction, _, key = one.name.partition(".")
-        behavior.setdefault(direction, {"stabilizationWindowSeconds": 0})[key] = one.value
-    return behavior
+    target = CrossVersionReference(draft.target.api_version, draft.target.kind, draft.target.name)
+    bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
+    return hpa_manifest(metadata, name, target, bounds, draft.behavior or {}, draft.kept)

@@ -8,15 +8,15 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Bounds, Capacity, HpaTolerance, Metric, Policy
 from adapter.policy.hpa import (
     DEFAULT_TOLERANCE,
-    DESIRED_REPLICAS,
-    POLICY_LABEL,
     CrossVersionReference,
     Hpa,
     HpaMetric,
     MetricSourceType,
     MetricTargetType,
-    ScalingRules,
+    parse_hpa,
 )
+from adapter.policy.hpa_manifest import hpa_manifest
+from adapter.policy.managed_fields import DIRECTIONS
 from adapter.replay.service import Judge, Setup
 
 DEFAULT_MAXIMUM = 1000
@@ -24,27 +24,16 @@ DEFAULT_MAXIMUM = 1000
 
 def native_hpa(policy: Policy, hpa: Hpa | None, tolerance: Fraction = DEFAULT_TOLERANCE) -> Hpa:
     """The HPA that follows a policy, with the bounds and the behavior of this one. `tolerance`: where it sets none."""
-    metric = HpaMetric(
-        kind=MetricSourceType.EXTERNAL,
-        name=DESIRED_REPLICAS,
-        match_labels={POLICY_LABEL: policy.name},
-        target=MetricTargetType.AVERAGE_VALUE,
-        aim=NANO,
-    )
+    metadata = {"name": policy.hpa, "namespace": policy.namespace}
+    target = CrossVersionReference("apps/v1", "Deployment", policy.hpa)
+    calm = {direction: {"tolerance": "0"} for direction in DIRECTIONS}
+    written = hpa_manifest(metadata, policy.name, target, Bounds(minimum=1, maximum=DEFAULT_MAXIMUM), calm)
+    following = parse_hpa(written)
     if hpa is None:
-        return Hpa(
-            namespace=policy.namespace,
-            name=policy.hpa,
-            target=CrossVersionReference("apps/v1", "Deployment", policy.hpa),
-            bounds=Bounds(minimum=1, maximum=DEFAULT_MAXIMUM),
-            metrics=(metric,),
-            scale_up=ScalingRules(tolerance=Fraction(0)),
-            scale_down=ScalingRules(tolerance=Fraction(0)),
-            has_behavior=True,
-        )
+        return following
     up, down = (tolerance if one.tolerance is None else one.tolerance for one in (hpa.scale_up, hpa.scale_down))
     within = HpaTolerance(up, down) if up or down else None
-    metrics = hpa.metrics if hpa.desired_metrics else (metric,)
+    metrics = hpa.metrics if hpa.desired_metrics else following.metrics
     return replace(hpa, metrics=metrics, bounds=replace(hpa.bounds, tolerance=within, last_scale=None))
 
 

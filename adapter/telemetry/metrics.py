@@ -105,6 +105,10 @@ class Metrics:
         )
         self.clock_skew = self._gauge("clock_skew_seconds", "This machine's clock less the API server's")
         self.settings_reloads = self._counter("settings_reloads_total", "Settings files that were read anew", "result")
+        self.settings_accepted = self._gauge(
+            "settings_last_reload_successful", "1 where the settings file was accepted, 0 where older settings run on"
+        )
+        self.settings_accepted.set(1)
 
     def forget_watch(self, resource: str) -> None:
         """Remove the series of a resource that is no longer watched."""

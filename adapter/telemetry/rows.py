@@ -30,8 +30,9 @@ class MetricRow:
 class PolicyRow:
     """The values of a policy's series.
 
-    `minimum` and `maximum` are the HPA's bounds. `swallowed` is None if the HPA has no tolerance. `decision_age` is in seconds. `held_by` is empty if no stage
-    changed the count, `error` (a reason in one word) if there is none. `pods` is by state, `conditions` by name.
+    `minimum` and `maximum` are the HPA's bounds. `swallowed` is None if the HPA has no tolerance. `decision_age` is in
+    seconds. `held_by` is empty if no stage changed the count, `error` (a reason in one word) if there is none. `pods` is
+    by state, `conditions` by name.
     """
 
     namespace: str
@@ -155,7 +156,7 @@ POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
     _family(f"{_P}held", "1 for the last stage that changed the count", "held_by", _flag(lambda r: r.held_by)),
     _family(
         f"{_P}condition",
-        "1 where the condition is true",
+        "1 where the condition is true, 0 where it is false",
         "condition",
         lambda r: [(name, float(value)) for name, value in r.conditions.items()],
     ),

@@ -207,6 +207,21 @@ def test_the_metrics_of_a_policy_have_the_age_of_their_oldest_sample(stand: Stan
     assert ages[1] == ages[0] + 30
 
 
+def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand: Stand) -> None:
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    fine = {"InputsFresh": True, "ReplacementIneffective": False, "UndersizedByUnready": False}
+    assert row.conditions == fine
+    stand.inputs.samples = loads(4, "1500m")
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert row.conditions == fine | {"InputsFresh": False}
+
+
+def test_the_metrics_of_a_policy_with_a_registry_say_whether_the_registry_is_trusted(stand: Stand) -> None:
+    stand.world.policy_changed(None, entry(registry=NACOS))
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert row.conditions["RegistryTrusted"] is False, "it has not given an answer yet"
+
+
 def test_a_metric_without_a_sample_has_no_age(stand: Stand) -> None:
     stand.inputs.samples = loads(0, "1500m")
     (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)

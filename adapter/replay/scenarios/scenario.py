@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from adapter.load.quantity import NANO
+from adapter.policy.hpa_manifest import count_metric
 from adapter.replay.scenarios.shapes import Shape
 from adapter.replay.service import Setup, Tick
 
@@ -100,10 +101,7 @@ def hpa(metric: Object | None = None, least: int = 3, most: int = 60, behavior: 
         zero: Object = {"tolerance": "0"}
         given = behavior or {}
         behavior = {key: {**zero, **given.get(key, {})} for key in ("scaleUp", "scaleDown")}
-        described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"}
-        target = {"type": "AverageValue", "averageValue": "1"}
-        asked = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": target}
-        metric = {"type": "Object", "object": asked}
+        metric = count_metric("web")
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "minReplicas": least,

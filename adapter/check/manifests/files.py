@@ -1,0 +1,145 @@
+"""Reads the Kubernetes objects of a folder, each with its place: file, line, field."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adapter.check.report import Place, ReportSection, SubjectKind
+from adapter.runtime import document_text
+from adapter.runtime.document_lines import DocumentLines
+from adapter.runtime.faults import Fault, FaultyDocument
+
+MOST_FILES = 20_000
+_SUFFIXES = {".yaml", ".yml", ".json"}
+_OBJECT = re.compile(r"""^\s*["']?apiVersion["']?\s*:""", re.MULTILINE)
+_TEMPLATE = "{{"
+_PATCH_KEYS = ("patches", "patchesStrategicMerge", "patchesJson6902")
+
+
+class ManifestsError(FaultyDocument):
+    """The folder cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """An object and where it is. `prefix` is its place in a List (`items[2]`); `patch`: a kustomization patches with
+    it, so it may be a part of an object only.
+    """
+
+    data: Mapping[str, Any]
+    file: str
+    document: int
+    lines: DocumentLines = field(repr=False, compare=False)
+    prefix: str = ""
+    patch: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Its kind; empty without one."""
+        kind = self.data.get("kind")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def group(self) -> str:
+        """Its API group; empty for the core one, and without any."""
+        version = self.data.get("apiVersion")
+        return version.rpartition("/")[0] if isinstance(version, str) else ""
+
+    @property
+    def name(self) -> str:
+        """Its name; empty without one."""
+        metadata = self.data.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        return name if isinstance(name, str) else ""
+
+    def place(self, path: str = "") -> Place:
+        """The place of one of its fields."""
+        whole = ".".join(filter(None, (self.prefix, path)))
+        return Place(file=self.file, line=self.lines.line(self.document, whole), field=path)
+
+
+def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
+    """The objects of a folder (or of one file), and a section for each file that cannot be read. Raises
+    ManifestsError.
+    """
+    root = Path(folder)
+    if not root.exists():
+        raise ManifestsError([Fault("--manifests", folder, "does not exist; name a folder or a file")])
+    files = [root] if root.is_file() else sorted(_files(root))
+    if len(files) > MOST_FILES:
+        advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
+        raise ManifestsError([Fault("--manifests", folder, advice)])
+    found: list[Located] = []
+    sections: list[ReportSection] = []
+    for file in files:
+        section = ReportSection(f"file {file}", SubjectKind.FILE)
+        found += _objects(file, section)
+        if section.findings:
+            sections.append(section)
+    patches = {path for one in found for path in _patches(one)}
+    return [one if Path(one.file).resolve() not in patches else _as_patch(one) for one in found], sections
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder, names, files in os.walk(root):
+        names[:] = [name for name in names if not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if Path(name).suffix.lower() in _SUFFIXES)
+
+
+def _objects(file: Path, section: ReportSection) -> Iterator[Located]:
+    """The objects of one file; what hides them is a finding of the section."""
+    place = Place(file=str(file))
+    try:
+        if file.stat().st_size > document_text.LARGEST_BYTES:
+            section.skipped(str(document_text.too_large_fault()), place=place)
+            return
+        text = file.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        section.skipped(f"cannot be read: {error}", place=place)
+        return
+    if not _OBJECT.search(text):
+        return
+    try:
+        documents = document_text.read_documents(text)
+    except document_text.TextError as error:
+        if _TEMPLATE in text:
+            section.skipped("it is a template; check what `helm template` makes of it", place=place)
+        else:
+            for fault in error.faults:
+                section.wrong(str(fault), place=place)
+        return
+    lines = DocumentLines(text)
+    for number, data in enumerate(documents):
+        if isinstance(data, Mapping):
+            yield from _flattened(Located(data=data, file=str(file), document=number, lines=lines))
+
+
+def _flattened(one: Located) -> Iterator[Located]:
+    """The object, or those of a List."""
+    items = one.data.get("items")
+    if not one.kind.endswith("List") or not isinstance(items, list):
+        yield one
+        return
+    for index, item in enumerate(items):
+        if isinstance(item, Mapping):
+            prefix = f"items[{index}]"
+            yield Located(data=item, file=one.file, document=one.document, lines=one.lines, prefix=prefix)
+
+
+def _patches(one: Located) -> Iterator[Path]:
+    """The files that a kustomization patches with."""
+    if one.kind not in {"Kustomization", "Component"}:
+        return
+    for key in _PATCH_KEYS:
+        entries = one.data.get(key)
+        for entry in entries if isinstance(entries, list) else ():
+            path = entry.get("path") if isinstance(entry, Mapping) else entry
+            if isinstance(path, str) and "\n" not in path:
+                yield (Path(one.file).parent / path).resolve()
+
+
+def _as_patch(one: Located) -> Located:
+    return Located(data=one.data, file=one.file, document=one.document, lines=one.lines, prefix=one.prefix, patch=True)

@@ -1,0 +1,189 @@
+"""`check --manifests`: files are checked without a cluster, each fault with its file, line and field."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter import cli
+from adapter.check.manifests.command import check_folder
+from adapter.check.manifests.files import ManifestsError
+from adapter.check.report import FindingLevel
+from adapter.telemetry import logs
+from tests.manifests.rendering import MANIFESTS
+
+CHECKOUT = (MANIFESTS / "examples" / "checkout.yaml").read_text()
+Replace = tuple[str, str]
+Found = list[tuple[str, str, str]]
+
+
+def findings(folder: Path) -> Found:
+    """The findings that are not ok: verdict, FILE:LINE: FIELD, sentence."""
+    return [
+        (one.verdict.value, str(one.place).removeprefix(f"{folder}/"), one.text)
+        for section in check_folder(str(folder), None)
+        for one in section.findings
+        if one.verdict is not FindingLevel.OK
+    ]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Callable[..., Found]:
+    """Checks the example with some text replaced, and further files."""
+
+    def run(*changes: Replace, **files: str) -> Found:
+        text = CHECKOUT
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / "checkout.yaml").write_text(text)
+        for name, content in files.items():
+            (tmp_path / f"{name}.yaml").write_text(content)
+        return findings(tmp_path)
+
+    return run
+
+
+def settings(**prometheus: Any) -> str:
+    """The ConfigMap of an installation."""
+    text = yaml.safe_dump({"prometheus": prometheus}, sort_keys=False)
+    inner = "".join(f"    {line}\n" for line in text.splitlines())
+    return (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: effective-load-settings\ndata:\n  settings.yaml: |\n"
+        + inner
+    )
+
+
+def test_files_that_fit_have_no_finding(check: Callable[..., Found]) -> None:
+    assert check() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "sentence"),
+    [
+        ([("highWatermark: 1200m", "highWatermark: 300m")], "checkout.yaml:33: spec.metrics[0].lowWatermark", "must be below"),
+        ([("  tolerance: 1%", "  tolerence: 1%")], "checkout.yaml:28: spec.tolerence", "did you mean tolerance?"),
+        ([("    scaleUp:\n      tolerance: '0'", "    scaleUp:")], "spec.behavior", "swallows steps of up to 10 %"),
+        ([("name: desired_replicas", "name: desired_replica")], "object.metric.name", "did you mean desired_replicas?"),
+        ([("name: desired_replicas", "name: effective_cpu")], "spec.metrics[0]", "which is for reading only"),
+        ([("averageValue: '1'", "averageValue: '2'")], "spec.metrics", 'averageValue "1"'),
+        ([("kind: WatermarkPolicy, name: checkout", "kind: WatermarkPolicy, name: chekcout")], "spec.metrics", "exist"),
+        ([("  behavior:", "  behaviour:")], "spec.behaviour", "did you mean behavior?"),
+        ([("resource: {name: memory, containers: [app]", "resource: {name: memory, containers: [web]")],
+         "spec.metrics[1]", "Deployment checkout has no container web"),
+        ([("          limits: {cpu: '2', memory: 512Mi}", "          limits: {cpu: '2'}")],
+         "checkout.yaml:34: spec.metrics[1]", "container app has no memory limit in Deployment checkout"),
+        ([("  # hpa: checkout         its", "  hpa: chekout\n  # its")], "spec.hpa", "did you mean checkout?"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_wrong_with_its_place(
+    check: Callable[..., Found], changes: list[Replace], place: str, sentence: str
+) -> None:
+    found = [(where, text) for level, where, text in check(*changes) if level == "wrong"]
+    assert [where for where, text in found if place in where and sentence in text], found
+
+
+def test_faults_of_settings_have_the_line_in_their_config_map(check: Callable[..., Found]) -> None:
+    query = {"name": "rps", "server": "main", "query": "up", "scope": "Pod"}
+    found = check(settings=settings(servers=[{"name": "main", "url": "http://p"}], queries=[query]))
+    assert ("wrong", "settings.yaml:15: data[settings.yaml]: prometheus.queries[0].scope") in [one[:2] for one in found]
+
+
+RPS: Replace = ("resource: {name: cpu, containers: [app]}", "query: {name: rps}")
+
+
+def test_a_query_that_the_settings_lack_is_wrong_and_without_settings_not_checked(check: Callable[..., Found]) -> None:
+    ((level, where, text),) = check(RPS)
+    assert (level, where) == ("skip", "checkout.yaml:22")
+    assert text.startswith("not checked: its queries, for the settings are not among the files")
+    ((level, where, text),) = check(RPS, settings=settings(inlineQueries=True))
+    assert (level, where) == ("wrong", "checkout.yaml:31: spec.metrics[0].query")
+    assert text == "metric cpu: the settings define no such query (they have none yet)"
+
+
+def test_rivals_are_named_at_both(check: Callable[..., Found]) -> None:
+    rival = "".join(CHECKOUT.partition("---\napiVersion: autoscaling/v2")[1:]).replace(
+        "metadata:\n  name: checkout", "metadata:\n  name: rival"
+    )
+    found = check(rival=rival)
+    assert [where for _, where, text in found if "is scaled by other HPAs as well (rival)" in text] == [
+        "checkout.yaml:44: spec.scaleTargetRef"
+    ]
+
+
+def test_selectors_that_overlap_are_wrong_where_hpas_scale_both(check: Callable[..., Found]) -> None:
+    other = CHECKOUT.replace("name: checkout", "name: other").replace(
+        "labels: {app: checkout}", "labels: {app: checkout, tier: b}"
+    )
+    ((level, where, text), (level2, where2, _)) = check(other=other.replace("matchLabels: {app", "matchLabels: {app"))
+    assert (level, where, level2, where2.split(":")[0]) == (
+        "wrong",
+        "checkout.yaml:9: spec.selector",
+        *(level2, "other.yaml"),
+    )
+    assert "also selects the pods of Deployment other" in text
+
+
+def test_a_part_that_is_elsewhere_is_not_checked_rather_than_wrong(tmp_path: Path) -> None:
+    parts = CHECKOUT.split("---\n")
+    (tmp_path / "policy.yaml").write_text(parts[1])
+    assert [(level, text) for level, _, text in findings(tmp_path)] == [
+        ("skip", "not checked: HPA checkout, which the policy names, is not among the files")
+    ]
+    (tmp_path / "policy.yaml").write_text(parts[2])
+    assert findings(tmp_path)[0][0] == "skip"
+    (tmp_path / "policy.yaml").write_text("---\n".join(parts[1:]))
+    ((level, _, text),) = findings(tmp_path)
+    assert level == "skip"
+    assert text.endswith("Deployment checkout is not among the files, so its requests and limits are unknown")
+
+
+def test_patches_and_templates_are_no_faults(check: Callable[..., Found]) -> None:
+    patch = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: checkout}\nspec: {maxReplicas: 9}\n"
+    kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\npatches:\n- path: patch.yaml\n"
+    template = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n  {{- end }}\n"
+    ((level, _, text),) = check(patch=patch, kustomization=kustomization, template=template)
+    assert (level, text) == ("skip", "not checked: it is a template; check what `helm template` makes of it")
+
+
+def test_a_list_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
+    items = [one for one in yaml.safe_load_all(CHECKOUT) if one]
+    items[2]["spec"]["maxReplicas"] = 1
+    (tmp_path / "all.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1))
+    found = findings(tmp_path)
+    (fault,) = [one for one in found if "must be at most maxReplicas" in one[2]]
+    lines = (tmp_path / "all.json").read_text().splitlines()
+    number = int(fault[1].split(":")[1])
+    assert "minReplicas" in lines[number - 1]
+
+
+def test_the_shipped_examples_have_no_fault(tmp_path: Path) -> None:
+    named = ("checkout", "step", "memory-ratio")
+    for name in named:
+        (tmp_path / f"{name}.yaml").write_text((MANIFESTS / "examples" / f"{name}.yaml").read_text())
+    assert findings(tmp_path) == []
+
+
+def test_a_folder_without_a_policy_says_so(tmp_path: Path) -> None:
+    assert [one[2] for one in findings(tmp_path)] == ["there is no WatermarkPolicy among the files"]
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ManifestsError, match="does not exist"):
+        check_folder(str(tmp_path / "none"), None)
+
+
+def test_the_command_needs_neither_settings_nor_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "configure", lambda *_: None)
+    (tmp_path / "all.yaml").write_text(CHECKOUT.replace("averageValue: '1'", "averageValue: '2'"))
+    assert cli.main(["check", "--manifests", str(tmp_path), "-o", "json"]) == cli.FAILED
+    report = json.loads(capsys.readouterr().out)
+    (fault,) = [one for section in report["sections"] for one in section["findings"] if one["verdict"] == "wrong"]
+    assert (fault["file"], fault["field"]) == (str(tmp_path / "all.yaml"), "spec.metrics[0]")
+    assert cli.main(["check", "--manifests", str(tmp_path), "--policy", "a/b"]) == cli.INVALID
+    assert "--policy is about a cluster" in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""A stock HPA becomes a policy with today's target inside the band, and an HPA with today's bounds and behavior."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.load.conditions import Reason
+from adapter.load.quantity import NANO
+from adapter.migrate.original import MigrationError
+from adapter.policy.conformance import Wiring, flaws
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from adapter.render.command import RenderError, Wanted, from_hpas
+from tests.render.kit import average, pair, stock, utilization
+
+
+def spec_of(hpa: dict[str, Any]) -> dict[str, Any]:
+    found: Any = pair(hpa).objects[0]
+    return dict(found["spec"])
+
+
+def test_the_watermarks_are_where_the_hpa_acts_today() -> None:
+    assert spec_of(stock(utilization(50), minReplicas=20, maxReplicas=60)) == {
+        "tolerance": "0%",
+        "metrics": [
+            {"name": "cpu", "resource": {"name": "cpu", "of": "Request"}, "highWatermark": "55%", "lowWatermark": "45%"}
+        ],
+    }
+
+
+def test_few_replicas_get_a_low_watermark_at_which_they_do_not_flap() -> None:
+    (metric,) = spec_of(stock(average("600Mi"), minReplicas=2))["metrics"]
+    assert (metric["highWatermark"], metric["lowWatermark"]) == ("693M", "462M")
+
+
+def test_the_hpas_own_tolerances_are_the_band() -> None:
+    behavior = {"scaleUp": {"tolerance": "0.2"}, "scaleDown": {"tolerance": "0.3"}}
+    (metric,) = spec_of(stock(utilization(50), minReplicas=9, behavior=behavior))["metrics"]
+    assert (metric["highWatermark"], metric["lowWatermark"]) == ("60%", "35%")
+
+
+def test_bounds_target_and_behavior_stay_but_for_the_tolerance() -> None:
+    rules = {"stabilizationWindowSeconds": 120, "policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}
+    rendered = pair(stock(behavior={"scaleDown": {**rules, "selectPolicy": "Min"}}))
+    hpa: Any = rendered.objects[1]
+    assert hpa["metadata"] == {"name": "web", "namespace": "shop", "labels": {"team": "a"}}
+    assert (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) == (2, 20)
+    assert hpa["spec"]["behavior"] == {
+        "scaleUp": {"tolerance": "0"},
+        "scaleDown": {**rules, "selectPolicy": "Min", "tolerance": "0"},
+    }
+    (metric,) = hpa["spec"]["metrics"]
+    assert metric["object"]["target"] == {"type": "AverageValue", "averageValue": "1"}
+
+
+def test_an_external_metric_stays_beside_the_policy_and_that_is_said() -> None:
+    queue = {
+        "type": "External",
+        "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "5"}},
+    }
+    rendered = pair(stock(utilization(50), queue))
+    hpa: Any = rendered.objects[1]
+    assert hpa["spec"]["metrics"][1] == queue
+    assert [one for one in rendered.remarks if one.startswith("Kept: spec.metrics[1].external: 'queue'")]
+
+
+PODS = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "requests"}, "target": {"type": "AverageValue", "averageValue": "5"}},
+}
+FOLLOWING = {
+    "type": "Object",
+    "object": {
+        "describedObject": {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"},
+        "metric": {"name": "desired_replicas"},
+        "target": {"type": "AverageValue", "averageValue": "1"},
+    },
+}
+STORAGE = average("1Gi", "ephemeral-storage")
+
+
+@pytest.mark.parametrize(
+    ("hpa", "sentence"),
+    [
+        (stock(PODS), "spec.metrics[0].pods.metric.name: 'requests': is served by another adapter"),
+        (stock(FOLLOWING), "'desired_replicas': the HPA follows a WatermarkPolicy already"),
+        (stock(STORAGE), "has no equivalent: only cpu and memory come from metrics.k8s.io"),
+        (stock(metrics=[]), "spec.metrics: there is no metric to migrate"),
+        ({**stock(), "apiVersion": "autoscaling/v1"}, "apiVersion: 'autoscaling/v1': must be autoscaling/v2"),
+        ({**stock(), "kind": "ScaledObject"}, "other autoscalers: effective-load migrate"),
+        (stock(maxReplicas=1), "spec.minReplicas: 2: must be at most maxReplicas (1)"),
+    ],
+)
+def test_what_has_no_equivalent_is_refused_with_its_field(hpa: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(MigrationError) as refused:
+        pair(hpa)
+    assert sentence in str(refused.value)
+
+
+def test_arguments_of_policies_are_refused_for_an_hpa() -> None:
+    with pytest.raises(RenderError, match="--max-replicas: 5: is for policies"):
+        from_hpas("hpa.yaml", "{}", Wanted(maximum=5))
+
+
+RATIOS = st.fractions(0, Fraction(99, 100), max_denominator=100)
+
+
+@given(st.integers(1, 10**15), st.integers(1, 100), RATIOS, RATIOS)
+def test_the_target_is_inside_the_band_and_no_count_flaps(milli: int, least: int, up: Fraction, down: Fraction) -> None:
+    behavior = {"scaleUp": {"tolerance": str(float(up))}, "scaleDown": {"tolerance": str(float(down))}}
+    written, hpa = pair(stock(average(f"{milli}m"), minReplicas=least, maxReplicas=100, behavior=behavior)).objects
+    read, target = parse_policy(written), Fraction(milli, 1000) * NANO
+    high, low = read.metrics[0].high, read.metrics[0].low
+    assert high is not None
+    assert target <= high
+    assert low is None or low <= target
+    found = flaws(Wiring(policy=read, hpa=parse_hpa(hpa), has_tolerance=True))
+    assert not [one for one in found if one.reason is Reason.WATERMARKS_TOO_CLOSE]

@@ -1,0 +1,108 @@
+"""The HPA of a policy follows it: one metric, tolerance 0, bounds from the policy or the arguments."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter import cli
+from adapter.policy.conformance import Wiring, flaws
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import parse_policy
+from adapter.render.command import RenderError
+from tests.render.kit import hpa_of, policy
+
+
+def spec_of(written: dict[str, Any], **wanted: Any) -> dict[str, Any]:
+    found: Any = hpa_of(written, **wanted).objects[0]
+    return dict(found["spec"])
+
+
+RATIO = {"strategy": "Ratio", "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "target": "1"}]}
+STEP = {
+    "strategy": "Step",
+    "minPods": 3,
+    "metrics": [{"name": "cpu", "resource": {"name": "cpu", "of": "Limit"}, "target": "60%"}],
+}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        policy(),
+        policy(**RATIO),
+        policy(**STEP),
+        policy(velocity={"scaleUpPercent": 50, "scaleDownPercent": 20}),
+        policy(fallback={"afterSeconds": 600, "replicas": 9}),
+    ],
+    ids=["Watermark", "Ratio", "Step", "velocity", "fallback"],
+)
+def test_nothing_is_unwise_about_a_policy_and_its_rendered_hpa(written: dict[str, Any]) -> None:
+    rendered = hpa_of(written)
+    wiring = Wiring(policy=parse_policy(written), hpa=parse_hpa(rendered.objects[0]), has_tolerance=True)
+    assert flaws(wiring) == ()
+    assert rendered.remarks == ()
+
+
+def test_a_wait_that_adds_to_the_hpas_is_said() -> None:
+    (remark,) = hpa_of(policy(cooldown={"scaleDownSeconds": 60})).remarks
+    assert "waits for the policy's cooldown (60 s) and then for the HPA's" in remark
+
+
+def test_bounds_come_from_the_policy_where_no_argument_names_them() -> None:
+    close = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "100m", "lowWatermark": "80m"}
+    day = {"name": "day", "cron": "0 8 * * *", "durationSeconds": 3600, "maxReplicas": 40}
+    read = spec_of(policy(metrics=[close], schedules=[day]), most=None)
+    assert (read["minReplicas"], read["maxReplicas"]) == (4, 40)
+    assert spec_of(policy(**STEP))["minReplicas"] == 3
+    read = spec_of(policy(), least=7, most=8)
+    assert (read["minReplicas"], read["maxReplicas"]) == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("target", "reference"),
+    [
+        (None, ("apps/v1", "Deployment", "web")),
+        ("StatefulSet/db", ("apps/v1", "StatefulSet", "db")),
+        ("argoproj.io/v1alpha1/Rollout/web", ("argoproj.io/v1alpha1", "Rollout", "web")),
+        ("v1/ReplicationController/web", ("v1", "ReplicationController", "web")),
+    ],
+)
+def test_a_target_is_named_by_kind_and_name(target: str | None, reference: tuple[str, str, str]) -> None:
+    read = spec_of(policy(), target=target)["scaleTargetRef"]
+    assert (read["apiVersion"], read["kind"], read["name"]) == reference
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"most": None}, "--max-replicas: is required: the policy itself names no maximum"),
+        ({"least": 9, "most": 8}, "--max-replicas: 8: must be at least minReplicas (9)"),
+        ({"target": "Widget/web"}, "--target: 'Widget/web': write VERSION/KIND/NAME"),
+        ({"target": "apps/v1/Deployment/We b"}, "is not an object's name"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(wanted: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RenderError) as refused:
+        hpa_of(policy(), **wanted)
+    assert sentence in str(refused.value)
+
+
+def test_a_policy_that_is_not_valid_is_refused_with_its_field() -> None:
+    with pytest.raises(RenderError, match=r"policy\.yaml: spec.metrics"):
+        hpa_of(policy(metrics=[]))
+
+
+def test_a_text_without_a_policy_is_refused() -> None:
+    with pytest.raises(RenderError, match=r"policy\.yaml: has no WatermarkPolicy"):
+        hpa_of({"kind": "ConfigMap", "metadata": {"name": "x"}})
+
+
+def test_the_command_prints_documents_that_kubectl_reads(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy(hpa="front")))
+    assert cli.main(["render", str(file), "--max-replicas", "9"]) == cli.OK
+    (hpa,) = yaml.safe_load_all(capsys.readouterr().out)
+    assert (hpa["kind"], hpa["metadata"]["name"]) == ("HorizontalPodAutoscaler", "front")
+    assert cli.main(["render", str(file)]) == cli.INVALID
+    assert "--max-replicas: is required" in capsys.readouterr().err
