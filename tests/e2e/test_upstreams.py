@@ -1,5 +1,6 @@
 """In front of the real KEDA and the real prometheus-adapter: their metrics and ours behind one adapter."""
 
+import base64
 import json
 import math
 import signal
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness import keda
+from harness import binaries, keda
 from harness.adapter import NAMESPACE, AdapterProcess, manifests
 from harness.client import Response, query
 from harness.control_plane import ControlPlane
@@ -21,8 +22,7 @@ from harness.prometheus_adapter import PrometheusAdapter
 from harness.workloads import Workloads, external_metric, pods_metric, policy_metric, until
 from tests.e2e.kit import prometheus_settings, query_watermarks
 
-PROGRAMS = (*keda.PROGRAMS, "prometheus-adapter")
-pytestmark = pytest.mark.builds(*PROGRAMS)
+pytestmark = pytest.mark.builds(*binaries.NEIGHBOURS)
 CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io", "/apis/external.metrics.k8s.io/v1beta1"
 ACCOUNT = "effective-load-upstreams"
 
@@ -48,6 +48,8 @@ def series() -> Iterator[Series]:
 @pytest.fixture(scope="module")
 def others(control_plane: ControlPlane, series: Series) -> Iterator[tuple[Keda, PrometheusAdapter]]:
     """KEDA and prometheus-adapter, running."""
+    if absent := binaries.missing(binaries.NEIGHBOURS):
+        pytest.skip(f"{', '.join(absent)} cannot be built here: the output before the first test says why")
     with (
         Keda(control_plane) as keda_,
         PrometheusAdapter(control_plane, series.prometheus.url, "orders") as prometheus_adapter,
@@ -192,6 +194,36 @@ def test_a_hung_upstream_never_delays_ours(
     until(
         lambda: scaled.client.raw(jobs_path(scaled.namespace)).status == 200, 30, lambda: "KEDA's metric stays in error"
     )
+
+
+def test_the_group_moves_to_ours_and_back_without_a_gap(
+    scaled: Workloads, others: tuple[Keda, PrometheusAdapter], front: AdapterProcess
+) -> None:
+    path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io"
+    ours = scaled.client.get(path)["spec"]
+    service = {"namespace": keda.NAMESPACE, "name": keda.SERVICE, "port": others[0].port}
+    authority = base64.b64encode(scaled.cluster.pki.cluster.certificate).decode()
+    theirs = {"service": service, "caBundle": authority}
+    answers: list[Response] = []
+    moving = threading.Event()
+
+    def poll() -> None:
+        while not moving.is_set():
+            answers.append(scaled.client.raw(jobs_path(scaled.namespace)))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        for spec in (theirs, ours, theirs, ours):
+            scaled.client.patch(path, {"spec": {key: spec[key] for key in ("service", "caBundle")}})
+            before = len(answers)
+            until(lambda before=before: len(answers) > before + 100, 20, lambda: "no answers")  # type: ignore[misc]
+    finally:
+        moving.set()
+        thread.join()
+    assert {answer.status for answer in answers} == {200}
+    names = {one["name"] for one in scaled.client.get(EXTERNAL)["resources"]}
+    assert "desired_replicas" in names  # it is ours at the end
 
 
 def test_custom_metrics_of_prometheus_adapter_scale_beside_ours(
