@@ -21,6 +21,7 @@ from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE, Peer
 from adapter.apiserver.authorization.authorizer import Authorizer
+from adapter.apiserver.decision_document import DecisionDocuments, is_decision
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
 from adapter.apiserver.health import REASONS_PATH, Health, Probe
 from adapter.apiserver.provider import MetricsProvider
@@ -44,6 +45,8 @@ _GROUP_LABELS = frozenset({CUSTOM, EXTERNAL})
 _CUSTOM_KINDS = frozenset({RequestKind.POLICY, RequestKind.TARGET, RequestKind.PODS})
 _SERVER = "effective-load"
 _HEADERS = CIMultiDict({"Content-Type": JSON, "Server": _SERVER})
+_PRIVATE = CIMultiDict({**_HEADERS, "Cache-Control": "no-store"})
+"""For what only those may see who may ask for it."""
 _PLAIN = CIMultiDict(
     {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff", "Server": _SERVER}
 )
@@ -65,6 +68,7 @@ class Handler:
         discovery: Discovery,
         health: Health,
         roster_push: RosterPush,
+        decisions: DecisionDocuments,
         metrics: Metrics,
         *,
         external: bool,
@@ -76,6 +80,7 @@ class Handler:
         self._discovery = discovery
         self._health = health
         self._roster_push = roster_push
+        self._decisions = decisions
         self._external = external
         self._clock = clock
         self._errors = metrics.errors
@@ -113,6 +118,9 @@ class Handler:
         if info.kind is RequestKind.REGISTRY:
             await self._roster_push.receive(info, request.content)
             return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
+        if is_decision(info):
+            self._check_accept(request)
+            return _private_json(await self._decisions.answer(info, identity.flow))
         return await self._respond(request, info)
 
     async def _authenticate(self, request: web.BaseRequest) -> Identity:
@@ -128,9 +136,12 @@ class Handler:
         elif method != "GET":
             raise status.not_allowed(f"{method} is not supported: metrics can only be read")
 
-    async def _respond(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
+    def _check_accept(self, request: web.BaseRequest) -> None:
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
+
+    async def _respond(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
+        self._check_accept(request)
         if info.kind in _CUSTOM_KINDS:
             return _json(await self._provider.custom(info))
         if info.kind is RequestKind.EXTERNAL and self._external:
@@ -206,6 +217,10 @@ def _peer(request: web.BaseRequest) -> Peer:
 
 def _json(body: bytes) -> web.Response:
     return web.Response(body=body, headers=_HEADERS)
+
+
+def _private_json(body: bytes) -> web.Response:
+    return web.Response(body=body, headers=_PRIVATE)
 
 
 def _document_response(document: DiscoveryDocument, if_none_match: str) -> web.Response:

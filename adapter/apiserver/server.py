@@ -11,6 +11,7 @@ from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.requestheader import AuthenticationConfig, Peer
 from adapter.apiserver.authentication.requestheader_watch import RequestheaderWatch
 from adapter.apiserver.authorization.authorizer import Authorizer
+from adapter.apiserver.decision_document import DecisionDocuments
 from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.handler import Handler
 from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heartbeat
@@ -91,10 +92,11 @@ class ApiServer:
         self._listener = tls.Listener(options.address, options.port, options.limits)
         readiness = self._readiness(lambda: None if snapshots.current.synced else unsynced_reason())
         live: dict[str, Check] = {"ping": lambda: None, "event-loop": self._heartbeat.check}
+        provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
         handler = Handler(
             self._authenticator,
             self._authorizer,
-            MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now),
+            provider,
             Discovery(external=options.external),
             Health(
                 live,
@@ -103,6 +105,7 @@ class ApiServer:
                 clock=monotonic,
             ),
             RosterPush(registries),
+            DecisionDocuments(provider),
             metrics,
             external=options.external,
         )
