@@ -28,8 +28,8 @@ Server, companion and `effective-load check` read one YAML file, `--settings FIL
 
 Within seconds of a change the file is read again. What is in {restart}
 is taken over at the next start only; a change there is logged. A broken file changes nothing while they run: the old
-settings stay, and the log, `effective_load_settings_reloads_total` and
-`effective_load_settings_last_reload_successful` say so.
+settings stay, and the log, `effective_load_settings_reloads_total` and `effective_load_settings_last_reload_successful`
+say so.
 """
 _METRICS = """\
 Served as Prometheus text by every pod of server and companion, on the telemetry port under `/metrics`, beside the usual
