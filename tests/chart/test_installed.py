@@ -20,7 +20,7 @@ from harness.control_plane import ControlPlane
 from harness.definitions import CERT_MANAGER, PROMETHEUS_OPERATOR
 from harness.workloads import Workloads, cpu_watermarks, until
 from tests.chart import kit
-from tests.chart.templates import ROOT
+from tests.chart.templates import CHART, ROOT
 from tests.manifests.rendering import identity
 
 pytestmark = [pytest.mark.e2e, pytest.mark.builds("helm", *([] if shutil.which("kubectl") else ["kubectl"]))]
@@ -118,9 +118,6 @@ def commands(heading: str, after: str = "\n") -> str:
 
 def shell(cluster: ControlPlane, script: str, folder: Path) -> str:
     """Runs documented commands as a person would; fails on any that fails, and on warnings."""
-    import time
-
-    t0 = time.time()
     tools = {kit.helm().parent, Path(shutil.which("kubectl") or binaries.path_of("kubectl")).parent}
     path = ":".join([*map(str, tools), os.environ["PATH"]])
     homes = {key: str(folder / key) for key in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
@@ -132,7 +129,6 @@ def shell(cluster: ControlPlane, script: str, folder: Path) -> str:
     done = subprocess.run(
         ["bash", "-euc", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
-    print("SHELL", time.time() - t0, script)
     assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
     assert "warning" not in done.stderr.lower(), done.stderr
     return done.stdout
