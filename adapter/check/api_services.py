@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from adapter.check.installation import CAUSE as SERVERS
+from adapter.check.refusals import reason
 from adapter.check.report import ReportSection
 from adapter.kube.api import API_SERVICES
 from adapter.kube.errors import Forbidden, KubeError, NotFound
@@ -94,44 +95,50 @@ async def read_api_service(session: Session, name: str) -> ApiService | None:
 
 
 async def api_service_sections(
-    session: Session, settings: Settings
+    session: Session, settings: Settings, *, settings_known: bool
 ) -> tuple[list[ReportSection], dict[str, ApiService]]:
     """The findings about each APIService that the settings want, and those that exist, by name."""
-    section, known = ReportSection("metrics APIs"), dict[str, ApiService]()
+    sections, known = list[ReportSection](), dict[str, ApiService]()
     for name in (*CUSTOM, EXTERNAL):
+        section = ReportSection(f"APIService {name}")
+        sections.append(section)
         try:
             one = await read_api_service(session, name)
         except Forbidden as error:
-            section.skipped(f"APIServices may not be read: {error.message}")
+            section.skipped(f"who serves the metrics APIs, for {reason(error)}")
             break
         except (KubeError, msgspec.MsgspecError) as error:
-            section.skipped(f"APIService {name} cannot be read: {error}")
+            section.skipped(f"who serves it: {error}")
             continue
         if one is not None:
             known[name] = one
-        wanted = name != EXTERNAL or settings.server.external_metrics
+        is_ours = one is not None and one.spec.service == _own(settings)
+        wanted = name != EXTERNAL or settings.server.external_metrics or (is_ours and not settings_known)
         _add(section, name, one, settings, wanted=wanted)
-    return [section], known
+    return [one for one in sections if one.findings], known
+
+
+def _own(settings: Settings) -> _Service:
+    return _Service(settings.server.tls.namespace, settings.server.tls.service)
 
 
 def _add(section: ReportSection, name: str, one: ApiService | None, settings: Settings, *, wanted: bool) -> None:
-    own = _Service(settings.server.tls.namespace, settings.server.tls.service)
+    own = _own(settings)
     service = one.spec.service if one is not None else None
     cause = CAUSE if name == CUSTOM[0] else name
     if not wanted:
         if one is not None and service == own:
             section.wrong(
-                f"APIService {name} names {own}, and the settings do not serve it (server.externalMetrics): set that, "
-                "or delete the APIService"
+                f"it names {own}, and the settings do not serve it (server.externalMetrics): set that, or delete it"
             )
         elif one is not None:
-            section.ok(f"{name} is served by {service or 'the API server itself'}, and not wanted from here")
+            section.ok(f"it is served by {service or 'the API server itself'}, and the settings do not want it")
         return
     if one is None:
-        section.wrong(f"APIService {name} does not exist, so no HPA is answered: {_APPLY}", cause=cause)
+        section.wrong(f"it does not exist, so no HPA is answered: {_APPLY}", cause=cause)
     elif service != own:
         section.wrong(
-            f"APIService {name} is served by {service or 'the API server itself'}, not by {own}: its adapter answers "
+            f"it is served by {service or 'the API server itself'}, not by {own}: its adapter answers "
             f"the HPAs; a group has one server, so {_APPLY} once the other's HPAs are migrated",
             cause=cause,
         )
@@ -139,12 +146,12 @@ def _add(section: ReportSection, name: str, one: ApiService | None, settings: Se
         remedy = " ".join(dict.fromkeys(_remedies(condition, own.namespace))).rstrip()
         symptom = ("rights/server", SERVERS) if name == CUSTOM[0] else (CAUSE, SERVERS)
         section.wrong(
-            f"APIService {name} is not available ({condition.reason}: {condition.message.strip()}): {remedy}",
+            f"it is not available ({condition.reason}: {condition.message.strip()}): {remedy}",
             cause=cause,
             symptom_of=symptom,
         )
     else:
-        section.ok(f"{name} is available, served by {own}")
+        section.ok(f"it is available, served by {own}")
 
 
 def _remedies(condition: Condition, namespace: str) -> Iterator[str]:

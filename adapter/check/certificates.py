@@ -9,6 +9,7 @@ import msgspec
 from cryptography import x509
 
 from adapter.check.api_services import ApiService
+from adapter.check.refusals import reason
 from adapter.check.report import ReportSection
 from adapter.kube.api import CONFIG_MAPS
 from adapter.kube.errors import KubeError
@@ -38,7 +39,7 @@ async def certificate_section(
         if certificate is not None:
             _add(section, f"the serving certificate of {address}", certificate, now, own=True)
     if addresses and not any(served):
-        section.skipped("no server can be reached from here, so the ends of their serving certificates are unknown")
+        section.skipped("the ends of the serving certificates, for no server can be reached from here")
     await _add_front_proxy(section, session, now)
     return section
 
@@ -86,7 +87,7 @@ async def _add_front_proxy(section: ReportSection, session: Session, now: float)
     try:
         data = decode(await session.get(CONFIG_MAPS.path(_NAMESPACE, _CONFIG_MAP)), _ConfigMap).data or {}
     except (KubeError, msgspec.MsgspecError) as error:
-        section.skipped(f"the front proxy's CA cannot be read: {error}")
+        section.skipped(f"the end of the front proxy's CA, for {reason(error)}")
         return
     if not data.get(_KEY):
         section.wrong(

@@ -12,6 +12,7 @@ from adapter.check.findings import dangling_hpas
 from adapter.check.installation import CAUSE as SERVERS
 from adapter.check.installation import Installation, installation_section
 from adapter.check.load_sources import symptom_of
+from adapter.check.refusals import reason
 from adapter.check.report import ReportSection, SubjectKind, all_ok
 from adapter.check.rights import Account, own_name, rights_section
 from adapter.kube.cluster import Cluster, ListedPolicy
@@ -32,7 +33,7 @@ async def read_hpas(cluster: Cluster, settings: Settings, sections: list[ReportS
     except KubeError as error:
         section = ReportSection("HPAs")
         if isinstance(error, Forbidden):
-            section.skipped(f"HPAs may not be read: {error.message}")
+            section.skipped(f"HPAs, for {reason(error)}")
         else:
             section.wrong(f"HPAs cannot be read: {error}")
         sections.append(section)
@@ -40,7 +41,7 @@ async def read_hpas(cluster: Cluster, settings: Settings, sections: list[ReportS
 
 
 async def installation_sections(
-    cluster: Cluster, settings: Settings, installation: Installation, hpas: HpasRead | None
+    cluster: Cluster, settings: Settings, installation: Installation, hpas: HpasRead | None, *, settings_known: bool
 ) -> tuple[list[ReportSection], bool | None]:
     """The API server, rights, APIServices and certificates; and whether HPAs have a tolerance here (None: unknown)."""
     session = cluster.session
@@ -52,7 +53,7 @@ async def installation_sections(
             for account, name in _accounts(installation, own).items()
         )
     )
-    api_sections, api_services = await api_service_sections(session, settings)
+    api_sections, api_services = await api_service_sections(session, settings, settings_known=settings_known)
     certificates = await certificate_section(session, api_services, await _addresses(cluster, settings))
     sections = [plane, *rights, installation_section(installation), *api_sections, certificates]
     return sections, has_tolerance
@@ -82,7 +83,7 @@ async def server_sections(cluster: Cluster, settings: Settings) -> list[ReportSe
     try:
         addresses = await cluster.addresses(where.namespace, where.service)
     except KubeError as error:
-        section.skipped(f"their addresses cannot be read: {error}")
+        section.skipped(f"whether they are ready, for {reason(error)}")
         return [section]
     if not addresses:
         section.note(f"Service {where.service} of namespace {where.namespace} has no pods")

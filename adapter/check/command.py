@@ -19,6 +19,7 @@ from adapter.check.findings import (
 )
 from adapter.check.installation import Installation, find_installation, installed_settings
 from adapter.check.load_sources import LoadReport, Scaled, check_metrics_server, check_prometheus
+from adapter.check.refusals import reason
 from adapter.check.report import FindingLevel, ReportSection, SubjectKind, folded
 from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, TargetPods
 from adapter.kube.credentials import service_account_token_file
@@ -58,17 +59,18 @@ async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | Non
         scope = _completed(scope, {one.name: one for one in given.registries})
     notes: list[ReportSection] = []
     async with _cluster(kubeconfig, given, scope, notes) as cluster:
-        settings = given or Settings()
+        settings, known = given or Settings(), given is not None
         installation = None
         if cluster is not None and (given is None or scope == Scope()):
             installation = await find_installation(cluster.session, settings)
         if given is None and cluster is not None and installation is not None:
-            settings, section = await installed_settings(cluster.session, installation)
+            settings, known, section = await installed_settings(cluster.session, installation)
             notes.append(section)
         if given is None:
             scope = _completed(scope, {one.name: one for one in settings.registries})
         asked = None if scope.service else cluster  # a service is asked about in its registry alone
-        check = _Check(settings, scope, asked, from_here=given is not None or _is_in_pod(kubeconfig))
+        from_here = given is not None or _is_in_pod(kubeconfig)
+        check = _Check(settings, scope, asked, settings_known=known, from_here=from_here)
         return folded(notes + await check.run(installation))
 
 
@@ -79,11 +81,15 @@ def _is_in_pod(kubeconfig: str | None) -> bool:
 class _Check:
     """One run, with what its parts share.
 
-    `from_here`: whether the settings are made for this place; else addresses and files of theirs may not exist here.
+    `settings_known`: whether they were read, not assumed. `from_here`: whether they are made for this place; else
+    addresses and files of theirs may not exist here.
     """
 
-    def __init__(self, settings: Settings, scope: Scope, cluster: Cluster | None, *, from_here: bool) -> None:
+    def __init__(
+        self, settings: Settings, scope: Scope, cluster: Cluster | None, *, settings_known: bool, from_here: bool
+    ) -> None:
         self._settings, self._scope, self._cluster, self._from_here = settings, scope, cluster, from_here
+        self._settings_known = settings_known
         self._registries = {one.name: one for one in settings.registries}
         self._notes: list[ReportSection] = []
         self._denied: dict[str, list[str]] = {}
@@ -95,7 +101,9 @@ class _Check:
         if cluster is not None and whole and installation is not None:
             cluster.hpa_tolerance(settings.kubernetes.hpa_tolerance)
             hpas = await read_hpas(cluster, settings, causes)
-            sections, has_tolerance = await installation_sections(cluster, settings, installation, hpas)
+            sections, has_tolerance = await installation_sections(
+                cluster, settings, installation, hpas, settings_known=self._settings_known
+            )
             causes = sections + causes
         listed = await self._read_policies() if cluster else []
         policies = [
@@ -127,7 +135,7 @@ class _Check:
             return []
         except (KubeError, ClusterError) as error:
             if isinstance(error, Forbidden) and not self._scope.policy:
-                section.skipped(f"policies may not be read, nor what follows from them: {error.message}")
+                section.skipped(f"policies and what follows from them, for {reason(error)}")
             else:
                 section.wrong(f"policies cannot be read: {error}")
             self._notes.append(section)
@@ -147,7 +155,7 @@ class _Check:
             try:
                 targets[_key(policy)] = await self._cluster.pods(policy)
             except Forbidden as error:
-                self._denied.setdefault(error.message, []).append(f"{policy.namespace}/{policy.name}")
+                self._denied.setdefault(reason(error), []).append(f"{policy.namespace}/{policy.name}")
                 targets[_key(policy)] = ""
             except (KubeError, ClusterError) as error:
                 targets[_key(policy)] = str(error)
@@ -157,7 +165,7 @@ class _Check:
         """What this account may not read, once, with the policies that it concerns."""
         section = ReportSection("pods")
         for message, names in self._denied.items():
-            section.skipped(f"{message} (needed for {health.listed(names)})")
+            section.skipped(f"the pods of {health.listed(names)}, for {message}")
         return [section] * bool(section.findings)
 
     async def _load_sources(self, targets: Mapping[tuple[str, str], TargetPods | str]) -> LoadReport:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from adapter.check.refusals import reason
 from adapter.check.report import ReportSection
 from adapter.kube.errors import KubeError
 from adapter.kube.session import Session
@@ -36,7 +37,7 @@ async def control_plane_section(session: Session, hpas: Iterable[Hpa] | None) ->
     try:
         text = decode(await session.get("/version"), _Version).git_version
     except (KubeError, msgspec.MsgspecError) as error:
-        section.skipped(f"its version cannot be read: {error}")
+        section.skipped(f"its version, for {reason(error)}")
         _add_clock(section, session.skew)
         return section, None
     _add_clock(section, session.skew)

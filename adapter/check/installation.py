@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.check.refusals import reason
 from adapter.check.report import ReportSection
 from adapter.check.rights import Account
 from adapter.kube.api import CONFIG_MAPS, DEPLOYMENTS
@@ -83,7 +84,7 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
             body = await session.get(DEPLOYMENTS.collection(where), params={"labelSelector": SELECTOR})
             deployments = decode(body, _Deployments).items or []
         except (KubeError, msgspec.MsgspecError) as error:
-            trouble = trouble or str(error)
+            trouble = trouble or reason(error)
             continue
         servers = [one for one in deployments if (one.metadata.labels or {}).get(_COMPONENT) == Account.SERVER]
         chosen = next((one for one in servers if one.metadata.namespace == namespace), None) or next(
@@ -126,12 +127,12 @@ def _mapping(data: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else {}
 
 
-async def installed_settings(session: Session, installation: Installation) -> tuple[Settings, ReportSection]:
-    """The settings of the installation, from its ConfigMap, and a section that says where they are from."""
+async def installed_settings(session: Session, installation: Installation) -> tuple[Settings, bool, ReportSection]:
+    """The settings of the installation, from its ConfigMap; whether they were read; and where they are from."""
     section = ReportSection("settings")
     part = installation.parts.get(Account.SERVER) or Part(deployment="", account="")
     where = f"ConfigMap {installation.namespace}/{part.config_map}"
-    settings = Settings()
+    settings, known = Settings(), False
     try:
         body = await session.get(CONFIG_MAPS.path(installation.namespace, part.config_map))
         text = (decode(body, _ConfigMap).data or {})[part.key]
@@ -139,7 +140,7 @@ async def installed_settings(session: Session, installation: Installation) -> tu
     except NotFound:
         section.note(f"{where} does not exist, and no --settings are given: {_DEFAULTS}")
     except Forbidden as error:
-        section.skipped(f"{where} may not be read ({error.message}); give --settings; {_DEFAULTS}")
+        section.skipped(f"the settings in {where}, for {reason(error)}; give --settings; {_DEFAULTS}")
     except (KubeError, msgspec.MsgspecError) as error:
         section.skipped(f"{where} cannot be read ({error}); give --settings; {_DEFAULTS}")
     except LookupError:
@@ -149,7 +150,8 @@ async def installed_settings(session: Session, installation: Installation) -> tu
             section.wrong(f"{where}: {fault}; a running server keeps its last ones, a new one does not start")
     else:
         section.ok(f"they are those of {where}")
-    return with_namespace(settings, installation.namespace), section
+        known = True
+    return with_namespace(settings, installation.namespace), known, section
 
 
 def with_namespace(settings: Settings, namespace: str) -> Settings:
@@ -167,7 +169,7 @@ def installation_section(installation: Installation) -> ReportSection:
     """Whether the Deployments have their pods, and whether their version is that of this program."""
     section = ReportSection("installation")
     if not installation.is_known:
-        section.skipped(f"its Deployments may not be read: {installation.trouble}")
+        section.skipped(f"its Deployments, for {installation.trouble}")
         return section
     if Account.SERVER not in installation.parts:
         section.note(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from adapter.check.refusals import reason
 from adapter.check.report import ReportSection
 from adapter.kube.api import POD_METRICS
 from adapter.kube.errors import Forbidden, KubeError
@@ -93,7 +94,7 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
             ) as body:
                 usages = await decode_usages(body)
         except Forbidden as error:
-            section.skipped(f"usage of pods may not be read: {error.message}")
+            section.skipped(f"the usage of pods, for {reason(error)}")
             return
         except (KubeError, SourceError) as error:
             section.wrong(

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from adapter.check.refusals import reason
 from adapter.check.report import ReportSection
 from adapter.kube.api import SELF_SUBJECT_ACCESS_REVIEWS, SELF_SUBJECT_REVIEWS, SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import ApiStatusError, Forbidden, KubeError, MalformedAnswer
@@ -257,7 +258,7 @@ async def rights_section(
         lacks = await asyncio.gather(*(_lack(reviewer, one, settings.kubernetes.namespaces) for one in rights))
     except KubeError as error:
         section.skipped(
-            f"its rights cannot be reviewed: {error}; that takes the right to create subjectaccessreviews, or to "
+            f"its rights, for {reason(error)}; that takes the right to create subjectaccessreviews, or to "
             f"impersonate it; or run the check in a pod of the {account.value}"
         )
         return section

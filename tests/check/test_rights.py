@@ -93,7 +93,7 @@ async def test_who_may_not_review_others_impersonates_them(api: FakeApi, session
 async def test_what_cannot_be_reviewed_is_one_finding_and_not_wrong(api: FakeApi, session: Session) -> None:
     api.answers |= {OTHERS: status(403, "Forbidden", "no reviews"), SELF: status(403, "Forbidden", "no impersonation")}
     (line,) = await review(session, own="bob")
-    assert line.startswith("  skip   not checked: its rights cannot be reviewed")
+    assert line.startswith("  skip   not checked: its rights, for ")
     assert "no reviews" in line
 
 
