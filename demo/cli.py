@@ -125,6 +125,8 @@ def run(
     """
     began = time.monotonic()
     with place as cluster, staged(cluster, _announce) as stage:
+        if keep:
+            _announce(f"in another terminal, now and after the story: export KUBECONFIG={cluster.kubeconfig}")
         stage.set_up(curve.demand(0), _announce)
         player = Player(stage, curve, Narrator(LEVELS, _style()), _print)
         _print(["", *player.narrator.opening()])
@@ -192,6 +194,7 @@ def hints(place: Place, namespace: str, figure: str, kubectl: str) -> list[str]:
         "The cluster stays until Ctrl-C. In another terminal:",
         "",
         f"  export KUBECONFIG={place.kubeconfig}",
+        f"  .venv/bin/effective-load explain {OURS} -n {namespace}",
         f"  {there} get hpa,wmp,deploy,pods",
         f"  {there} describe hpa {OURS}",
         "",

@@ -46,13 +46,14 @@ class Recipe:
     variables: tuple[tuple[str, str], ...] = ()
     staging: bool = False  # Kubernetes' own module needs its staging modules replaced
     source: Path | None = field(default=None, compare=False)  # a module of this repository instead
+    folder: str = ""  # a folder of the module that is kept beside the program
     minutes: float = 3.0  # expected build time on 2 cores with cold caches
 
     @property
     def key(self) -> str:
         digest = hashlib.sha256()
         parts = (self.module, self.package, self.go, self.tags, self.variables, self.staging)
-        digest.update(repr(parts).encode())
+        digest.update(repr((*parts, self.folder) if self.folder else parts).encode())
         for path in source_files(self.source):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:10]}"
@@ -81,6 +82,35 @@ def _kubernetes(name: str, minutes: float) -> Recipe:
     )
 
 
+def _keda(name: str, minutes: float, folder: str = "") -> Recipe:
+    module = "github.com/kedacore/keda/v2"
+    package = f"{module}/cmd/{name}"
+    return Recipe(name=f"keda-{name}", version="2.21.0", module=module, package=package, folder=folder, minutes=minutes)
+
+
+def _prometheus(name: str, minutes: float) -> Recipe:
+    return Recipe(
+        name=name,
+        version="0.315.0",
+        module="github.com/prometheus/prometheus",
+        package=f"github.com/prometheus/prometheus/cmd/{name}",
+        # Without the service discoveries of clouds, which are half of the build: tests name their targets.
+        tags="remove_all_sd",
+        variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
+        minutes=minutes,
+    )
+
+
+def _helm_versions(version: str) -> tuple[tuple[str, str], ...]:
+    """Its own version, and that of the Kubernetes which it renders for without a cluster."""
+    major, minor, _ = KUBERNETES.split(".")
+    stamped = [("helm.sh/helm/v3/internal/version.version", f"v{version}")]
+    for package in ("chartutil", "lint/rules"):
+        name = f"helm.sh/helm/v3/pkg/{package}.k8sVersion"
+        stamped += [(f"{name}Major", major), (f"{name}Minor", minor)]
+    return tuple(stamped)
+
+
 WIRE_SOURCE = Path(__file__).resolve().parent / "wire-client"
 
 RECIPES: dict[str, Recipe] = {
@@ -107,16 +137,8 @@ RECIPES: dict[str, Recipe] = {
             variables=(("k8s.io/client-go/pkg/version.gitVersion", "v0.9.0"),),
             minutes=3.5,
         ),
-        Recipe(
-            name="prometheus",
-            version="0.315.0",
-            module="github.com/prometheus/prometheus",
-            package="github.com/prometheus/prometheus/cmd/prometheus",
-            # Without the service discoveries of clouds, which are half of the build: tests name their targets.
-            tags="remove_all_sd",
-            variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
-            minutes=2,
-        ),
+        _prometheus("prometheus", minutes=2),
+        _prometheus("promtool", minutes=1.5),
         Recipe(
             # The last minor version that builds from the module proxy: later ones replace their own modules.
             name="consul",
@@ -134,13 +156,32 @@ RECIPES: dict[str, Recipe] = {
             minutes=1.5,
         ),
         _kubernetes("kubectl", minutes=0.5),
+        # Ten minutes of computing: the operator links the clients of 70 event sources.
+        _keda("operator", minutes=6, folder="config/crd/bases"),
+        _keda("adapter", minutes=1),
+        Recipe(
+            name="prometheus-adapter",
+            version="0.12.0",
+            module="sigs.k8s.io/prometheus-adapter",
+            package="sigs.k8s.io/prometheus-adapter/cmd/adapter",
+            minutes=2,
+        ),
+        Recipe(
+            # Renders the chart for its tests. The versions are stamped in as in its own releases.
+            name="helm",
+            version="3.22.0",
+            module="helm.sh/helm/v3",
+            package="helm.sh/helm/v3/cmd/helm",
+            variables=_helm_versions("3.22.0"),
+            minutes=2.5,
+        ),
         Recipe(name="wire", version="0.36.3", source=WIRE_SOURCE, minutes=0.5),
     )
 }
 
 API_SERVER = ("etcd", "kube-apiserver")
 CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
-EVERYTHING = (*CONTROL_PLANE, "prometheus", "wire")
+EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "wire")
 OPTIONAL = ("kubectl",)
 
 
@@ -159,6 +200,11 @@ def cache_root() -> Path:
 def path_of(name: str) -> Path:
     """The path of a program, whether built yet or not."""
     return cache_root() / "bin" / RECIPES[name].key / name
+
+
+def folder_of(name: str) -> Path:
+    """The folder of its module that is kept beside a built program."""
+    return path_of(name).parent / Path(RECIPES[name].folder).name
 
 
 def missing(names: Iterable[str]) -> list[str]:
@@ -191,7 +237,7 @@ def _build_locked(recipe: Recipe, announce: Announce) -> None:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=_folder(cache_root() / "bin")) as scratch:
             built = _build(recipe, Path(scratch))
-            _publish(built, target)
+            _publish(built, Path(scratch) / "kept", target)
         size = (target / recipe.name).stat().st_size / 1e6
         announce(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
 
@@ -205,10 +251,12 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _publish(built: Path, target: Path) -> None:
+def _publish(built: Path, kept: Path, target: Path) -> None:
     staged = built.parent / "publish"
     staged.mkdir()
     built.rename(staged / built.name)
+    for folder in kept.iterdir() if kept.is_dir() else ():
+        folder.rename(staged / folder.name)
     shutil.rmtree(target, ignore_errors=True)  # only an emptied folder can be here, since this process holds the lock
     staged.rename(target)
 
@@ -237,6 +285,11 @@ def _build(recipe: Recipe, scratch: Path) -> Path:
     (module / "go.mod").write_text(_go_mod(recipe, go, module))
     _run([go, "get", "-tool", f"{recipe.package}@v{recipe.version}"], module, attempts=3)
     _run([*command, recipe.package], module)
+    if recipe.folder:
+        source = Path(_run([go, "list", "-m", "-f", "{{.Dir}}", recipe.module], module).strip()) / recipe.folder
+        # Without the modes: the module cache is read-only.
+        shutil.copytree(source, _folder(scratch / "kept") / source.name, copy_function=shutil.copyfile)
+        (scratch / "kept" / source.name).chmod(0o755)
     return output
 
 

@@ -162,13 +162,13 @@ class Prometheus:
     ) -> None:
         self.stop()
 
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """The result of an instant query: [{"metric": {...}, "value": [time, "12"]}, …]."""
-        status, body = self._get(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
-        answer = json.loads(body)
-        if status != 200:
-            raise RuntimeError(f"{expression}: {answer.get('error', body)}")
-        return list(answer["data"]["result"])
+    def query(self, expression: str, *, at: float | None = None) -> list[dict[str, Any]]:
+        """The result of an instant query, now or `at` (in seconds): [{"metric": {...}, "value": [time, "12"]}, …]."""
+        return self._result("query", {"query": expression} | ({} if at is None else {"time": at}))
+
+    def query_range(self, expression: str, begin: float, end: float, step: float) -> list[dict[str, Any]]:
+        """The result of a range query (seconds): [{"metric": {...}, "values": [[time, "12"], …]}, …]."""
+        return self._result("query_range", {"query": expression, "start": begin, "end": end, "step": step})
 
     def wait_value(self, expression: str, value: float, timeout: float = 40) -> None:
         """Waits until the expression returns at least one series, all with this value."""
@@ -177,6 +177,13 @@ class Prometheus:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{expression} is not {value} within {timeout:g} s: {result}")
             time.sleep(0.1)
+
+    def _result(self, kind: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        status, body = self._get(f"/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
+        answer = json.loads(body)
+        if status != 200:
+            raise RuntimeError(f"{parameters['query']}: {answer.get('error', body)}")
+        return list(answer["data"]["result"])
 
     def _ready(self) -> bool:
         return self._get("/-/ready")[0] == 200

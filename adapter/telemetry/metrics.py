@@ -33,6 +33,7 @@ class Metrics:
         self.registry_rows = registry_rows
         ProcessCollector(registry=self.registry)
         self._serving()
+        self._upstreams()
         self._inputs()
         self._registries()
         self._companion()
@@ -60,6 +61,20 @@ class Metrics:
             "certificate_expiry_timestamp_seconds", "When a certificate in use expires", "certificate"
         )
         self.errors = self._counter("errors_total", "Errors that were answered or logged, by reason", "reason")
+
+    def _upstreams(self) -> None:
+        self.upstream_requests = self._histogram(
+            "upstream_request_duration_seconds",
+            "Time to answer a request that an upstream adapter was asked for",
+            _SLOW,
+            ("group", "code"),
+        )
+        self.upstream_errors = self._counter(
+            "upstream_errors_total", "Requests to an upstream adapter without a usable answer", "group", "reason"
+        )
+        self.upstream_up = self._gauge(
+            "upstream_up", "1 where an upstream adapter last answered which metrics it has", "group"
+        )
 
     def _inputs(self) -> None:
         self.source_up = self._gauge("source_up", "1 where the last fetch of a load source succeeded", "source")
@@ -105,6 +120,10 @@ class Metrics:
         )
         self.clock_skew = self._gauge("clock_skew_seconds", "This machine's clock less the API server's")
         self.settings_reloads = self._counter("settings_reloads_total", "Settings files that were read anew", "result")
+        self.settings_accepted = self._gauge(
+            "settings_last_reload_successful", "1 where the settings file was accepted, 0 where older settings run on"
+        )
+        self.settings_accepted.set(1)
 
     def forget_watch(self, resource: str) -> None:
         """Remove the series of a resource that is no longer watched."""

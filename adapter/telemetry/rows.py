@@ -14,7 +14,7 @@ MODES = ("Active", "Observe", "Paused", "Held")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow:
-    """One metric of a policy, in the metric's unit (cores, bytes, a ratio); None: no value."""
+    """One metric of a policy, in the metric's unit (cores, bytes, a ratio); `sample_age` in seconds; None: no value."""
 
     name: str
     effective: float | None = None
@@ -23,14 +23,16 @@ class MetricRow:
     low: float | None = None
     target: float | None = None
     missing: float = 0
+    sample_age: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRow:
     """The values of a policy's series.
 
-    `swallowed` is None if the HPA has no tolerance. `decision_age` is in seconds. `held_by` is empty if no stage
-    changed the count, `error` (a reason in one word) if there is none. `pods` is by state, `conditions` by name.
+    `minimum` and `maximum` are the HPA's bounds. `swallowed` is None if the HPA has no tolerance. `decision_age` is in
+    seconds. `held_by` is empty if no stage changed the count, `error` (a reason in one word) if there is none. `pods`
+    is by state, `conditions` by name.
     """
 
     namespace: str
@@ -38,6 +40,8 @@ class PolicyRow:
     metrics: tuple[MetricRow, ...] = ()
     desired: float | None = None
     current: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     swallowed: float | None = None
     decision_age: float | None = None
     mode: str = ""
@@ -119,8 +123,16 @@ POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
         "metric",
         _of_metrics(lambda m: m.missing),
     ),
+    _family(
+        f"{_P}sample_age_seconds",
+        "Age of the oldest sample that the metric's usage comes from",
+        "metric",
+        _of_metrics(lambda m: m.sample_age),
+    ),
     _family(f"{_P}desired_replicas", "The count the policy asks for", "", _one(lambda r: r.desired)),
     _family(f"{_P}current_replicas", "The count the target is set to", "", _one(lambda r: r.current)),
+    _family(f"{_P}min_replicas", "The HPA's lowest count", "", _one(lambda r: r.minimum)),
+    _family(f"{_P}max_replicas", "The HPA's highest count", "", _one(lambda r: r.maximum)),
     _family(
         f"{_P}swallowed_replicas",
         "By how much the count would be more, or less, if the HPA's own tolerance let it be set",
@@ -144,7 +156,7 @@ POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
     _family(f"{_P}held", "1 for the last stage that changed the count", "held_by", _flag(lambda r: r.held_by)),
     _family(
         f"{_P}condition",
-        "1 where the condition is true",
+        "1 where the condition is true, 0 where it is false",
         "condition",
         lambda r: [(name, float(value)) for name, value in r.conditions.items()],
     ),

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.document.reader import decision_json, read_document
+from adapter.document.decision import decision_json
+from adapter.document.reader import read_document
 from demo import cli
 from demo.curve import QUICK, Curve
 from demo.errors import DemoError
@@ -219,6 +220,7 @@ def test_the_hints_name_the_kubeconfig_and_the_metric() -> None:
     place = Place(None, Path("/somewhere/kubeconfig"), own=True)  # type: ignore[arg-type]
     text = "\n".join(cli.hints(place, "demo", "/apis/custom/desired_replicas", "kubectl"))
     assert "export KUBECONFIG=/somewhere/kubeconfig" in text
+    assert "effective-load explain checkout -n demo" in text
     assert "kubectl get --raw /apis/custom/desired_replicas" in text
     assert "kubectl -n demo annotate pods -l app=checkout effective-load.io/pulled-out-" in text
     assert "/somewhere/adapter.log" in text

@@ -11,6 +11,7 @@ from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
 RELOADS = "effective_load_settings_reloads_total"
+ACCEPTED = "effective_load_settings_last_reload_successful"
 
 
 def test_changed_settings_are_applied_at_run_time_and_invalid_ones_are_not(
@@ -25,9 +26,10 @@ def test_changed_settings_are_applied_at_run_time_and_invalid_ones_are_not(
     workloads.wait_condition("web", "ScalingActive", status="False", contains="queue")
     adapter.configure(prometheus_settings(prometheus))
     workloads.wait_replicas("web", 8)
-    assert adapter.metric(f'{RELOADS}{{result="taken"}}') == 1
+    assert (adapter.metric(f'{RELOADS}{{result="taken"}}'), adapter.metric(ACCEPTED)) == (1, 1)
     adapter.write_settings("prometheus: {servers: 3}\nservre: {}\n")
     until(lambda: adapter.metric(f'{RELOADS}{{result="refused"}}') == 1, 60, adapter.logs)
+    assert adapter.metric(ACCEPTED) == 0
     load.queue("web", 1000)
     workloads.wait_replicas("web", 10)
 

@@ -192,6 +192,42 @@ def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> No
     assert (metric.effective, metric.high, metric.low) == (1.5, 1.2, None)
 
 
+def test_the_metrics_of_a_policy_have_the_bounds_of_its_hpa_also_without_a_decision(stand: Stand) -> None:
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert (row.minimum, row.maximum) == (1.0, 100.0)
+    undecided = replace(stand.view(), assessment=None)
+    (row,) = policy_rows(Snapshot(policies={KEY: undecided}), NOW)
+    assert (row.minimum, row.maximum, row.error) == (1.0, 100.0, "NotAssessed")
+
+
+def test_the_metrics_of_a_policy_have_the_age_of_their_oldest_sample(stand: Stand) -> None:
+    stand.inputs.samples = loads(5, "1500m")
+    snapshot = Snapshot(policies={KEY: stand.view()})
+    ages = [row.metrics[0].sample_age for at in (NOW, NOW + 30) for row in policy_rows(snapshot, at)]
+    assert ages[1] == ages[0] + 30
+
+
+def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand: Stand) -> None:
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    fine = {"InputsFresh": True, "ReplacementIneffective": False, "UndersizedByUnready": False}
+    assert row.conditions == fine
+    stand.inputs.samples = loads(4, "1500m")
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert row.conditions == fine | {"InputsFresh": False}
+
+
+def test_the_metrics_of_a_policy_with_a_registry_say_whether_the_registry_is_trusted(stand: Stand) -> None:
+    stand.world.policy_changed(None, entry(registry=NACOS))
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert row.conditions["RegistryTrusted"] is False, "it has not given an answer yet"
+
+
+def test_a_metric_without_a_sample_has_no_age(stand: Stand) -> None:
+    stand.inputs.samples = loads(0, "1500m")
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert [metric.sample_age for metric in row.metrics] == [None]
+
+
 def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
     stand.world.policy_changed(entry(), entry(hold_until=NOW + 10))
     snapshot = Snapshot(policies={KEY: stand.view()})

@@ -1,8 +1,11 @@
 """Renders the manifests like `kubectl kustomize`, for the features they use: resources, components, images, and merge
-patches that name their object. A test compares it with the real one.
+patches of the object that they name or of those that a target selects. A test compares it with the real one.
 """
 
 import copy
+import functools
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import yaml
 Object = dict[str, Any]
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+_LIST_KEYS = {"containers": "name", "volumes": "name", "volumeMounts": "mountPath"}
 _KNOWN = {"apiVersion", "kind", "resources", "components", "images", "patches"}
 
 
@@ -23,9 +27,19 @@ def render(folder: Path) -> list[Object]:
     return _over([], folder)
 
 
+def render_with(base: Path, components: Iterable[str] = (), patches: Iterable[Object] = ()) -> list[Object]:
+    """The objects of an overlay: a folder, components by name, and patches of the objects that they name."""
+    objects = render(base)
+    for name in components:
+        objects = _over(objects, MANIFESTS / "components" / name)
+    for change in patches:
+        objects = _patched(objects, change, {})
+    return objects
+
+
 def documents(file: Path) -> list[Object]:
     """The objects in a file."""
-    return [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one is not None]
+    return [one for one in yaml.load_all(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader) if one is not None]
 
 
 def _over(objects: list[Object], folder: Path) -> list[Object]:
@@ -39,7 +53,7 @@ def _over(objects: list[Object], folder: Path) -> list[Object]:
         objects = _over(objects, folder / name)
     for patch in kustomization.get("patches", ()):
         for change in documents(folder / patch["path"]):
-            objects = _patched(objects, change)
+            objects = _patched(objects, change, patch.get("target", {}))
     images = {one["name"]: f"{one['newName']}:{one['newTag']}" for one in kustomization.get("images", ())}
     return [_with_images(item, images) for item in objects]
 
@@ -49,10 +63,26 @@ def identity(item: Object) -> tuple[str, str, str]:
     return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
-def _patched(objects: list[Object], change: Object) -> list[Object]:
-    if identity(change) not in map(identity, objects):
+def _patched(objects: list[Object], change: Object, target: Mapping[str, str]) -> list[Object]:
+    """The objects with a patch applied to the one that it names, or to all that the target selects, even if none is."""
+    if not target and identity(change) not in map(identity, objects):
         raise RenderingError(f"no {identity(change)} to patch")
-    return [_merged(one, change) if identity(one) == identity(change) else one for one in objects]
+    is_meant = functools.partial(_selects, target) if target else lambda one: identity(one) == identity(change)
+    if change.get("$patch") == "delete":
+        return [one for one in objects if not is_meant(one)]
+    if target:  # the name in the patch does not count
+        metadata = {key: value for key, value in change.get("metadata", {}).items() if key != "name"}
+        change = {key: value for key, value in change.items() if key not in {"apiVersion", "kind"}}
+        change |= {"metadata": metadata}
+    return [_merged(one, change) if is_meant(one) else one for one in objects]
+
+
+def _selects(target: Mapping[str, str], item: Object) -> bool:
+    """Whether the target's expressions fit kind and name as a whole."""
+    if unknown := target.keys() - {"kind", "name"}:
+        raise RenderingError(f"a target uses {sorted(unknown)}")
+    values = {"kind": item["kind"], "name": item["metadata"]["name"]}
+    return all(re.fullmatch(expression, values[key]) for key, expression in target.items())
 
 
 def _with_images(item: Object, images: dict[str, str]) -> Object:
@@ -65,7 +95,18 @@ def _with_images(item: Object, images: dict[str, str]) -> Object:
     return item
 
 
-def _merged(base: Any, change: Any) -> Any:
+def _merged(base: Any, change: Any, key: str = "") -> Any:
+    if isinstance(base, list) and isinstance(change, list) and key in _LIST_KEYS:
+        return _merged_list(base, change, _LIST_KEYS[key])
     if not (isinstance(base, dict) and isinstance(change, dict)):
         return change
-    return {key: _merged(base.get(key), change[key]) if key in change else base[key] for key in {**base, **change}}
+    keys = {**base, **change}
+    return {key: _merged(base.get(key), change[key], key) if key in change else base[key] for key in keys}
+
+
+def _merged_list(base: list[Object], change: list[Object], by: str) -> list[Object]:
+    """The items merged by their key; new ones come first."""
+    known = {item[by] for item in base}
+    changes = {item[by]: item for item in change}
+    kept = [_merged(item, changes[item[by]]) if item[by] in changes else item for item in base]
+    return [*(item for item in change if item[by] not in known), *kept]

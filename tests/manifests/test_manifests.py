@@ -12,12 +12,13 @@ import yaml
 
 from harness import binaries
 from tests import checks, reference
-from tests.manifests.rendering import MANIFESTS, Object, RenderingError, documents, identity, render
+from tests.manifests.rendering import MANIFESTS, Object, RenderingError, documents, identity, render, render_with
 
 BASE = MANIFESTS / "base"
 DEFAULT = MANIFESTS / "overlays" / "default"
 EXTERNAL = MANIFESTS / "overlays" / "external-metrics"
 EXAMPLE = MANIFESTS / "examples" / "overlay"
+ALL = sorted((path.name for path in (MANIFESTS / "components").iterdir()), key=lambda name: name == "cert-manager")
 EACH = pytest.mark.parametrize("folder", [BASE, DEFAULT, EXTERNAL, EXAMPLE], ids=["base", "default", "external", "own"])
 KUBECTL = shutil.which("kubectl") or str(binaries.path_of("kubectl"))
 WRITES = {"create", "update", "patch", "delete", "deletecollection", "*"}
@@ -69,6 +70,18 @@ def test_the_rendering_is_that_of_kustomize(folder: Path) -> None:
     theirs = [one for one in yaml.safe_load_all(answer.stdout) if one]
     assert sorted(map(identity, theirs)) == sorted(map(identity, render(folder)))
     assert {identity(item): item for item in theirs} == found(folder)
+
+
+@pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is not here")
+def test_the_rendering_of_all_components_together_is_that_of_kustomize(tmp_path: Path) -> None:
+    def there(folder: Path) -> str:
+        return os.path.relpath(folder, tmp_path)
+
+    everything = {"resources": [there(BASE)], "components": [there(MANIFESTS / "components" / name) for name in ALL]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(everything), encoding="utf-8")
+    answer = subprocess.run([KUBECTL, "kustomize", str(tmp_path)], capture_output=True, check=True)
+    theirs = {identity(item): item for item in yaml.safe_load_all(answer.stdout) if item}
+    assert theirs == {identity(item): item for item in render_with(BASE, ALL)}
 
 
 def test_rendering_refuses_what_it_does_not_know(tmp_path: Path) -> None:

@@ -257,7 +257,9 @@ class TestDelay:
                 expected = ["web-1"] if on else []
                 began = time.monotonic()
                 await asyncio.to_thread(consul.maintenance, f"{service}-1", on=on)
-                await followed.until_out(*expected)
+                # An agent whose write to the catalog fails tries again within a minute, and until then Consul itself
+                # lists the pod as passing: one such change in a hundred is not ours.
+                await followed.until(lambda expected=expected: followed.pods.out() == expected, seconds=100)
                 delays.append(followed.changes.received[-1][1] - began)
         middle, late = statistics.median(delays), statistics.quantiles(delays, n=100, method="inclusive")[98]
         record_property("delay_p50_seconds", middle)

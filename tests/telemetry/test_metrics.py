@@ -29,11 +29,13 @@ CHECKOUT = PolicyRow(
     namespace="shop",
     policy="checkout",
     metrics=(
-        MetricRow(name="cpu", effective=1.5, raw=1.1, high=1.2, low=0.4, missing=1),
+        MetricRow(name="cpu", effective=1.5, raw=1.1, high=1.2, low=0.4, missing=1, sample_age=12.5),
         MetricRow(name="memory", effective=None, raw=None, high=0.8, low=None, target=0.7),
     ),
     desired=7,
     current=5,
+    minimum=3,
+    maximum=7,
     swallowed=2,
     decision_age=0.25,
     mode="Held",
@@ -95,6 +97,9 @@ async def test_a_row_becomes_its_series() -> None:
     assert of(found, "missing_pods") == {"cpu": 1, "memory": 0}
     assert of(found, "desired_replicas") == {"": 7}
     assert of(found, "current_replicas") == {"": 5}
+    assert of(found, "min_replicas") == {"": 3}
+    assert of(found, "max_replicas") == {"": 7}
+    assert of(found, "sample_age_seconds") == {"cpu": 12.5}
     assert of(found, "decision_age_seconds") == {"": 0.25}
     assert of(found, "pods") == {"serving": 5, "pulledOut": 2}
     assert of(found, "mode") == {"Active": 0, "Observe": 0, "Paused": 0, "Held": 1}

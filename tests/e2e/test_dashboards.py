@@ -1,0 +1,92 @@
+"""The dashboards on a real Prometheus that scrapes the real adapter and companion: every query has an answer."""
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from harness.control_plane import ControlPlane
+from harness.prometheus import Exporter, Prometheus
+from harness.workloads import Workloads, until
+from monitoring.dashboards.files import as_json
+from monitoring.dashboards.questions import Question, questions
+from monitoring.picture.run import scraping
+from tests.e2e.conftest import MakeAdapter, MakeCompanion
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+
+LIMITED, OBSERVED, ALONE = "web", "observed", "alone"
+"""Policies: at the HPA's most; only observed; without an HPA. Together they have every series of a policy."""
+NOBODY = "http://127.0.0.1:9"
+
+
+def settings_of(source: Prometheus, registry: Exporter) -> dict[str, Any]:
+    """Settings with a load source and a registry that answer, and a load source that does not."""
+    settings = prometheus_settings(source)
+    settings["prometheus"]["servers"].append({"name": "nobody", "url": NOBODY})
+    settings["prometheus"]["queries"].append({"name": "unknown", "server": "nobody", "query": "sum by (pod) (unknown)"})
+    return settings | {"registries": [{"name": "platform", "type": "HTTP", "url": f"http://{registry.address}/"}]}
+
+
+def create_policies(workloads: Workloads, exporter: Exporter) -> None:
+    """Three services with their policies, the first with load for twice as many pods as it may have."""
+    for name in (LIMITED, OBSERVED, ALONE):
+        workloads.deployment(name, 2)
+        Load(exporter, workloads).each(name, 100)
+    targets = [{"name": name, "query": {"name": name}, "target": "50"} for name in ("load", "unknown")]
+    registry = {"name": "platform", "service": LIMITED}
+    workloads.policy(LIMITED, targets, strategy="Ratio", registry=registry)
+    workloads.policy(OBSERVED, [query_watermarks("load", "50", "10")], mode="Observe")
+    workloads.policy(ALONE, [query_watermarks("load", "50", "10")])
+    workloads.hpa(LIMITED, maximum=2)
+    workloads.hpa(OBSERVED, maximum=9)
+
+
+def asked(namespace: str) -> Iterator[tuple[str, list[Question]]]:
+    """Each query by the dashboard, panel and reference, for every policy that it may be asked about."""
+    given = {"job": ".+", "namespace": namespace, "metric": ".+", "__rate_interval": "5s"}
+    for title, dashboard in as_json().items():
+        for_each = [list(questions(dashboard, given | {"policy": one})) for one in (LIMITED, OBSERVED, ALONE)]
+        for of_policies in zip(*for_each, strict=True):
+            one = of_policies[0]
+            yield f"{title}: {one.panel}: {one.reference}: {one.expression}", list(of_policies)
+
+
+def answered(questions: list[Question], server: Prometheus, begin: float) -> bool:
+    """Whether a query has a series with finite values for one of the policies."""
+    for one in questions:
+        series = one.ask(server, begin, time.time(), step=1)
+        values = [float(text) for each in series for _, text in each.get("values", [each.get("value")])]
+        assert not any(map(math.isinf, values)), one
+        if any(map(math.isfinite, values)):
+            return True
+    return False
+
+
+def test_each_query_of_the_dashboards_has_an_answer(
+    control_plane: ControlPlane,
+    make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
+    workloads: Workloads,
+    prometheus: Prometheus,
+    exporter: Exporter,
+) -> None:
+    begin = time.time()
+    with Exporter() as registry:
+        registry.set_text('{"complete": true, "instances": []}')
+        settings = settings_of(prometheus, registry)
+        adapter, companion = make_adapter(settings), make_companion(settings)
+        with scraping(adapter, companion) as observer:
+            create_policies(workloads, exporter)
+            until(lambda: adapter.metric('effective_load_registry_up{registry="platform"}') == 1, 30, adapter.logs)
+            registry.failing = True
+            waiting = dict(asked(workloads.namespace))
+
+            def all_answered() -> bool:
+                # A request that fails; the HPAs' own requests are answered.
+                path = f"namespaces/{workloads.namespace}/watermarkpolicies.effective-load.io/{ALONE}/desired_replicas"
+                control_plane.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{path}")
+                for name in [name for name, each in waiting.items() if answered(each, observer, begin)]:
+                    del waiting[name]
+                return not waiting
+
+            until(all_answered, 45, lambda: f"no answer: {'; '.join(waiting)}")

@@ -1,0 +1,112 @@
+"""The alerting rules: promtool's tests of them, their annotations and runbooks, and the series that they name."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness import binaries
+from monitoring.alerts import RUNBOOKS, TESTS, rule_file, rules
+from tests.monitoring.selectors import faults, selectors
+
+RUNBOOK_PAGES = Path(__file__).parents[2] / "docs" / "runbooks"
+HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+PROMTOOL = [pytest.mark.integration, pytest.mark.builds("promtool")]
+every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+
+
+def promtool(folder: Path, rule_text: str, tests: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Runs promtool's tests on these rules."""
+    (folder / "rules.yaml").write_text(rule_text)
+    (folder / "tests.yaml").write_text(yaml.safe_dump(tests))
+    command = [binaries.path_of("promtool"), "test", "rules", "tests.yaml"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+
+
+def unit_tests() -> dict[str, Any]:
+    """promtool's tests; values such as 0x20 are quoted there, or YAML would take them for numbers."""
+    return dict(yaml.safe_load(TESTS.read_text()))
+
+
+def silences() -> Iterator[dict[str, Any]]:
+    """The tests that nothing fires for a time, while something is pending."""
+    for test in unit_tests()["tests"]:
+        for one in test.get("promql_expr_test", ()):
+            if 'alertstate="firing"' in one["expr"] and not one["exp_samples"]:
+                yield {**test, "promql_expr_test": [one]}
+
+
+class TestByPromtool:
+    pytestmark = PROMTOOL
+
+    def test_each_alert_fires_for_its_fault_and_none_in_rollout_restart_and_night(self, tmp_path: Path) -> None:
+        done = promtool(tmp_path, rule_file(), unit_tests())
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_alerts_without_patience_would_fire_in_a_rollout_and_a_restart(self, tmp_path: Path) -> None:
+        hasty = re.sub(r"for: \d+m", "for: 0s", rule_file())
+        found = list(silences())
+        assert len(found) == 2
+        for test in found:
+            done = promtool(tmp_path, hasty, {**unit_tests(), "tests": [test]})
+            assert done.returncode == 1, test["name"]
+
+
+@every_rule
+def test_each_alert_has_a_test_that_it_fires(rule: dict[str, Any]) -> None:
+    cases = [one for test in unit_tests()["tests"] for one in test.get("alert_rule_test", ())]
+    assert any(one["alertname"] == rule["alert"] and one.get("exp_alerts") for one in cases)
+
+
+@every_rule
+def test_each_selector_names_a_series_that_the_adapter_exposes(rule: dict[str, Any]) -> None:
+    assert list(faults(rule["expr"])) == []
+    assert all(one.name.startswith("effective_load_") for one in selectors(rule["expr"]))
+
+
+@every_rule
+def test_each_alert_says_what_is_wrong_how_bad_it_is_and_where_its_runbook_is(rule: dict[str, Any]) -> None:
+    assert rule["alert"].startswith("EffectiveLoad")
+    assert rule["labels"] == {"severity": rule["labels"]["severity"]}
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert re.fullmatch(r"\d+m", rule["for"])
+    annotations = rule["annotations"]
+    assert set(annotations) == {"summary", "description", "runbook_url"}
+    assert annotations["summary"].endswith(".")
+    assert annotations["summary"] not in annotations["description"]
+    minutes = re.search(r"For (\d+) minutes", annotations["description"])
+    assert minutes is None or f"{minutes[1]}m" == rule["for"], "the description names the alert's own `for`"
+    assert annotations["runbook_url"] == f"{RUNBOOKS}{rule['alert']}/"
+
+
+@every_rule
+def test_each_runbook_has_the_four_headings_and_names_its_expression_and_a_command(rule: dict[str, Any]) -> None:
+    text = (RUNBOOK_PAGES / f"{rule['alert']}.md").read_text()
+    assert text.startswith(f"# {rule['alert']}\n")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == HEADINGS
+    diagnosis = text.partition("## Diagnosis")[2].partition("## Mitigation")[0]
+    assert "```sh" in diagnosis
+    for expression in re.findall(r"```promql\n(.*?)```", text, re.DOTALL):
+        for line in expression.strip().splitlines():
+            assert list(faults(line)) == []
+
+
+def test_no_runbook_is_left_without_its_alert_and_the_list_names_all() -> None:
+    names = {rule["alert"] for rule in rules()}
+    assert {page.stem for page in RUNBOOK_PAGES.glob("EffectiveLoad*.md")} == names
+    listed = (RUNBOOK_PAGES.parent / "alerts.md").read_text()
+    for rule in rules():
+        name = rule["alert"]
+        assert f"\n| [{name}](runbooks/{name}.md) | {rule['labels']['severity']} | {rule['for']} |" in listed
+
+
+def test_the_rule_file_for_a_prometheus_without_the_operator_may_have_other_runbooks(tmp_path: Path) -> None:
+    text = rule_file("https://runbooks.example.com/")
+    assert RUNBOOKS not in text
+    named = [rule["annotations"]["runbook_url"] for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    assert len(named) == len(rules())
+    assert all(url.startswith("https://runbooks.example.com/EffectiveLoad") for url in named)

@@ -1,0 +1,47 @@
+"""The manifests for the Prometheus operator, on a real API server with the operator's own definitions."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness import objects
+from harness.client import ApiError, condition_true
+from harness.control_plane import ControlPlane
+from harness.definitions import PROMETHEUS_OPERATOR
+from tests.manifests.rendering import MANIFESTS, Object, documents
+
+pytestmark = pytest.mark.integration
+
+FILES = [
+    MANIFESTS / "components" / "alerts" / "prometheusrule.yaml",
+    MANIFESTS / "components" / "monitoring" / "podmonitor.yaml",
+]
+
+
+@pytest.fixture(scope="module")
+def operator(api_server: ControlPlane) -> Iterator[ControlPlane]:
+    """An API server that knows the operator's kinds."""
+    client = api_server.client
+    client.apply(objects.namespace("effective-load"))
+    definitions = PROMETHEUS_OPERATOR.load()
+    for one in definitions:
+        client.apply(one)
+    for one in definitions:
+        client.wait_for(client.path(one), lambda item: condition_true(item, "Established"), 30, "CRD established")
+    yield api_server
+    for one in definitions:
+        client.delete(client.path(one))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_operators_definitions_accept_each_object(operator: ControlPlane, file: object) -> None:
+    for item in documents(file):
+        assert operator.client.apply(item, dry_run=True)["metadata"]["name"] == "effective-load"
+
+
+@pytest.mark.parametrize("fault", [{"for": "soon"}, {"fore": "5m"}], ids=["value", "field"])
+def test_a_fault_would_be_refused(operator: ControlPlane, fault: Object) -> None:
+    (rule,) = documents(FILES[0])
+    faulty = {**rule, "spec": {"groups": [{"name": "a", "rules": [{"alert": "A", "expr": "1", **fault}]}]}}
+    with pytest.raises(ApiError, match=next(iter(fault))):
+        operator.client.apply(faulty, dry_run=True)
