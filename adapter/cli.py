@@ -9,6 +9,7 @@ from typing import Any
 
 from adapter.check.arguments import COMMAND as CHECK
 from adapter.document.arguments import COMMAND as DECIDE
+from adapter.explain.arguments import COMMAND as EXPLAIN
 from adapter.migrate.arguments import COMMAND as MIGRATE
 from adapter.render.arguments import COMMAND as RENDER
 from adapter.replay.arguments import COMMAND as REPLAY
@@ -17,13 +18,30 @@ from adapter.replay.scenarios.arguments import COMMAND as SCENARIOS
 from adapter.runtime.faults import FaultyDocument
 from adapter.terminal import output
 from adapter.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
+from adapter.terminal.completion import COMMAND as COMPLETION
+from adapter.terminal.completion import complete, complete_for_kubectl
 
 __all__ = ["COMMANDS", "FAILED", "INVALID", "NO_DECISION", "OK", "main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0, 1 (failed), 2 (invalid input) or 3 (`decide`: no decision)."""
-    parsed = _parser().parse_args(arguments)
+    return _main(_parser(), arguments)
+
+
+def plugin() -> int:
+    """As `kubectl effective-load`: kubectl finds `kubectl-effective_load` in the PATH."""
+    return _main(_parser("kubectl effective-load"), None)
+
+
+def plugin_completion() -> int:
+    """As `kubectl_complete-effective_load`, which kubectl asks for completions of the plugin."""
+    return complete_for_kubectl(_parser(), sys.argv[1:])
+
+
+def _main(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    complete(parser)
+    parsed = parser.parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
         sys.stdout.flush()
@@ -36,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str = "effective-load") -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="effective-load",
+        prog=prog,
         description="Lets the stock HorizontalPodAutoscaler scale on effective load.",
         epilog="`effective-load COMMAND --help` has the arguments, examples and exit statuses of a command.",
     )
@@ -125,7 +143,7 @@ COMPANION = Command(
     run=_companion,
 )
 
-COMMANDS = (SERVE, COMPANION, DECIDE, CHECK, HPA, REPLAY, SCENARIOS, MIGRATE, RENDER)
+COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, HPA, REPLAY, SCENARIOS, MIGRATE, RENDER, COMPLETION)
 """Every command, in the order of `--help`."""
 
 

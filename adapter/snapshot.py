@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adapter.kube.label_index import OwnersByLabels, PodStore
-from adapter.load.assessment import Assessment
+from adapter.load.assessment import Assessment, AssessmentInputs
 from adapter.load.conditions import Reason
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.usage.series import NamedQueryResult
@@ -39,6 +39,7 @@ class PolicyView:
     """A policy with its HPA's bounds, its scale target and its last assessment; the result of one evaluation.
 
     `pending`: the policy was listed, and not evaluated yet. `problem` is set if the policy cannot be answered at all.
+    `inputs` are those of the assessment, `spec` is the policy's own as JSON: the decision can be made again from them.
     `target_name` is the target's name as the HPA gives it, known before `target` is resolved. `scale` comes from the
     target's watch, last proven current at `scale_proven_at` (API server's time); requests read it live from
     `scale_path`, the target's scale subresource.
@@ -56,6 +57,8 @@ class PolicyView:
     scale_proven_at: float | None = None
     bounds: Bounds | None = None
     assessment: Assessment | None = None
+    inputs: AssessmentInputs | None = None
+    spec: bytes = b""
     problem: Problem | None = None
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from adapter.document.reader import DocumentError, decision_json, read_document
+from adapter.document.decision import decision_json
+from adapter.document.reader import DocumentError, read_document
 from demo.objects import OURS, PULLED_OUT, Object, scaling
 from demo.observe import Observation
 

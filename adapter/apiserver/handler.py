@@ -21,6 +21,7 @@ from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.identity import Identity
 from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE, Peer
 from adapter.apiserver.authorization.authorizer import Authorizer
+from adapter.apiserver.decision_document import DecisionDocuments, is_decision
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
 from adapter.apiserver.health import REASONS_PATH, Health, Probe
 from adapter.apiserver.provider import MetricsProvider
@@ -36,6 +37,7 @@ from adapter.apiserver.request_info import (
 from adapter.apiserver.roster_push import RosterPush
 from adapter.apiserver.serving.connections import PeerConnection
 from adapter.apiserver.status import FrontProxyUnknownError, StatusError
+from adapter.apiserver.upstream.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
 from adapter.telemetry.metrics import Metrics, package_version
 
@@ -44,6 +46,8 @@ _GROUP_LABELS = frozenset({CUSTOM, EXTERNAL})
 _CUSTOM_KINDS = frozenset({RequestKind.POLICY, RequestKind.TARGET, RequestKind.PODS})
 _SERVER = "effective-load"
 _HEADERS = CIMultiDict({"Content-Type": JSON, "Server": _SERVER})
+_PRIVATE = CIMultiDict({**_HEADERS, "Cache-Control": "no-store"})
+"""For what only those may see who may ask for it."""
 _PLAIN = CIMultiDict(
     {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff", "Server": _SERVER}
 )
@@ -65,9 +69,11 @@ class Handler:
         discovery: Discovery,
         health: Health,
         roster_push: RosterPush,
+        decisions: DecisionDocuments,
         metrics: Metrics,
         *,
         external: bool,
+        upstreams: Upstreams | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._authenticator = authenticator
@@ -76,7 +82,9 @@ class Handler:
         self._discovery = discovery
         self._health = health
         self._roster_push = roster_push
+        self._decisions = decisions
         self._external = external
+        self._upstreams = upstreams
         self._clock = clock
         self._errors = metrics.errors
         self._durations = metrics.api_requests
@@ -113,7 +121,10 @@ class Handler:
         if info.kind is RequestKind.REGISTRY:
             await self._roster_push.receive(info, request.content)
             return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
-        return await self._respond(request, info)
+        self._check_accept(request)
+        if is_decision(info):
+            return _private_json(await self._decisions.answer(info, identity.flow))
+        return await self._respond(request, info, labels)
 
     async def _authenticate(self, request: web.BaseRequest) -> Identity:
         """The sender's identity. Raises StatusError 401, or 503 if it cannot be determined."""
@@ -128,9 +139,17 @@ class Handler:
         elif method != "GET":
             raise status.not_allowed(f"{method} is not supported: metrics can only be read")
 
-    async def _respond(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
+    def _check_accept(self, request: web.BaseRequest) -> None:
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
+
+    async def _respond(self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels") -> web.Response:
+        is_metric = info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self._external)
+        upstream = self._upstreams.of(info) if is_metric and self._upstreams is not None else None
+        if upstream is not None:
+            labels.kind = RequestKind.UPSTREAM
+            refuse_loop(request.headers.getall("Via", ()))
+            return _json(await upstream.fetch(info))
         if info.kind in _CUSTOM_KINDS:
             return _json(await self._provider.custom(info))
         if info.kind is RequestKind.EXTERNAL and self._external:
@@ -206,6 +225,10 @@ def _peer(request: web.BaseRequest) -> Peer:
 
 def _json(body: bytes) -> web.Response:
     return web.Response(body=body, headers=_HEADERS)
+
+
+def _private_json(body: bytes) -> web.Response:
+    return web.Response(body=body, headers=_PRIVATE)
 
 
 def _document_response(document: DiscoveryDocument, if_none_match: str) -> web.Response:

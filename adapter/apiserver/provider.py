@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from adapter.apiserver import pod_metrics, policy_selection, query_metrics, wire
 from adapter.apiserver.policy_figures import (
@@ -28,6 +29,15 @@ _MAX_ASSESSMENT_AGE = 90.0
 _MAX_BODIES = 4096
 
 Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
+
+
+class LiveDecision(NamedTuple):
+    """A decision, and what it was made from: the policy's view, the live scale and the time (seconds)."""
+
+    view: PolicyView
+    scale: Scale
+    now: float
+    decision: Decision
 
 
 class MetricsProvider:
@@ -165,7 +175,20 @@ class MetricsProvider:
                 f"WatermarkPolicy {view.policy.namespace}/{view.policy.name} was last assessed {age:.0f} s ago"
             )
 
+    async def live_decision(self, request: RequestInfo) -> LiveDecision:
+        """The decision that the policy of the request has at this moment, with what it is made from.
+
+        Raises StatusError as a request for `desired_replicas` does, but for a decision that is an error.
+        """
+        index = self._fresh_index(request.namespace)
+        view, *_ = policy_selection.policies_of_objects(index, request)
+        self._check_fresh(view)
+        return await self._decision(view)
+
     async def _desired(self, view: PolicyView, *, names_policy: bool = False) -> Value:
+        return desired_replicas(view, (await self._decision(view)).decision, names_policy=names_policy)
+
+    async def _decision(self, view: PolicyView) -> LiveDecision:
         assessment = require_assessment(view)
         if view.bounds is None or not view.scale_path:
             raise unavailable(
@@ -175,9 +198,8 @@ class MetricsProvider:
             scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
         except KubeError as error:
             raise unavailable(f"the live replica count cannot be read: {error.public}") from error
-        return desired_replicas(
-            view, self._decide(assessment, scale, view.bounds, self._now()), names_policy=names_policy
-        )
+        now = self._now()
+        return LiveDecision(view, scale, now, self._decide(assessment, scale, view.bounds, now))
 
 
 def _item(view: PolicyView, request: RequestInfo, value: Value) -> MetricValue:

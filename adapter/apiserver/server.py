@@ -11,6 +11,7 @@ from adapter.apiserver.authentication.authenticator import Authenticator
 from adapter.apiserver.authentication.requestheader import AuthenticationConfig, Peer
 from adapter.apiserver.authentication.requestheader_watch import RequestheaderWatch
 from adapter.apiserver.authorization.authorizer import Authorizer
+from adapter.apiserver.decision_document import DecisionDocuments
 from adapter.apiserver.discovery import Discovery
 from adapter.apiserver.handler import Handler
 from adapter.apiserver.health import TICK_SECONDS, Check, Health, Heartbeat
@@ -22,6 +23,7 @@ from adapter.apiserver.serving.certificate_manager import CertificateManager, Tl
 from adapter.apiserver.serving.certificates import KeyPair
 from adapter.apiserver.serving.connections import PeerConnections
 from adapter.apiserver.status import CertificateError
+from adapter.apiserver.upstream.upstreams import Upstreams
 from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
@@ -55,6 +57,7 @@ class ApiServer:
     `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
     of the namespace. `unsynced_reason` says which caches are still being filled. `ready` adds checks to `/readyz`;
     `warnings` are listed there and fail nothing. `registries` receive pushed rosters; None rejects every push.
+    `upstreams` answer the metrics that are not ours; None: nobody does.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class ApiServer:
         ready: Mapping[str, Check] | None = None,
         warnings: Mapping[str, Check] | None = None,
         registries: RegistryManager | None = None,
+        upstreams: Upstreams | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,11 +95,12 @@ class ApiServer:
         self._listener = tls.Listener(options.address, options.port, options.limits)
         readiness = self._readiness(lambda: None if snapshots.current.synced else unsynced_reason())
         live: dict[str, Check] = {"ping": lambda: None, "event-loop": self._heartbeat.check}
+        provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
         handler = Handler(
             self._authenticator,
             self._authorizer,
-            MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now),
-            Discovery(external=options.external),
+            provider,
+            Discovery(external=options.external, **({"upstream": upstreams.listed} if upstreams else {})),
             Health(
                 live,
                 {**readiness, **(ready or {})},
@@ -103,8 +108,10 @@ class ApiServer:
                 clock=monotonic,
             ),
             RosterPush(registries),
+            DecisionDocuments(provider),
             metrics,
             external=options.external,
+            upstreams=upstreams,
         )
         self._connections = PeerConnections(handler, self._listener.authority_of, self._is_front_proxy, options.limits)
 

@@ -13,13 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Decide on the document. Raises FaultyDocument."""
-    from adapter.document import reader
+    from adapter.document.decision import decision_json
+    from adapter.document.reader import read_document
     from adapter.terminal import output
 
     text = output.read_text(parsed.file)
     if text is None:
         return INVALID
-    decision = reader.decision_json(reader.read_document(text))
+    decision = decision_json(read_document(text))
     if parsed.output == "json":
         output.print_json(decision)
     else:

@@ -18,7 +18,10 @@ from adapter.runtime.faults import FaultyDocument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPolicy:
-    """A WatermarkPolicy: `policy` if it is valid, else `fault` with the reason. `memory` is JSON from its status."""
+    """A WatermarkPolicy: `policy` if it is valid, else `fault` with the reason. `memory` is JSON from its status.
+
+    `spec` is the spec of a valid policy as JSON, as it was written.
+    """
 
     namespace: str
     name: str
@@ -28,6 +31,7 @@ class DecodedPolicy:
     policy: Policy | None = None
     fault: str = ""
     memory: bytes = b""
+    spec: bytes = b""
     created: str = ""
     """The creationTimestamp as the API server writes it; as text it sorts by time."""
 
@@ -38,11 +42,12 @@ class _Status(msgspec.Struct, frozen=True):
 
 class _Watched(msgspec.Struct, frozen=True):
     metadata: PolicyMetadata = PolicyMetadata()
-    spec: dict[str, Any] | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"null")
     status: _Status | None = None
 
 
 _DECODER = Decoder(_Watched)
+_SPEC: Decoder[dict[str, Any] | None] = Decoder(dict[str, Any] | None)
 
 
 def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
@@ -51,7 +56,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
     metadata, policy, fault = wire.metadata, None, ""
     memory = bytes(wire.status.memory) if wire.status is not None else b""
     try:
-        policy = parse_policy(PolicyObject(metadata=metadata, spec=wire.spec))
+        policy = parse_policy(PolicyObject(metadata=metadata, spec=_SPEC.decode(wire.spec)))
     except FaultyDocument as error:
         fault = str(error)
     return DecodedPolicy(
@@ -63,6 +68,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
         policy=policy,
         fault=fault,
         memory=memory,
+        spec=b"" if policy is None else bytes(wire.spec),
         created=metadata.created or "",
     )
 

@@ -115,21 +115,20 @@ class Evaluator:
         except SelectorError as error:
             return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name}: {error}"))
         service = service_of(link.policy)
-        assessment = assess(
-            AssessmentInputs(
-                policy=link.policy,
-                pods=pods,
-                samples=self._samples(link),
-                roster=self._inputs.roster(service) if service is not None else None,
-                scale=scale,
-                bounds=link.hpa.bounds,
-                target=target,
-                memory=self._memory(key, link.policy),
-                now=self._now(),
-            )
+        inputs = AssessmentInputs(
+            policy=link.policy,
+            pods=pods,
+            samples=self._samples(link),
+            roster=self._inputs.roster(service) if service is not None else None,
+            scale=scale,
+            bounds=link.hpa.bounds,
+            target=target,
+            memory=self._memory(key, link.policy),
+            now=self._now(),
         )
+        assessment = assess(inputs)
         self._memories[key] = (link.policy, assessment.memory)
-        return replace(view, assessment=assessment)
+        return replace(view, assessment=assessment, inputs=inputs)
 
     def _memory(self, key: Key, policy: Policy) -> Memory:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
@@ -192,7 +191,7 @@ class Evaluator:
 def initial_view(decoded: DecodedPolicy) -> PolicyView:
     """The view of a policy before its evaluation; an invalid policy has its problem already."""
     if decoded.policy is not None:
-        return PolicyView(policy=decoded.policy, labels=decoded.labels)
+        return PolicyView(policy=decoded.policy, labels=decoded.labels, spec=decoded.spec)
     nameplate = Policy(
         namespace=decoded.namespace,
         name=decoded.name,

@@ -97,7 +97,7 @@ class Worker:
             _log.exception("assessment failed", namespace=key.namespace, policy=key.name)
             self._metrics.errors.labels(reason="assessment").inc()
             last = self._snapshots.current.policies.get(key)
-            return None if last is None else replace(last, assessment=None, problem=None, pending=False)
+            return None if last is None else replace(last, assessment=None, inputs=None, problem=None, pending=False)
 
     def publish_pending(self, views: Mapping[Key, PolicyView]) -> None:
         """Publish policies that were just listed, so that requests find them before their first evaluation."""

@@ -112,16 +112,39 @@ class CredentialKeeper:
         return access
 
 
-def choose_credentials(kubeconfig: str | None) -> Load:
-    """Credentials as kubectl chooses them: the file named, else in-cluster, else KUBECONFIG or ~/.kube/config."""
+def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:
+    """Credentials as kubectl chooses them: the file named, else in-cluster, else KUBECONFIG or ~/.kube/config.
+
+    `context` is a context of the kubeconfig; empty: its current one. With a context no in-cluster credentials are used.
+    """
     contexts = TlsContexts()
-    return lambda: asyncio.to_thread(_chosen, kubeconfig, contexts)
+    return lambda: asyncio.to_thread(_chosen, kubeconfig, context, contexts)
 
 
-def _chosen(kubeconfig: str | None, contexts: "TlsContexts") -> ClusterAccess:
-    if _is_in_cluster(kubeconfig):
+def default_namespace(kubeconfig: str | None, context: str = "") -> str:
+    """The namespace that kubectl uses without `-n`: the context's own, else `default`. Blocks on files.
+
+    Raises CredentialsError.
+    """
+    if not context and _is_in_cluster(kubeconfig):
+        return "default"
+    package, paths = _package(), _paths(kubeconfig)
+    try:
+        config = package.KubeConfigMerger(paths).config
+        named = config["contexts"].get_with_name(context or config["current-context"])["context"]
+        return str(named.safe_get("namespace") or "default")
+    except (package.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
+        raise CredentialsError(f"kubeconfig {paths}: {error}") from error
+
+
+def _chosen(kubeconfig: str | None, context: str, contexts: "TlsContexts") -> ClusterAccess:
+    if not context and _is_in_cluster(kubeconfig):
         return _in_cluster(contexts)
-    return _kubeconfig(kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config"), contexts)
+    return _kubeconfig(_paths(kubeconfig), context, contexts)
+
+
+def _paths(kubeconfig: str | None) -> str:
+    return kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
 
 
 class TlsContexts:
@@ -193,34 +216,37 @@ def _in_cluster(contexts: TlsContexts) -> ClusterAccess:
         raise CredentialsError(f"in-cluster credentials: {error}") from error
 
 
-def _kubeconfig(paths: str, contexts: TlsContexts) -> ClusterAccess:
+def _kubeconfig(paths: str, context: str, contexts: TlsContexts) -> ClusterAccess:
     package = _package()
     configuration = package.Configuration()
     try:
         # The loader is async but blocks on files: it runs in a loop of its own in this thread.
-        lifetime = asyncio.run(_load(package, paths, configuration))
+        lifetime = asyncio.run(_load(package, paths, context, configuration))
         return _access(configuration, contexts, lifetime)
     except (package.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
         raise CredentialsError(f"kubeconfig {paths}: {error}") from error
 
 
-async def _load(package: Any, paths: str, configuration: Any) -> float | None:
+async def _load(package: Any, paths: str, context: str, configuration: Any) -> float | None:
     """Fills in the configuration; returns the seconds until it must be loaded again."""
     merger = package.KubeConfigMerger(paths)
     if merger.config is None:
         raise CredentialsError(f"kubeconfig {paths}: no such file")
     loader = package.KubeConfigLoader(
-        config_dict=merger.config, config_base_path=None, config_persister=lambda _: merger.save_changes()
+        config_dict=merger.config,
+        active_context=context or None,
+        config_base_path=None,
+        config_persister=lambda _: merger.save_changes(),
     )
-    plugin = _plugin_of(merger.config)
+    plugin = _plugin_of(merger.config, context)
     if plugin is not None:
         loader.load_from_exec_plugin = lambda: _run_plugin(package, loader, plugin)
     await loader.load_and_set(configuration)
     return FILE_SECONDS if plugin is None else getattr(loader, "plugin_lifetime", None)
 
 
-def _plugin_of(config: Any) -> Any:
-    context = config["contexts"].get_with_name(config["current-context"])["context"]
+def _plugin_of(config: Any, name: str) -> Any:
+    context = config["contexts"].get_with_name(name or config["current-context"])["context"]
     user = config["users"].get_with_name(context["user"], safe=True) if context.safe_get("user") else None
     return user["user"].safe_get("exec") and user["user"]["exec"] if user else None
 

@@ -113,12 +113,12 @@ class Session:
         )
 
     @classmethod
-    async def open(cls, kubeconfig: str | None = None, *, metrics: Metrics | None = None) -> Self:
+    async def open(cls, kubeconfig: str | None = None, *, context: str = "", metrics: Metrics | None = None) -> Self:
         """A session from the given kubeconfig, else in-cluster, else KUBECONFIG or ~/.kube/config.
 
-        Raises CredentialsError.
+        `context` is a context of the kubeconfig; empty: its current one. Raises CredentialsError.
         """
-        session = cls(credentials.choose_credentials(kubeconfig), metrics=metrics)
+        session = cls(credentials.choose_credentials(kubeconfig, context), metrics=metrics)
         try:
             await session._keeper.current()
         except BaseException:

@@ -15,23 +15,24 @@ from adapter.load.membership import Classification, classify, turning_points
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
-from adapter.load.sample_columns import StaticRow
+from adapter.load.sample_columns import RowBlock
 from adapter.load.spec import Policy
 
-_CLOSE_SECONDS = 0.01
-"""A census does not hold this close to a turning point: sums of floating-point times are not exact."""
+CLOSE_SECONDS = 0.01
+"""Nothing that is kept holds this close to a turning point: sums of floating-point times are not exact."""
 _COUNTED = (PodState.SERVING, PodState.DOUBTFUL)
 _GONE = (PodState.TERMINATING, PodState.FINISHED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Census:
     """Every pod's state, and the pods of each group, without usage. Valid from `at` until `until` (seconds).
 
     `states` are by UID, `assessed` are all pods. `serving` and `doubtful` (by name) count for the load, `idle` start or
     are not Ready, `out` are pulled out; `others` are all that do not count. `registrations` are those of the pods in
-    `roster`. `pods`, `policy` and `remembered` are what it was taken of. `rows` has by metric name the static rows of
-    the serving and the doubtful pods, with their metric; `metric_assessment` fills it.
+    `roster`. `pods`, `policy` and `remembered` are what it was taken of. Two fields keep what others derive from it:
+    `rows` has by metric name the static rows of the serving and the doubtful pods, with their metric
+    (`metric_assessment`), and `groups` the latest `pod_groups.PodGroups` with what they hold for.
     """
 
     states: Mapping[str, Classification]
@@ -49,7 +50,8 @@ class Census:
     until: float
     registrations: Registrations
     roster: Roster | None
-    rows: dict[str, tuple[object, Sequence[StaticRow], Sequence[StaticRow]]] = field(default_factory=dict)
+    rows: dict[str, tuple[object, Sequence[RowBlock], Sequence[RowBlock]]] = field(default_factory=dict)
+    groups: object = None
 
     @property
     def running(self) -> Iterable[PodAssessment]:
@@ -86,7 +88,7 @@ def take_census(
     by_state: dict[PodState, list[PodAssessment]] = {state: [] for state in PodState}
     for one in assessed:
         by_state[one.state].append(one)
-    turns = (at for at in turning_points(policy, pods, memory, registrations) if at > now - _CLOSE_SECONDS)
+    turns = (at for at in turning_points(policy, pods, memory, registrations) if at > now - CLOSE_SECONDS)
     return Census(
         states=states,
         assessed=assessed,
@@ -100,7 +102,7 @@ def take_census(
         policy=policy,
         remembered=memory.pods,
         at=now,
-        until=min(turns, default=math.inf) - _CLOSE_SECONDS,
+        until=min(turns, default=math.inf) - CLOSE_SECONDS,
         registrations=registrations,
         roster=memory.last_valid,
     )

@@ -35,8 +35,14 @@ _PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
     """One sentence for each stage that led to the count. `now` is the time of the decision (seconds)."""
+    stages = stage_sentences(assessment, decision, bounds, now)
+    return (*(sentence for sentence in _pods(assessment) if sentence not in stages[-1]), *stages)
+
+
+def stage_sentences(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
+    """As `explain`, without the sentences on the pods; the last one is the result."""
     result = tuple(_result(assessment, decision, bounds, now))
-    before = (*_pods(assessment), *assessment.conditions.values(), *_metrics(assessment, decision))
+    before = (*assessment.conditions.values(), *_metrics(assessment, decision))
     return (*(sentence for sentence in before if sentence not in result[-1]), *result)
 
 

@@ -38,12 +38,13 @@ from adapter.load.memory_updates import (
 from adapter.load.metric_assessment import assess_metric
 from adapter.load.metric_value import served_value, within_hpa_tolerance
 from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
+from adapter.load.pod_assessments import PodAssessments
 from adapter.load.pod_groups import group_pods
 from adapter.load.pods import PodState
 from adapter.load.relative import one_step_down, without_drift
-from adapter.load.sample_columns import PodAssessments
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
 from adapter.load.spec import Bounds, Policy, Scale, Strategy
+from adapter.load.steps import Steps, finish
 
 _ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 """The pods that `minServingPercent` is a share of."""
@@ -55,14 +56,22 @@ def assess(inputs: AssessmentInputs) -> Assessment:
 
     The assessment's memory belongs into the inputs of the next one.
     """
+    return finish(assess_in_steps(inputs))
+
+
+def assess_in_steps(inputs: AssessmentInputs) -> Steps[Assessment]:
+    """`assess` in short steps: a policy may have many thousands of pods. The inputs must not change meanwhile."""
     policy, target, now = inputs.policy, inputs.target, inputs.now
-    memory, census = _current_census(inputs)
+    memory, census = yield from _current_census(inputs)
     memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
     memory = after_takeover(memory, inputs.bounds, now)
     memory = after_replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
     inputs = replace(inputs, memory=memory)
-    groups = group_pods(inputs, census)
-    measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
+    groups = yield from group_pods(inputs, census)
+    measured = []
+    for metric in policy.metrics:
+        measured.append((yield from assess_metric(inputs, metric, groups)))
+        yield
     columns = {one.assessment.name: one.columns for one in measured}
     memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
     memory = after_delays(memory, {one.assessment.name: one.assessment.beyond for one in measured})
@@ -88,7 +97,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     return _with_own_decision(assessment, inputs)
 
 
-def _current_census(inputs: AssessmentInputs) -> tuple[Memory, Census]:
+def _current_census(inputs: AssessmentInputs) -> Steps[tuple[Memory, Census]]:
     """The memory after this roster and these pods, and their census; the previous ones where nothing has changed."""
     policy, pods, roster, now = inputs.policy, inputs.pods, inputs.roster, inputs.now
     memory = without_future_times(inputs.memory, now)
@@ -96,6 +105,7 @@ def _current_census(inputs: AssessmentInputs) -> tuple[Memory, Census]:
     is_new = is_new_roster(roster, memory, policy, now)
     if previous is not None and not is_new and previous.holds(policy, pods, memory, now):
         return memory, previous
+    yield
     latest, registry = roster if is_new else memory.last_valid, service_registry(policy)
     registered = previous.registrations_in(latest, policy, pods) if previous is not None else None
     if registered is None:

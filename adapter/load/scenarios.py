@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
@@ -10,11 +11,14 @@ from adapter.load.ratio import recommend as recommend_by_ratio
 from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Converge, Policy, Strategy
 from adapter.load.step import recommend as recommend_step
+from adapter.load.steps import Steps
 from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
 from adapter.load.watermark import recommend as recommend_by_watermarks
 
 _RIVALS_COMPARED = 4
 """A scenario above the band is compared with at most this many of those already kept."""
+_AT_ONCE = 256
+"""Scenarios that are computed in one step."""
 _INCOMPARABLE = Recommendation(Verdict.ERROR)
 _RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Recommendation]] = {
     Strategy.WATERMARK: recommend_by_watermarks,
@@ -51,34 +55,66 @@ class _Step(NamedTuple):
 
 def scenarios_of(
     policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]
-) -> list[Scenario]:
+) -> Steps[list[Scenario]]:
     """The scenarios that win at some replica count, by the number of doubtful pods in.
 
     The pods come in in this order. `totals` begin without them and end with all of them.
     """
-    steps = list(_steps(policy, band, away, totals, order))
+    steps = yield from _take(_steps(policy, band, away, totals, order))
     kept = _that_may_win(steps)
-    if any(metric.delay.up or metric.delay.down for metric in policy.metrics):
+    if _has_delay(policy):
         kept = _with_every_verdict(kept, steps)
     return [_scenario(inside, steps[inside], band, totals) for inside in kept]
+
+
+def held_with_all_in(policy: Policy, band: Band, away: AwayPods, totals: Totals, doubtful: int) -> Scenario | None:
+    """The scenario with all doubtful pods in (`totals`) if it wins at every count, given that none is above the band.
+
+    It wins where it holds: no other one proposes more. Delays need the verdicts of the others, and steps inside the
+    band are more than a hold.
+    """
+    if policy.converge_towards is not None or _has_delay(policy):
+        return None
+    recommended = _recommended(policy, band, totals)
+    if recommended.needed is not None or recommended.shrink is not None:
+        return None
+    return _scenario(doubtful, _step(recommended, totals, away.replaceable, away.reserved, away.out), band, totals)
+
+
+def _has_delay(policy: Policy) -> bool:
+    return any(metric.delay.up or metric.delay.down for metric in policy.metrics)
+
+
+def _recommended(policy: Policy, band: Band, totals: Totals) -> Recommendation:
+    return _RECOMMEND[policy.strategy](totals, band, policy.converge_towards) if totals.n else _INCOMPARABLE
+
+
+def _step(recommended: Recommendation, totals: Totals, replaceable: int, reserved: int, out: int) -> _Step:
+    return _Step(
+        recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved, out
+    )
+
+
+def _take(steps: Iterator[_Step]) -> Steps[list[_Step]]:
+    """All scenarios, some hundreds in a step."""
+    taken: list[_Step] = []
+    while some := list(islice(steps, _AT_ONCE)):
+        taken += some
+        yield
+    return taken
 
 
 def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]) -> Iterator[_Step]:
     replaceable = away.replaceable + sum(1 for pod in order if pod.is_replaceable)
     reserved = away.reserved + sum(1 for pod in order if not pod.is_long)
-    out, converge = away.out + len(order), policy.converge_towards
-    recommend = _RECOMMEND[policy.strategy]
-    for pod in (None, *order):
-        if pod is not None:
-            totals.add(pod)
-            replaceable -= pod.is_replaceable
-            reserved -= not pod.is_long
-            out -= 1
-        recommended = recommend(totals, band, converge) if totals.n else _INCOMPARABLE
-        yield _Step(
-            recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved,
-            out,
-        )  # fmt: skip
+    out = away.out + len(order)
+    yield _step(_recommended(policy, band, totals), totals, replaceable, reserved, out)
+    for pod in order:
+        totals.add(pod)
+        replaceable -= pod.is_replaceable
+        reserved -= not pod.is_long
+        out -= 1
+        yield _step(_recommended(policy, band, totals), totals, replaceable, reserved, out)
 
 
 def _that_may_win(steps: Sequence[_Step]) -> list[int]:

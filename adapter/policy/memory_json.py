@@ -4,7 +4,7 @@ Times are RFC 3339 with microseconds (UTC), values canonical quantities; pods ar
 fields are not remembered. The last valid roster has the form in which `decide` reads rosters.
 """
 
-from collections.abc import Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import fields
 from typing import Any
 
@@ -42,17 +42,34 @@ class MemoryDecodeError(FaultyDocument):
 
 def memory_to_json(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data; empty fields are left out."""
-    known: dict[str, Any] = _plain(memory, skip=_APART)
-    pods = {uid: _dump_pod(uid, pod, memory) for uid, pod in memory.pods.items()}
-    known["pods"] = {uid: pod for uid, pod in pods.items() if pod}
+    known = memory_without_pods(memory)
+    known["pods"] = dict(remembered_pods(memory))
     if memory.departed:
-        known["departed"] = {uid: _dump_departed(pod) for uid, pod in memory.departed.items()}
+        known["departed"] = dict(departed_pods(memory))
+    if memory.last_valid is not None:
+        known["lastValid"] = roster_to_json(memory.last_valid)
+    return known
+
+
+def remembered_pods(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The field `pods` of the memory, one at a time: UID and data."""
+    for uid, pod in memory.pods.items():
+        if known := _dump_pod(uid, pod, memory):
+            yield uid, known
+
+
+def departed_pods(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The field `departed` of the memory, one at a time: UID and data."""
+    return ((uid, _dump_departed(pod)) for uid, pod in memory.departed.items())
+
+
+def memory_without_pods(memory: Memory) -> dict[str, Any]:
+    """The memory as JSON data without its fields that have an item for each pod: pods, departed, lastValid."""
+    known: dict[str, Any] = _plain(memory, skip=_APART)
     if memory.ahead:
         known["ahead"] = _dump_ahead(memory.ahead)
     if memory.beyond:
         known["beyond"] = {name: _dump_beyond(one) for name, one in memory.beyond.items()}
-    if memory.last_valid is not None:
-        known["lastValid"] = roster_to_json(memory.last_valid)
     if memory.replacement != Replacement():
         known["replacement"] = _plain(memory.replacement)
     return known
@@ -60,7 +77,17 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
 
 def roster_to_json(roster: Roster) -> dict[str, Any]:
     """A roster as JSON data."""
-    return _plain(roster, skip={"instances"}) | {"instances": [_plain(instance) for instance in roster.instances]}
+    return roster_without_instances(roster) | {"instances": [instance_to_json(one) for one in roster.instances]}
+
+
+def roster_without_instances(roster: Roster) -> dict[str, Any]:
+    """A roster as JSON data without its instances."""
+    return _plain(roster, skip={"instances"})
+
+
+def instance_to_json(instance: Instance) -> dict[str, Any]:
+    """An instance of a roster as JSON data."""
+    return _plain(instance)
 
 
 def memory_from_json(data: object, at: tuple[str | int, ...] = ("memory",), *, strict: bool = True) -> Memory:

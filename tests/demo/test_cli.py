@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.document.reader import decision_json, read_document
+from adapter.document.decision import decision_json
+from adapter.document.reader import read_document
 from demo import cli
 from demo.curve import QUICK, Curve
 from demo.errors import DemoError

@@ -2,7 +2,8 @@
 
 import yaml
 
-from adapter.document.reader import decision_json, read_document
+from adapter.document.decision import decision_json
+from adapter.document.reader import read_document
 from demo.objects import OURS, STOCK, Object
 from demo.observe import Observation
 from demo.reasons import Reasoner, lean, lean_pod

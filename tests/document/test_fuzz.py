@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from adapter.document import reader as document
+from adapter.document import decision, reader
 from tests.fuzz.kit import FUZZ_SECONDS, seeds
 from tests.fuzz.spoil import mangle, mutate
 
@@ -24,7 +24,7 @@ def cases(seed: int, count: int) -> Iterator[tuple[str, str]]:
     chance = random.Random(seed)
     texts = {str(file): file.read_text() for file in FILES}
     loaded = {name: yaml.safe_load(text) for name, text in texts.items()}
-    memories = {name: document.decision_json(document.read_document(texts[name]))["memory"] for name in texts}
+    memories = {name: decision.decision_json(reader.read_document(texts[name]))["memory"] for name in texts}
     for number in range(count):
         name = chance.choice(list(texts))
         if number % 4 == 0:
@@ -50,8 +50,8 @@ def test_every_document_is_answered_or_its_faults_are_named_in_time() -> None:
 def outcome(name: str, text: str) -> str:
     began, faults = time.process_time(), None
     try:
-        answer = document.decision_json(document.read_document(text))
-    except document.DocumentError as error:
+        answer = decision.decision_json(reader.read_document(text))
+    except reader.DocumentError as error:
         faults = error.faults
     except Exception as error:
         raise AssertionError(f"{name}: {error!r}\n{text[:200]}") from error

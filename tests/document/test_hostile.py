@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from adapter.cli import INVALID
-from adapter.document import reader as document
+from adapter.document import decision, reader
 from adapter.policy import status_memory
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.runtime import document_text
@@ -38,8 +38,8 @@ def put(data: Any, path: tuple[str | int, ...], value: object) -> str:
 
 def faults_of(text: str) -> list[str]:
     began = time.process_time()
-    with pytest.raises(document.DocumentError) as raised:
-        document.read_document(text)
+    with pytest.raises(reader.DocumentError) as raised:
+        reader.read_document(text)
     assert time.process_time() - began < SECONDS
     return [str(fault) for fault in raised.value.faults]
 
@@ -253,7 +253,7 @@ def test_the_most_pods_that_are_read_are_decided_soon() -> None:
     given["usage"] = [usage | {"metadata": {"name": name}} for name in names]
     text = json.dumps(given)
     began = time.process_time()
-    assert len(document.decision_json(document.read_document(text))["pods"]) == 5000
+    assert len(decision.decision_json(reader.read_document(text))["pods"]) == 5000
     assert time.process_time() - began < SECONDS
 
 
@@ -274,7 +274,7 @@ def test_many_endpoints_and_many_pods_are_decided_soon() -> None:
     ends = [{"conditions": {"serving": True}, "targetRef": {"kind": "Pod", "name": f"w-{n}"}} for n in range(2000)]
     given["endpointSlices"] = [{"metadata": {"name": "s"}, "endpoints": ends}] * 5
     began = time.process_time()
-    assert len(document.decision_json(document.read_document(json.dumps(given)))["pods"]) == 2000
+    assert len(decision.decision_json(reader.read_document(json.dumps(given)))["pods"]) == 2000
     assert time.process_time() - began < SECONDS
 
 
@@ -284,7 +284,7 @@ def test_a_thousand_pods_as_json_are_read_as_json() -> None:
     given["pods"] = [pod | {"metadata": pod["metadata"] | {"name": f"w-{n}", "uid": f"u-{n}"}} for n in range(1000)]
     text = json.dumps(given)
     began = time.process_time()
-    assert len(document.read_document(text).pods) == 1000
+    assert len(reader.read_document(text).inputs.pods) == 1000
     assert time.process_time() - began < 0.5  # 3.0 s as YAML
 
 

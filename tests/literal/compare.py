@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from adapter.document import reader as document
+from adapter.document import decision, reader
 from tests.literal import model
 from tests.literal.generator import sequence
 from tests.literal.memory import Memory
@@ -26,8 +26,8 @@ def reduced(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def adapters(given: dict[str, Any], memory: dict[str, Any] | None) -> dict[str, Any]:
-    read = document._DocumentReader(given | ({"memory": memory} if memory is not None else {}))
-    return document.decision_json(read.inputs())
+    read = reader._DocumentReader(given | ({"memory": memory} if memory is not None else {}))
+    return decision.decision_json(read.case())
 
 
 def difference(one: Any, other: Any, path: str = "") -> str:

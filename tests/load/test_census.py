@@ -35,6 +35,7 @@ from adapter.load.spec import (
     ToleranceIn,
     Trigger,
 )
+from adapter.load.steps import finish
 from adapter.load.totals import DoubtfulPod, PodLoad, Totals
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
@@ -174,11 +175,10 @@ def test_plain_samples_are_read_as_with_all_checks(rule: Policy, data: st.DataOb
     for metric in rule.metrics:
         reader = MetricReader(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
         seen = service.memory.samples_of(metric.name)
-        groups = [(group, static_rows(reader, group)) for group in (census.serving, census.doubtful)]
-        found = read_columns(reader, seen, groups[0], groups[1], census.idle)
-        wanted = read_columns(
-            reader, seen, groups[0], groups[1], census.idle, frozenset(one.uid for one in service.pods)
-        )
+        groups = [(group, finish(static_rows(reader, group))) for group in (census.serving, census.doubtful)]
+        everyone = frozenset(one.uid for one in service.pods)
+        found = finish(read_columns(reader, seen, groups[0], groups[1], census.idle))
+        wanted = finish(read_columns(reader, seen, groups[0], groups[1], census.idle, everyone))
         for one, other in ((found.serving, wanted.serving), (found.doubtful, wanted.doubtful)):
             assert _cells(one) == _cells(other)
             assert sorted(one.gaps, key=_uid) == sorted(other.gaps, key=_uid)
@@ -294,7 +294,7 @@ def test_dropped_scenarios_win_at_no_replica_count(
         return found
 
     def outcomes() -> list[tuple[object, ...]]:
-        kept = tuple(scenarios_of(rule, band, worth, totals(), doubtful))
+        kept = tuple(finish(scenarios_of(rule, band, worth, totals(), doubtful)))
         metric = MetricAssessment(name="cpu", scenarios=kept)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)

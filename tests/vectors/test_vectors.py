@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from adapter.cli import INVALID, NO_DECISION, OK
-from adapter.document import reader as document
+from adapter.document import decision, reader
 from adapter.policy import memory_json
 
 HERE = Path(__file__).parent
@@ -34,7 +34,7 @@ def answered(name: str) -> dict[str, Any]:
     if earlier:
         memory = json.loads(json.dumps(answered(earlier[-1])["memory"]))
         text = json.dumps(yaml.safe_load(text) | {"memory": memory})
-    return document.decision_json(document.read_document(text))
+    return decision.decision_json(reader.read_document(text))
 
 
 def part_of(answer: Any, expected: Any) -> Any:
@@ -68,13 +68,13 @@ def test_every_row_in_scope_has_a_file_and_every_file_an_expectation() -> None:
 
 def test_a_vector_reads_the_same_as_json() -> None:
     text = text_of("08-overloaded-and-out")
-    assert document.read_document(text) == document.read_document(json.dumps(yaml.safe_load(text)))
+    assert reader.read_document(text) == reader.read_document(json.dumps(yaml.safe_load(text)))
 
 
 def test_a_remembered_memory_reads_back_as_it_was_written() -> None:
     for name in FOUND:
         memory = answered(name)["memory"]
-        again = document.read_document(json.dumps(yaml.safe_load(text_of(name)) | {"memory": memory})).memory
+        again = reader.read_document(json.dumps(yaml.safe_load(text_of(name)) | {"memory": memory})).inputs.memory
         assert memory_json.memory_to_json(again) == memory
 
 
@@ -85,7 +85,7 @@ def test_the_order_of_pods_and_samples_does_not_matter() -> None:
             continue
         given["pods"].reverse()
         given.get("usage", []).reverse()
-        again = document.decision_json(document.read_document(json.dumps(given)))
+        again = decision.decision_json(reader.read_document(json.dumps(given)))
         same = ("desiredReplicas", "served", "verdict", "heldBy", "error", "counts", "metrics", "conditions")
         assert {key: again[key] for key in same} == {key: answered(name)[key] for key in same}, name
 
@@ -99,7 +99,7 @@ def test_memory_as_a_share_of_its_limit(used: str, usage: str, desired: int) -> 
         pod["spec"] = {"containers": [{"name": "app", "resources": {"limits": {"memory": "1Gi"}}}]}
     for one in given["usage"]:
         one["containers"] = [{"name": "app", "usage": {"memory": used}}]
-    answer = document.decision_json(document.read_document(json.dumps(given)))
+    answer = decision.decision_json(reader.read_document(json.dumps(given)))
     # 7 serve: 29.3 % is below, ⌊7 · 0.293/0.5⌋ = 4 and the 3 that are out; 87.9 % is above, ⌈7 · 0.879/0.8⌉ = 8 and 3.
     assert answer["metrics"][0]["usage"] == usage
     assert answer["desiredReplicas"] == desired
@@ -112,15 +112,15 @@ def test_a_service_total_wakes_a_service_from_zero(load: str, desired: int) -> N
     given["scale"] = {"spec": {"replicas": 0}, "status": {"replicas": 0, "selector": "app=web"}}
     given["pods"] = []
     given["samples"]["queue"]["total"] = load
-    answer = document.decision_json(document.read_document(json.dumps(given)))
+    answer = decision.decision_json(reader.read_document(json.dumps(given)))
     assert (answer["desiredReplicas"], answer["served"], answer["error"]) == (desired, str(desired), None)
 
 
 def test_a_key_of_samples_that_would_change_nothing_is_named() -> None:
     given = yaml.safe_load(text_of("20-service-total"))
-    given["samples"]["queue"]["maxAgeSeconds"] = 10
-    with pytest.raises(document.DocumentError, match=r"samples\.queue\.maxAgeSeconds: .*known are at, pods, total"):
-        document.read_document(json.dumps(given))
+    given["samples"]["queue"]["stepSeconds"] = 10
+    with pytest.raises(reader.DocumentError, match=r"samples\.queue\.stepSeconds: .*known are at, pods, total"):
+        reader.read_document(json.dumps(given))
 
 
 def test_the_readme_shows_the_programs_output() -> None:

@@ -1,0 +1,87 @@
+"""Serves the document of a policy's decision: everything that the count which the HPA gets is decided from.
+
+`GET …/namespaces/NAMESPACE/watermarkpolicies.effective-load.io/NAME/decision` of custom.metrics.k8s.io, authorized as
+a metric of that policy is. It is written in slices, one at a time for each user, and bounded in size.
+"""
+
+from typing import Any
+
+import msgspec
+
+from adapter.apiserver.fair_gate import FairGate
+from adapter.apiserver.policy_figures import require_assessment
+from adapter.apiserver.provider import LiveDecision, MetricsProvider
+from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
+from adapter.apiserver.status import bad_request, entity_too_large, unavailable
+from adapter.document import writer
+from adapter.load.quantity import milli_text
+from adapter.runtime.slices import Slices
+from adapter.telemetry.metrics import package_version
+
+DECISION = "decision"
+"""The name that is asked for in the place of a metric's."""
+KIND = "PolicyDecision"
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+"""As large as a document that `decide` reads."""
+_AT_ONCE, _PER_USER, _WAITING_PER_USER = 2, 1, 4
+_QUEUE_SECONDS = 5.0
+
+
+class DecisionDocuments:
+    """Writes the documents of decisions."""
+
+    def __init__(self, provider: MetricsProvider) -> None:
+        self._provider = provider
+        self._gate = FairGate(_AT_ONCE, _PER_USER, _WAITING_PER_USER, work="decisions")
+
+    async def answer(self, info: RequestInfo, user: str) -> bytes:
+        """The decision at this moment and its document, as JSON.
+
+        Raises StatusError: as a request for `desired_replicas` does, 413 for a document that would be too large, 429
+        and 503 where this user, or all, want too many at once. A decision that is an error is no StatusError.
+        """
+        if info.labels is not None or info.series is not None:
+            raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
+        async with self._gate.slot(user, _QUEUE_SECONDS):
+            live = await self._provider.live_decision(info)
+            return await _body(info, live)
+
+
+def is_decision(info: RequestInfo) -> bool:
+    """Whether the request is for the document of a policy's decision."""
+    return info.kind is RequestKind.POLICY and info.metric == DECISION and info.name != ALL_OBJECTS
+
+
+async def _body(info: RequestInfo, live: LiveDecision) -> bytes:
+    view = live.view
+    require_assessment(view)
+    if view.inputs is None or view.inputs.target is None or not view.spec:
+        raise unavailable(f"the inputs of WatermarkPolicy {view.policy.namespace}/{view.policy.name} are not kept")
+    source = writer.DecisionSource(inputs=view.inputs, spec=view.spec, scale=live.scale, now=live.now)
+    body = bytearray(msgspec.json.encode(_envelope(info, live))[:-1] + b',"document":')
+    slices = Slices()
+    for piece in writer.pieces(source):
+        body += piece
+        if len(body) > MAX_DOCUMENT_BYTES:
+            raise entity_too_large(f"the document of the decision is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
+        await slices.breathe()
+    body += b"}"
+    return bytes(body)
+
+
+def _envelope(info: RequestInfo, live: LiveDecision) -> dict[str, Any]:
+    decision, policy = live.decision, live.view.policy
+    return {
+        "kind": KIND,
+        "apiVersion": f"{info.group}/{info.version}",
+        "metadata": {"namespace": policy.namespace, "name": policy.name},
+        "server": {"version": package_version()},
+        "decision": {
+            "current": decision.current,
+            "desiredReplicas": decision.desired,
+            "served": None if decision.served is None else milli_text(decision.served),
+            "error": decision.error,
+            "verdict": decision.verdict.value,
+            "heldBy": decision.held_by.value if decision.held_by else None,
+        },
+    }

@@ -1,0 +1,221 @@
+"""A document that the server writes leads to the decision that the server made, whatever it was made from."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapter.document.decision import decided, decision_json
+from adapter.document.objects import pod_object
+from adapter.document.reader import DecisionCase, _DocumentReader, read_document
+from adapter.document.writer import DecisionSource, pieces
+from adapter.kube.pods import PodDecoder
+from adapter.load.assessment import AssessmentInputs
+from adapter.load.explanation import explain
+from adapter.load.memory import Memory
+from adapter.load.pods import Container, Owner, Pod, PodCondition
+from adapter.load.quantity import nano_text
+from adapter.load.roster import Instance
+from adapter.load.samples import Point, QuerySamples, Samples
+from adapter.load.spec import Bounds, HpaTolerance, Policy, Scale
+from tests.literal.generator import sequence
+from tests.load.kit import NOW, REGISTRY, TARGET, cpu, out, pod, policy, queue, roster, usage
+from tests.simulation.closed_loop import ClosedLoop
+from tests.simulation.loops import STRATEGIES, random_loop
+
+ANYTHING = {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m"}]}
+
+
+def written(source: DecisionSource) -> str:
+    return b"".join(pieces(source)).decode()
+
+
+def read_again(case: DecisionCase, spec: dict[str, Any] | None = None) -> DecisionCase:
+    """The case after it was written and read; the policy is the original one, unless `spec` is it."""
+    stub = {"metrics": [_metric(name.name, is_query=name.query is not None) for name in case.inputs.policy.metrics]}
+    source = DecisionSource(inputs=case.inputs, spec=json.dumps(spec or stub).encode(), scale=case.scale, now=case.now)
+    again = read_document(written(source))
+    return again if spec else again._replace(inputs=replace(again.inputs, policy=case.inputs.policy))
+
+
+def _metric(name: str, *, is_query: bool) -> dict[str, Any]:
+    source = {"query": {"name": name}} if is_query else {"resource": {"name": "cpu"}}
+    return {"name": name, "highWatermark": "1", **source}
+
+
+def told(case: DecisionCase) -> tuple[Any, ...]:
+    assessment, decision = decided(case)
+    sentences = explain(assessment, decision, case.inputs.bounds, case.now)
+    return decision.desired, decision.served, decision.error, decision.verdict, decision.held_by, sentences
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_documents_of_random_services_decide_as_their_inputs_do(seed: int) -> None:
+    memory = Memory()
+    for data in sequence(seed):
+        case = _DocumentReader(data).case()
+        # As in the server, the memory never was JSON.
+        case = case._replace(inputs=replace(case.inputs, memory=memory))
+        again = read_again(case, data["policy"]["spec"])
+        assert decision_json(again) == decision_json(case)
+        memory = decided(case)[0].memory
+
+
+class Recorder:
+    """Checks some of the decisions of a closed loop."""
+
+    def __init__(self, every: int) -> None:
+        self.every, self.seen, self.checked, self.held = every, 0, 0, set[str]()
+
+    def follow(self, loop: ClosedLoop) -> None:
+        own = loop._assessment
+
+        def assessed(source: Any, memory: Memory) -> Any:
+            self.seen += 1
+            assessment = own(source, memory)
+            if self.seen % self.every == 0:
+                self.check(loop, source.samples(), memory)
+            return assessment
+
+        loop._assessment = assessed  # type: ignore[method-assign]
+
+    def check(self, loop: ClosedLoop, samples: Samples, memory: Memory) -> None:
+        now = NOW + loop.now
+        inputs = AssessmentInputs(
+            policy=loop.rule, pods=[*(one.api_pod(loop.now) for one in loop.pods)], samples=samples,
+            roster=loop._roster, scale=loop._scale(), bounds=loop.hpa.bounds, target=TARGET, memory=memory, now=now,
+        )  # fmt: skip
+        # The HPA asks later, and somebody may have scaled meanwhile.
+        live = replace(loop._scale(), replicas=loop.replicas + self.seen % 3)
+        case = DecisionCase(inputs, live, now + 7)
+        before = told(case)
+        assert told(read_again(case)) == before
+        self.checked += 1
+        self.held.add(str(before[4]))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_documents_of_closed_loops_decide_as_the_loops_do(strategy: str) -> None:
+    recorder = Recorder(every=7)
+    for seed in range(5):
+        loop = random_loop(seed)
+        STRATEGIES[strategy](loop)
+        recorder.follow(loop)
+        loop.run(1200)
+    assert recorder.checked > 40
+    assert len(recorder.held) > 1
+
+
+def case_of(rule: Policy, **changes: Any) -> DecisionCase:
+    scale = Scale(replicas=3, status_replicas=3, selector="app=web")
+    bounds = Bounds(minimum=1, maximum=20)
+    known: dict[str, Any] = {"scale": scale, "bounds": bounds, "target": TARGET, "now": NOW, "memory": Memory()}
+    inputs = AssessmentInputs(policy=rule, **(known | changes))
+    return DecisionCase(inputs, scale, NOW + 3.25)
+
+
+def test_what_the_server_alone_remembers_is_in_the_document() -> None:
+    memory = Memory(observing_since=NOW - 100, unobserved_change=NOW - 200)
+    again = read_again(case_of(policy(), memory=memory))
+    assert (again.inputs.memory.observing_since, again.inputs.memory.unobserved_change) == (NOW - 100, NOW - 200)
+
+
+def test_the_hpas_effective_tolerance_is_in_the_document() -> None:
+    bounds = Bounds(minimum=0, maximum=7, last_scale=NOW - 60, tolerance=HpaTolerance(Fraction(1, 10), Fraction(1, 40)))
+    assert read_again(case_of(policy(), bounds=bounds)).inputs.bounds == bounds
+
+
+def test_a_query_that_failed_or_never_answered_is_written_as_that() -> None:
+    failed = QuerySamples(error="HTTP 503 (last answer 12 s ago)", fetched_at=NOW - 12, max_age=45.0, window=60.0)
+    for samples in (failed, QuerySamples(), QuerySamples(by_pod=False), replace(failed, behind=604800.0, by_pod=True)):
+        case = case_of(policy(queue("10")), samples=Samples(queries={"queue": samples}))
+        assert read_again(case).inputs.samples.queries["queue"] == samples
+
+
+def test_samples_of_other_pods_are_left_out_and_still_known_to_exist() -> None:
+    points = {"web-0": Point(NOW - 5, 10**9), "other": Point(NOW - 6, 2 * 10**9)}
+    case = case_of(
+        policy(queue("10")), pods=[pod("web-0")], samples=Samples(queries={"queue": QuerySamples(pods=points)})
+    )
+    samples = read_again(case).inputs.samples.queries["queue"]
+    assert (set(samples.pods), samples.by_pod) == ({"web-0"}, True)
+
+
+def test_registrations_keep_no_metadata_but_the_name_of_their_pod() -> None:
+    listed = roster("10.0.0.1")
+    secret = Instance(ip="10.0.0.1", port=80, metadata={"pod": "web-0", "token": "s3cret", "password": "hunter2"})
+    rule = policy(registry=replace(REGISTRY, pod_name_key="pod"))
+    case = case_of(
+        rule,
+        roster=replace(listed, instances=(secret,)),
+        memory=Memory(last_valid=replace(listed, instances=(secret,))),
+    )
+    source = DecisionSource(inputs=case.inputs, spec=json.dumps(ANYTHING).encode(), scale=case.scale, now=case.now)
+    text = written(source)
+    assert "s3cret" not in text
+    assert "hunter2" not in text
+    assert read_document(text).inputs.roster.instances[0].metadata == {"pod": "web-0"}
+
+
+def test_a_pod_that_no_endpoint_serves_and_one_pulled_out_by_hand_stay_so() -> None:
+    mine = {"app": "web", "pod-template-hash": "abc"}
+    pods = [pod("web-0", endpoint_serving=False), out("web-1"), pod("web-2", ready=False)]
+    pods = [replace(one, labels=mine) for one in pods]
+    case = case_of(policy(cpu("1", "500m")), pods=pods, samples=usage({"web-0": "1", "web-1": "2", "web-2": "1"}))
+    assert told(read_again(case)) == told(case)
+
+
+TIMES = st.floats(NOW - 10**6, NOW).map(lambda at: round(at, 6))
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 10**15), max_size=2)
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
+CONTAINERS = st.builds(
+    Container,
+    name=NAMES,
+    requests=AMOUNTS,
+    limits=AMOUNTS,
+    running=st.sampled_from([None, True, False]),
+    ports=st.lists(st.integers(1, 65535), max_size=2).map(tuple),
+)
+PODS = st.builds(
+    Pod,
+    namespace=st.just("shop"),
+    name=NAMES,
+    uid=NAMES,
+    created_at=TIMES,
+    started_at=st.none() | TIMES,
+    deleting=st.booleans(),
+    phase=st.sampled_from(["Running", "Pending", "Failed", "Succeeded"]),
+    ready=st.none() | st.builds(PodCondition, status=st.booleans(), since=st.none() | TIMES),
+    containers_ready=st.booleans(),
+    gates=st.dictionaries(st.sampled_from(["a.io/gate", "b.io/gate"]), st.booleans()),
+    pulled_out_annotation=st.booleans(),
+    deletion_cost=st.integers(-(2**31), 2**31 - 1),
+    ips=st.lists(st.ip_addresses().map(str), max_size=2).map(tuple),
+    host_ip=st.sampled_from(["", "192.0.2.1"]),
+    host_network=st.booleans(),
+    owner=st.none() | st.builds(Owner, kind=st.just("ReplicaSet"), name=NAMES, uid=NAMES),
+    labels=st.dictionaries(NAMES, NAMES, max_size=2),
+    containers=st.lists(CONTAINERS, max_size=3, unique_by=lambda one: one.name).map(tuple),
+    pod_requests=AMOUNTS,
+    pod_limits=AMOUNTS,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(PODS)
+def test_a_pod_is_read_as_it_was_written(one: Pod) -> None:
+    assert PodDecoder()(json.dumps(pod_object(one)).encode()) == one
+
+
+def test_a_crash_looping_container_stays_one() -> None:
+    one = replace(pod(), containers=(Container("app", running=False, crash_looping=True),))
+    assert PodDecoder()(json.dumps(pod_object(one)).encode()).containers == one.containers
+
+
+def test_quantities_are_written_to_the_nano_unit() -> None:
+    one = replace(pod(), containers=(Container("app", limits={"cpu": 1_234_567_891}, running=True),))
+    assert pod_object(one)["spec"]["containers"][0]["resources"]["limits"] == {"cpu": nano_text(1_234_567_891)}
