@@ -4,11 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Tests wait more than they work, but a control plane for each worker costs 2 GB.
-WORKERS ?= 3
+WORKERS ?= 4
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
-.PHONY: help setup demo scenarios test test-unit test-e2e check format lock clean
+.PHONY: help setup demo scenarios faults test test-unit test-e2e check docs pictures format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -38,9 +38,12 @@ demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out in a mod
 scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and policies in one table, within a minute
 	$(BIN)/effective-load scenarios $(SCENARIOS_ARGS)
 
+faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS="--rounds 3 --stretch 5")
+	$(BIN)/python -m faults $(FAULTS_ARGS)
+
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
 	$(BIN)/python -m harness.build
-	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadscope $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadscope --durations=30 --durations-min=20 $(PYTEST_ARGS)
 
 test-unit: $(STAMP)  ## The tests that need no server
 	$(BIN)/python -m pytest -m "not integration and not e2e" $(PYTEST_ARGS)
@@ -56,6 +59,13 @@ check: $(STAMP)  ## Format, lint, types, import contract, manifests, docs
 	$(BIN)/yamllint --strict .
 	$(BIN)/codespell
 	$(BIN)/python -m tests.checks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+
+docs: $(STAMP)  ## The documentation site, in site/; `.venv/bin/mkdocs serve` shows it while you write
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: $(STAMP)  ## Every picture of the documentation, from a demo in a cluster (PICTURES="terminal" for some)
+	$(BIN)/python -m harness.pictures $(PICTURES)
 
 format: $(STAMP)  ## Format the code and mend what the linter can
 	$(BIN)/ruff format .
@@ -75,4 +85,4 @@ lock:  ## Renew the locks (needs uv): hashes, no addresses
 	$(COMPILE) --group release -o requirements/release.lock
 
 clean:  ## Remove what was made here (the built control plane stays in its cache)
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

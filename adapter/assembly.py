@@ -13,6 +13,7 @@ import structlog
 
 from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.serving.certificate_manager import TlsOptions
+from adapter.apiserver.upstream.upstreams import Upstreams
 from adapter.companion.companion import Companion
 from adapter.engine import Engine
 from adapter.kube.leader_election import LeaderElector
@@ -135,6 +136,7 @@ class ServerProcess:
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
         self.engine = Engine(settings, session, metrics)
         self._scales = ScaleReader(session, metrics)
+        self._upstreams = Upstreams(settings.upstreams, settings.prometheus.queries, metrics)
         self._api = ApiServer(
             snapshots=self.engine.snapshots,
             session=session,
@@ -142,10 +144,11 @@ class ServerProcess:
             stale_reason=self.engine.stale,
             unsynced_reason=self.engine.filling,
             ready={"watches": self.engine.unready},
-            warnings={"watches": self.engine.warning},
+            warnings={"watches": self.engine.warning, "upstreams": self._upstreams.warning},
             metrics=metrics,
             options=_server_options(settings.server),
             registries=self.engine.registries,
+            upstreams=self._upstreams,
         )
 
     async def run(self) -> None:
@@ -154,12 +157,14 @@ class ServerProcess:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.engine.run(), name="engine")
                 tasks.create_task(self._api.run(), name="api")
+                tasks.create_task(self._upstreams.run(), name="upstreams")
         finally:
             await self._scales.close()
 
     def apply_settings(self, settings: Settings) -> None:
         """Apply changed settings; those of the server itself need a restart."""
         self.engine.apply_settings(settings)
+        self._upstreams.apply_settings(settings.upstreams, settings.prometheus.queries)
 
 
 class CompanionProcess:

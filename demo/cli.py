@@ -125,6 +125,8 @@ def run(
     """
     began = time.monotonic()
     with place as cluster, staged(cluster, _announce) as stage:
+        if keep:
+            _announce(f"in another terminal, now and after the story: export KUBECONFIG={cluster.kubeconfig}")
         stage.set_up(curve.demand(0), _announce)
         player = Player(stage, curve, Narrator(LEVELS, _style()), _print)
         _print(["", *player.narrator.opening()])

@@ -19,6 +19,7 @@ from demo.sharing import share, usages
 from harness import objects
 from harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from harness.client import ApiError, Client
+from harness.companion import CompanionProcess, companion_kubeconfig
 from harness.control_plane import ControlPlane
 
 Announce = Callable[[str], None]
@@ -40,7 +41,7 @@ class Place:
 
 @contextlib.contextmanager
 def own_place(announce: Announce) -> Iterator[Place]:
-    """A control plane on this machine, and the adapter with the rights of the manifests."""
+    """A control plane on this machine, and the adapter and companion with the rights of the manifests."""
     cluster = ControlPlane(hpa_sync=HPA_SYNC, announce=announce)
     announce("starting etcd, kube-apiserver, kube-controller-manager (the stock HPA), kube-scheduler, KWOK and")
     announce("metrics-server on this machine …")
@@ -48,8 +49,9 @@ def own_place(announce: Announce) -> Iterator[Place]:
     try:
         with cluster:
             install_crds(cluster)
-            announce("starting the adapter with the rights of manifests/base …")
-            with AdapterProcess(cluster, SETTINGS, kubeconfig=account_kubeconfig(cluster)):
+            announce("starting the adapter and its companion with the rights of the manifests …")
+            companion = CompanionProcess(cluster, SETTINGS, kubeconfig=companion_kubeconfig(cluster))
+            with AdapterProcess(cluster, SETTINGS, kubeconfig=account_kubeconfig(cluster)), companion:
                 try:
                     yield Place(cluster.client, cluster.kubeconfig, own=True)
                 finally:

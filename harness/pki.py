@@ -79,15 +79,22 @@ class Authority:
         return builder.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
 
     def issue(
-        self, common: str, *, groups: Iterable[str] = (), hosts: Iterable[str] = (), file: str | None = None
+        self,
+        common: str,
+        *,
+        groups: Iterable[str] = (),
+        hosts: Iterable[str] = (),
+        file: str | None = None,
+        mutual: bool = False,
     ) -> Pair:
-        """Issues a certificate for the common name: a serving one if it has hosts, else a client's."""
+        """Issues a certificate for the common name: a serving one if it has hosts, else a client's; `mutual`: both."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [_alternative(host) for host in hosts]
-        purpose = ExtendedKeyUsageOID.SERVER_AUTH if names else ExtendedKeyUsageOID.CLIENT_AUTH
+        serving, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+        purposes = [serving, client] if mutual else [serving if names else client]
         builder = self._builder(_name(common, groups), key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(issuer, critical=False)
         if names:

@@ -1,8 +1,6 @@
-"""Writes docs/configuration.md, docs/metrics.md and templates of the chart from what they repeat."""
+"""Writes reference documents, templates of the chart and the code of README.zh.md from what they repeat."""
 
-import ast
-import inspect
-import textwrap
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -13,11 +11,14 @@ from pydantic_core import PydanticUndefined
 
 from adapter import settings
 from adapter.settings import RESTART, Settings
-from adapter.settings.base import Section, models_in, type_of
+from adapter.settings.base import models_in, type_of
 from adapter.telemetry.metrics import Metrics
-from tests.chart import templates
+from tests.chart import templates, values
+from tests.field_docs import field_docs
+from tests.policy_reference import policy
 
 DOCS = Path(__file__).parents[1] / "docs"
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _MADE = "<!-- Made by `python -m tests.checks --write`. -->\n"
 
 
@@ -27,12 +28,13 @@ Server, companion and `effective-load check` read one YAML file, `--settings FIL
 
 Within seconds of a change the file is read again. What is in {restart}
 is taken over at the next start only; a change there is logged. A broken file changes nothing while they run: the old
-settings stay, and the log and `effective_load_settings_reloads_total` say so.
+settings stay, and the log, `effective_load_settings_reloads_total` and `effective_load_settings_last_reload_successful` say so.
 """
 _METRICS = """\
 Served as Prometheus text by every pod of server and companion, on the telemetry port under `/metrics`, beside the usual
 `process_…` metrics. Their names stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`. Each pod tells of
-all policies as it sees them: take `max by (namespace, policy)` of what is about policies, and no sum.
+all policies as it sees them: take `max by (namespace, policy)` of what is about policies, and no sum. These series have a
+label `namespace` of their own, so scrape with `honor_labels: true` ([alerts.md](alerts.md#scrape)).
 """
 
 
@@ -52,7 +54,23 @@ def metrics() -> str:
     return "\n".join([f"# Metrics\n\n{_MADE}", _METRICS, head, *rows, ""])
 
 
-FILES = {DOCS / "configuration.md": configuration, DOCS / "metrics.md": metrics, **templates.files()}
+def chinese_readme() -> str:
+    """README.zh.md with the code blocks of README.md, in their order; the text between them is people's."""
+    english, chinese = ((DOCS.parent / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
+    blocks, text = _BLOCK.findall(english), _BLOCK.split(chinese)
+    if len(blocks) != len(text) - 1:
+        return chinese  # a block came or went: a test of README says so, and a translator places it
+    return "".join(part for pair in zip(text, [*blocks, ""], strict=True) for part in pair)
+
+
+FILES = {
+    DOCS / "configuration.md": configuration,
+    DOCS / "metrics.md": metrics,
+    DOCS / "policy.md": policy,
+    DOCS.parent / "README.zh.md": chinese_readme,
+    **templates.files(),
+    **values.files(),
+}
 
 
 def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
@@ -112,27 +130,3 @@ def _default(field: FieldInfo) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """The docstrings under a model's fields, inherited ones included, by field; a field without one is missing."""
-    documented: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        if issubclass(one, Section) and one is not Section:
-            documented |= _own_docs(one)
-    return {name: documented[name] for name in model.model_fields if name in documented}
-
-
-def _own_docs(model: type[BaseModel]) -> dict[str, str]:
-    body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    pairs = zip(body.body, body.body[1:], strict=False)
-    return {
-        field.target.id: following.value.value
-        for field, following in pairs
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(following, ast.Expr)
-        and isinstance(following.value, ast.Constant)
-        and isinstance(following.value.value, str)
-    }

@@ -32,7 +32,7 @@ class DecisionDocuments:
 
     def __init__(self, provider: MetricsProvider) -> None:
         self._provider = provider
-        self._gate = FairGate(_AT_ONCE, _PER_USER, _WAITING_PER_USER, "decisions")
+        self._gate = FairGate(_AT_ONCE, _PER_USER, _WAITING_PER_USER, work="decisions")
 
     async def answer(self, info: RequestInfo, user: str) -> bytes:
         """The decision at this moment and its document, as JSON.

@@ -1,11 +1,12 @@
 """Discovery documents: groups, versions and resources, in legacy and aggregated form.
 
-No resource list is empty: old clients fail on an empty one. Every parent resource is namespaced: the aggregator fails
-to convert the legacy list of a whole version if one parent has both scopes.
+No resource list is empty: old clients fail on an empty one. Each parent resource has one scope, since the aggregator
+fails to convert the legacy list of a whole version if one has both: all of ours are namespaced, and the others, which
+an upstream adapter lists, have the scope of their first metric.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from adapter.apiserver.request_info import (
     POLICIES_RESOURCE,
 )
 from adapter.apiserver.snapshot_index import SnapshotIndex
+from adapter.apiserver.upstream.listing import ListedMetric
 from adapter.kube.api import JSON
 
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
@@ -48,12 +50,18 @@ def groups_served(*, external: bool) -> Mapping[str, tuple[str, ...]]:
     return served
 
 
+Listed = Callable[[str, str], tuple[ListedMetric, ...]]
+"""The metrics of a group and version that an upstream adapter adds."""
+
+
 class Discovery:
     """Builds the documents and caches them until the names in them change; it keeps no reference to the snapshot."""
 
-    def __init__(self, *, external: bool) -> None:
+    def __init__(self, *, external: bool, upstream: Listed = lambda _group, _version: ()) -> None:
         self._served = groups_served(external=external)
+        self._upstream = upstream
         self._names: Mapping[str, tuple[str, ...]] = {}
+        self._upstream_names: Mapping[tuple[str, str], tuple[ListedMetric, ...]] = {}
         self._kept: dict[str, DiscoveryDocument] = {}
 
     def groups(self, index: SnapshotIndex, accept: str) -> DiscoveryDocument:
@@ -87,15 +95,22 @@ class Discovery:
 
     def _update(self, index: SnapshotIndex) -> None:
         names = {CUSTOM: tuple(_custom_names(index)), EXTERNAL: tuple(_external_names(index))}
-        if names != self._names:
-            self._names = names
+        served = [(group, version) for group, versions in self._served.items() for version in versions]
+        upstream_names = {each: self._upstream(*each) for each in served}
+        if names != self._names or upstream_names != self._upstream_names:
+            self._names, self._upstream_names = names, upstream_names
             self._kept.clear()
+
+    def _metrics(self, group: str, version: str) -> Iterator[ListedMetric]:
+        """Our metrics and those of the upstream, each name once and each parent with one scope."""
+        own = (ListedMetric(name) for name in self._names[group])
+        return _consistent((*own, *self._upstream_names[group, version]))
 
     def _resource_list(self, group: str, version: str) -> dict[str, Any]:
         kind = _LIST_KINDS[group]
         resources = [
-            {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get"]}
-            for name in self._names[group]
+            {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
+            for name, namespaced in self._metrics(group, version)
         ]
         head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
         return {**head, "resources": resources}
@@ -115,18 +130,30 @@ class Discovery:
 
     def _aggregated_group(self, group: str, version: str) -> dict[str, Any]:
         kind = {"group": "", "version": "", "kind": _LIST_KINDS[group]}
-        parents: dict[str, list[dict[str, Any]]] = {}
-        for name in self._names[group]:
+        parents: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+        for name, namespaced in self._metrics(group, version):
             parent, _, subresource = name.partition("/")
-            below = parents.setdefault(parent, [])
+            below = parents.setdefault((parent, namespaced), [])
             if subresource:
                 below.append({"subresource": subresource, "responseKind": kind, "verbs": ["get"]})
-        resources = [_aggregated_resource(parent, kind, below) for parent, below in parents.items()]
+        resources = [_aggregated_resource(*parent, kind, below) for parent, below in parents.items()]
         return {"version": version, "resources": resources, "freshness": "Current"}
 
 
-def _aggregated_resource(name: str, kind: Mapping[str, str], below: list[dict[str, Any]]) -> dict[str, Any]:
-    resource: dict[str, Any] = {"resource": name, "scope": "Namespaced", "singularResource": ""}
+def _consistent(metrics: Iterable[ListedMetric]) -> Iterator[ListedMetric]:
+    scopes: dict[str, bool] = {}
+    names: set[str] = set()
+    for name, namespaced in metrics:
+        if name not in names:
+            names.add(name)
+            yield ListedMetric(name, scopes.setdefault(name.partition("/")[0], namespaced))
+
+
+def _aggregated_resource(
+    name: str, namespaced: bool, kind: Mapping[str, str], below: list[dict[str, Any]]
+) -> dict[str, Any]:
+    scope = "Namespaced" if namespaced else "Cluster"
+    resource: dict[str, Any] = {"resource": name, "scope": scope, "singularResource": ""}
     if below:
         return {**resource, "responseKind": _NO_KIND, "verbs": [], "subresources": below}
     return {**resource, "responseKind": kind, "verbs": ["get"]}

@@ -1,4 +1,4 @@
-"""Bounds concurrent work (reviews, documents), so that one client's requests cannot delay another's."""
+"""Bounds concurrent work for others, so that one client's requests cannot delay another's."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,11 @@ class FairGate:
     """Admits `total` holders at once and `per_flow` of one flow; flows that wait take turns.
 
     A flow (as in API Priority and Fairness) is a user, a namespace or an address. At most `waiting` of a flow wait.
-    `what` is what they wait for, for messages.
+    `work` names in errors what it bounds.
     """
 
-    def __init__(self, total: int, per_flow: int, waiting: int, what: str = "reviews") -> None:
+    def __init__(self, total: int, per_flow: int, waiting: int, *, work: str = "reviews") -> None:
+        self._work = work
         self._total = total
         self._per_flow = per_flow
         self._max_waiting = waiting
@@ -42,7 +43,7 @@ class FairGate:
             return
         queue = self._queues.setdefault(flow, deque())
         if len(queue) >= self._max_waiting:
-            raise too_many(f"{len(queue)} requests of {flow} wait for {self._what} already; ask again later")
+            raise too_many(f"{len(queue)} requests of {flow} wait for {self._work} already; ask again later")
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(slot)
         try:
@@ -51,7 +52,7 @@ class FairGate:
         except BaseException as error:
             self._abandon(flow, slot)
             if isinstance(error, TimeoutError):
-                raise unavailable(f"other {self._what} took all of {seconds:g} s") from None
+                raise unavailable(f"other {self._work} took all of {seconds:g} s") from None
             raise
 
     def _abandon(self, flow: str, slot: asyncio.Future[None]) -> None:

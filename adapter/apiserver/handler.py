@@ -37,6 +37,7 @@ from adapter.apiserver.request_info import (
 from adapter.apiserver.roster_push import RosterPush
 from adapter.apiserver.serving.connections import PeerConnection
 from adapter.apiserver.status import FrontProxyUnknownError, StatusError
+from adapter.apiserver.upstream.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
 from adapter.telemetry.metrics import Metrics, package_version
 
@@ -72,6 +73,7 @@ class Handler:
         metrics: Metrics,
         *,
         external: bool,
+        upstreams: Upstreams | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._authenticator = authenticator
@@ -82,6 +84,7 @@ class Handler:
         self._roster_push = roster_push
         self._decisions = decisions
         self._external = external
+        self._upstreams = upstreams
         self._clock = clock
         self._errors = metrics.errors
         self._durations = metrics.api_requests
@@ -121,7 +124,7 @@ class Handler:
         if is_decision(info):
             self._check_accept(request)
             return _private_json(await self._decisions.answer(info, identity.flow))
-        return await self._respond(request, info)
+        return await self._respond(request, info, labels)
 
     async def _authenticate(self, request: web.BaseRequest) -> Identity:
         """The sender's identity. Raises StatusError 401, or 503 if it cannot be determined."""
@@ -140,8 +143,14 @@ class Handler:
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
 
-    async def _respond(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
+    async def _respond(self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels") -> web.Response:
         self._check_accept(request)
+        is_metric = info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self._external)
+        upstream = self._upstreams.of(info) if is_metric and self._upstreams is not None else None
+        if upstream is not None:
+            labels.kind = RequestKind.UPSTREAM
+            refuse_loop(request.headers.getall("Via", ()))
+            return _json(await upstream.fetch(info))
         if info.kind in _CUSTOM_KINDS:
             return _json(await self._provider.custom(info))
         if info.kind is RequestKind.EXTERNAL and self._external:

@@ -60,6 +60,7 @@ class RequestKind(StrEnum):
     PODS = "pods"
     TARGET = "target"
     EXTERNAL = "external"
+    UPSTREAM = "upstream"  # a metric that is not ours, whatever its resource
     REGISTRY = "registry"
     OTHER = "other"
 

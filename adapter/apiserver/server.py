@@ -23,6 +23,7 @@ from adapter.apiserver.serving.certificate_manager import CertificateManager, Tl
 from adapter.apiserver.serving.certificates import KeyPair
 from adapter.apiserver.serving.connections import PeerConnections
 from adapter.apiserver.status import CertificateError
+from adapter.apiserver.upstream.upstreams import Upstreams
 from adapter.inbound.connections import DEFAULT_LIMITS, ConnectionLimits
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
@@ -56,6 +57,7 @@ class ApiServer:
     `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
     of the namespace. `unsynced_reason` says which caches are still being filled. `ready` adds checks to `/readyz`;
     `warnings` are listed there and fail nothing. `registries` receive pushed rosters; None rejects every push.
+    `upstreams` answer the metrics that are not ours; None: nobody does.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class ApiServer:
         ready: Mapping[str, Check] | None = None,
         warnings: Mapping[str, Check] | None = None,
         registries: RegistryManager | None = None,
+        upstreams: Upstreams | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,7 +100,7 @@ class ApiServer:
             self._authenticator,
             self._authorizer,
             provider,
-            Discovery(external=options.external),
+            Discovery(external=options.external, **({"upstream": upstreams.listed} if upstreams else {})),
             Health(
                 live,
                 {**readiness, **(ready or {})},
@@ -108,6 +111,7 @@ class ApiServer:
             DecisionDocuments(provider),
             metrics,
             external=options.external,
+            upstreams=upstreams,
         )
         self._connections = PeerConnections(handler, self._listener.authority_of, self._is_front_proxy, options.limits)
 

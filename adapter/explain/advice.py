@@ -17,6 +17,7 @@ _API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 _FROM_AGGREGATOR = ("service unavailable", "error trying to reach service")
 _NOT_SERVED = "the server could not find the requested resource"
 _OLD_SERVER = "has no metric decision"
+_NO_POLICY = "there is no WatermarkPolicy"
 
 
 class Place(NamedTuple):
@@ -30,7 +31,7 @@ def refusal(error: KubeError) -> str:
     """The error that HPAs get as well, where this is one of the adapter; else empty."""
     if not isinstance(error, ApiStatusError) or isinstance(error, Forbidden | Unauthorized):
         return ""
-    if error.message.startswith((*_FROM_AGGREGATOR, _NOT_SERVED)) or _OLD_SERVER in error.message:
+    if error.message.startswith((*_FROM_AGGREGATOR, _NOT_SERVED, _NO_POLICY)) or _OLD_SERVER in error.message:
         return ""
     return f"{error.code} {error.reason}: {error.message}"
 
@@ -55,6 +56,8 @@ def of_server(error: KubeError, policy: Place) -> tuple[str, ...]:
             "custom.metrics.k8s.io/v1beta2 is not served: effective-load is not installed here",
             f"  kubectl get apiservice {_API_SERVICE}",
         )
+    if isinstance(error, NotFound) and error.message.startswith(_NO_POLICY):
+        return (error.message,)
     if isinstance(error, ServerError) and error.message.startswith(_FROM_AGGREGATOR):
         return (
             f"the API server does not reach effective-load: {error.message}",

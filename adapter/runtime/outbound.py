@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+from yarl import URL
 
 from adapter.runtime.answer_budget import ANSWERS, MIB, AnswerBudget, Body, Limit, Reservation, discard_body, read_body
 from adapter.runtime.connector import Connector, error_text
@@ -110,7 +111,7 @@ class Client:
     async def answer(
         self,
         method: str,
-        url: str,
+        url: str | URL,
         *,
         deadline: float | None = None,
         headers: Mapping[str, str] | None = None,
@@ -125,7 +126,7 @@ class Client:
         async with self._budget.reserve(self._source) as reservation:
             yield await self._read(reservation, method, url, deadline or self._timeout, headers or {}, keep, content)
 
-    async def send(self, method: str, url: str, **more: Any) -> Reply:
+    async def send(self, method: str, url: str | URL, **more: Any) -> Reply:
         """As `answer`, for answers that are small."""
         async with self.answer(method, url, **more) as reply:
             return reply.plain
@@ -134,7 +135,7 @@ class Client:
         self,
         reservation: Reservation,
         method: str,
-        url: str,
+        url: str | URL,
         seconds: float,
         headers: Mapping[str, str],
         keep: bool,
@@ -142,7 +143,7 @@ class Client:
     ) -> SegmentedReply:
         try:
             async with asyncio.timeout(seconds):
-                opened = await self._credentials(secure=url.startswith("https:"))
+                opened = await self._credentials(secure=str(url).startswith("https:"))
                 request = self._http.request(
                     method,
                     url,

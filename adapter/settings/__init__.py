@@ -13,6 +13,7 @@ from adapter.settings.file import (
 from adapter.settings.prometheus import BasicAuth, NamedQuery, PrometheusServer, PrometheusSettings
 from adapter.settings.server import Logging, ServerSettings, TelemetrySettings, Tls, own_namespace
 from adapter.settings.sources import AnswersSettings, Kubernetes, ResourceMetricsSettings
+from adapter.settings.upstreams import Upstream, UpstreamsSettings
 
 __all__ = [
     "RESTART",
@@ -32,6 +33,8 @@ __all__ = [
     "SettingsFile",
     "TelemetrySettings",
     "Tls",
+    "Upstream",
+    "UpstreamsSettings",
     "load_settings",
     "needs_restart",
     "own_namespace",

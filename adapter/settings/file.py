@@ -23,6 +23,7 @@ from adapter.settings.registries import Registry
 from adapter.settings.rules import spanning_faults
 from adapter.settings.server import Logging, ServerSettings, TelemetrySettings
 from adapter.settings.sources import AnswersSettings, Kubernetes, ResourceMetricsSettings
+from adapter.settings.upstreams import UpstreamsSettings
 
 RESTART = ("server", "telemetry", "kubernetes", "companion.namespace", "companion.lease")
 """Sections and keys that are read once, so that a change needs a restart. All others apply while running."""
@@ -63,6 +64,8 @@ class Settings(Section):
     """Prometheus servers and queries."""
     answers: AnswersSettings = AnswersSettings()
     """Answers of all sources together."""
+    upstreams: UpstreamsSettings = UpstreamsSettings()
+    """The adapters behind this one, who answer the metrics that are not its own."""
     companion: CompanionSettings = Field(default_factory=CompanionSettings)
     """The companion. *`namespace` and `lease` need a restart.*"""
     registries: tuple[Annotated[Registry, Field(discriminator="type")], ...] = ()
@@ -91,7 +94,8 @@ def parse_settings(text: str) -> Settings:
 def needs_restart(running: Settings, wanted: Settings) -> tuple[str, ...]:
     """The changed keys that are read only at the start (`server.port`, …), sorted."""
     before, after = dict(_leaves(running)), dict(_leaves(wanted))
-    return tuple(sorted(key for key in before if before[key] != after[key] and _is_read_once(key)))
+    keys = before.keys() | after.keys()  # a section that is left out has no keys of its own
+    return tuple(sorted(key for key in keys if before.get(key) != after.get(key) and _is_read_once(key)))
 
 
 def _is_read_once(key: str) -> bool:

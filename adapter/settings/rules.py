@@ -11,6 +11,7 @@ from adapter.settings.registries import Registry
 from adapter.settings.registry_rules import registry_faults
 from adapter.settings.server import tls_faults
 from adapter.settings.sources import AnswersSettings, ResourceMetricsSettings
+from adapter.settings.upstreams import UPSTREAM_GROUPS, Upstream, upstream_faults
 
 
 def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
@@ -25,6 +26,7 @@ def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
         yield from server_faults(f"prometheus.servers[{index}]", server)
     for index, query in queries:
         yield from query_faults(f"prometheus.queries[{index}]", query, [s.get("name") for _, s in servers])
+    yield from upstream_faults(document)
     yield from _total_faults(document)
 
     label = raw_section(document, "companion", "production").get("label")
@@ -52,6 +54,11 @@ def _total_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
     servers = raw_items(raw_section(document, "prometheus"), "servers")
     default = default_of(PrometheusServer, "max_answer_mib")
     limits += [(f"prometheus.servers[{index}]", one, default) for index, one in servers]
+    default = default_of(Upstream, "max_answer_mib")
+    upstreams = raw_section(document, "upstreams")
+    limits += [
+        (f"upstreams.{one}", raw_section(upstreams, one), default) for one in UPSTREAM_GROUPS if one in upstreams
+    ]
     for path, section, usual in limits:
         limit = section.get("maxAnswerMiB", usual)
         if is_number(limit) and is_number(total) and limit > total:

@@ -33,6 +33,7 @@ class Metrics:
         self.registry_rows = registry_rows
         ProcessCollector(registry=self.registry)
         self._serving()
+        self._upstreams()
         self._inputs()
         self._registries()
         self._companion()
@@ -60,6 +61,20 @@ class Metrics:
             "certificate_expiry_timestamp_seconds", "When a certificate in use expires", "certificate"
         )
         self.errors = self._counter("errors_total", "Errors that were answered or logged, by reason", "reason")
+
+    def _upstreams(self) -> None:
+        self.upstream_requests = self._histogram(
+            "upstream_request_duration_seconds",
+            "Time to answer a request that an upstream adapter was asked for",
+            _SLOW,
+            ("group", "code"),
+        )
+        self.upstream_errors = self._counter(
+            "upstream_errors_total", "Requests to an upstream adapter without a usable answer", "group", "reason"
+        )
+        self.upstream_up = self._gauge(
+            "upstream_up", "1 where an upstream adapter last answered which metrics it has", "group"
+        )
 
     def _inputs(self) -> None:
         self.source_up = self._gauge("source_up", "1 where the last fetch of a load source succeeded", "source")

@@ -19,7 +19,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
-        argcomplete.autocomplete(parser)
+        argcomplete.autocomplete(parser, always_complete_options=False)
 
 
 def complete_for_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
@@ -54,7 +54,7 @@ def _completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     kept = dict(os.environ)
     os.environ.update(asked)
     try:
-        argcomplete.autocomplete(parser, exit_method=_end, output_stream=stream)
+        argcomplete.autocomplete(parser, always_complete_options=False, exit_method=_end, output_stream=stream)
     except _EndedError:
         pass
     finally:

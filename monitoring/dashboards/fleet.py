@@ -1,5 +1,6 @@
 """The dashboard *Fleet*: who is above, below, held or doubtful, and what failed."""
 
+from grafana_foundation_sdk.builders import common as options
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import dashboard
@@ -7,11 +8,12 @@ from grafana_foundation_sdk.models import dashboard
 from monitoring.dashboards.panels import (
     ALARM,
     CALM,
-    POD_COLOURS,
-    VERDICT_COLOURS,
+    STATES,
+    VERDICTS,
     WARN,
     Ask,
     Property,
+    colour,
     finished,
     graph_panel,
     new_dashboard,
@@ -19,6 +21,7 @@ from monitoring.dashboards.panels import (
     stat_panel,
     table_panel,
     value_colours,
+    width,
     with_all,
 )
 from monitoring.dashboards.queries import selector
@@ -36,6 +39,11 @@ def _of(name: str, /, **labels: str) -> str:
 def _each(name: str, /, *, by: str = "", **labels: str) -> str:
     """A metric of each chosen policy, once however many replicas expose it."""
     return f"max by ({_EACH}{by and ', '}{by}) ({_of(name, **labels)})"
+
+
+def _share(name: str, /, **labels: str) -> str:
+    """A metric of each chosen policy where replicas that differ for a moment must not count twice in a sum."""
+    return f"avg by ({_EACH}) ({_of(name, **labels)})"
 
 
 def _number_of(selected: str) -> str:
@@ -129,16 +137,19 @@ def _policies(board: builders.Dashboard) -> builders.Dashboard:
         graph_panel(
             "Policies by verdict",
             "Where the usage of the serving pods stands against the watermarks.",
-            [Ask(f"sum by (verdict) ({_each('verdict', by='verdict')})", "{{verdict}}")],
+            [Ask(f"sum({_share('verdict', verdict=name)})", name) for name in VERDICTS],
             unit="none",
-            colours=VERDICT_COLOURS,
+            colours=VERDICTS,
             stacked=True,
             stepped=True,
         ),
         graph_panel(
             "Replicas asked and set",
-            "The sum of the counts that the policies ask for, and of the counts that their targets are set to.",
-            [Ask(f"sum({_each('desired_replicas')})", "asked"), Ask(f"sum({_each('current_replicas')})", "set")],
+            "The counts that all policies with an answer ask for, and those that their targets are set to.",
+            [
+                Ask(f"sum({_each('desired_replicas')})", "asked"),
+                Ask(f"sum({_each('current_replicas')} and on ({_EACH}) {_of('desired_replicas')})", "set"),
+            ],
             unit="none",
             colours={"asked": "orange", "set": "green"},
             stepped=True,
@@ -146,9 +157,9 @@ def _policies(board: builders.Dashboard) -> builders.Dashboard:
         graph_panel(
             "Pods by state",
             "The pods of all targets, by what the adapter takes them for.",
-            [Ask(f"sum by (state) ({_each('pods', by='state')})", "{{state}}")],
+            [Ask(f"sum({_share('pods', state=name)})", name) for name in STATES],
             unit="none",
-            colours=POD_COLOURS,
+            colours=STATES,
             stacked=True,
             stepped=True,
         ),
@@ -194,15 +205,19 @@ def _every_policy() -> table.Panel:
         [Ask(one) for one in asks],
         columns,
         span=24,
-        height=9,
+        height=11,
     )
-    panel = panel.override_by_name("Policy", [Property(id_val="links", value=[_LINK])])
-    panel = panel.override_by_name("Verdict", [_TEXT, value_colours(VERDICT_COLOURS)])
-    panel = panel.override_by_name("Load of high", _FULLNESS_CELL)
+    panel = panel.sort_by([options.TableSortByFieldState().display_name("Load of high").desc(True)])
+    panel = panel.override_by_name("Namespace", [width(140)])
+    panel = panel.override_by_name("Policy", [width(160), Property(id_val="links", value=[_LINK])])
+    panel = panel.override_by_name("Verdict", [width(90), _TEXT, value_colours(VERDICTS)])
+    panel = panel.override_by_name("Load of high", [width(200), *_FULLNESS_CELL])
+    for name in ("Asked", "Set", "Least", "Most", "Serving"):
+        panel = panel.override_by_name(name, [width(80)])
     for name, shade in (("Pulled out", WARN), ("Doubtful", "purple")):
-        panel = panel.override_by_name(name, [_TEXT, _from_one(shade)])
-    panel = panel.override_by_name("Held by", [_TEXT, _always("purple")])
-    return panel.override_by_name("Without an answer", [_TEXT, _always(ALARM)])
+        panel = panel.override_by_name(name, [width(100), _TEXT, _from_one(shade)])
+    panel = panel.override_by_name("Held by", [width(120), _TEXT, colour("purple")])
+    return panel.override_by_name("Without an answer", [_TEXT, colour(ALARM)])
 
 
 _LINK = {
@@ -217,7 +232,6 @@ _FULLNESS_CELL = [
     Property(id_val="min", value=0),
     Property(id_val="max", value=1.5),
     Property(id_val="custom.cellOptions", value={"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}),
-    Property(id_val="custom.minWidth", value=160),
     Property(
         id_val="thresholds",
         value={
@@ -231,10 +245,6 @@ _FULLNESS_CELL = [
 def _from_one(shade: str) -> Property:
     steps = [{"value": None, "color": CALM}, {"value": 1, "color": shade}]
     return Property(id_val="thresholds", value={"mode": "absolute", "steps": steps})
-
-
-def _always(shade: str) -> Property:
-    return Property(id_val="color", value={"mode": "fixed", "fixedColor": shade})
 
 
 def _failures(board: builders.Dashboard) -> builders.Dashboard:

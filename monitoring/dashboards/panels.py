@@ -13,8 +13,9 @@ from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 DATASOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
-VERDICT_COLOURS = {"Above": "orange", "Inside": "green", "Below": "blue", "Error": "red"}
-POD_COLOURS = {
+VERDICTS = {"Inside": "green", "Below": "blue", "Above": "orange", "Error": "red"}
+"""The colour of each verdict, in the order in which they are stacked."""
+STATES = {
     "serving": "green",
     "starting": "light-blue",
     "unready": "yellow",
@@ -23,6 +24,7 @@ POD_COLOURS = {
     "terminating": "#9aa0a6",
     "finished": "#5f6368",
 }
+"""The colour of each state of a pod, in the order in which they are stacked."""
 CALM, WARN, ALARM = "text", "orange", "red"
 
 Property = dashboard.DynamicConfigValue
@@ -44,6 +46,11 @@ def target(ask: Ask, index: int, *, as_table: bool = False) -> prometheus.Dataqu
     query.datasource(DATASOURCE)
     query = query.instant() if ask.now or as_table else query.range()
     return query.format(PromQueryFormat.TABLE if as_table else PromQueryFormat.TIME_SERIES)
+
+
+def width(pixels: int) -> Property:
+    """The width of a table's column."""
+    return Property(id_val="custom.width", value=pixels)
 
 
 def colour(name: str) -> Property:
@@ -100,7 +107,8 @@ def graph_panel(
     panel = timeseries.Panel().title(title).description(description).datasource(DATASOURCE).unit(unit)
     panel = panel.targets([target(ask, index) for index, ask in enumerate(asks)])
     panel = panel.span(span).height(height).legend(legend).tooltip(tooltip).show_points(_NEVER)
-    panel = panel.line_width(1 if stacked else 2).fill_opacity(60 if stacked else 0)
+    panel = panel.line_width(0 if stacked else 2).fill_opacity(60 if stacked else 0)
+    panel = panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.PALETTE_CLASSIC))
     if least is not None:
         panel = panel.min(least)
     if stacked:

@@ -11,8 +11,8 @@ from monitoring.dashboards.fleet import UID as FLEET_UID
 from monitoring.dashboards.panels import (
     ALARM,
     CALM,
-    POD_COLOURS,
-    VERDICT_COLOURS,
+    STATES,
+    VERDICTS,
     WARN,
     Ask,
     Property,
@@ -79,7 +79,7 @@ def _now(board: builders.Dashboard) -> builders.Dashboard:
         Ask(f"{_of('verdict', by='verdict')} == 1", "{{verdict}}", now=True),
         empty="none",
     )
-    for name, shade in VERDICT_COLOURS.items():
+    for name, shade in VERDICTS.items():
         verdict = verdict.override_by_name(name, [colour(shade)])
     held = stat_panel(
         "Held by",
@@ -188,10 +188,10 @@ def _counts(board: builders.Dashboard) -> builders.Dashboard:
     pods = graph_panel(
         "Pods by state",
         "The target's pods, by what the adapter takes them for.",
-        [Ask(_of("pods", by="state"), "{{state}}")],
+        [Ask(f"avg({_series('pods', state=name)})", name) for name in STATES],
         unit="none",
         span=12,
-        colours=POD_COLOURS,
+        colours=STATES,
         stacked=True,
         stepped=True,
     )

@@ -11,7 +11,7 @@ from monitoring.picture.run import STEP, Story
 Shown = Sequence[tuple[str, str]]
 """The variables as a person sees them: label and value."""
 
-RATE_INTERVAL = "15s"
+RATE_INTERVAL = "30s"
 """What Grafana makes of `$__rate_interval` here is 4 s; so short, a rate of rare events would be all peaks."""
 FLEET: Variables = {"job": ".+", "namespace": ".+", "__rate_interval": RATE_INTERVAL}
 POLICY: Variables = {

@@ -54,9 +54,17 @@ def told(announce: Announce) -> Iterator[Story]:
             lose(cluster, registry)
             stage.set_up(FULL.demand(0), announce)
             begin = time.time() - BEFORE
-            Player(stage, FULL, Narrator(LEVELS), lambda lines: announce("\n".join(lines))).play()
+            Player(stage, FULL, Narrator(LEVELS), _each_by(announce)).play()
             time.sleep(AFTER)
             yield Story(server, begin, time.time())
+
+
+def _each_by(announce: Announce) -> Callable[[list[str]], None]:
+    def print_lines(lines: list[str]) -> None:
+        for line in lines:
+            announce(line)
+
+    return print_lines
 
 
 def scraping(adapter: AdapterProcess, companion: CompanionProcess) -> Prometheus:

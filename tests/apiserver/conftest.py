@@ -18,12 +18,14 @@ from yarl import URL
 
 from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.serving.certificate_manager import TlsOptions
+from adapter.apiserver.upstream.upstreams import Upstreams
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import KubeError
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
 from adapter.registries.manager import RegistryManager
+from adapter.settings import UpstreamsSettings
 from adapter.snapshot import SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from harness import snapshots
@@ -82,7 +84,12 @@ class Service:
     """The server under test, with clients."""
 
     def __init__(
-        self, cluster: Cluster, session: Session, options: ServerOptions, registries: RegistryManager | None = None
+        self,
+        cluster: Cluster,
+        session: Session,
+        options: ServerOptions,
+        registries: RegistryManager | None = None,
+        upstreams: UpstreamsSettings | None = None,
     ) -> None:
         self.cluster = cluster
         self.session = session
@@ -92,6 +99,7 @@ class Service:
         self.sentence: str | None = None
         self.wall = Clock(session.clock._wall())
         self.monotonic = Clock(1000.0)
+        self.upstreams = Upstreams(upstreams or UpstreamsSettings(), (), self.metrics)
         self.server = ApiServer(
             snapshots=self.snapshot_store,
             session=session,
@@ -101,6 +109,7 @@ class Service:
             metrics=self.metrics,
             options=options,
             registries=registries,
+            upstreams=self.upstreams,
             wall=self.wall,
             monotonic=self.monotonic,
         )
@@ -204,15 +213,17 @@ def options() -> ServerOptions:
 @contextlib.asynccontextmanager
 async def running(service: Service) -> AsyncIterator[Service]:
     task = asyncio.create_task(service.server.run())
+    refreshing = asyncio.create_task(service.upstreams.run())
     try:
         async with asyncio.timeout(30):
             await service.server.started.wait()
         yield service
     finally:
         await service.close()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        for one in (task, refreshing):
+            one.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await one
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """Renders the chart with Helm, and the manifests with the same switches."""
 
 import functools
-import itertools
 import json
-import random
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,6 +59,9 @@ SWITCHES: dict[str, Switch] = {
     "network": Switch(
         {"networkPolicies": {"enabled": True, "apiServers": {"from": NOBODY, "to": NOBODY}}}, ("network-policies",)
     ),
+    "monitoring": Switch({"monitoring": {"enabled": True}}, ("monitoring",)),
+    "alerts": Switch({"alerts": {"enabled": True}}, ("alerts",)),
+    "dashboards": Switch({"dashboards": {"enabled": True}}, ("dashboards",)),
     "certManager": Switch({"tls": {"source": "CertManager"}}, ("cert-manager",), {"server": {"tls": FILES}}),
 }
 _ALL_OFF = {
@@ -161,29 +162,11 @@ def _without_order(value: Any, key: str = "") -> Any:
     return value
 
 
-def combinations(seed: int = 1) -> list[Combination]:
-    """Combinations in which each three switches have all their eight settings; each switch alone, and all but each."""
-    names = [*SWITCHES]
-    chosen = [frozenset(names), frozenset[str](), DEFAULT]
-    chosen += [frozenset({name}) for name in names] + [frozenset(names) - {name} for name in names]
-    missing = set(_triples(names)).difference(*(_covered(names, one) for one in chosen))
-    chance = random.Random(seed)
-    while missing:
-        candidates = [frozenset(name for name in names if chance.random() < 0.5) for _ in range(20)]
-        best = max(candidates, key=lambda one: len(missing & _covered(names, one)))
-        missing -= _covered(names, best)
-        chosen.append(best)
-    return list(dict.fromkeys(chosen))
+def combinations() -> list[Combination]:
+    """All switches, none, the default; each switch alone, and all but each.
 
-
-Triple = tuple[tuple[str, bool], ...]
-
-
-def _triples(names: list[str]) -> Iterator[Triple]:
-    for three in itertools.combinations(names, 3):
-        for states in itertools.product((False, True), repeat=3):
-            yield tuple(zip(three, states, strict=True))
-
-
-def _covered(names: list[str], combination: Combination) -> set[Triple]:
-    return set(itertools.combinations([(name, name in combination) for name in names], 3))
+    Each three switches have all their eight settings in these, and no object depends on more than three.
+    """
+    names = frozenset(SWITCHES)
+    alone = [frozenset({name}) for name in SWITCHES]
+    return [names, frozenset(), DEFAULT, *alone, *(names - one for one in alone)]

@@ -25,11 +25,13 @@ _KEEP = """\
     helm.sh/resource-policy: keep
   {{- end }}
 """
-_MORE_LABELS = """\
-    {{- with .Values.%s.labels }}
+_ANNOTATIONS = """\
+  {{- with .Values.dashboards.annotations }}
+  annotations:
     {{- toYaml . | nindent 4 }}
-    {{- end }}
+  {{- end }}
 """
+_RUNBOOKS = "https://effective-load.io/runbooks"
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,20 @@ class Source:
     """Conditions of single objects, by name."""
     added: tuple[tuple[str, str], ...] = ()
     """Lines that are added before the first occurrence of a line in each object."""
-
-
-def component(name: str, when: str, **more: dict[str, str]) -> Source:
-    """The objects of a component."""
-    return Source(f"components/{name}", when, **more)
+    replaced: tuple[tuple[str, str], ...] = ()
+    """Texts that are a value."""
 
 
 def feature(name: str, setting: str) -> Source:
     """The rights of something that the companion does, which a setting switches on."""
-    return component(f"companion-{name}", f"and {COMPANION} .Values.settings.companion.{setting}")
+    return Source(f"components/companion-{name}", f"and {COMPANION} .Values.settings.companion.{setting}")
+
+
+def labelled(name: str, **more: tuple[tuple[str, str], ...]) -> Source:
+    """A component with a switch, and with values for further labels and annotations of its objects."""
+    labels = f"    {{{{- with .Values.{name}.labels }}}}\n    {{{{- toYaml . | nindent 4 }}}}\n    {{{{- end }}}}\n"
+    added = (("    app.kubernetes.io/name: effective-load\n", labels), *more.pop("added", ()))
+    return Source(f"components/{name}", f".Values.{name}.enabled", added=added, **more)
 
 
 TEMPLATES: dict[str, tuple[Source, ...]] = {
@@ -70,7 +76,10 @@ TEMPLATES: dict[str, tuple[Source, ...]] = {
     "external-metrics": (
         Source("components/external-metrics/rbac.yaml", f"and .Values.settings.server.externalMetrics ({SELF_SIGNED})"),
     ),
-    "registry-push": (component("registry-push", 'include "effective-load.isPushed" .'),),
+    "registry-push": (Source("components/registry-push", 'include "effective-load.isPushed" .'),),
+    "monitoring": (labelled("monitoring"),),
+    "alerts": (labelled("alerts", replaced=((_RUNBOOKS, "{{ $.Values.alerts.runbooks }}"),)),),
+    "dashboards": (labelled("dashboards", added=(("  labels:\n", _ANNOTATIONS),)),),
     "companion-base": tuple(
         Source(f"components/companion/{name}.yaml", COMPANION)
         for name in ("serviceaccount", "rbac", "lease", "poddisruptionbudget")
@@ -112,6 +121,10 @@ def _with_lines(text: str, source: Source) -> str:
         if f"\n{line}" not in text:
             raise ValueError(f"manifests/{source.path}: {_name(text)} has no line {line!r}")
         text = text.replace(f"\n{line}", f"\n{more}{line}", 1)
+    for old, new in source.replaced:
+        if old not in text:
+            raise ValueError(f"manifests/{source.path}: {_name(text)} has no {old}")
+        text = text.replace(old, new)
     return text
 
 

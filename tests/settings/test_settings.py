@@ -19,7 +19,8 @@ from adapter.settings import (
     parse_settings,
     server,
 )
-from tests.reference import field_docs, sections_of
+from tests.field_docs import field_docs
+from tests.reference import sections_of
 
 
 def faults(text: str) -> dict[str, str]:

@@ -52,6 +52,12 @@ function Header({ dashboard, range, theme }) {
           <div style={{ ...box, background: theme.colors.background.primary }}>{value}</div>
         </div>
       ))}
+      {dashboard.annotations.map(({ name, color }) => (
+        <div key={name} style={{ ...box, border: 0, color: theme.colors.text.secondary }}>
+          <span style={{ color: theme.visualization.getColorByName(color), marginRight: 6 }}>▲</span>
+          {name}
+        </div>
+      ))}
       <div style={{ ...box, marginLeft: 'auto', color: theme.colors.text.secondary }}>
         {range.from.utc().format('HH:mm:ss')} to {range.to.utc().format('HH:mm:ss')} UTC
       </div>

@@ -8,8 +8,10 @@ import './page.css';
 
 const theme = createTheme({ colors: { mode: 'dark' } });
 
+const { mergeTransformer, organizeFieldsTransformer } = standardTransformers;
+
 standardTransformersRegistry.setInit(() =>
-  Object.values(standardTransformers).map((transformation) => ({
+  [mergeTransformer, organizeFieldsTransformer].map((transformation) => ({
     id: transformation.id,
     name: transformation.name,
     transformation: async () => transformation,

@@ -95,7 +95,8 @@ function TablePanel({ panel, answers, theme, width, height }) {
     field.type = field.values.some((one) => typeof one === 'number') ? FieldType.number : FieldType.string;
   }
   const fieldConfig = panel.fieldConfig;
-  return <TableNG {...{ data: frame, width, height, fieldConfig, enableVirtualization: false }} cellHeight="sm" />;
+  const { sortBy } = panel.options;
+  return <TableNG {...{ data: frame, width, height, fieldConfig, sortBy, enableVirtualization: false }} cellHeight="sm" />;
 }
 
 function Nothing({ width, height, theme }) {

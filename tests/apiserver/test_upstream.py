@@ -1,0 +1,404 @@
+"""Pass-through: what arrives at the adapter behind this one, and what comes back."""
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from aiohttp import web
+
+from adapter.apiserver.server import ServerOptions
+from adapter.apiserver.upstream import upstream as upstream_module
+from adapter.kube.session import Session
+from harness import snapshots
+from tests.apiserver.cluster import Cluster
+from tests.apiserver.conftest import Answer, Service, as_user, pem, running
+from tests.apiserver.upstream import CUSTOM, DEEP, EXTERNAL, SHOP, FakeUpstream, item, listing, names
+
+RPS = f"{SHOP}/services/web/rps"
+OWN = f"{SHOP}/watermarkpolicies.effective-load.io/checkout/effective_cpu"
+
+
+@pytest.fixture
+async def upstream(tmp_path: Path) -> AsyncIterator[FakeUpstream]:
+    fake = FakeUpstream(tmp_path, trustme.CA())
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+async def front(
+    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, upstream: FakeUpstream
+) -> AsyncIterator[Service]:
+    """A ready server with the policy `shop/checkout` in front of `upstream`."""
+    cluster.trust(pem(front_proxy))
+    service = Service(cluster, session, options, upstreams=upstream.settings())
+    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
+    async with running(service):
+        await service.ready()
+        yield service
+
+
+@pytest.fixture
+def ask(front: Service, proxy: trustme.LeafCert) -> Any:
+    """Asks as the HPA controller through the front proxy."""
+
+    async def asked(target: str, **more: Any) -> Answer:
+        headers = {**as_user(), **more.pop("headers", {})}
+        return await front.ask(target, leaf=proxy, headers=headers, **more)
+
+    return asked
+
+
+def code_of(answer: Answer) -> int:
+    """The status, after the checks that hold for every error: a Status with a cause, and never a `Retry-After`."""
+    assert "Retry-After" not in answer.headers
+    body = answer.json()
+    assert (body["kind"], body["status"], body["code"]) == ("Status", "Failure", answer.status)
+    assert body["details"]["causes"][0]["message"] == body["message"]
+    assert "retryAfterSeconds" not in body["details"]
+    assert "localhost" not in body["message"]
+    return answer.status
+
+
+async def test_a_metric_that_is_not_ours_comes_from_the_upstream_byte_for_byte(
+    ask: Any, upstream: FakeUpstream
+) -> None:
+    upstream.answering(listing(item("1500m", timestamp="2026-11-21T01:38:17Z", unknown={"more": [1]})))
+    answer = await ask(RPS)
+    assert (answer.status, answer.body) == (
+        200,
+        listing(item("1500m", timestamp="2026-11-21T01:38:17Z", unknown={"more": [1]})),
+    )
+    assert [(one.method, one.target) for one in upstream.metrics_seen] == [("GET", RPS)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "arrives"),
+    [
+        (
+            f"{SHOP}/pods/%2A/rps?labelSelector=app%3Dweb%2Ctier+in+%28b%2Ca%29&metricLabelSelector=zone%3Da",
+            f"{SHOP}/pods/%2A/rps?labelSelector=app%3Dweb%2Ctier+in+%28a%2Cb%29&metricLabelSelector=zone%3Da",
+        ),
+        (f"{SHOP}/metrics/depth", f"{SHOP}/metrics/depth"),
+        (f"/apis/{CUSTOM}/v1beta1/nodes/n1/rps", f"/apis/{CUSTOM}/v1beta1/nodes/n1/rps"),
+        (f"{DEEP}/s0-kafka%7Cl3?labelSelector=x%3Dy", f"{DEEP}/s0-kafka%7Cl3?labelSelector=x%3Dy"),
+        (f"{SHOP}/pods/*/shoop:rps:sum/", f"{SHOP}/pods/%2A/shoop:rps:sum"),
+        (f"{RPS}?labelSelector=&limit=5&resourceVersion=0&pretty=1", RPS),
+        (f"{RPS}?metricLabelSelector=a%3Db%26labelSelector%3Dc", None),
+        (f"{RPS}?labelSelector=a%3Db&labelSelector=c%3Dd", None),
+        (f"{RPS}?watch=1", None),
+    ],
+)
+async def test_the_path_and_the_query_are_built_anew_from_what_was_authorized(
+    ask: Any, upstream: FakeUpstream, asked: str, arrives: str | None
+) -> None:
+    await ask(asked)
+    assert [one.target for one in upstream.metrics_seen] == ([arrives] if arrives else [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("..%2f..%2fapi", "%2e%2e", "..", "..%5c..", "%2e%2e%2f", "%252e%252e%252f", "%25%32%66", "%c0%af", "%2", "*"),
+        *("a%00b", "a%3Fx=1", "a%23b", "a;b", "a%0d%0aHost:%20x", "a%20b", "%F0%9F%98%80"),
+        *("@evil", "http:%2f%2fevil", ":80"),
+    ],
+)
+async def test_nothing_that_a_tenant_writes_becomes_a_path(ask: Any, upstream: FakeUpstream, name: str) -> None:
+    for target in (f"{SHOP}/services/{name}/rps", f"{SHOP}/services/web/{name}", f"{DEEP}/{name}"):
+        upstream.seen.clear()
+        await ask(target)
+        for seen in upstream.metrics_seen:
+            assert seen.target.count("/") == target.count("/")
+            assert seen.target.startswith((f"{SHOP}/services/", f"{DEEP}/"))
+            assert not set(seen.target) & set("?#\\ \r\n*")
+            assert "/../" not in f"{seen.target}/".replace("%2e", ".").replace("%2E", ".")
+            assert seen.headers["host"] == f"localhost:{upstream.port}"
+
+
+async def test_no_header_of_a_client_arrives_there(ask: Any, upstream: FakeUpstream) -> None:
+    forged = {
+        "Authorization": "Bearer stolen",
+        "X-Remote-Uid": "1",
+        "X-Remote-Extra-Scopes": "all",
+        "X-Forwarded-For": "10.0.0.1",
+        "Impersonate-User": "admin",
+        "Cookie": "session=1",
+        "Connection": "keep-alive, X-Odd",
+        "X-Odd": "1",
+        "TE": "trailers",
+        "Proxy-Authorization": "Basic eA==",
+        "Upgrade": "websocket",
+        "If-None-Match": '"x"',
+        "Range": "bytes=0-1",
+        "Traceparent": "00-1-1-01",
+        "Audit-Id": "1",
+    }
+    assert (await ask(RPS, headers=forged)).status == 200
+    sent = upstream.metrics_seen[0].headers
+    assert sent["authorization"] == "Bearer low-privilege"
+    assert sent["via"] == "1.1 effective-load"
+    assert sent.keys() <= {"host", "authorization", "via", "accept", "accept-encoding", "user-agent"}
+
+
+async def test_a_new_token_is_used_with_the_next_request(ask: Any, upstream: FakeUpstream) -> None:
+    await ask(RPS)
+    staged = upstream.folder / "token.new"
+    staged.write_text("rotated")
+    staged.replace(upstream.folder / "token")
+    await ask(RPS)
+    assert [one.headers["authorization"] for one in upstream.metrics_seen] == ["Bearer low-privilege", "Bearer rotated"]
+
+
+async def test_no_header_of_the_upstream_comes_back(ask: Any, upstream: FakeUpstream) -> None:
+    odd = {"Retry-After": "9", "Set-Cookie": "a=b", "Warning": "299 - x", "Audit-Id": "1", "X-Remote-User": "admin"}
+    upstream.answering(listing(item()), **odd)
+    answer = await ask(RPS)
+    assert {name.lower() for name in answer.headers} == {"content-type", "content-length", "date", "server"}
+    assert (answer.headers["Content-Type"], answer.headers["Server"]) == ("application/json", "effective-load")
+
+
+async def test_nothing_arrives_there_for_a_stranger(
+    front: Service, cluster: Cluster, proxy: trustme.LeafCert, upstream: FakeUpstream
+) -> None:
+    cluster.may = lambda _: False
+    for headers, leaf, code in (
+        (as_user(), None, 401),
+        (as_user("eve"), proxy, 403),
+        ({"Authorization": "Bearer x"}, None, 401),
+    ):
+        assert (await front.ask(RPS, leaf=leaf, headers=headers)).status == code
+    assert upstream.metrics_seen == []
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+async def test_metrics_are_only_read(ask: Any, upstream: FakeUpstream, method: str) -> None:
+    assert (await ask(RPS, method=method)).status == 405
+    assert upstream.metrics_seen == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        OWN,
+        f"{SHOP}/watermarkpolicies.effective-load.io/absent/rps",
+        f"{SHOP}/deployments.apps/absent/desired_replicas",
+        f"{SHOP}/services/web/effective_latency",
+        f"{SHOP}/pods/%2A/effective_absent",
+        f"{SHOP}/pods/%2A/raw_cpu",
+        f"{DEEP}/desired_replicas?labelSelector=policy%3Dabsent",
+        f"{DEEP}/pulled_out_pods",
+    ],
+)
+async def test_a_metric_of_ours_is_never_asked_from_the_upstream(
+    front: Service, ask: Any, upstream: FakeUpstream, target: str
+) -> None:
+    await ask(target)
+    front.sentence = "no watch of pods has answered for 95 s"
+    assert (await ask(target)).status in {404, 503}
+    assert upstream.metrics_seen == []
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "passes"),
+    [(404, "NotFound", 404), (429, "TooManyRequests", 429), (500, "InternalError", 500), (418, "BadRequest", 400)],
+)
+async def test_an_error_of_the_upstream_comes_back_as_a_status_without_retry_after(
+    ask: Any, upstream: FakeUpstream, status: int, reason: str, passes: int
+) -> None:
+    body = {"kind": "Status", "code": 999, "reason": "Made-Up", "message": "no metric rps", "status": "Failure"}
+    upstream.answering(
+        json.dumps({**body, "details": {"retryAfterSeconds": 9}}).encode(), status, **{"Retry-After": "9"}
+    )
+    answer = await ask(RPS)
+    assert code_of(answer) == passes
+    assert (answer.json()["reason"], answer.message) == (reason, "upstream adapter: no metric rps")
+
+
+GOOD = listing(item())
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "headers", "says"),
+    [
+        (b"<html>no</html>", 200, {"Content-Type": "text/html"}, "the answer is no list of metrics"),
+        (b"<html>bad gateway</html>", 502, {"Content-Type": "text/html"}, "HTTP 502, and no Kubernetes Status"),
+        (b"404 page not found", 404, {}, "HTTP 404, and no Kubernetes Status"),
+        (GOOD[:-3], 200, {}, "the answer is no list of metrics"),
+        (b"", 200, {}, "the answer is no list of metrics"),
+        (b"[" * 100_000, 200, {}, "the answer is no list of metrics"),
+        (b"null", 200, {}, "the answer is no list of metrics"),
+        (listing(item(), group=EXTERNAL, version="v1beta1"), 200, {}, "the answer is no MetricValueList"),
+        (listing(item(), version="v1beta1"), 200, {}, "the answer is no MetricValueList"),
+        (b'{"kind":"Secret","apiVersion":"v1"}', 200, {}, "the answer is no MetricValueList"),
+        (listing(item(None)), 200, {}, "the answer is no list of metrics"),
+        (listing({"describedObject": {}}), 200, {}, "the answer is no list of metrics"),
+        (listing(item(), item(namespace="other")), 200, {}, "items of another namespace"),
+        (b" " * (5 << 20), 200, {}, "the answer is larger than its limit"),
+        (gzip.compress(b" " * (64 << 20)), 200, {"Content-Encoding": "gzip"}, "the answer is larger than its limit"),
+        (b"\xff\xfe", 200, {"Content-Encoding": "gzip"}, "the upstream adapter for"),
+        (GOOD, 302, {"Location": "/elsewhere"}, "HTTP 302: redirects are not followed"),
+        (GOOD, 206, {}, "HTTP 206"),
+        (b"who are you", 401, {}, "does not accept the adapter's credentials"),
+        (b"no", 403, {}, "lacks the right"),
+    ],
+)  # fmt: skip
+async def test_what_is_no_answer_becomes_an_error_with_its_cause(
+    ask: Any, upstream: FakeUpstream, body: bytes, status: int, headers: dict[str, str], says: str
+) -> None:
+    upstream.answering(body, status, **headers)
+    answer = await ask(RPS)
+    assert code_of(answer) == 503
+    assert says in answer.message
+    assert len(upstream.metrics_seen) == 1
+    upstream.answering(GOOD)
+    assert (await ask(RPS)).status == 200
+
+
+async def test_a_list_of_many_items_passes_whole(ask: Any, upstream: FakeUpstream) -> None:
+    many = listing(*(item(str(number)) for number in range(5000)))
+    upstream.answering(many)
+    assert (await ask(f"{SHOP}/pods/%2A/rps")).body == many
+    upstream.answering(listing(*(item(str(number)) for number in range(5000)), item(namespace="other")))
+    assert code_of(await ask(f"{SHOP}/pods/%2A/rps")) == 503
+
+
+async def test_objects_without_a_namespace_pass(ask: Any, upstream: FakeUpstream) -> None:
+    upstream.answering(listing(item(namespace=None), item(namespace="")))
+    assert (await ask(f"{SHOP}/metrics/rps")).status == 200
+
+
+async def test_a_slow_answer_ends_in_time(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+    async def drip(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(0.02)
+
+    upstream.respond = drip
+    front.upstreams.apply_settings(upstream.settings(timeout_seconds=0.3), ())
+    began = time.monotonic()
+    answer = await ask(RPS)
+    assert (code_of(answer), answer.json()["reason"]) == (504, "Timeout")
+    assert answer.message == f"the upstream adapter for {CUSTOM} gave no answer within 0.3 s"
+    assert 0.3 <= time.monotonic() - began < 1.5
+
+
+async def test_a_hung_upstream_delays_none_of_ours(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+    hold = asyncio.Event()
+
+    async def hang(_: web.BaseRequest) -> web.Response:
+        await hold.wait()
+        return web.Response()
+
+    upstream.respond = hang
+    hung = [asyncio.create_task(ask(f"{SHOP}/services/s{number}/rps")) for number in range(30)]
+    await upstream.arrived.wait()
+    began = time.monotonic()
+    for _ in range(20):
+        assert (await ask(OWN)).status == 200
+        assert (await ask(f"/apis/{CUSTOM}/v1beta2")).status == 200
+    assert time.monotonic() - began < 1.5  # 40 answers; none waited for the upstream's 2 s
+    assert not any(task.done() for task in hung)
+    assert len(upstream.metrics_seen) <= upstream_module.PER_NAMESPACE  # all are of one namespace
+    answers = await asyncio.gather(*hung)
+    assert {code_of(answer) for answer in answers} <= {503, 504}
+    began = time.monotonic()
+    assert "did not answer lately (timed out)" in (await ask(RPS)).message
+    assert time.monotonic() - began < 1  # refused at once
+    hold.set()
+    assert (await ask(RPS.replace("shop", "bank"))).status == 503  # asked: the failures of one namespace stop no other
+    assert "/namespaces/bank/" in upstream.metrics_seen[-1].target
+
+
+async def test_one_namespace_leaves_room_for_others(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+    hold = asyncio.Event()
+
+    async def hang_shop(request: web.BaseRequest) -> web.Response:
+        if "/shop/" in request.raw_path:
+            await hold.wait()
+        return await upstream._usual(request)
+
+    upstream.respond = hang_shop
+    hung = [asyncio.create_task(ask(f"{DEEP}/m{number}")) for number in range(20)]
+    await upstream.arrived.wait()
+    assert (await ask(DEEP.replace("shop", "bank") + "/deep")).status == 200
+    hold.set()
+    assert {answer.status for answer in await asyncio.gather(*hung)} == {200}
+
+
+async def test_an_upstream_that_is_gone_is_an_error_at_once_and_comes_back(
+    front: Service, ask: Any, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await ask(RPS)).status == 200
+    await upstream.stop()
+    for _ in range(5):
+        answer = await ask(RPS)
+        assert code_of(answer) == 503
+    assert "did not answer lately (connection refused)" in answer.message
+    assert (await ask(OWN)).status == 200
+    await upstream.start()
+    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2")}
+    await front.upstreams._by_group[CUSTOM].refresh()  # the sign of life
+    assert (await ask(RPS)).status == 200
+
+
+async def test_an_upstream_that_answers_no_namespace_is_asked_by_none(ask: Any, upstream: FakeUpstream) -> None:
+    await upstream.stop()
+    for namespace in ("a", "b", "c"):
+        assert "connection refused" in (await ask(RPS.replace("shop", namespace))).message
+    assert "did not answer lately" in (await ask(RPS)).message
+
+
+async def test_an_untrusted_certificate_is_an_error(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+    trustme.CA().cert_pem.write_to_path(str(upstream.folder / "ca.crt"))
+    front.upstreams.apply_settings(upstream.settings(timeout_seconds=1.5), ())
+    answer = await ask(RPS)
+    assert code_of(answer) == 503
+    assert "its certificate is not trusted" in answer.message
+    assert upstream.metrics_seen == []
+    bundle = pem(upstream.authority)
+    front.upstreams.apply_settings(upstream.settings(ca_file="", ca_bundle=bundle), ())
+    assert (await ask(RPS)).status == 200
+
+
+async def test_an_unreadable_token_is_an_error(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+    (upstream.folder / "token").unlink()
+    answer = await ask(RPS)
+    assert code_of(answer) == 503
+    assert "the adapter's credentials for it cannot be read" in answer.message
+
+
+async def test_a_request_that_passed_through_here_before_is_a_loop(ask: Any, upstream: FakeUpstream) -> None:
+    answer = await ask(RPS, headers={"Via": "1.1 gateway, 1.1 effective-load"})
+    assert (code_of(answer), answer.json()["reason"]) == (508, "LoopDetected")
+    assert upstream.metrics_seen == []
+    assert (await ask(RPS, headers={"Via": "1.1 gateway"})).status == 200
+
+
+async def test_requests_are_counted_by_group_and_code(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+    await ask(RPS)
+    upstream.answering(b"<html>", 502)
+    await ask(f"{DEEP}/deep")
+    text = (await front.metrics.exposition()).decode()
+    name = "effective_load_upstream"
+    assert f'{name}_request_duration_seconds_count{{code="200",group="{CUSTOM}"}} 1.0' in text
+    assert f'{name}_request_duration_seconds_count{{code="503",group="{EXTERNAL}"}} 1.0' in text
+    assert f'{name}_errors_total{{group="{EXTERNAL}",reason="failing"}} 1.0' in text
+    assert f'group="{CUSTOM}",resource_kind="upstream"' in text
+    assert 'resource_kind="target"' not in text
+
+
+async def test_without_an_upstream_nothing_changes(front: Service, ask: Any, upstream: FakeUpstream) -> None:
+    front.upstreams.apply_settings(upstream.settings("external"), ())
+    answer = await ask(RPS)
+    assert (code_of(answer), upstream.metrics_seen) == (404, [])
+    assert (await ask(f"{DEEP}/deep")).status == 200

@@ -1,0 +1,228 @@
+"""Discovery merged with that of the adapters behind this one."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from adapter.apiserver.discovery import Discovery
+from adapter.apiserver.request_info import CUSTOM_VERSIONS, POLICIES_RESOURCE
+from adapter.apiserver.snapshot_index import SnapshotIndex
+from adapter.apiserver.upstream import upstreams as upstreams_module
+from adapter.apiserver.upstream.listing import MOST_NAMES, ListedMetric
+from adapter.apiserver.upstream.own_names import OwnNames
+from adapter.apiserver.upstream.upstream import KEEP_SECONDS, Upstream
+from adapter.apiserver.upstream.upstreams import Upstreams
+from adapter.settings import NamedQuery, UpstreamsSettings
+from adapter.snapshot import Snapshot
+from adapter.telemetry.metrics import Metrics
+from harness import snapshots
+from tests.apiserver.upstream import CUSTOM, EXTERNAL, FakeUpstream, names
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+QUERIES = (
+    NamedQuery(name="requests", server="main", query="x"),
+    NamedQuery(name="depth", server="main", query="x", scope="Service"),
+)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def upstream(tmp_path: Path) -> AsyncIterator[FakeUpstream]:
+    fake = FakeUpstream(tmp_path, trustme.CA())
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def custom(upstream: FakeUpstream, clock: Clock) -> AsyncIterator[Upstream]:
+    """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
+    settings = upstream.settings("custom").custom
+    assert settings is not None
+    made = Upstream(CUSTOM, CUSTOM_VERSIONS, settings, OwnNames.of(QUERIES), Metrics(), clock=clock)
+    yield made
+    await made.close()
+
+
+def listed(upstream: Upstream, version: str = "v1beta2") -> list[str]:
+    return [name for name, _ in upstream.listed(version)]
+
+
+async def test_both_versions_are_asked_and_listed_apart(custom: Upstream, upstream: FakeUpstream) -> None:
+    upstream.documents = {
+        f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps", "services/rps"),
+        f"{CUSTOM}/v1beta1": names(CUSTOM, "v1beta1", "pods/rps"),
+    }
+    assert await custom.refresh()
+    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/rps", "services/rps"], ["pods/rps"])
+    assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
+
+
+async def test_an_upstream_may_serve_one_version_alone(custom: Upstream, upstream: FakeUpstream) -> None:
+    upstream.documents = {f"{CUSTOM}/v1beta1": names(CUSTOM, "v1beta1", "pods/rps")}
+    assert await custom.refresh()
+    assert (listed(custom), listed(custom, "v1beta1")) == ([], ["pods/rps"])
+    assert custom.problem() is None
+
+
+async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upstream, upstream: FakeUpstream) -> None:
+    ours = ("pods/requests", "deployments.apps/effective_x", "services/desired_replicas", f"{POLICIES_RESOURCE}/rps")
+    none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
+    others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth")
+    document = names(CUSTOM, "v1beta2", *ours, *none, *others)
+    upstream.documents = {f"{CUSTOM}/v1beta2": document}
+    assert await custom.refresh()
+    assert listed(custom) == ["namespaces/depth", "pods/depth", "pods/rps", "services/requests"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {"kind": "APIResourceList"},
+        {**names(CUSTOM, "v1beta1", "pods/x"), "kind": "Secret"},
+        names(CUSTOM, "v1beta1", "pods/wrong-version"),
+        {**names(CUSTOM, "v1beta2"), "resources": [{"name": 3}]},
+        {**names(CUSTOM, "v1beta2", "pods/x"), "padding": "x" * (5 << 20)},
+    ],
+    ids=lambda _: "",
+)
+async def test_a_document_that_cannot_be_read_keeps_the_names(
+    custom: Upstream, upstream: FakeUpstream, document: Any
+) -> None:
+    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
+    assert await custom.refresh()
+    upstream.documents = {f"{CUSTOM}/v1beta2": document}
+    assert not await custom.refresh()
+    assert listed(custom) == ["pods/rps"]
+    assert "does not answer discovery: v1beta2: " in (custom.problem() or "")
+
+
+async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
+    custom: Upstream, upstream: FakeUpstream, clock: Clock
+) -> None:
+    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
+    assert await custom.refresh()
+    await upstream.stop()
+    clock.now = KEEP_SECONDS
+    assert not await custom.refresh()
+    assert listed(custom) == ["pods/rps"]
+    clock.now = KEEP_SECONDS + 1
+    assert listed(custom) == []
+    await upstream.start()
+    assert await custom.refresh()
+    assert listed(custom) == ["pods/rps"]
+
+
+async def test_an_upstream_that_has_no_metric_any_more_lists_none(custom: Upstream, upstream: FakeUpstream) -> None:
+    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
+    await custom.refresh()
+    upstream.documents = {f"{CUSTOM}/v1beta2": {**names(CUSTOM, "v1beta2"), "resources": None}}
+    assert await custom.refresh()
+    assert listed(custom) == []
+
+
+async def test_a_very_long_list_is_cut(custom: Upstream, upstream: FakeUpstream) -> None:
+    many = [f"pods/m{number:05}" for number in range(MOST_NAMES + 50)]
+    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", *many)}
+    await custom.refresh()
+    assert listed(custom) == many[:MOST_NAMES]
+
+
+def merged(*upstream: ListedMetric, group: str = CUSTOM) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The resources of the legacy document, and the aggregated document."""
+    index = SnapshotIndex(snapshots.snapshot(snapshots.view()))
+    discovery = Discovery(external=True, upstream=lambda asked, _: upstream if asked == group else ())
+    legacy = discovery.resources(index, group, {CUSTOM: "v1beta2", EXTERNAL: "v1beta1"}[group])
+    assert legacy is not None
+    return json.loads(legacy.body)["resources"], json.loads(discovery.groups(index, AGGREGATED).body)
+
+
+def test_our_names_come_first_and_none_twice() -> None:
+    resources, _ = merged(ListedMetric("pods/rps"), ListedMetric("deployments.apps/desired_replicas"))
+    every = [one["name"] for one in resources]
+    assert every.count("deployments.apps/desired_replicas") == 1
+    assert every[-1] == "pods/rps"
+    assert {one["kind"] for one in resources} == {"MetricValueList"}
+
+
+def test_each_parent_has_one_scope_in_both_forms() -> None:
+    resources, aggregated = merged(
+        ListedMetric("pods/rps", namespaced=False),
+        ListedMetric("namespaces/rps", namespaced=False),
+        ListedMetric("namespaces/depth", namespaced=True),
+    )
+    scopes = {(one["name"].partition("/")[0], one["namespaced"]) for one in resources}
+    assert {("pods", True), ("namespaces", False)} <= scopes
+    assert len({parent for parent, _ in scopes}) == len(scopes)
+    version = next(group for group in aggregated["items"] if group["metadata"]["name"] == CUSTOM)["versions"][0]
+    found = {one["resource"]: one["scope"] for one in version["resources"]}
+    assert (found["pods"], found["namespaces"]) == ("Namespaced", "Cluster")
+    assert len(found) == len(version["resources"])
+
+
+def test_external_names_are_listed_beside_ours() -> None:
+    resources, _ = merged(ListedMetric("externalmetrics"), group=EXTERNAL)
+    every = [one["name"] for one in resources]
+    assert every[-1] == "externalmetrics"
+    assert "desired_replicas" in every
+
+
+def test_the_etag_follows_the_upstream() -> None:
+    more: list[ListedMetric] = []
+    discovery = Discovery(external=True, upstream=lambda *_: tuple(more))
+    index = SnapshotIndex(Snapshot())
+    first = discovery.groups(index, AGGREGATED).etag
+    assert discovery.groups(index, AGGREGATED).etag == first
+    more.append(ListedMetric("services/rps"))
+    assert discovery.groups(index, AGGREGATED).etag != first
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the refresh has no event of its own
+            await asyncio.sleep(0.01)
+
+
+async def test_names_are_refreshed_in_the_background_and_follow_the_settings(
+    upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstreams_module, "REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(upstreams_module, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(upstreams_module, "RETIRE_SECONDS", 0.05)
+    metrics = Metrics()
+    both = Upstreams(upstream.settings(), QUERIES, metrics)
+    running = asyncio.create_task(both.run())
+    await until(lambda: "does not answer discovery" in (both.warning() or ""))
+    upstream.documents = {f"{EXTERNAL}/v1beta1": names(EXTERNAL, "v1beta1", "externalmetrics", "depth")}
+    await until(lambda: both.listed(EXTERNAL, "v1beta1") == (ListedMetric("externalmetrics"),))
+    external = both._by_group[EXTERNAL]
+    both.apply_settings(upstream.settings("external"), QUERIES)  # custom is gone, external stays as it is
+    assert both._by_group == {EXTERNAL: external}
+    both.apply_settings(upstream.settings("external", timeout_seconds=1), QUERIES)
+    assert both._by_group[EXTERNAL] is not external
+    assert both.listed(EXTERNAL, "v1beta1") == (ListedMetric("externalmetrics"),)  # no gap
+    both.apply_settings(upstream.settings("external"), ())
+    await until(lambda: len(both.listed(EXTERNAL, "v1beta1")) == 2)  # `depth` is no query of ours any more
+    await until(lambda: external._client._http.closed)
+    both.apply_settings(UpstreamsSettings(), ())
+    assert (both.listed(EXTERNAL, "v1beta1"), both.warning()) == ((), None)
+    assert "effective_load_upstream_up{" not in (await metrics.exposition()).decode()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,231 @@
+"""In front of the real KEDA and the real prometheus-adapter: their metrics and ours behind one adapter."""
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from harness import keda
+from harness.adapter import NAMESPACE, AdapterProcess, manifests
+from harness.client import Response, query
+from harness.control_plane import ControlPlane
+from harness.keda import Keda
+from harness.prometheus import Exporter, Prometheus
+from harness.prometheus_adapter import PrometheusAdapter
+from harness.workloads import Workloads, external_metric, pods_metric, policy_metric, until
+from tests.e2e.conftest import MakeAdapter
+from tests.e2e.kit import prometheus_settings, query_watermarks
+
+PROGRAMS = (*keda.PROGRAMS, "prometheus-adapter")
+pytestmark = pytest.mark.builds(*PROGRAMS)
+CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io", "/apis/external.metrics.k8s.io/v1beta1"
+ACCOUNT = "effective-load-upstreams"
+
+
+class Series(NamedTuple):
+    """The page that both upstreams and our queries read: jobs (KEDA), orders by pod (prometheus-adapter), a queue."""
+
+    exporter: Exporter
+    prometheus: Prometheus
+
+    def set(self, namespace: str, *, jobs: float = 0, orders: dict[str, float] | None = None, queue: float = 0) -> None:
+        pods = {f'orders{{namespace="{namespace}",pod="{pod}"}}': value for pod, value in (orders or {}).items()}
+        queues = {f'queue{{namespace="{namespace}",workload="web"}}': queue}
+        self.exporter.set({f'jobs{{namespace="{namespace}"}}': jobs, **pods, **queues})
+
+
+@pytest.fixture(scope="module")
+def series() -> Iterator[Series]:
+    with Exporter() as exporter, Prometheus([exporter]) as prometheus:
+        yield Series(exporter, prometheus)
+
+
+@pytest.fixture(scope="module")
+def others(control_plane: ControlPlane, series: Series) -> Iterator[tuple[Keda, PrometheusAdapter]]:
+    """KEDA and prometheus-adapter, running."""
+    with (
+        Keda(control_plane) as keda_,
+        PrometheusAdapter(control_plane, series.prometheus.url, "orders") as prometheus_adapter,
+    ):
+        yield keda_, prometheus_adapter
+
+
+@pytest.fixture
+def front(
+    control_plane: ControlPlane,
+    make_adapter: MakeAdapter,
+    series: Series,
+    others: tuple[Keda, PrometheusAdapter],
+) -> AdapterProcess:
+    """Our adapter in front of both, with the account that the component `upstreams` gives it."""
+    for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
+        for item in manifests(kind, folders=("components/upstreams",)):
+            control_plane.client.apply(item)
+    token = control_plane.folder / "upstreams-token"
+    token.write_text(control_plane.token(NAMESPACE, ACCOUNT))
+    trusted = {"caFile": str(control_plane.pki.cluster.file), "bearerTokenFile": str(token)}
+    upstreams = {"external": {"url": others[0].url, **trusted}, "custom": {"url": others[1].url, **trusted}}
+    return make_adapter({**prometheus_settings(series.prometheus), "upstreams": upstreams})
+
+
+def jobs_path(namespace: str) -> str:
+    selector = query({"labelSelector": "scaledobject.keda.sh/name=jobs"})
+    return f"{EXTERNAL}/namespaces/{namespace}/s0-prometheus?{selector}"
+
+
+def scaled_jobs(workloads: Workloads, series: Series) -> None:
+    """A Deployment that KEDA scales to a pod for each 2 jobs."""
+    workloads.deployment("jobs", 1)
+    metadata = {
+        "serverAddress": series.prometheus.url,
+        "query": f'sum(jobs{{namespace="{workloads.namespace}"}})',
+        "threshold": "2",
+    }
+    trigger = {"type": "prometheus", "metadata": metadata}
+    item = keda.scaled_object(
+        workloads.namespace, "jobs", trigger, minReplicaCount=1, maxReplicaCount=9, pollingInterval=1
+    )
+    workloads.client.apply(item)
+
+
+@pytest.fixture
+def scaled(workloads: Workloads, series: Series, front: AdapterProcess) -> Iterator[Workloads]:
+    """`web` follows a policy by an External metric of ours, `jobs` a ScaledObject by KEDA's."""
+    series.set(workloads.namespace, jobs=6, queue=300)
+    workloads.deployment("web", 1)
+    workloads.policy("web", [query_watermarks("queue", "100", "40")])
+    workloads.hpa("web", metrics=[external_metric("web")])
+    scaled_jobs(workloads, series)
+    workloads.wait_replicas("web", 3)
+    workloads.wait_replicas("jobs", 3)
+    yield workloads
+    path = f"/apis/keda.sh/v1alpha1/namespaces/{workloads.namespace}/scaledobjects/jobs"
+    workloads.client.patch(path, {"metadata": {"finalizers": None}})  # KEDA may be stopped
+    workloads.client.delete(path)
+
+
+def test_a_scaled_object_and_a_policy_scale_side_by_side_and_ours_goes_on_without_keda(
+    scaled: Workloads, series: Series, others: tuple[Keda, PrometheusAdapter], front: AdapterProcess
+) -> None:
+    adapter = others[0].adapter
+    adapter.kill()
+    series.set(scaled.namespace, jobs=12, queue=500)
+    scaled.wait_replicas("web", 5)
+    cause = scaled.wait_condition(
+        "keda-hpa-jobs",
+        "ScalingActive",
+        status="False",
+        contains="the upstream adapter for external.metrics.k8s.io",
+        timeout=15,
+    )
+    assert "connection refused" in cause["message"]
+    assert scaled.replicas("jobs") == 3
+    assert front.readiness().status == 200
+    adapter.start()
+    scaled.wait_replicas("jobs", 6, timeout=30)
+
+
+class Course(NamedTuple):
+    """Seconds that our External metric took, sorted."""
+
+    seconds: list[float]
+
+    @property
+    def p99(self) -> float:
+        return self.seconds[math.ceil(len(self.seconds) * 0.99) - 1]
+
+
+def ask_ours(workloads: Workloads, times: int) -> Course:
+    path = f"{EXTERNAL}/namespaces/{workloads.namespace}/desired_replicas?{query({'labelSelector': 'policy=web'})}"
+    taken = []
+    for _ in range(times):
+        began = time.monotonic()
+        assert workloads.client.raw(path).status == 200
+        taken.append(time.monotonic() - began)
+    return Course(sorted(taken))
+
+
+def test_a_hung_upstream_never_delays_ours(
+    scaled: Workloads,
+    others: tuple[Keda, PrometheusAdapter],
+    front: AdapterProcess,
+    record_property: Any,
+) -> None:
+    adapter = others[0].adapter
+    before = ask_ours(scaled, 300)
+    adapter.signal(signal.SIGSTOP)
+    answers: list[Response] = []
+    asking = [
+        threading.Thread(target=lambda: answers.append(scaled.client.raw(jobs_path(scaled.namespace))))
+        for _ in range(30)
+    ]
+    try:
+        for thread in asking:
+            thread.start()
+        during = ask_ours(scaled, 300)
+        for thread in asking:
+            thread.join()
+        refused = time.monotonic()
+        assert scaled.client.raw(jobs_path(scaled.namespace)).status == 503
+        refused = time.monotonic() - refused
+    finally:
+        adapter.signal(signal.SIGCONT)
+    record_property("p99 before and during, seconds", f"{before.p99:.4f} {during.p99:.4f}")
+    assert during.p99 < max(10 * before.p99, 0.25)
+    assert during.seconds[-1] < 1.5  # none waited for the upstream's 3 s
+    assert refused < 1
+    assert {answer.status for answer in answers} <= {503, 504}
+    assert all("Retry-After" not in answer.headers for answer in answers)
+    until(
+        lambda: scaled.client.raw(jobs_path(scaled.namespace)).status == 200, 30, lambda: "KEDA's metric stays in error"
+    )
+
+
+def test_custom_metrics_of_prometheus_adapter_scale_beside_ours(
+    workloads: Workloads, series: Series, front: AdapterProcess
+) -> None:
+    workloads.deployment("web", 1)
+    workloads.deployment("shop", 2)
+    series.set(workloads.namespace, orders=dict.fromkeys(workloads.pod_names("shop"), 6), queue=300)
+    workloads.policy("web", [query_watermarks("queue", "100", "40")])
+    workloads.hpa("web", metrics=[policy_metric("web")])
+    workloads.hpa("shop", metrics=[pods_metric("orders", "4")], maximum=3)
+    workloads.wait_replicas("web", 3)
+    workloads.wait_replicas("shop", 3)
+    # A name of ours stays ours, though the upstream could be asked; the upstream's own error says whose it is.
+    for metric, says in (("effective_orders", "no metric effective_orders on pods"), ("absent", "upstream adapter: ")):
+        answer = workloads.client.raw(f"{CUSTOM}/v1beta2/namespaces/{workloads.namespace}/pods/%2A/{metric}")
+        assert (answer.status, says in answer.json()["message"]) == (404, True)
+
+
+def test_discovery_is_merged_as_kubectl_sees_it(
+    workloads: Workloads, series: Series, front: AdapterProcess, others: tuple[Keda, PrometheusAdapter]
+) -> None:
+    workloads.deployment("shop", 1)
+    series.set(workloads.namespace, orders=dict.fromkeys(workloads.pod_names("shop"), 6))
+
+    def names(path: str) -> set[str]:
+        return {one["name"] for one in workloads.client.get(path)["resources"]}
+
+    until(lambda: "pods/orders" in names(f"{CUSTOM}/v1beta2"), 40, lambda: str(names(f"{CUSTOM}/v1beta2")))
+    for version in ("v1beta1", "v1beta2"):
+        found = names(f"{CUSTOM}/{version}")
+        assert {"pods/orders", "namespaces/orders", "deployments.apps/desired_replicas", "pods/load"} <= found
+    assert {"desired_replicas", "queue", "externalmetrics"} <= names(EXTERNAL)
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    merged = json.loads(workloads.client.raw("/apis", {"Accept": accept}).body)
+    groups = {group["metadata"]["name"] for group in merged["items"]}
+    assert {"custom.metrics.k8s.io", "external.metrics.k8s.io", "keda.sh"} <= groups
+    others[1].component.kill()  # what it listed stays listed for a while, and its requests fail at once
+    try:
+        path = f"{CUSTOM}/v1beta2/namespaces/{workloads.namespace}/pods/%2A/orders"
+        answer = workloads.client.raw(path)
+        assert (answer.status, "connection refused" in answer.json()["message"]) == (503, True)
+        assert "pods/orders" in names(f"{CUSTOM}/v1beta2")
+    finally:
+        others[1].start()

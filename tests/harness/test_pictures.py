@@ -1,0 +1,72 @@
+"""The pictures of the documentation: terminals show what commands print, and diagrams say what is true."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from harness.pictures import concepts, terminal
+from harness.pictures.__main__ import OUT, all_names
+from harness.pictures.scenes import Scene
+
+
+def test_a_command_believes_that_it_writes_to_a_terminal_and_keeps_its_colours() -> None:
+    recording = terminal.record(["sh", "-c", r"test -t 1 && printf '\033[31mred\033[0m %s\n' $COLUMNS"], {})
+    svg = terminal.draw("a.svg", "show it", recording.lines())
+    assert ">red</text>" in svg
+    assert f"{terminal.WIDTH}" in svg
+    assert "#f06054" in svg
+    assert "$&#160;" in svg
+
+
+def test_a_picture_of_a_terminal_loads_nothing() -> None:
+    svg = terminal.draw("a.svg", "ls", [(0.0, "file")])
+    ET.fromstring(svg)
+    assert not re.search(r"url\((?!#)|@import|href", svg)
+
+
+def test_a_moving_picture_shows_each_line_at_its_time_within_half_a_minute() -> None:
+    svg = terminal.draw("a.svg", "watch", [(0.0, "first"), (60.0, "second"), (120.0, "third")], moving=True)
+    ET.fromstring(svg)
+    assert list(dict.fromkeys(re.findall(r"animation:shown .1s ([\d.]+)s", svg))) == ["15.0", "30.0"]
+    assert "prefers-reduced-motion" in svg
+
+
+def test_what_differs_in_each_run_is_written_in_one_way() -> None:
+    steady = terminal.Steady()
+    first = steady.text("web-7f496895c8-7hlk9 web-7f496895c8-7xgz5 at 127.0.0.1:45123")
+    assert first == "web-7f496895c8-pod01 web-7f496895c8-pod02 at 127.0.0.1:6443"
+    assert steady.text("web-7f496895c8-7xgz5") == "web-7f496895c8-pod02"
+
+
+def test_a_scene_shows_what_it_is_cut_to_from_its_beginning() -> None:
+    scene = Scene(name="a.svg", command="a", expects="b", since="^b", to="^c")
+    assert scene.cut([(1.0, "a"), (2.0, "b"), (3.0, "x"), (4.0, "c"), (5.0, "d")]) == [
+        (0.0, "b"),
+        (1.0, "x"),
+        (2.0, "c"),
+    ]
+
+
+def test_every_terminal_and_diagram_is_there_and_the_diagrams_are_drawn_as_the_code_says() -> None:
+    missing = [name for name in all_names() if name.endswith(".svg") and not (OUT / name).is_file()]
+    assert not missing
+    for name, make in concepts.CONCEPTS.items():
+        ET.fromstring(make())
+        assert (OUT / name).read_text(encoding="utf-8") == make(), f"python -m harness.pictures {name}"
+
+
+@pytest.mark.parametrize(
+    ("make", "vector", "says"),
+    [
+        (concepts.pulled_out, "08-overloaded-and-out", "{} pods."),
+        (concepts.doubt, "30-empty-roster", "The larger count wins: {}."),
+        (concepts.band, "01-above", "⌈7500 / 1200⌉ = {}"),
+        (concepts.band, "02-below", "⌊2100 / 400⌋ = {}"),
+    ],
+)
+def test_a_diagrams_count_is_that_of_the_test_vector(make: Callable[[], str], vector: str, says: str) -> None:
+    expected = yaml.safe_load((terminal.ROOT / "tests" / "vectors" / "expected.yaml").read_text(encoding="utf-8"))
+    assert says.format(expected[vector]["desiredReplicas"]) in make()
