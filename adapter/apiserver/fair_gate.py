@@ -20,7 +20,6 @@ class FairGate:
         self._total = total
         self._per_flow = per_flow
         self._max_waiting = waiting
-        self._what = what
         self._admitted: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """Waiters by flow: first in, first out within a flow; the flow served last is at the end."""

@@ -46,27 +46,34 @@ def of_server(error: KubeError, policy: Place) -> tuple[str, ...]:
             f"ClusterRole {READER_ROLE} has it, and with it the role view; an administrator binds it by",
             f"  kubectl create rolebinding {READER_ROLE} -n {policy.namespace} --clusterrole={READER_ROLE} --user=YOU",
         )
-    if isinstance(error, ApiStatusError) and _OLD_SERVER in error.message:
+    if isinstance(error, ApiStatusError) and (lines := _of_answer(error)):
+        return lines
+    if said := refusal(error):
+        return (f"the server has no decision, and HPAs get this error: {said}",)
+    return of_connection(error)
+
+
+def _of_answer(error: ApiStatusError) -> tuple[str, ...]:
+    """Why the API server or the server has no decision; empty for an error that HPAs get as well."""
+    if _OLD_SERVER in error.message:
         return (
             "the server is older than this command and serves no decisions",
             "upgrade the server, or use `effective-load decide` on a document made by hand (docs/decide.md)",
         )
+    if isinstance(error, NotFound) and error.message.startswith(_NO_POLICY):
+        return (error.message,)
     if isinstance(error, NotFound) and error.message.startswith(_NOT_SERVED):
         return (
             "custom.metrics.k8s.io/v1beta2 is not served: effective-load is not installed here",
             f"  kubectl get apiservice {_API_SERVICE}",
         )
-    if isinstance(error, NotFound) and error.message.startswith(_NO_POLICY):
-        return (error.message,)
     if isinstance(error, ServerError) and error.message.startswith(_FROM_AGGREGATOR):
         return (
             f"the API server does not reach effective-load: {error.message}",
             f"  kubectl get apiservice {_API_SERVICE} -o jsonpath='{{.status.conditions}}'",
             "  kubectl get pods,endpointslices -n effective-load",
         )
-    if said := refusal(error):
-        return (f"the server has no decision, and HPAs get this error: {said}",)
-    return of_connection(error)
+    return ()
 
 
 def of_connection(error: KubeError) -> tuple[str, ...]:
