@@ -25,7 +25,7 @@ from adapter.load.effective_usage import (
 )
 from adapter.load.memory import AheadSample, LastSample
 from adapter.load.pod_groups import PodGroups
-from adapter.load.sample_columns import Column, Columns, RowBlock, read_columns, static_rows
+from adapter.load.sample_columns import Column, Columns, MetricRows, RowBlock, read_columns, static_rows
 from adapter.load.scenarios import held_with_all_in, scenarios_of
 from adapter.load.spec import Average, Metric, Policy, Strategy
 from adapter.load.steps import Steps
@@ -103,11 +103,13 @@ def _static_rows(
 ) -> Steps[tuple[Sequence[RowBlock], Sequence[RowBlock]]]:
     """The rows of the serving and of the doubtful pods, from the census where it has them of this very metric."""
     rows = census.rows.get(metric.name)
-    if rows is None or rows[0] is not metric:
-        serving = yield from static_rows(reader, census.serving)
-        doubtful = yield from static_rows(reader, census.doubtful)
-        rows = census.rows[metric.name] = metric, serving, doubtful
-    return rows[1:]
+    if rows is None or rows.metric is not metric:
+        last = census.last_rows.pop(metric.name, None)
+        known = (*last.serving, *last.doubtful) if last is not None and last.metric is metric else ()
+        serving = yield from static_rows(reader, census.serving, known)
+        doubtful = yield from static_rows(reader, census.doubtful, known)
+        rows = census.rows[metric.name] = MetricRows(metric, serving, doubtful)
+    return rows.serving, rows.doubtful
 
 
 def _assess_columns(

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import islice
 from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
@@ -11,14 +10,12 @@ from adapter.load.ratio import recommend as recommend_by_ratio
 from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Converge, Policy, Strategy
 from adapter.load.step import recommend as recommend_step
-from adapter.load.steps import Steps
+from adapter.load.steps import Steps, collected
 from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
 from adapter.load.watermark import recommend as recommend_by_watermarks
 
 _RIVALS_COMPARED = 4
 """A scenario above the band is compared with at most this many of those already kept."""
-_AT_ONCE = 256
-"""Scenarios that are computed in one step."""
 _INCOMPARABLE = Recommendation(Verdict.ERROR)
 _RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Recommendation]] = {
     Strategy.WATERMARK: recommend_by_watermarks,
@@ -60,7 +57,7 @@ def scenarios_of(
 
     The pods come in in this order. `totals` begin without them and end with all of them.
     """
-    steps = yield from _take(_steps(policy, band, away, totals, order))
+    steps = yield from collected(_steps(policy, band, away, totals, order))
     kept = _that_may_win(steps)
     if _has_delay(policy):
         kept = _with_every_verdict(kept, steps)
@@ -93,15 +90,6 @@ def _step(recommended: Recommendation, totals: Totals, replaceable: int, reserve
     return _Step(
         recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved, out
     )
-
-
-def _take(steps: Iterator[_Step]) -> Steps[list[_Step]]:
-    """All scenarios, some hundreds in a step."""
-    taken: list[_Step] = []
-    while some := list(islice(steps, _AT_ONCE)):
-        taken += some
-        yield
-    return taken
 
 
 def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]) -> Iterator[_Step]:
