@@ -42,6 +42,7 @@ from adapter.load.pod_assessments import PodAssessments
 from adapter.load.pod_groups import group_pods
 from adapter.load.pods import PodState
 from adapter.load.relative import one_step_down, without_drift
+from adapter.load.scenario_list import contenders
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
 from adapter.load.spec import Bounds, Policy, Scale, Strategy
 from adapter.load.steps import Steps, finish
@@ -282,7 +283,10 @@ def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of
     """The scenario with the largest proposal wins; on a tie the one with the most doubtful pods in."""
     if metric.floor:
         return floor_outcome(metric, current, multiple_of)
-    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in metric.scenarios]
+    among = contenders(
+        metric.scenarios, current, multiple_of, lambda one: _propose(one, current, bounds, multiple_of)[0]
+    )
+    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in among]
     if not proposals:
         empty = Scenario(inside=0, verdict=Verdict.INSIDE)
         return Outcome(metric=metric, scenario=empty, proposal=current)
