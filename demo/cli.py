@@ -194,6 +194,7 @@ def hints(place: Place, namespace: str, figure: str, kubectl: str) -> list[str]:
         "The cluster stays until Ctrl-C. In another terminal:",
         "",
         f"  export KUBECONFIG={place.kubeconfig}",
+        f"  .venv/bin/effective-load explain {OURS} -n {namespace}",
         f"  {there} get hpa,wmp,deploy,pods",
         f"  {there} describe hpa {OURS}",
         "",

@@ -29,13 +29,14 @@ Server, companion and `effective-load check` read one YAML file, `--settings FIL
 
 Within seconds of a change the file is read again. What is in {restart}
 is taken over at the next start only; a change there is logged. A broken file changes nothing while they run: the old
-settings stay, and the log, `effective_load_settings_reloads_total` and `effective_load_settings_last_reload_successful` say so.
+settings stay, and the log, `effective_load_settings_reloads_total` and `effective_load_settings_last_reload_successful`
+say so.
 """
 _METRICS = """\
 Served as Prometheus text by every pod of server and companion, on the telemetry port under `/metrics`, beside the usual
 `process_…` metrics. Their names stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`. Each pod tells of
-all policies as it sees them: take `max by (namespace, policy)` of what is about policies, and no sum. These series have a
-label `namespace` of their own, so scrape with `honor_labels: true` ([alerts.md](alerts.md#scrape)).
+all policies as it sees them: take `max by (namespace, policy)` of what is about policies, and no sum. These series have
+a label `namespace` of their own, so scrape with `honor_labels: true` ([alerts.md](alerts.md#scrape)).
 """
 
 

@@ -121,8 +121,8 @@ class Handler:
         if info.kind is RequestKind.REGISTRY:
             await self._roster_push.receive(info, request.content)
             return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
+        self._check_accept(request)
         if is_decision(info):
-            self._check_accept(request)
             return _private_json(await self._decisions.answer(info, identity.flow))
         return await self._respond(request, info, labels)
 
@@ -144,7 +144,6 @@ class Handler:
             raise status.not_acceptable()
 
     async def _respond(self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels") -> web.Response:
-        self._check_accept(request)
         is_metric = info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self._external)
         upstream = self._upstreams.of(info) if is_metric and self._upstreams is not None else None
         if upstream is not None:

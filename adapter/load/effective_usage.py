@@ -62,8 +62,17 @@ class PodSample(NamedTuple):
 
 def is_young(pod: Pod, now: float) -> bool:
     """Whether the pod was created, or changed its readiness, less than YOUNG_SECONDS ago."""
+    return now - _changed_at(pod) < YOUNG_SECONDS
+
+
+def young_until(pod: Pod) -> float:
+    """Until when the pod is young (seconds)."""
+    return _changed_at(pod) + YOUNG_SECONDS
+
+
+def _changed_at(pod: Pod) -> float:
     changed = pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
-    return now - max(pod.created_at, changed) < YOUNG_SECONDS
+    return max(pod.created_at, changed)
 
 
 class MetricReader:

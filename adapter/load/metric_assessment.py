@@ -1,6 +1,7 @@
 """One metric of a target: from its samples to the scenarios that the watermarks decide."""
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -24,13 +25,17 @@ from adapter.load.effective_usage import (
 )
 from adapter.load.memory import AheadSample, LastSample
 from adapter.load.pod_groups import PodGroups
-from adapter.load.sample_columns import Column, Columns, StaticRow, read_columns, static_rows
-from adapter.load.scenarios import scenarios_of
+from adapter.load.sample_columns import Column, Columns, MetricRows, RowBlock, read_columns, static_rows
+from adapter.load.scenario_list import ScenarioList
+from adapter.load.scenarios import held_with_all_in, scenarios_of
 from adapter.load.spec import Average, Metric, Policy, Strategy
+from adapter.load.steps import Steps
 from adapter.load.totals import Band, DoubtfulPod, Totals, Weights
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric whose samples are fine but whose target has no pod in service."""
+_STEP = 1024
+"""Pods that are read in one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +64,9 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
     )
 
 
-def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Steps[MeasuredMetric]:
     """Compare one metric with its watermarks in every scenario of the doubtful pods; a floor needs no comparison."""
-    measured = _measure(inputs, metric, groups)
+    measured = yield from _measure(inputs, metric, groups)
     if not metric.delay.up and not metric.delay.down:
         return measured
     ends = [*measured.columns.serving.knows, *measured.columns.doubtful.knows]
@@ -72,15 +77,16 @@ def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     return replace(measured, assessment=assessment)
 
 
-def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Steps[MeasuredMetric]:
     if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
-        return _assess_total(inputs, metric, groups)
+        measured = yield from _assess_total(inputs, metric, groups)
+        return measured
     if metric.floor:
         return _without_total(inputs, metric)
     reader = MetricReader(metric, inputs.samples, inputs.now, believes_zero=inputs.policy.tolerate_zero is True)
     census = groups.census
-    serving, doubtful = _static_rows(census, metric, reader)
-    columns = read_columns(
+    serving, doubtful = yield from _static_rows(census, metric, reader)
+    columns = yield from read_columns(
         reader,
         inputs.memory.samples_of(metric.name),
         (census.serving, serving),
@@ -88,40 +94,38 @@ def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Mea
         chain(census.idle, census.out),
         groups.young_doubtful,
     )
-    assessment = _assess_columns(inputs, metric, groups, columns)
+    assessment = yield from _assess_columns(inputs, metric, groups, columns)
     # A frozen total may come back.
     return MeasuredMetric(assessment, columns, inputs.memory.ahead.get(metric.name))
 
 
 def _static_rows(
     census: Census, metric: Metric, reader: MetricReader
-) -> tuple[Sequence[StaticRow], Sequence[StaticRow]]:
+) -> Steps[tuple[Sequence[RowBlock], Sequence[RowBlock]]]:
     """The rows of the serving and of the doubtful pods, from the census where it has them of this very metric."""
     rows = census.rows.get(metric.name)
-    if rows is None or rows[0] is not metric:
-        rows = metric, static_rows(reader, census.serving), static_rows(reader, census.doubtful)
-        census.rows[metric.name] = rows
-    return rows[1:]
+    if rows is None or rows.metric is not metric:
+        last = census.last_rows.pop(metric.name, None)
+        known = (*last.serving, *last.doubtful) if last is not None and last.metric is metric else ()
+        serving = yield from static_rows(reader, census.serving, known)
+        doubtful = yield from static_rows(reader, census.doubtful, known)
+        rows = census.rows[metric.name] = MetricRows(metric, serving, doubtful)
+    return rows.serving, rows.doubtful
 
 
-def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, columns: Columns) -> MetricAssessment:
+def _assess_columns(
+    inputs: AssessmentInputs, metric: Metric, groups: PodGroups, columns: Columns
+) -> Steps[MetricAssessment]:
     policy, samples = inputs.policy, inputs.samples
     band = band_of(policy, metric, total=False)
-    counted = (columns.serving, columns.doubtful)
+    counted = [column for column in (columns.serving, columns.doubtful) if column.uids]
     mean = _mean_capacity(columns) if metric.of else None
     weights = Weights(band, mean, is_utilization=metric.of is not None)
-    began = _oldest_beginning(counted)
+    began = min((at for column in counted if (at := column.began_at()) is not None), default=None)
     departed = departed_load(inputs.memory, metric.name, began)
-    young = _young_samples(groups, columns)
-    scenarios: list[Scenario] = []
-    for order in _orders(weights, _doubtful_pods(weights, groups, columns)):
-        totals = weights.totals([columns.serving], young, departed)
-        scenarios += scenarios_of(policy, band, groups.away, totals, order)
-    everyone = weights.totals(counted)
-    running = weights.totals([*counted, _measured_column(columns.others)])
-    ats, knows = (list(chain.from_iterable(each)) for each in zip(*((c.ats, c.knows) for c in counted), strict=True))
-    windows = list(chain.from_iterable(column.windows for column in counted))
-    oldest = knows.index(min(knows)) if knows else None
+    scenarios, everyone = yield from _scenarios(policy, weights, groups, columns, departed)
+    usage = everyone.effective_usage(policy.average) if everyone.n else None
+    oldest = min(counted, key=lambda column: min(column.knows), default=None)
     limits = metric if metric.target is None else policy.limits_of(metric)
     return MetricAssessment(
         name=metric.name,
@@ -130,26 +134,51 @@ def _assess_columns(inputs: AssessmentInputs, metric: Metric, groups: PodGroups,
         target=metric.target,
         n=everyone.n,
         missing=everyone.missing,
-        usage=everyone.effective_usage(policy.average) if everyone.n else None,
-        raw=running.effective_usage(policy.average) if running.n else None,
+        usage=usage,
+        raw=_raw_usage(policy, weights, columns, usage),
         total=is_service_total(metric, samples),
-        scenarios=tuple(scenarios),
-        sampled_at=None if oldest is None else knows[oldest],
+        scenarios=scenarios,
+        sampled_at=None if oldest is None else min(oldest.knows),
         began_at=began,
-        stale_at=min(ats) + source_of(metric, samples).max_age if ats else None,
-        window=None if oldest is None else windows[oldest],
+        stale_at=min(min(c.ats) for c in counted) + source_of(metric, samples).max_age if counted else None,
+        window=None if oldest is None else oldest.windows[oldest.knows.index(min(oldest.knows))],
         error=None if everyone.n else _error(inputs, metric, groups.census, columns),
     )
 
 
-def _oldest_beginning(columns: Iterable[Column]) -> float | None:
-    """The earliest beginning of a sample's window (seconds); None without samples."""
-    began = (
-        knows - (window or 0.0)
-        for column in columns
-        for knows, window in zip(column.knows, column.windows, strict=True)
-    )
-    return min(began, default=None)
+def _scenarios(
+    policy: Policy, weights: Weights, groups: PodGroups, columns: Columns, departed: DepartedLoad
+) -> Steps[tuple[Sequence[Scenario], Totals]]:
+    """The scenarios that may win, and the totals with every doubtful pod in."""
+    serving = [columns.serving]
+    young = _young_samples(groups, columns)
+    none_in = weights.totals(serving, [*young, *(columns.whole[uid] for uid in groups.young_doubtful)], departed)
+    if not groups.census.doubtful:
+        only = yield from scenarios_of(policy, weights.band, groups.away, none_in, [])
+        return ScenarioList(only), none_in
+    yield
+    all_in = weights.totals([*serving, columns.doubtful], young, departed)
+    pods = len(groups.census.doubtful)
+    if not weights.may_be_above(none_in, all_in, columns.doubtful):
+        scenario = held_with_all_in(policy, weights.band, groups.away, all_in, pods)
+        if scenario is not None:
+            return ScenarioList([scenario]), all_in
+    yield
+    orders = []
+    doubtful = yield from _doubtful_pods(weights, groups, columns)
+    for order in _orders(weights, doubtful):
+        yield
+        totals = copy(none_in)
+        orders.append((yield from scenarios_of(policy, weights.band, groups.away, totals, order)))
+    return ScenarioList(*orders), all_in
+
+
+def _raw_usage(policy: Policy, weights: Weights, columns: Columns, usage: Fraction | None) -> Fraction | None:
+    """The usage of all running pods; `usage` is that of the pods that count."""
+    others = _measured_column(columns.others)
+    if not others.uids:
+        return usage
+    return weights.totals((columns.serving, columns.doubtful, others)).effective_usage(policy.average)
 
 
 def _mean_capacity(columns: Columns) -> Fraction | None:
@@ -172,19 +201,20 @@ def _measured_column(samples: Iterable[PodSample]) -> Column:
 
 
 def _young_samples(groups: PodGroups, columns: Columns) -> list[PodSample]:
-    """The samples of the pods that are young in the scenario that has every doubtful pod out."""
+    """The samples of the pods that are young in every scenario."""
     uids = {one.pod.uid for one in groups.young}
-    young = [sample for sample in columns.others if sample.pod.uid in uids] if uids else []
-    return [*young, *(columns.whole[uid] for uid in groups.young_doubtful)]
+    return [sample for sample in columns.others if sample.pod.uid in uids] if uids else []
 
 
-def _doubtful_pods(weights: Weights, groups: PodGroups, columns: Columns) -> list[DoubtfulPod]:
+def _doubtful_pods(weights: Weights, groups: PodGroups, columns: Columns) -> Steps[list[DoubtfulPod]]:
     """The doubtful pods by name. The fill of one with a sample matters only where it is young."""
     column, young = columns.doubtful, groups.young_doubtful
     seen = dict(zip(column.uids, zip(column.values, column.capacities, strict=True), strict=True))
     gaps = {sample.pod.uid: sample for sample in column.gaps}
     doubtful = []
-    for uid in (one.pod.uid for one in groups.census.doubtful):
+    for index, uid in enumerate(one.pod.uid for one in groups.census.doubtful):
+        if index % _STEP == _STEP - 1:
+            yield
         sample = gaps.get(uid) or columns.whole.get(uid)
         usage, capacity = seen.get(uid) or (None, sample.capacity if sample is not None else None)
         weight = weights.weigh(capacity)
@@ -203,7 +233,7 @@ def _orders(weights: Weights, doubtful: Sequence[DoubtfulPod]) -> list[list[Doub
     return [first, [pod for pod in first if pod.usage is not None] + blind]
 
 
-def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Steps[MeasuredMetric]:
     """Assess a number for the whole service: all pods that are in share it, and none is missing.
 
     Of a floor no pods are compared: it needs none to serve.
@@ -222,9 +252,9 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     band = band_of(policy, metric, total=True)
     # A share of the total needs no departed load: the total includes it.
     departed = departed_load(inputs.memory, metric.name, began) if policy.average is Average.TOTAL else NO_DEPARTURES
-    scenarios: tuple[Scenario, ...] = ()
+    scenarios: Sequence[Scenario] = ()
     if not stale and not metric.floor:
-        scenarios = tuple(_scenarios_of_total(policy, band, groups, point.value, departed))
+        scenarios = yield from _scenarios_of_total(policy, band, groups, point.value, departed)
     error = source_error(metric, samples, now) if stale else None
     running = sum(1 for _ in census.running)
     if error is None and running and not n and not metric.floor:
@@ -269,7 +299,7 @@ def _without_total(inputs: AssessmentInputs, metric: Metric) -> MeasuredMetric:
 
 def _scenarios_of_total(
     policy: Policy, band: Band, groups: PodGroups, value: int, departed: DepartedLoad
-) -> list[Scenario]:
+) -> Steps[Sequence[Scenario]]:
     weights = Weights(band, None, is_utilization=False)
     fill = weights.fill(1, 0)
     doubtful = []
@@ -281,7 +311,7 @@ def _scenarios_of_total(
         usage=value, n=n, weight=n, young=young, young_weight=young, young_fill=fill * young,
         total=True, fill_unit=weights.fill_unit, departed=departed,
     )  # fmt: skip
-    return scenarios_of(policy, band, groups.away, totals, doubtful)
+    return ScenarioList((yield from scenarios_of(policy, band, groups.away, totals, doubtful)))
 
 
 def _share_of(total: int, pods: int, average: Average) -> Fraction | None:

@@ -18,7 +18,7 @@ from adapter.load.departures import after_departures, after_pull_outs, after_tak
 from adapter.load.explanation import metric_errors
 from adapter.load.findings import condition_sentences, distrust
 from adapter.load.floor import floor_outcome, highest_floor, without_floors
-from adapter.load.matching import registrations
+from adapter.load.matching import registrations_in_steps
 from adapter.load.membership import registry_problem, service_registry
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import (
@@ -27,10 +27,10 @@ from adapter.load.memory_updates import (
     after_replacement_request,
     after_replacing_step,
     after_rollout,
-    after_roster,
+    after_roster_in_steps,
     after_samples,
     after_scale,
-    after_states,
+    after_states_in_steps,
     is_new_roster,
     last_scaled,
     without_future_times,
@@ -38,12 +38,14 @@ from adapter.load.memory_updates import (
 from adapter.load.metric_assessment import assess_metric
 from adapter.load.metric_value import served_value, within_hpa_tolerance
 from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
+from adapter.load.pod_assessments import PodAssessments
 from adapter.load.pod_groups import group_pods
 from adapter.load.pods import PodState
 from adapter.load.relative import one_step_down, without_drift
-from adapter.load.sample_columns import PodAssessments
+from adapter.load.scenario_list import contenders
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
 from adapter.load.spec import Bounds, Policy, Scale, Strategy
+from adapter.load.steps import Steps, finish
 
 _ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 """The pods that `minServingPercent` is a share of."""
@@ -55,14 +57,22 @@ def assess(inputs: AssessmentInputs) -> Assessment:
 
     The assessment's memory belongs into the inputs of the next one.
     """
+    return finish(assess_in_steps(inputs))
+
+
+def assess_in_steps(inputs: AssessmentInputs) -> Steps[Assessment]:
+    """`assess` in short steps: a policy may have many thousands of pods. The inputs must not change meanwhile."""
     policy, target, now = inputs.policy, inputs.target, inputs.now
-    memory, census = _current_census(inputs)
+    memory, census = yield from _current_census(inputs)
     memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
     memory = after_takeover(memory, inputs.bounds, now)
     memory = after_replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
     inputs = replace(inputs, memory=memory)
-    groups = group_pods(inputs, census)
-    measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
+    groups = yield from group_pods(inputs, census)
+    measured = []
+    for metric in policy.metrics:
+        measured.append((yield from assess_metric(inputs, metric, groups)))
+        yield
     columns = {one.assessment.name: one.columns for one in measured}
     memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
     memory = after_delays(memory, {one.assessment.name: one.assessment.beyond for one in measured})
@@ -88,7 +98,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     return _with_own_decision(assessment, inputs)
 
 
-def _current_census(inputs: AssessmentInputs) -> tuple[Memory, Census]:
+def _current_census(inputs: AssessmentInputs) -> Steps[tuple[Memory, Census]]:
     """The memory after this roster and these pods, and their census; the previous ones where nothing has changed."""
     policy, pods, roster, now = inputs.policy, inputs.pods, inputs.roster, inputs.now
     memory = without_future_times(inputs.memory, now)
@@ -96,14 +106,21 @@ def _current_census(inputs: AssessmentInputs) -> tuple[Memory, Census]:
     is_new = is_new_roster(roster, memory, policy, now)
     if previous is not None and not is_new and previous.holds(policy, pods, memory, now):
         return memory, previous
+    yield
     latest, registry = roster if is_new else memory.last_valid, service_registry(policy)
     registered = previous.registrations_in(latest, policy, pods) if previous is not None else None
     if registered is None:
-        registered = registrations(pods, latest, registry) if registry is not None and latest is not None else {}
-    memory = after_roster(after_departures(memory, pods, now), policy, pods, roster, now, registered)
-    census = take_census(policy, pods, memory, registered, now)
-    memory = after_pull_outs(memory, census.states, now)
-    return replace(after_states(memory, census.states, now), census=census), census
+        registered = {}
+        if registry is not None and latest is not None:
+            registered = yield from registrations_in_steps(pods, latest, registry)
+    memory = yield from after_departures(memory, pods, now)
+    memory = yield from after_roster_in_steps(memory, policy, pods, roster, now, registered)
+    census = yield from take_census(policy, pods, memory, registered, now)
+    if previous is not None and previous.policy == policy:
+        census.last_rows = dict(previous.rows)
+    memory = yield from after_pull_outs(memory, census.states, now)
+    memory = yield from after_states_in_steps(memory, census.states, now)
+    return replace(memory, census=census), census
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -266,7 +283,10 @@ def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of
     """The scenario with the largest proposal wins; on a tie the one with the most doubtful pods in."""
     if metric.floor:
         return floor_outcome(metric, current, multiple_of)
-    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in metric.scenarios]
+    among = contenders(
+        metric.scenarios, current, multiple_of, lambda one: _propose(one, current, bounds, multiple_of)[0]
+    )
+    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in among]
     if not proposals:
         empty = Scenario(inside=0, verdict=Verdict.INSIDE)
         return Outcome(metric=metric, scenario=empty, proposal=current)

@@ -1,22 +1,26 @@
 """The pods of a target that carry no certain load: which may serve soon, be replaced, or go first on the way down."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 
 from adapter.load.assessment import AssessmentInputs, PodAssessment
-from adapter.load.census import Census
-from adapter.load.effective_usage import is_young
+from adapter.load.census import CLOSE_SECONDS, Census
+from adapter.load.effective_usage import is_young, young_until
 from adapter.load.memory import PodMemory
 from adapter.load.memory_updates import replacement_ineffective, rolling_out, since_first_step
 from adapter.load.pods import PodState
 from adapter.load.scenarios import AwayPods
 from adapter.load.spec import Policy, Target
+from adapter.load.steps import Steps
 
 LONG_DOUBT_SECONDS = 300.0
 """A pod that has been doubtful for this long may be replaced in the scenarios that count it as out."""
 
 _NO_MEMORY = PodMemory()
+_STEP = 1024
+"""Pods that are grouped in one step."""
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
@@ -37,19 +41,87 @@ class PodGroups:
     young_doubtful: frozenset[str]
 
 
-def group_pods(inputs: AssessmentInputs, census: Census) -> PodGroups:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownGroups:
+    """The groups of a census, and what they hold for: this memory of the pods, from `at` until `until` (seconds)."""
+
+    groups: PodGroups
+    pods: Mapping[str, PodMemory]
+    first_step: float | None
+    is_rolling_out: bool
+    target: str
+    at: float
+    until: float
+
+    def hold(self, inputs: AssessmentInputs) -> bool:
+        """Whether grouping again would give the same."""
+        memory = inputs.memory
+        return (
+            self.at <= inputs.now < self.until
+            and self.pods is memory.pods
+            and self.first_step == memory.replacement.first_step
+            and self.is_rolling_out is rolling_out(memory, inputs.now)
+            and self.target == _kind(inputs.target)
+        )
+
+
+def group_pods(inputs: AssessmentInputs, census: Census) -> Steps[PodGroups]:
     """Group the pods that do not surely serve. The memory of the inputs knows these pods already.
 
-    Pulled-out pods are kept in the count on the way down, except where they are deleted first.
+    The last groups of this census are taken where they still hold.
     """
-    policy, memory, now = inputs.policy, inputs.memory, inputs.now
-    remembered = {one.pod.uid: memory.pods.get(one.pod.uid, _NO_MEMORY) for one in census.doubtful}
-    long_doubtful = frozenset(
-        uid
-        for uid, pod in remembered.items()
-        if pod.doubt_since is not None and now - pod.doubt_since >= LONG_DOUBT_SECONDS
+    known = census.groups
+    if isinstance(known, _KnownGroups) and known.hold(inputs):
+        return known.groups
+    groups = yield from _group(inputs, census)
+    memory, now = inputs.memory, inputs.now
+    turn = yield from _next_turn(inputs, census)
+    census.groups = _KnownGroups(
+        groups=groups,
+        pods=memory.pods,
+        first_step=memory.replacement.first_step,
+        is_rolling_out=rolling_out(memory, now),
+        target=_kind(inputs.target),
+        at=now,
+        until=turn - CLOSE_SECONDS,
     )
-    replaceable = _replaceable(inputs, census, long_doubtful)
+    return groups
+
+
+def _kind(target: Target | None) -> str:
+    return "" if target is None else target.kind
+
+
+def _next_turn(inputs: AssessmentInputs, census: Census) -> Steps[float]:
+    """When a group may change although the memory stays the same (seconds); infinite where none may."""
+    remembered, soonest = inputs.memory.pods, inf
+    for index, pod in enumerate(one.pod for one in chain(census.idle, census.out, census.doubtful)):
+        if index % _STEP == _STEP - 1:
+            yield
+        known = remembered.get(pod.uid, _NO_MEMORY)
+        turns = [young_until(pod)]
+        if known.doubt_since is not None:
+            turns.append(known.doubt_since + LONG_DOUBT_SECONDS)
+        if known.out_since is not None:
+            turns.append(known.out_since + inputs.policy.pulled_out.replace_after)
+        soonest = min([soonest, *(at for at in turns if at > inputs.now - CLOSE_SECONDS)])
+    return soonest
+
+
+def _group(inputs: AssessmentInputs, census: Census) -> Steps[PodGroups]:
+    """Pulled-out pods are kept in the count on the way down, except where they are deleted first."""
+    policy, memory, now = inputs.policy, inputs.memory, inputs.now
+    long_doubtful, young_doubtful = [], []
+    for index, pod in enumerate(one.pod for one in census.doubtful):
+        if index % _STEP == _STEP - 1:
+            yield
+        known = memory.pods.get(pod.uid, _NO_MEMORY)
+        if known.doubt_since is not None and now - known.doubt_since >= LONG_DOUBT_SECONDS:
+            long_doubtful.append(pod.uid)
+        if known.seen is None and is_young(pod, now):
+            young_doubtful.append(pod.uid)
+    long = frozenset(long_doubtful)
+    replaceable = yield from _replaceable(inputs, census, long)
     return PodGroups(
         census=census,
         away=AwayPods(
@@ -58,15 +130,13 @@ def group_pods(inputs: AssessmentInputs, census: Census) -> PodGroups:
             reserved=census.counts.get(PodState.STARTING, 0),
         ),
         young=[one for one in census.idle if is_young(one.pod, now)],
-        long_doubtful=long_doubtful,
-        replaceable_doubtful=replaceable & long_doubtful,
-        young_doubtful=frozenset(
-            one.pod.uid for one in census.doubtful if remembered[one.pod.uid].seen is None and is_young(one.pod, now)
-        ),
+        long_doubtful=long,
+        replaceable_doubtful=replaceable & long,
+        young_doubtful=frozenset(young_doubtful),
     )
 
 
-def _replaceable(inputs: AssessmentInputs, census: Census, long_doubtful: frozenset[str]) -> frozenset[str]:
+def _replaceable(inputs: AssessmentInputs, census: Census, long_doubtful: frozenset[str]) -> Steps[frozenset[str]]:
     """The pods that may be replaced on the way up: out or doubtful for long enough.
 
     None during a rollout. Once replacing has proved ineffective, only pods from before its first step.
@@ -76,7 +146,9 @@ def _replaceable(inputs: AssessmentInputs, census: Census, long_doubtful: frozen
         return frozenset()
     is_ineffective = replacement_ineffective(memory, census.assessed)
     replaceable = set()
-    for pod in (one.pod for one in chain(census.out, census.doubtful)):
+    for index, pod in enumerate(one.pod for one in chain(census.out, census.doubtful)):
+        if index % _STEP == _STEP - 1:
+            yield
         out_since = memory.pods.get(pod.uid, _NO_MEMORY).out_since
         long_out = out_since is not None and now - out_since >= policy.pulled_out.replace_after
         if (long_out or pod.uid in long_doubtful) and not (is_ineffective and since_first_step(memory, pod)):

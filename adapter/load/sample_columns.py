@@ -1,18 +1,28 @@
 """The samples of a target's pods in one metric, as columns, which make the common case fast.
 
-Nearly every sample is plain: present, fresh, newer than the pod's readiness, and not 0. A plain one is read in a few
-steps. Every other one goes through all checks of `MetricReader.sample`, which gives the same result for a plain one.
+Nearly every sample is plain: present, fresh, newer than the pod's readiness, and not 0. Blocks of pods with plain
+samples alone are read column by column. A block with any other sample is read pod by pod, and a sample that is not
+plain goes through all checks of `MetricReader.sample`, which gives the same result for a plain one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
-from typing import NamedTuple, overload
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from adapter.load.assessment import PodAssessment
 from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.memory import AHEAD_SECONDS, AheadSample, LastSample, SampleMemory
 from adapter.load.pods import Pod
+from adapter.load.samples import PodUsage, Point
+from adapter.load.spec import Metric
+from adapter.load.steps import AT_ONCE, Steps, collected, mapped
+
+_last_sample = partial(tuple.__new__, LastSample)
+"""A LastSample of a pair: without the call in Python that `LastSample(…)` takes."""
+_time, _window = attrgetter("at"), attrgetter("window")
 
 
 class StaticRow(NamedTuple):
@@ -22,6 +32,7 @@ class StaticRow(NamedTuple):
     one, empty if there are several). `capacity` is what usage is divided by (0: the metric is no utilization).
     """
 
+    pod: Pod
     uid: str
     name: str
     container: str
@@ -31,17 +42,69 @@ class StaticRow(NamedTuple):
     capacity: int
 
 
-def static_rows(reader: MetricReader, pods: Iterable[PodAssessment]) -> list[StaticRow]:
-    """A row for each pod whose samples may be plain."""
-    rows = []
+@dataclass(frozen=True, slots=True, eq=False)
+class RowBlock:
+    """Static rows as columns. `container` is the only one of every row, empty if they have several.
+
+    `since` and `created_at` are the latest ones.
+    """
+
+    rows: Sequence[StaticRow]
+    uids: Sequence[str]
+    names: Sequence[str]
+    capacities: Sequence[int]
+    container: str
+    since: float
+    created_at: float
+
+
+class MetricRows(NamedTuple):
+    """The static rows of a metric: of the pods that serve, and of the doubtful ones."""
+
+    metric: Metric
+    serving: Sequence[RowBlock]
+    doubtful: Sequence[RowBlock]
+
+
+def static_rows(
+    reader: MetricReader, pods: Iterable[PodAssessment], known: Iterable[RowBlock] = ()
+) -> Steps[Sequence[RowBlock]]:
+    """A row for each pod whose samples may be plain, in blocks. Young pods share the last ones.
+
+    `known` blocks are of the same metric: a pod that is still the same object keeps its row.
+    """
+    before = {row.uid: row for block in known for row in block.rows}
+    rows = yield from collected(_rows(reader, pods, before))
+    rows.sort(key=_plain_since)
+    return (yield from mapped(_block, (rows[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE)), 1))
+
+
+def _rows(reader: MetricReader, pods: Iterable[PodAssessment], before: Mapping[str, StaticRow]) -> Iterator[StaticRow]:
     for pod in (one.pod for one in pods):
-        containers, capacity, lack = reader.basis(pod)
-        if lack or not (containers or reader.is_query):
-            continue
-        since = max(pod.started_at or 0.0, (pod.ready.since if pod.ready is not None else None) or 0.0)
-        only = containers[0] if len(containers) == 1 else ""
-        rows.append(StaticRow(pod.uid, pod.name, only, containers, since, pod.created_at, capacity or 0))
-    return rows
+        row = before.get(pod.uid)
+        if row is None or row.pod is not pod:
+            row = _static_row(reader, pod)
+        if row is not None:
+            yield row
+
+
+def _static_row(reader: MetricReader, pod: Pod) -> StaticRow | None:
+    containers, capacity, lack = reader.basis(pod)
+    if lack or not (containers or reader.is_query):
+        return None
+    since = max(pod.started_at or 0.0, (pod.ready.since if pod.ready is not None else None) or 0.0)
+    only = containers[0] if len(containers) == 1 else ""
+    return StaticRow(pod, pod.uid, pod.name, only, containers, since, pod.created_at, capacity or 0)
+
+
+def _plain_since(row: StaticRow) -> float:
+    return max(row.since, row.created_at)
+
+
+def _block(rows: Sequence[StaticRow]) -> RowBlock:
+    _, uids, names, only, _, sinces, created, capacities = zip(*rows, strict=True)
+    container = only[0] if len(set(only)) == 1 else ""
+    return RowBlock(rows, uids, names, capacities, container, max(sinces), max(created))
 
 
 @dataclass(slots=True)
@@ -58,6 +121,25 @@ class Column:
     knows: list[float] = field(default_factory=list)
     windows: list[float | None] = field(default_factory=list)
     gaps: list[PodSample] = field(default_factory=list)
+    _sums: tuple[int, int] | None = None
+
+    @property
+    def ends(self) -> Iterator[tuple[float, float]]:
+        """When each sample's window ended at the latest, and its length (seconds)."""
+        return zip(self.knows, (window or 0.0 for window in self.windows), strict=True)
+
+    def sums(self) -> tuple[int, int]:
+        """The sums of the values and of the capacities, once all pods are added."""
+        if self._sums is None:
+            self._sums = sum(self.values), sum(self.capacities)
+        return self._sums
+
+    def began_at(self) -> float | None:
+        """The earliest beginning of a sample's window (seconds); None without samples."""
+        lengths = set(self.windows)
+        if len(lengths) == 1:  # the windows of nearly every source are all equal
+            return min(self.knows) - (lengths.pop() or 0.0)
+        return min((knows - window for knows, window in self.ends), default=None)
 
     def add(self, sample: PodSample) -> None:
         """Add a pod, with its sample or as a gap."""
@@ -108,6 +190,7 @@ class ColumnReader:
     def __init__(self, reader: MetricReader, seen: SampleMemory) -> None:
         self._reader = reader
         self._seen = seen
+        self._latest_known = reader.now + AHEAD_SECONDS
         self.columns = Columns()
         self._zeros: list[str] = []
 
@@ -116,30 +199,36 @@ class ColumnReader:
         self.columns.zeros = frozenset(self._zeros)
         return self.columns
 
-    def others(self, pods: Iterable[PodAssessment]) -> None:
+    def others(self, pods: Iterable[PodAssessment]) -> Steps[None]:
         """Read pods that do not count for the load; none of their samples is plain."""
-        for pod in (one.pod for one in pods):
+        for index, pod in enumerate(one.pod for one in pods):
+            if index % AT_ONCE == AT_ONCE - 1:
+                yield
             sample = self._reader.sample(pod, self._seen)
             if sample.ahead is not None:
                 self.columns.ahead[pod.uid] = sample.ahead
             self.columns.others.append(sample)
 
     def counted(
-        self, column: Column, pods: Sequence[PodAssessment], rows: Sequence[StaticRow], whole: frozenset[str]
-    ) -> None:
+        self, column: Column, pods: Sequence[PodAssessment], blocks: Sequence[RowBlock], whole: frozenset[str]
+    ) -> Steps[None]:
         """Read pods that count, with their rows. `whole`: the UIDs whose complete samples are kept."""
         apart = whole | self._seen.ahead.keys()
-        if apart:
-            rows = [row for row in rows if row.uid not in apart]
-        plain = self._points(column, rows) if self._reader.is_query else self._usages(column, rows)
-        if plain == len(pods):
+        for block in blocks:
+            is_whole = bool(apart) and not apart.isdisjoint(block.uids)
+            if is_whole or not self._read_block(column, block):
+                self._read_rows(column, [row for row in block.rows if row.uid not in apart] if is_whole else block.rows)
+            yield
+        column.knows = list(column.ats)
+        if len(column.uids) == len(pods):
             return
         read = set(column.uids)
-        for pod in (one.pod for one in pods):
-            if pod.uid not in read:
-                sample = self._sample(column, pod)
-                if pod.uid in whole:
-                    self.columns.whole[pod.uid] = sample
+        for index, pod in enumerate(one.pod for one in pods if one.pod.uid not in read):
+            if index % AT_ONCE == AT_ONCE - 1:
+                yield
+            sample = self._sample(column, pod)
+            if pod.uid in whole:
+                self.columns.whole[pod.uid] = sample
 
     def _sample(self, column: Column, pod: Pod) -> PodSample:
         sample = self._reader.sample(pod, self._seen)
@@ -152,135 +241,102 @@ class ColumnReader:
         column.add(sample)
         return sample
 
-    def _usages(self, column: Column, rows: Iterable[StaticRow]) -> int:
-        """Read the plain samples of metrics.k8s.io; return their number."""
-        reader, newest, last = self._reader, self.columns.newest, self._seen.last
-        usages, resource = reader.usages, reader.resource
-        first, latest, ahead, warm = (
-            reader.plain_from,
-            reader.plain_until,
-            reader.now + AHEAD_SECONDS,
-            reader.warm_until,
-        )
-        put_uid, put_value, put_capacity = column.uids.append, column.values.append, column.capacities.append
-        put_at, put_window = column.ats.append, column.windows.append
-        for uid, name, container, containers, since, created_at, capacity in rows:
-            usage = usages.get(name)
-            if usage is None:
-                continue
-            at, amounts = usage.at, usage.containers
-            if at < since or at < first or at > latest or created_at > warm:
-                continue
-            try:
-                value = (
-                    amounts[container][resource] if container else sum(amounts[each][resource] for each in containers)
-                )
-            except KeyError:
-                continue
-            if not value:
-                continue
-            before = last.get(uid)
-            if before is None or before.at < at:
-                newest[uid] = LastSample(at, value)
-            elif before.at > ahead:
-                continue
-            else:
-                newest[uid] = before
-            put_uid(uid)
-            put_value(value)
-            put_capacity(capacity)
-            put_at(at)
-            put_window(usage.window)
-        column.knows = list(column.ats)
-        return len(column.uids)
+    def _read_block(self, column: Column, block: RowBlock) -> bool:
+        """Read a block with plain samples alone; False, and nothing is read, where one is not plain."""
+        reader = self._reader
+        if block.created_at > reader.warm_until:
+            return False
+        source: Mapping[str, PodUsage | Point] = reader.points if reader.is_query else reader.usages
+        samples = list(map(source.get, block.names))
+        try:
+            ats: list[float] = list(map(_time, samples))
+            values = self._values(samples, block)
+        except (AttributeError, KeyError):  # no sample, or none of a container
+            return False
+        if min(ats) < max(block.since, reader.plain_from) or max(ats) > reader.plain_until or not all(values):
+            return False
+        newest = self._newest(block.uids, ats, values)
+        if newest is None:
+            return False
+        self.columns.newest.update(zip(block.uids, newest, strict=True))
+        column.uids += block.uids
+        column.values += values
+        column.capacities += block.capacities
+        column.ats += ats
+        column.windows += [reader.query_window] * len(ats) if reader.is_query else map(_window, samples)
+        return True
 
-    def _points(self, column: Column, rows: Iterable[StaticRow]) -> int:
-        """Read the plain samples of a query; return their number."""
-        reader, newest, last = self._reader, self.columns.newest, self._seen.last
-        points = reader.points
-        first, latest, ahead, warm = (
-            reader.plain_from,
-            reader.plain_until,
-            reader.now + AHEAD_SECONDS,
-            reader.warm_until,
-        )
-        for uid, name, _, _, since, created_at, capacity in rows:
-            point = points.get(name)
-            if point is None:
+    def _values(self, samples: Sequence[Any], block: RowBlock) -> list[int]:
+        """The values of these samples. Raises KeyError where a container has none."""
+        if self._reader.is_query:
+            return [sample.value for sample in samples]
+        container, resource = block.container, self._reader.resource
+        if container:
+            return [sample.containers[container][resource] for sample in samples]
+        return [
+            sum([sample.containers[each][resource] for each in row.containers])
+            for sample, row in zip(samples, block.rows, strict=True)
+        ]
+
+    def _newest(self, uids: Sequence[str], ats: Sequence[float], values: Sequence[int]) -> list[LastSample] | None:
+        """The newest samples that counted, these or those in the memory; None where one there is from the future."""
+        last = self._seen.last
+        pairs = zip(map(last.get, uids), ats, values, strict=True)
+        newest = [
+            _last_sample((at, value)) if before is None or before.at < at else before for before, at, value in pairs
+        ]
+        return newest if max(map(_time, newest)) <= self._latest_known else None
+
+    def _read_rows(self, column: Column, rows: Iterable[StaticRow]) -> None:
+        """Read the plain samples among these."""
+        last = self._seen.last
+        for row in rows:
+            sample = self._plain(row)
+            if sample is None:
                 continue
-            at, value = point.at, point.value
-            if at < since or at < first or at > latest or created_at > warm or not value:
-                continue
-            before = last.get(uid)
+            at, value, window = sample
+            before = last.get(row.uid)
             if before is None or before.at < at:
-                newest[uid] = LastSample(at, value)
-            elif before.at > ahead:
+                self.columns.newest[row.uid] = LastSample(at, value)
+            elif before.at > self._latest_known:
                 continue
             else:
-                newest[uid] = before
-            column.uids.append(uid)
+                self.columns.newest[row.uid] = before
+            column.uids.append(row.uid)
             column.values.append(value)
-            column.capacities.append(capacity)
+            column.capacities.append(row.capacity)
             column.ats.append(at)
-        column.knows = list(column.ats)
-        column.windows = [reader.query_window] * len(column.ats)
-        return len(column.uids)
+            column.windows.append(window)
+
+    def _plain(self, row: StaticRow) -> tuple[float, int, float | None] | None:
+        """Time, value and window of a plain sample; None where it is not plain."""
+        reader = self._reader
+        sample = (reader.points if reader.is_query else reader.usages).get(row.name)
+        if sample is None:
+            return None
+        at = sample.at
+        if not max(row.since, reader.plain_from) <= at <= reader.plain_until or row.created_at > reader.warm_until:
+            return None
+        if isinstance(sample, Point):
+            return (at, sample.value, reader.query_window) if sample.value else None
+        try:
+            value = sum(sample.containers[each][reader.resource] for each in row.containers)
+        except KeyError:
+            return None
+        return (at, value, sample.window) if value else None
 
 
 def read_columns(
     reader: MetricReader,
     seen: SampleMemory,
-    serving: tuple[Sequence[PodAssessment], Sequence[StaticRow]],
-    doubtful: tuple[Sequence[PodAssessment], Sequence[StaticRow]],
+    serving: tuple[Sequence[PodAssessment], Sequence[RowBlock]],
+    doubtful: tuple[Sequence[PodAssessment], Sequence[RowBlock]],
     others: Iterable[PodAssessment],
     whole: frozenset[str] = frozenset(),
-) -> Columns:
+) -> Steps[Columns]:
     """Read one metric of every running pod. `whole`: the UIDs of counted pods whose complete samples are kept."""
     columns = ColumnReader(reader, seen)
-    columns.counted(columns.columns.serving, *serving, whole)
-    columns.counted(columns.columns.doubtful, *doubtful, whole)
-    columns.others(others)
+    yield from columns.counted(columns.columns.serving, *serving, whole)
+    yield from columns.counted(columns.columns.doubtful, *doubtful, whole)
+    yield from columns.others(others)
     return columns.finish()
-
-
-class PodAssessments(Sequence[PodAssessment]):
-    """The pods of a target with their usage, which is added on first access: most assessments are never listed.
-
-    `columns` are by metric name.
-    """
-
-    def __init__(self, pods: Sequence[PodAssessment], columns: Mapping[str, Columns]) -> None:
-        self._pods = pods
-        self._columns: Mapping[str, Columns] | None = columns
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-    @overload
-    def __getitem__(self, index: int) -> PodAssessment: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[PodAssessment]: ...
-    def __getitem__(self, index: int | slice) -> PodAssessment | Sequence[PodAssessment]:
-        return self._with_usage()[index]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _with_usage(self) -> Sequence[PodAssessment]:
-        if self._columns is not None:
-            usage = {name: columns.usage() for name, columns in self._columns.items()}
-            missing = {name: columns.missing() for name, columns in self._columns.items()}
-            self._pods = [_add_usage(one, usage, missing) for one in self._pods]
-            self._columns = None
-        return self._pods
-
-
-def _add_usage(
-    one: PodAssessment, usage: Mapping[str, Mapping[str, int]], missing: Mapping[str, Mapping[str, str]]
-) -> PodAssessment:
-    uid = one.pod.uid
-    lacks = {name: by_pod[uid] for name, by_pod in missing.items() if uid in by_pod}
-    used = {name: by_pod[uid] for name, by_pod in usage.items() if uid in by_pod}
-    return one._replace(usage=used, missing=lacks or one.missing)

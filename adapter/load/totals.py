@@ -116,7 +116,7 @@ class Totals:
         """The usage that the watermarks are for (nano-units): per pod, or per capacity, or the total. At least one
         sample is needed.
         """
-        return Fraction(self.usage * self.unit) / self.weight if average is Average.PER_POD else Fraction(self.usage)
+        return Fraction(self.usage * self.unit, self.weight) if average is Average.PER_POD else Fraction(self.usage)
 
     def departed_load(self) -> Fraction:
         """The usage assumed of the pods that left (nano-units). At least one sample is needed."""
@@ -167,6 +167,7 @@ class Weights:
     """
 
     def __init__(self, band: Band, mean: Fraction | None, *, is_utilization: bool) -> None:
+        self.band = band
         self._is_utilization = is_utilization
         self._mean, parts = (mean or Fraction(0)).as_integer_ratio()
         self._parts = parts if is_utilization else 1
@@ -195,11 +196,12 @@ class Weights:
         )
         for column in columns:
             if self._seeks_extremes:
-                for pod in zip(column.values, map(self.weigh, column.capacities), strict=True):
-                    totals.include(PodLoad(*pod))
-            totals.usage += sum(column.values)
+                for pod in self._outliers(column):
+                    totals.include(pod)
+            usage, capacity = column.sums()
+            totals.usage += usage
             totals.n += len(column.values)
-            totals.weight += sum(column.capacities) * self._parts if self._is_utilization else len(column.values)
+            totals.weight += capacity * self._parts if self._is_utilization else len(column.values)
             weights = [self.weigh(sample.capacity) for sample in column.gaps]
             totals.missing += len(weights)
             totals.missing_weight += sum(weights)
@@ -209,6 +211,37 @@ class Weights:
         totals.young_weight = sum(weights)
         totals.young_fill = sum(map(self.fill, weights, (sample.last for sample in young)))
         return totals
+
+    def may_be_above(self, none_in: Totals, all_in: Totals, doubtful: Column) -> bool:
+        """Whether a scenario may be above the band; False where none is, whichever of the doubtful pods are in.
+
+        An average is above the limit only where a pod is, or the average of the pods that are always in.
+        """
+        limit = self.band.high_plus
+        if limit is None:
+            return False
+        if self.band.average is Average.TOTAL and self.band.step is None:
+            return all_in.usage * limit.denominator > limit.numerator
+        pods = [*self._outliers(doubtful), *(none_in.extremes or ())]
+        if none_in.n:
+            pods.append(PodLoad(none_in.usage, int(none_in.weight)))
+        return any(pod.usage * self.unit * limit.denominator > limit.numerator * pod.weight for pod in pods)
+
+    def _outliers(self, column: Column) -> list[PodLoad]:
+        """The pods with the most and the least usage, of all with one capacity: the extremes are among them."""
+        if not column.values:
+            return []
+        if not self._is_utilization or len(set(column.capacities)) == 1:
+            weight = self.weigh(column.capacities[0])
+            return [PodLoad(max(column.values), weight), PodLoad(min(column.values), weight)]
+        most: dict[int, int] = {}
+        least: dict[int, int] = {}
+        for value, capacity in zip(column.values, column.capacities, strict=True):
+            if value > most.get(capacity, -1):
+                most[capacity] = value
+            if value < least.get(capacity, value + 1):
+                least[capacity] = value
+        return [PodLoad(value, self.weigh(capacity)) for each in (most, least) for capacity, value in each.items()]
 
     def ranked(self, doubtful: Iterable[DoubtfulPod]) -> list[DoubtfulPod]:
         """The doubtful pods by usage for their weight, largest first.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.load import scenarios
+from adapter.load import pipeline, scenarios
 from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.census import Census
 from adapter.load.departures import DepartedLoad
@@ -20,6 +20,7 @@ from adapter.load.pods import Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.sample_columns import Column, read_columns, static_rows
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.scenario_list import ScenarioList
 from adapter.load.scenarios import AwayPods, scenarios_of
 from adapter.load.spec import (
     Average,
@@ -35,6 +36,7 @@ from adapter.load.spec import (
     ToleranceIn,
     Trigger,
 )
+from adapter.load.steps import finish
 from adapter.load.totals import DoubtfulPod, PodLoad, Totals
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
@@ -174,11 +176,10 @@ def test_plain_samples_are_read_as_with_all_checks(rule: Policy, data: st.DataOb
     for metric in rule.metrics:
         reader = MetricReader(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
         seen = service.memory.samples_of(metric.name)
-        groups = [(group, static_rows(reader, group)) for group in (census.serving, census.doubtful)]
-        found = read_columns(reader, seen, groups[0], groups[1], census.idle)
-        wanted = read_columns(
-            reader, seen, groups[0], groups[1], census.idle, frozenset(one.uid for one in service.pods)
-        )
+        groups = [(group, finish(static_rows(reader, group))) for group in (census.serving, census.doubtful)]
+        everyone = frozenset(one.uid for one in service.pods)
+        found = finish(read_columns(reader, seen, groups[0], groups[1], census.idle))
+        wanted = finish(read_columns(reader, seen, groups[0], groups[1], census.idle, everyone))
         for one, other in ((found.serving, wanted.serving), (found.doubtful, wanted.doubtful)):
             assert _cells(one) == _cells(other)
             assert sorted(one.gaps, key=_uid) == sorted(other.gaps, key=_uid)
@@ -294,14 +295,15 @@ def test_dropped_scenarios_win_at_no_replica_count(
         return found
 
     def outcomes() -> list[tuple[object, ...]]:
-        kept = tuple(scenarios_of(rule, band, worth, totals(), doubtful))
+        kept = ScenarioList(finish(scenarios_of(rule, band, worth, totals(), doubtful)))
         metric = MetricAssessment(name="cpu", scenarios=kept)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
         return [(one.scenario, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scenarios, "_that_may_win", lambda steps: list(range(len(steps))))
+        patch.setattr(scenarios, "_that_may_win", lambda steps, _: list(range(len(steps))))
+        patch.setattr(pipeline, "contenders", lambda scenarios, *_: scenarios)
         of_all = outcomes()
     assert outcomes() == of_all
 
