@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
     import asyncio
 
     from adapter.check import command
-    from adapter.settings import Settings, load_settings
+    from adapter.settings import load_settings
     from adapter.telemetry import logs
     from adapter.terminal import output
 
@@ -55,7 +55,7 @@ def run(parsed: argparse.Namespace) -> int:
         policy=parsed.policy,
     )
     try:
-        sections = asyncio.run(command.run_checks(settings or Settings(), wanted, parsed.kubeconfig))
+        sections = asyncio.run(command.run_checks(settings, wanted, parsed.kubeconfig))
     except command.ScopeError as error:
         output.complain(f"effective-load check: {error}")
         return INVALID

@@ -83,47 +83,47 @@ def _now(board: builders.Dashboard) -> builders.Dashboard:
     bad = ((None, "green"), (1, ALARM))
     board = board.with_row(builders.Row("Now"))
     for panel in (
-        stat_panel("Policies", "WatermarkPolicies that the adapter knows.", Ask(f"count({_KNOWN})")),
+        stat_panel("Policies", "WatermarkPolicies that the adapter knows.", f"count({_KNOWN})"),
         stat_panel(
             "Above",
             "Policies whose usage of serving pods is above the high watermark.",
-            Ask(f"sum({_each('verdict', verdict='Above')})"),
+            f"sum({_each('verdict', verdict='Above')})",
             steps=some,
         ),
         stat_panel(
             "Below",
             "Policies whose usage of serving pods is below the low watermark.",
-            Ask(f"sum({_each('verdict', verdict='Below')})"),
+            f"sum({_each('verdict', verdict='Below')})",
             steps=((None, CALM), (1, "blue")),
         ),
         stat_panel(
             "Held",
             "Policies whose count a stage after the watermarks changed or kept: bounds, doubt, velocity, a mode …",
-            Ask(_number_of(f"count by ({_EACH}) ({_of('held')})")),
+            _number_of(f"count by ({_EACH}) ({_of('held')})"),
             steps=((None, CALM), (1, "purple")),
         ),
         stat_panel(
             "Doubtful pods",
             "Pods of which the evidence does not say whether they serve. Each decision is computed with and without.",
-            Ask(f"sum({_each('pods', state='doubtful')})"),
+            f"sum({_each('pods', state='doubtful')})",
             steps=((None, CALM), (1, "purple")),
         ),
         stat_panel(
             "Pulled-out pods",
             "Pods that run without traffic: disabled, isolated, absent in the registry, or annotated.",
-            Ask(f"sum({_each('pods', state='pulledOut')})"),
+            f"sum({_each('pods', state='pulledOut')})",
             steps=some,
         ),
         stat_panel(
             "Without an answer",
             "Policies for which the HPA gets an error instead of a count; it keeps the replicas meanwhile.",
-            Ask(_number_of(f"count by ({_EACH}) ({_of('error')})")),
+            _number_of(f"count by ({_EACH}) ({_of('error')})"),
             steps=bad,
         ),
         stat_panel(
             "Inputs down",
             "Load sources and registries whose last question failed, seen from any replica of the adapter.",
-            Ask(f"{_number_of(_SOURCES_DOWN)} + {_number_of(_REGISTRIES_DOWN)}"),
+            f"{_number_of(_SOURCES_DOWN)} + {_number_of(_REGISTRIES_DOWN)}",
             steps=bad,
         ),
     ):
@@ -216,8 +216,8 @@ def _every_policy() -> table.Panel:
         panel = panel.override_by_name(name, [width(80)])
     for name, shade in (("Pulled out", WARN), ("Doubtful", "purple")):
         panel = panel.override_by_name(name, [width(100), _TEXT, _from_one(shade)])
-    panel = panel.override_by_name("Held by", [width(120), _TEXT, colour("purple")])
-    return panel.override_by_name("Without an answer", [_TEXT, colour(ALARM)])
+    panel = panel.override_by_name("Held by", [width(120), _TEXT, colour("purple"), _BLANK])
+    return panel.override_by_name("Without an answer", [_TEXT, colour(ALARM), _BLANK])
 
 
 _LINK = {
@@ -225,6 +225,7 @@ _LINK = {
     "url": f"/d/{POLICY_UID}?${{datasource:queryparam}}&var-namespace=${{__data.fields.Namespace}}"
     "&var-policy=${__data.fields.Policy}&${__url_time_range}",
 }
+_BLANK = Property(id_val="noValue", value=" ")
 _TEXT = Property(id_val="custom.cellOptions", value={"type": "color-text"})
 _FULLNESS_CELL = [
     Property(id_val="unit", value="percentunit"),
@@ -348,6 +349,7 @@ def _process(board: builders.Dashboard) -> builders.Dashboard:
                 )
             ],
             unit="s",
+            logarithmic=True,
         ),
         graph_panel(
             "Clock skew",

@@ -67,21 +67,21 @@ def thresholds(*steps: tuple[float | None, str]) -> builders.ThresholdsConfig:
 def stat_panel(
     title: str,
     description: str,
-    ask: Ask,
+    expression: str,
     *,
+    name_of: str = "",
     unit: str = "none",
     steps: Sequence[tuple[float | None, str]] = ((None, CALM),),
     empty: str = "0",
-    span: int = 3,
 ) -> stat.Panel:
-    """One number with its course behind it; or, for a query of this moment, the name of what is there."""
+    """The number of this moment; or, with `name_of` a label, the name of what is there. `empty`: where nothing is."""
+    ask = Ask(expression, f"{{{{{name_of}}}}}" if name_of else "", now=True)
     reduced = options.ReduceDataOptions().calcs(["lastNotNull"])
     panel = stat.Panel().title(title).description(description).datasource(DATASOURCE).with_target(target(ask, 0))
-    panel = panel.unit(unit).no_value(empty).height(4).span(span).reduce_options(reduced)
+    panel = panel.unit(unit).no_value(empty).height(4).span(3).reduce_options(reduced)
     panel = panel.color_mode(common.BigValueColorMode.VALUE).thresholds(thresholds(*steps))
-    if ask.now:
-        return panel.graph_mode(common.BigValueGraphMode.NONE).text_mode(common.BigValueTextMode.NAME)
-    return panel.graph_mode(common.BigValueGraphMode.AREA).text_mode(common.BigValueTextMode.VALUE)
+    panel = panel.graph_mode(common.BigValueGraphMode.NONE)
+    return panel.text_mode(common.BigValueTextMode.NAME if name_of else common.BigValueTextMode.VALUE)
 
 
 def graph_panel(
@@ -95,6 +95,7 @@ def graph_panel(
     colours: Colours | None = None,
     stacked: bool = False,
     stepped: bool = False,
+    logarithmic: bool = False,
     least: float | None = 0,
 ) -> timeseries.Panel:
     """Lines over time, the axis from `least` on.
@@ -109,8 +110,14 @@ def graph_panel(
     panel = panel.span(span).height(height).legend(legend).tooltip(tooltip).show_points(_NEVER)
     panel = panel.line_width(0 if stacked else 2).fill_opacity(60 if stacked else 0)
     panel = panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.PALETTE_CLASSIC))
-    if least is not None:
+    if logarithmic:
+        scale = options.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10)
+        panel = panel.scale_distribution(scale)
+    elif least is not None:
         panel = panel.min(least)
+    if unit == "none":
+        # Counts are whole numbers: without this, an axis of zeros would reach to 100.
+        panel = panel.axis_soft_max(1).decimals(0)
     if stacked:
         panel = panel.stacking(options.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
     if stepped:
@@ -131,6 +138,7 @@ def table_panel(
     The value of query A is the field `Value #A`, or `Value` where it is the only query; a label is a field of its name.
     """
     panel = table.Panel().title(title).description(description).datasource(DATASOURCE).unit("none")
+    panel = panel.show_header(True).cell_height(common.TableCellHeight.SM)
     panel = panel.targets([target(ask, index, as_table=True) for index, ask in enumerate(asks)])
     hidden = {"Time": True} | {
         f"Value #{chr(ord('A') + index)}": True

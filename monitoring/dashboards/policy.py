@@ -76,7 +76,8 @@ def _now(board: builders.Dashboard) -> builders.Dashboard:
     verdict = stat_panel(
         "Verdict",
         "Where the usage of the serving pods stands against the watermarks.",
-        Ask(f"{_of('verdict', by='verdict')} == 1", "{{verdict}}", now=True),
+        f"{_of('verdict', by='verdict')} == 1",
+        name_of="verdict",
         empty="none",
     )
     for name, shade in VERDICTS.items():
@@ -84,37 +85,38 @@ def _now(board: builders.Dashboard) -> builders.Dashboard:
     held = stat_panel(
         "Held by",
         "The last stage that changed the count after the watermarks.",
-        Ask(_of("held", by="held_by"), "{{held_by}}", now=True),
+        _of("held", by="held_by"),
+        name_of="held_by",
         steps=((None, "purple"),),
         empty="nothing",
     )
     for panel in (
         verdict,
-        stat_panel("Asked", "The count that the policy asks for.", Ask(_of("desired_replicas")), empty="none"),
-        stat_panel("Set", "The count that the target is set to.", Ask(_of("current_replicas")), empty="none"),
+        stat_panel("Asked", "The count that the policy asks for.", _of("desired_replicas"), empty="none"),
+        stat_panel("Set", "The count that the target is set to.", _of("current_replicas"), empty="none"),
         held,
         stat_panel(
             "Serving pods",
             "Pods that take part in the service; only these count in effective usage.",
-            Ask(_of("pods", state="serving")),
+            _of("pods", state="serving"),
             steps=((None, "green"),),
         ),
         stat_panel(
             "Pulled-out pods",
             "Pods that run without traffic.",
-            Ask(_of("pods", state="pulledOut")),
+            _of("pods", state="pulledOut"),
             steps=((None, CALM), (1, WARN)),
         ),
         stat_panel(
             "Doubtful pods",
             "Pods of which the evidence does not say whether they serve.",
-            Ask(_of("pods", state="doubtful")),
+            _of("pods", state="doubtful"),
             steps=((None, CALM), (1, "purple")),
         ),
         stat_panel(
             "Oldest sample",
             "The age of the oldest sample behind the usage; too old, it no longer counts.",
-            Ask(_of("sample_age_seconds")),
+            _of("sample_age_seconds"),
             unit="s",
             steps=((None, CALM), (60, WARN), (90, ALARM)),
             empty="none",
@@ -211,6 +213,7 @@ def _reasons(board: builders.Dashboard) -> builders.Dashboard:
         stacked=True,
         stepped=True,
     )
+    held = held.override_by_field_type("number", [Property(id_val="custom.axisPlacement", value="hidden")])
     freshness = graph_panel(
         "Freshness",
         "The age of the oldest sample behind each metric, and the time since the policy was last assessed.",
@@ -232,7 +235,4 @@ def _reasons(board: builders.Dashboard) -> builders.Dashboard:
         stepped=True,
     )
     board = board.with_row(builders.Row("Why"))
-    return board.with_panel(held.axis_placement(_HIDDEN)).with_panel(freshness).with_panel(missing)
-
-
-_HIDDEN = common.AxisPlacement.HIDDEN
+    return board.with_panel(held).with_panel(freshness).with_panel(missing)

@@ -14,8 +14,9 @@ Variables = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One query of a panel. `instant`: at the end of the range only."""
+    """One query of a panel, which `number` identifies. `instant`: at the end of the range only."""
 
+    number: int
     panel: str
     reference: str
     legend: str
@@ -40,4 +41,4 @@ def questions(dashboard: Mapping[str, Any], variables: Variables) -> Iterator[Qu
         for target in panel.get("targets", ()):
             expression = filled(target["expr"], variables)
             legend, instant = target.get("legendFormat", ""), target.get("instant", False)
-            yield Question(panel["title"], target["refId"], legend, expression, instant)
+            yield Question(panel["id"], panel["title"], target["refId"], legend, expression, instant)

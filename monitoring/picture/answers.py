@@ -8,9 +8,6 @@ from typing import Any
 from monitoring.dashboards.questions import Variables, filled, questions
 from monitoring.picture.run import STEP, Story
 
-Shown = Sequence[tuple[str, str]]
-"""The variables as a person sees them: label and value."""
-
 RATE_INTERVAL = "30s"
 """What Grafana makes of `$__rate_interval` here is 4 s; so short, a rate of rare events would be all peaks."""
 FLEET: Variables = {"job": ".+", "namespace": ".+", "__rate_interval": RATE_INTERVAL}
@@ -27,19 +24,18 @@ _MOMENT: Variables = {"__rate_interval": "2s"}
 
 def drawing(dashboard: Mapping[str, Any], variables: Variables, story: Story) -> dict[str, Any]:
     """The page's input, as JSON."""
-    answers: dict[str, list[dict[str, Any]]] = {}
+    answers: dict[int, list[dict[str, Any]]] = {}
     for question in questions(dashboard, variables):
         result = question.ask(story.server, story.begin, story.end, STEP)
         answer = {"refId": question.reference, "legend": question.legend, "step": STEP, "result": result}
-        answers.setdefault(question.panel, []).append(answer)
-    titles = [{**panel, "title": filled(panel["title"], variables)} for panel in dashboard["panels"]]
+        answers.setdefault(question.number, []).append(answer)
     return {
         "title": dashboard["title"],
         "variables": [{"label": label, "value": value} for label, value in _shown(dashboard, variables)],
         "range": {"from": story.begin, "to": story.end},
         "panels": [
-            {"panel": shown, "answers": answers.get(panel["title"], [])}
-            for panel, shown in zip(dashboard["panels"], titles, strict=True)
+            {"panel": {**panel, "title": filled(panel["title"], variables)}, "answers": answers.get(panel["id"], [])}
+            for panel in dashboard["panels"]
         ],
         "annotations": [
             {"name": one["name"], "color": one["iconColor"], "regions": list(_regions(one["expr"], variables, story))}

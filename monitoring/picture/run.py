@@ -18,7 +18,7 @@ from monitoring.picture.fleet import REGISTRY, SETTINGS, fleet, lose
 
 STEP = 1.0
 """Seconds between two scrapes."""
-BEFORE, AFTER = 20.0, 5.0
+BEFORE, AFTER = 5.0, 5.0
 """Seconds before the story's first moment and after its last that the pictures show."""
 NODES = 5
 

@@ -27,6 +27,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 QUERIES = (
     NamedQuery(name="requests", server="main", query="x"),
     NamedQuery(name="depth", server="main", query="x", scope="Service"),
+    NamedQuery(name="waiting", server="main", query='x{namespace="$namespace"}'),
 )
 
 
@@ -84,11 +85,11 @@ async def test_an_upstream_may_serve_one_version_alone(custom: Upstream, upstrea
 async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upstream, upstream: FakeUpstream) -> None:
     ours = ("pods/requests", "deployments.apps/effective_x", "services/desired_replicas", f"{POLICIES_RESOURCE}/rps")
     none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
-    others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth")
+    others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
     document = names(CUSTOM, "v1beta2", *ours, *none, *others)
     upstream.documents = {f"{CUSTOM}/v1beta2": document}
     assert await custom.refresh()
-    assert listed(custom) == ["namespaces/depth", "pods/depth", "pods/rps", "services/requests"]
+    assert listed(custom) == sorted(others)
 
 
 @pytest.mark.parametrize(

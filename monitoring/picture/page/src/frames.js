@@ -54,7 +54,7 @@ export function configured(frames, { defaults, overrides }, theme) {
         delete config.unit;
       }
       for (const { matcher, properties } of overrides) {
-        if (matches(matcher, config.displayName ?? config.displayNameFromDS ?? field.name)) {
+        if (matches(matcher, field, config.displayName ?? config.displayNameFromDS ?? field.name)) {
           properties.forEach((property) => set(config, property));
         }
       }
@@ -71,7 +71,10 @@ export function configured(frames, { defaults, overrides }, theme) {
   return frames;
 }
 
-function matches({ id, options }, name) {
+function matches({ id, options }, field, name) {
+  if (id === 'byType') {
+    return options === field.type;
+  }
   if (id !== 'byName') {
     throw new Error(`the page knows no matcher ${id}`);
   }

@@ -1,4 +1,4 @@
-import { FieldType, getFieldDisplayName, reduceField, transformDataFrame } from '@grafana/data';
+import { applyNullInsertThreshold, FieldType, getFieldDisplayName, reduceField, transformDataFrame } from '@grafana/data';
 import { BigValue, PanelChrome, TimeSeries } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 import { useEffect, useLayoutEffect, useState } from 'react';
@@ -21,18 +21,18 @@ function Stat({ panel, answers, theme, width, height }) {
   const frames = configured(seriesFrames(answers), panel.fieldConfig, theme);
   const field = frames[0]?.fields[1];
   const { textMode, colorMode, graphMode } = panel.options;
+  const shown = { width, height, theme, colorMode, graphMode };
   if (!field) {
-    const empty = { text: panel.fieldConfig.defaults.noValue, numeric: NaN, color: theme.colors.text.secondary };
-    return <BigValue {...{ width, height, theme, colorMode, graphMode: 'none', textMode: 'value' }} value={empty} />;
+    const value = { text: panel.fieldConfig.defaults.noValue, numeric: NaN, color: theme.colors.text.secondary };
+    return <BigValue {...shown} textMode="value" value={value} />;
   }
   const last = reduceField({ field, reducers: ['lastNotNull'] }).lastNotNull;
   const value = { ...field.display(last), title: getFieldDisplayName(field, frames[0], frames) };
-  const sparkline = graphMode === 'area' ? { y: field, x: frames[0].fields[0] } : undefined;
-  return <BigValue {...{ width, height, theme, colorMode, graphMode, textMode, sparkline, value }} />;
+  return <BigValue {...shown} textMode={textMode} value={value} />;
 }
 
 function Graph({ panel, answers, dashboard, range, theme, width, height }) {
-  const [frames] = useState(() => configured(seriesFrames(answers), panel.fieldConfig, theme));
+  const [frames] = useState(() => withGaps(configured(seriesFrames(answers), panel.fieldConfig, theme), range));
   if (!frames.length) {
     return <Nothing {...{ width, height, theme }} />;
   }
@@ -44,6 +44,12 @@ function Graph({ panel, answers, dashboard, range, theme, width, height }) {
       {(config) => <Annotations {...{ config, annotations: dashboard.annotations, theme }} />}
     </TimeSeries>
   );
+}
+
+/** A series that is absent for a while has a gap there, as in Grafana's own panel. */
+function withGaps(frames, { from, to }) {
+  const bounds = { refFieldPseudoMin: from.valueOf(), refFieldPseudoMax: to.valueOf() };
+  return frames.map((frame) => applyNullInsertThreshold({ frame, ...bounds }));
 }
 
 /** Moments as Grafana marks them: a dashed line, a shaded region, and a tip on the time axis. */
@@ -95,8 +101,8 @@ function TablePanel({ panel, answers, theme, width, height }) {
     field.type = field.values.some((one) => typeof one === 'number') ? FieldType.number : FieldType.string;
   }
   const fieldConfig = panel.fieldConfig;
-  const { sortBy } = panel.options;
-  return <TableNG {...{ data: frame, width, height, fieldConfig, sortBy, enableVirtualization: false }} cellHeight="sm" />;
+  const { sortBy, cellHeight } = panel.options ?? {};
+  return <TableNG {...{ data: frame, width, height, fieldConfig, sortBy, cellHeight, enableVirtualization: false }} />;
 }
 
 function Nothing({ width, height, theme }) {
