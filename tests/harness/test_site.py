@@ -20,6 +20,8 @@ def page(src_uri: str) -> SimpleNamespace:
         ("install.md", "../README.md#install", "index.md#install"),
         ("concepts/band.md", "../strategies.md", "../strategies.md"),
         ("concepts/band.md", "../../tests/vectors", "../files/tests/vectors.md"),
+        ("install.md", "../charts/effective-load/README.md#values", "files/charts/effective-load/README.md#values"),
+        ("files/charts/effective-load/README.md", "../../docs/install.md", "../../../install.md"),
         ("index.md", "docs/pictures/demo.svg", "pictures/demo.svg"),
         ("index.md", "docs/install.md#rights", "install.md#rights"),
         ("index.zh.md", "README.md", "index.md"),
