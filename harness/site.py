@@ -27,6 +27,8 @@ _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 _LOADED = re.compile(
     r'<(?:script|img|iframe|source|link rel="(?!canonical|prev|next))[^>]*(?:src|href)="((?:https?:)?//[^"]*)"'
 )
+_TABLE_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`")
 _LANGUAGES = {".yaml": "yaml", ".py": "python", ".json": "json"}
 
 
@@ -65,7 +67,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         to = _page_of(_resolved(here, match[2]))
         return match[1] + posixpath.relpath(to, posixpath.dirname(here) or ".")
 
-    return _LINK.sub(led, markdown)
+    return _TABLE_ROW.sub(lambda row: _CODE.sub(_plain_bars, row[0]), _LINK.sub(led, markdown))
+
+
+def _plain_bars(code: re.Match[str]) -> str:
+    """Code in a table: GitHub wants its bars escaped, mkdocs shows the escape."""
+    return code[0].replace("\\|", "|")
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:

@@ -34,6 +34,12 @@ def test_a_link_of_the_repository_becomes_a_link_of_the_site(here: str, link: st
     assert site.on_page_markdown(f"see [it]({link}).", page(here), None, None) == f"see [it]({led})."  # type: ignore[arg-type]
 
 
+def test_a_bar_in_the_code_of_a_table_needs_no_escape_on_the_site() -> None:
+    row = "| `logs \\| grep x` | a \\| b |\n\n`c \\| d`"
+    made = site.on_page_markdown(row, page("a.md"), None, None)  # type: ignore[arg-type]
+    assert made == "| `logs | grep x` | a \\| b |\n\n`c \\| d`"
+
+
 def test_an_entry_that_names_a_folder_stands_for_its_pages(tmp_path: Path) -> None:
     (tmp_path / "runbooks").mkdir()
     for name in ("B.md", "A.md", "index.md"):
