@@ -59,7 +59,7 @@ check: $(STAMP)  ## Format, lint, types, import contract, manifests, docs
 	$(BIN)/yamllint --strict .
 	$(BIN)/codespell
 	$(BIN)/python -m tests.checks
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs: $(STAMP)  ## The documentation site, in site/; `.venv/bin/mkdocs serve` shows it while you write
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

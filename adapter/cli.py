@@ -1,7 +1,6 @@
 """The command line: the table of commands. Each room declares its commands in its `arguments.py`."""
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -103,6 +102,8 @@ def _companion(parsed: argparse.Namespace) -> int:
 def _run(
     action: str, process: Callable[[str | None, str | None], Coroutine[Any, Any, int]], parsed: argparse.Namespace
 ) -> int:
+
+    import asyncio
 
     from adapter.kube.errors import KubeError
 

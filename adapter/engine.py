@@ -88,7 +88,7 @@ class Engine:
             endpoint_serving=self._endpoints.endpoint_serving,
         )
         evaluator = Evaluator(self._index, inputs, session.now)
-        self._worker = Worker(self._queue, self.snapshots, evaluator.evaluate, metrics)
+        self._worker = Worker(self._queue, self.snapshots, evaluator.evaluate_in_steps, metrics)
         metrics.registry_rows = self.registries.rows
         metrics.policy_rows = lambda: policy_rows(self.snapshots.current, session.now())
 

@@ -183,6 +183,8 @@ API_SERVER = ("etcd", "kube-apiserver")
 CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
 EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "wire")
 OPTIONAL = ("kubectl",)
+NEIGHBOURS = ("keda-operator", "keda-adapter", "prometheus-adapter")
+"""Programs of other projects that ours works beside; where one cannot be built, the tests with it are skipped."""
 
 
 def print_to_stderr(line: str) -> None:
@@ -224,6 +226,17 @@ def ensure(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]
     for name in absent:
         _build_locked(RECIPES[name], announce)
     return {name: path_of(name) for name in wanted}
+
+
+def ensure_possible(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]:
+    """Builds those of the named programs that can be built here; announces why the others cannot."""
+    built: dict[str, Path] = {}
+    for name in names:
+        try:
+            built |= ensure(name, announce=announce)
+        except BuildError as error:
+            announce(f"{name} cannot be built here, its tests are skipped: {error}")
+    return built
 
 
 def _build_locked(recipe: Recipe, announce: Announce) -> None:

@@ -1,6 +1,6 @@
 """`python -m harness.build [NAME ...]`: builds the programs of tests, demo and benchmarks, and prints their paths.
 
-Without names it builds all of them.
+Without names it builds all of them. A program that only a few tests need may fail: those are skipped then.
 """
 
 import argparse
@@ -22,7 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     needed = (*binaries.EVERYTHING, *REGISTRIES, *kubectl, *JAVA)
     parser = argparse.ArgumentParser(prog="python -m harness.build", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join({**binaries.RECIPES, **JAVA})}")
-    names = parser.parse_args(arguments).names or needed
+    chosen = parser.parse_args(arguments).names
+    names, dispensable = (chosen, ()) if chosen else (needed, binaries.NEIGHBOURS)
     if unknown := [name for name in names if name not in binaries.RECIPES and name not in JAVA]:
         parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join({**binaries.RECIPES, **JAVA})}")
     try:
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     except binaries.BuildError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    for name, path in programs.items():
+    for name, path in (programs | binaries.ensure_possible(*dispensable)).items():
         print(f"{name:26} {path}")
     return 0
 

@@ -22,6 +22,7 @@ from harness.processes import Component, free_ports
 
 PROGRAMS = ("keda-operator", "keda-adapter")
 NAMESPACE = "keda"
+SERVICE = "keda-metrics-apiserver"
 LOOPBACK = "127.0.0.1"
 EXTERNAL = "external.metrics.k8s.io"
 
@@ -83,6 +84,7 @@ class Keda:
     def start(self) -> None:
         """Installs the CRDs, starts both, and waits until the adapter is ready."""
         self.cluster.client.apply(objects.namespace(NAMESPACE))
+        self.cluster.client.apply(objects.external_service(SERVICE, NAMESPACE, self.port))
         install_crds(self.cluster)
         self.operator.start()
         self.adapter.start()
@@ -113,7 +115,7 @@ def _certificates(cluster: ControlPlane) -> Path:
     """A folder with the files that KEDA's own rotation would write: both programs use one certificate."""
     folder = cluster.folder / "keda-certs"
     folder.mkdir(exist_ok=True)
-    pair = cluster.pki.cluster.issue("keda", hosts=[LOOPBACK, "localhost"], mutual=True)
+    pair = cluster.pki.cluster.issue("keda", hosts=[LOOPBACK, "localhost", f"{SERVICE}.{NAMESPACE}.svc"], mutual=True)
     (folder / "ca.crt").write_bytes(cluster.pki.cluster.certificate)
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)

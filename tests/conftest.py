@@ -65,7 +65,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             print()
-            binaries.ensure(*absent, announce=lambda line: print(line, flush=True))
+            needed = [name for name in absent if name not in binaries.NEIGHBOURS]
+            if needed:
+                binaries.ensure(*needed, announce=lambda line: print(line, flush=True))
+            others = [name for name in absent if name in binaries.NEIGHBOURS]
+            binaries.ensure_possible(*others, announce=lambda line: print(line, flush=True))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,6 +14,7 @@ from adapter.settings import RESTART, Settings
 from adapter.settings.base import models_in, type_of
 from adapter.telemetry.metrics import Metrics
 from tests.chart import templates, values
+from tests.cli_reference import cli
 from tests.field_docs import field_docs
 from tests.policy_reference import policy
 
@@ -28,8 +29,8 @@ Server, companion and `effective-load check` read one YAML file, `--settings FIL
 
 Within seconds of a change the file is read again. What is in {restart}
 is taken over at the next start only; a change there is logged. A broken file changes nothing while they run: the old
-settings stay, and the log, `effective_load_settings_reloads_total` and
-`effective_load_settings_last_reload_successful` say so.
+settings stay, and the log, `effective_load_settings_reloads_total` and `effective_load_settings_last_reload_successful`
+say so.
 """
 _METRICS = """\
 Served as Prometheus text by every pod of server and companion, on the telemetry port under `/metrics`, beside the usual
@@ -68,6 +69,7 @@ FILES = {
     DOCS / "configuration.md": configuration,
     DOCS / "metrics.md": metrics,
     DOCS / "policy.md": policy,
+    DOCS / "cli.md": cli,
     DOCS.parent / "README.zh.md": chinese_readme,
     **templates.files(),
     **values.files(),

@@ -22,6 +22,7 @@ from adapter.apiserver.status import StatusError, not_found
 from adapter.apiserver.wire import DescribedObject, MetricValue, Value
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.effective_usage import MetricReader
+from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples
@@ -102,7 +103,8 @@ def _serves(view: PolicyView, request: RequestInfo) -> bool:
 def _items(
     index: SnapshotIndex, view: PolicyView, assessment: Assessment, request: RequestInfo
 ) -> Iterator[MetricValue]:
-    pods = [pod for pod in assessment.pods if _selects_pod(pod.pod, request)]
+    bare = without_usage(assessment.pods)
+    pods = [assessment.pods[place] for place, one in enumerate(bare) if _selects_pod(one.pod, request)]
     if not pods:
         return
     name = base_metric(view, request.metric) or ""

@@ -8,19 +8,22 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from adapter.check import health
+from adapter.check.cluster_checks import hpa_sections, installation_sections, read_hpas, server_sections
 from adapter.check.findings import (
     PROBE_SERVICE,
     add_pod_matches,
-    dangling_hpas,
     fullest_roster,
     hpa_section,
     registry_section,
     service_section,
 )
-from adapter.check.report import ReportSection, SubjectKind
+from adapter.check.installation import Installation, find_installation, installed_settings
+from adapter.check.load_sources import LoadReport, Scaled, check_metrics_server, check_prometheus
+from adapter.check.refusals import reason
+from adapter.check.report import FindingLevel, ReportSection, SubjectKind, folded
 from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, TargetPods
 from adapter.kube.credentials import service_account_token_file
-from adapter.kube.errors import KubeError
+from adapter.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, service_registry
 from adapter.load.roster import Roster
@@ -47,30 +50,184 @@ class Scope:
     policy: str = ""
 
 
-async def run_checks(settings: Settings, scope: Scope, kubeconfig: str | None) -> list[ReportSection]:
-    """Check what is in scope; returns the report's sections. Raises ScopeError."""
-    registries = {one.name: one for one in settings.registries}
-    scope = _completed(scope, registries)
+async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | None) -> list[ReportSection]:
+    """Check what is in scope; returns the report's sections, causes first. Raises ScopeError.
+
+    `given`: the settings of the argument; None: those of the installation in the cluster.
+    """
+    if given is not None:
+        scope = _completed(scope, {one.name: one for one in given.registries})
     notes: list[ReportSection] = []
-    async with _cluster(kubeconfig, settings, scope, notes) as cluster:
-        if cluster:
-            notes.append(await health.rights_section(cluster.session, settings.kubernetes.namespaces))
-        listed = await _read_policies(cluster, settings, scope, notes) if cluster else []
-        policies = [one.policy for one in listed if one.policy and scope.registry in {"", _registry_of(one.policy)}]
-        services = _services(scope, registries, policies)
-        looks = await _look_at_all(registries, services)
-        sections = [registry_section(registries[name], looks[name]) for name in sorted(looks)]
-        named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
-        sections += [service_section(key, looks[key.registry]) for key in named]
+    async with _cluster(kubeconfig, given, scope, notes) as cluster:
+        settings, known = given or Settings(), given is not None
+        installation = None
+        if cluster is not None and (given is None or scope == Scope()):
+            installation = await find_installation(cluster.session, settings)
+        if given is None and cluster is not None and installation is not None:
+            settings, known, section = await installed_settings(cluster.session, installation)
+            notes.append(section)
+        if given is None:
+            scope = _completed(scope, {one.name: one for one in settings.registries})
+        asked = None if scope.service else cluster  # a service is asked about in its registry alone
+        from_here = given is not None or _is_in_pod(kubeconfig)
+        check = _Check(settings, scope, asked, settings_known=known, from_here=from_here)
+        return folded(notes + await check.run(installation))
+
+
+def _is_in_pod(kubeconfig: str | None) -> bool:
+    return bool(service_account_token_file(kubeconfig))
+
+
+class _Check:
+    """One run, with what its parts share.
+
+    `settings_known`: whether they were read, not assumed. `from_here`: whether they are made for this place; else
+    addresses and files of theirs may not exist here.
+    """
+
+    def __init__(
+        self, settings: Settings, scope: Scope, cluster: Cluster | None, *, settings_known: bool, from_here: bool
+    ) -> None:
+        self._settings, self._scope, self._cluster, self._from_here = settings, scope, cluster, from_here
+        self._settings_known = settings_known
+        self._registries = {one.name: one for one in settings.registries}
+        self._notes: list[ReportSection] = []
+        self._denied: dict[str, list[str]] = {}
+
+    async def run(self, installation: Installation | None) -> list[ReportSection]:
+        cluster, settings, whole = self._cluster, self._settings, self._scope == Scope()
+        causes: list[ReportSection] = []
+        hpas, has_tolerance = None, None
+        if cluster is not None and whole and installation is not None:
+            cluster.hpa_tolerance(settings.kubernetes.hpa_tolerance)
+            hpas = await read_hpas(cluster, settings, causes)
+            sections, has_tolerance = await installation_sections(
+                cluster, settings, installation, hpas, settings_known=self._settings_known
+            )
+            causes = sections + causes
+        listed = await self._read_policies() if cluster else []
+        policies = [
+            one.policy for one in listed if one.policy and self._scope.registry in {"", _registry_of(one.policy)}
+        ]
+        targets = await self._targets(policies)
+        load = await self._load_sources(targets) if cluster is not None and whole else LoadReport()
+        sections, looks = await self._registry_sections(policies)
         for policy in policies:
-            key = service_of(policy)
-            roster = fullest_roster(key, looks.get(key.registry, ())) if key else None
-            sections += await _policy_sections(cluster, settings, policy, roster)
+            sections += self._policy_sections(policy, targets[_key(policy)], looks, load, has_tolerance)
         if cluster:
             sections += _status_sections(cluster, settings, listed, sections)
-            if scope == Scope():
-                sections += await _cluster_sections(cluster, settings, listed)
-    return notes + sections
+            if whole:
+                sections += hpa_sections(hpas or [], listed, sections)
+                sections += await server_sections(cluster, settings)
+        return causes + self._notes + self._denied_sections() + load.sections + sections
+
+    async def _read_policies(self) -> list[ListedPolicy]:
+        """The policies in scope. Notes those that are not valid, and refusals of the API server."""
+        assert self._cluster is not None
+        section = ReportSection("cluster")
+        try:
+            policies = await _list_policies(self._cluster, self._settings, self._scope)
+        except NotFound:
+            section.wrong(
+                "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)"
+            )
+            self._notes.append(section)
+            return []
+        except (KubeError, ClusterError) as error:
+            if isinstance(error, Forbidden) and not self._scope.policy:
+                section.skipped(f"policies and what follows from them, for {reason(error)}")
+            else:
+                section.wrong(f"policies cannot be read: {error}")
+            self._notes.append(section)
+            return []
+        for one in policies:
+            if one.policy is None:
+                section.wrong(f"policy {one} is not valid: {one.fault}")
+        if section.findings:
+            self._notes.append(section)
+        return policies
+
+    async def _targets(self, policies: Iterable[Policy]) -> dict[tuple[str, str], TargetPods | str]:
+        """The target's pods of each policy, or why they are unknown; empty for what this account may not read."""
+        targets: dict[tuple[str, str], TargetPods | str] = {}
+        for policy in policies:
+            assert self._cluster is not None
+            try:
+                targets[_key(policy)] = await self._cluster.pods(policy)
+            except Forbidden as error:
+                self._denied.setdefault(reason(error), []).append(f"{policy.namespace}/{policy.name}")
+                targets[_key(policy)] = ""
+            except (KubeError, ClusterError) as error:
+                targets[_key(policy)] = str(error)
+        return targets
+
+    def _denied_sections(self) -> list[ReportSection]:
+        """What this account may not read, once, with the policies that it concerns."""
+        section = ReportSection("pods")
+        for message, names in self._denied.items():
+            section.skipped(f"the pods of {health.listed(names)}, for {message}")
+        return [section] * bool(section.findings)
+
+    async def _load_sources(self, targets: Mapping[tuple[str, str], TargetPods | str]) -> LoadReport:
+        assert self._cluster is not None
+        report, session = LoadReport(), self._cluster.session
+        scaled = [
+            Scaled(one.wiring.policy, one.pods, one.target.name) for one in targets.values() if not isinstance(one, str)
+        ]
+        await check_metrics_server(session, self._settings, scaled, report)
+        await check_prometheus(self._settings, scaled, session.now, report, from_here=self._from_here)
+        return report
+
+    async def _registry_sections(
+        self, policies: Sequence[Policy]
+    ) -> tuple[list[ReportSection], Mapping[str, Sequence[ProbeResult]]]:
+        """The findings about the registries and the services in scope, and what the registries answered."""
+        services = _services(self._scope, self._registries, policies)
+        looks = await _look_at_all(self._registries, services)
+        sections = [registry_section(self._registries[name], looks[name]) for name in sorted(looks)]
+        named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
+        sections += [service_section(key, looks[key.registry]) for key in named]
+        return [section if self._from_here else _not_from_here(section) for section in sections], looks
+
+    def _policy_sections(
+        self,
+        policy: Policy,
+        target: TargetPods | str,
+        looks: Mapping[str, Sequence[ProbeResult]],
+        load: LoadReport,
+        has_tolerance: bool | None,
+    ) -> list[ReportSection]:
+        """Findings about a policy: whether it may name its service, its pods and their load, and its HPA."""
+        section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
+        if not _may_name_its_service(section, self._settings, policy):
+            return [section]
+        if isinstance(target, str):
+            if target:
+                section.wrong(target)
+            return [section] * bool(target)
+        key = service_of(policy)
+        _add_pods(section, policy, target, fullest_roster(key, looks.get(key.registry, ())) if key else None)
+        for add in load.of_policy.get(_key(policy), ()):
+            add(section)
+        wiring = target.wiring
+        if has_tolerance is not None and not wiring.has_tolerance:
+            wiring = replace(wiring, has_tolerance=has_tolerance)
+        return [section, hpa_section(wiring)]
+
+
+def _key(policy: Policy) -> tuple[str, str]:
+    return policy.namespace, policy.name
+
+
+def _not_from_here(section: ReportSection) -> ReportSection:
+    """The section with faults of connections as not checked: the settings are those of another place."""
+    softened = ReportSection(section.about, section.kind)
+    for one in section.findings:
+        if one.verdict is FindingLevel.WRONG:
+            softened.skipped(f"{one.text} (from here; run the check in a pod of the server)")
+        else:
+            softened.findings.append(one)
+    return softened
 
 
 def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
@@ -95,16 +252,16 @@ def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
 
 @asynccontextmanager
 async def _cluster(
-    kubeconfig: str | None, settings: Settings, scope: Scope, notes: list[ReportSection]
+    kubeconfig: str | None, given: Settings | None, scope: Scope, notes: list[ReportSection]
 ) -> AsyncIterator[Cluster | None]:
     """The cluster; None where none is needed or it cannot be reached.
 
     The latter is wrong only where the options name the cluster or a policy, or there is nothing else to check.
     """
-    if scope.service:
+    if scope.service and given is not None:
         yield None
         return
-    section = ReportSection("cluster")
+    section, settings = ReportSection("cluster"), given or Settings()
     add = section.wrong if kubeconfig or scope.policy or not settings.registries else section.note
     try:
         session = await Session.open(kubeconfig)
@@ -114,26 +271,23 @@ async def _cluster(
         yield None
         return
     async with session:
+        if silence := await _silence(session):
+            add(f"the cluster does not answer, so no policy is checked: {silence}")
+            notes.append(section)
+            yield None
+            return
         yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
 
 
-async def _read_policies(
-    cluster: Cluster, settings: Settings, scope: Scope, notes: list[ReportSection]
-) -> list[ListedPolicy]:
-    """The policies in scope. Notes those that are not valid, and refusals of the API server, as wrong."""
-    section = ReportSection("cluster")
+async def _silence(session: Session) -> str:
+    """Why the API server does not answer at all; empty where it does, though it may refuse."""
     try:
-        policies = await _list_policies(cluster, settings, scope)
-    except (KubeError, ClusterError) as error:
-        section.wrong(f"policies cannot be read: {error}")
-        notes.append(section)
-        return []
-    for one in policies:
-        if one.policy is None:
-            section.wrong(f"policy {one} is not valid: {one.fault}")
-    if section.findings:
-        notes.append(section)
-    return policies
+        await session.get("/version")
+    except Unreachable as error:
+        return str(error)
+    except KubeError:
+        pass
+    return ""
 
 
 def _status_sections(
@@ -145,39 +299,6 @@ def _status_sections(
     for one in checked:
         health.add_policy_error(by_name[f"policy {one}"], one, cluster.now())
     return health.status_sections(checked, cluster.now(), written=settings.companion.features.status)
-
-
-async def _cluster_sections(
-    cluster: Cluster, settings: Settings, policies: Sequence[ListedPolicy]
-) -> list[ReportSection]:
-    """Findings about the cluster as a whole: HPAs whose policy does not exist, and the readiness of its servers."""
-    try:
-        sections = list(dangling_hpas(await cluster.hpas(settings.kubernetes.namespaces), policies))
-    except KubeError as error:
-        section = ReportSection("cluster")
-        section.wrong(f"HPAs cannot be read: {error}")
-        sections = [section]
-    where = settings.server.tls
-    try:
-        addresses = await cluster.addresses(where.namespace, where.service)
-    except KubeError as error:
-        section = ReportSection("servers")
-        section.note(f"their addresses cannot be read: {error}")
-        return [*sections, section]
-    if not addresses:
-        section = ReportSection("servers")
-        section.note(f"Service {where.service} of namespace {where.namespace} has no pods")
-        return [*sections, section]
-    return sections + await health.server_sections(addresses, await _server_access(cluster, settings))
-
-
-async def _server_access(cluster: Cluster, settings: Settings) -> health.ServerAccess | None:
-    """The service account of this pod; None outside a pod: no other credential is sent to a server."""
-    token_file, authority = service_account_token_file(cluster.kubeconfig), await cluster.authority()
-    where = settings.server.tls
-    if not token_file or not authority:
-        return None
-    return health.ServerAccess(token_file, authority, f"{where.service}.{where.namespace}.svc")
 
 
 def _registry_of(policy: Policy) -> str:
@@ -214,23 +335,6 @@ async def _look_at_all(
 ) -> dict[str, Sequence[ProbeResult]]:
     looks = await asyncio.gather(*(probe(registries[name], keys, time.time) for name, keys in services.items()))
     return dict(zip(services, looks, strict=True))
-
-
-async def _policy_sections(
-    cluster: Cluster | None, settings: Settings, policy: Policy, roster: Roster | None
-) -> list[ReportSection]:
-    """Findings about a policy: whether it may name its service, its pods' instances, and its HPA."""
-    section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
-    assert cluster is not None
-    if not _may_name_its_service(section, settings, policy):
-        return [section]
-    try:
-        target = await cluster.pods(policy)
-    except (KubeError, ClusterError) as error:
-        section.wrong(str(error))
-        return [section]
-    _add_pods(section, policy, target, roster)
-    return [section, hpa_section(target.wiring)]
 
 
 def _may_name_its_service(section: ReportSection, settings: Settings, policy: Policy) -> bool:

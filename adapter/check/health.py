@@ -1,33 +1,18 @@
-"""The adapter's own health: its account's rights, silent watches, errors to HPAs, statuses that are not written."""
+"""The adapter's own health: silent watches, errors to HPAs, statuses that are not written, servers not ready."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
+from adapter.check.load_sources import symptom_of
 from adapter.check.report import ReportSection, SubjectKind, all_ok
-from adapter.kube.api import (
-    ENDPOINT_SLICES,
-    HPAS,
-    PODS,
-    SELF_SUBJECT_ACCESS_REVIEWS,
-    WATERMARK_POLICIES,
-    GroupVersionResource,
-)
 from adapter.kube.cluster import ListedPolicy
-from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import Condition
-from adapter.kube.session import Session
 from adapter.load.conditions import ConditionType, Reason
-from adapter.runtime.decoding import decode
 from adapter.runtime.outbound import Access, Client
 from adapter.runtime.source_errors import SourceUnreachable
 from adapter.runtime.times import parse_time
 
-NEEDED = (PODS, HPAS, ENDPOINT_SLICES, WATERMARK_POLICIES)
-"""The resources that every policy needs."""
-VERBS = ("list", "watch")
 STALE_STATUS_SECONDS = 180.0
 """The companion writes every status at least every two minutes, so one older than this is no longer written."""
 _NAMED = 5
@@ -59,7 +44,8 @@ def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float) -
     for one in policy.status.conditions:
         if (one.type, one.status) == (ConditionType.READY, "False") and one.reason != Reason.WATCH_SILENT:
             since = f" since {one.last_transition_time}" if one.last_transition_time else ""
-            section.wrong(f"its HPA gets an error{since} ({one.reason}): {one.message}")
+            text = f"its HPA gets an error{since} ({one.reason}): {one.message}"
+            section.wrong(text, symptom_of=("rights/server", "servers", *symptom_of(one.message)))
 
 
 async def server_sections(addresses: Sequence[str], account: ServerAccess | None = None) -> list[ReportSection]:
@@ -106,7 +92,8 @@ def _server(address: str, reply: str) -> ReportSection:
     for line in reply.splitlines():
         name, _, text = line[3:].partition(" ")
         if line.startswith("[-]"):
-            section.wrong(f"it is not ready ({name}): {_reason(text.removeprefix('failed: '))}")
+            text = f"it is not ready ({name}): {_reason(text.removeprefix('failed: '))}"
+            section.wrong(text, cause="servers", symptom_of=("rights/server",))
         elif line.startswith("[!]"):  # a fault that every replica shares: it stays ready
             section.wrong(f"{name} {_reason(text)}" if text == _WITHHELD else text)
     if not section.findings:
@@ -125,7 +112,7 @@ def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
             for text in dict.fromkeys(one.message for one in policy.status.conditions if _is_silent(one)):
                 concerned.setdefault(text, []).append(str(policy))
     for text, names in concerned.items():
-        section.wrong(f"{text} (reported by the status of {_listed(names)})")
+        section.wrong(f"{text} (reported by the status of {listed(names)})")
     return section
 
 
@@ -143,10 +130,10 @@ def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -
         oldest = max(_age(one, now) for one in old)
         section.wrong(
             f"it writes every status within two minutes, and these are older, up to {oldest:.0f} s: "
-            f"{_listed([str(one) for one in old])}; check that it runs, and its log"
+            f"{listed([str(one) for one in old])}; check that it runs, and its log"
         )
     if without:
-        section.note(f"no status is written yet, so the adapter's view of it is unknown: {_listed(without)}")
+        section.note(f"no status is written yet, so the adapter's view of it is unknown: {listed(without)}")
     return section
 
 
@@ -156,58 +143,7 @@ def _age(policy: ListedPolicy, now: float) -> float:
     return 0.0 if at is None else now - at
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first names, and the number of the rest."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
-
-
-class _Lack(NamedTuple):
-    verb: str
-    plural: str
-    namespace: str
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.plural}{f' in namespace {self.namespace}' if self.namespace else ''}"
-
-
-class _ReviewStatus(msgspec.Struct):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct):
-    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
-
-
-async def rights_section(session: Session, namespaces: Iterable[str]) -> ReportSection:
-    """Whether the session's account may list and watch what every policy needs, in these namespaces (empty: in all)."""
-    section = ReportSection("rights")
-    try:
-        lacks = [
-            _Lack(verb, resource.plural, namespace)
-            for namespace in tuple(namespaces) or ("",)
-            for resource in NEEDED
-            for verb in VERBS
-            if not await _may(session, verb, resource, namespace)
-        ]
-    except KubeError as error:
-        section.note(f"the rights of this account cannot be reviewed: {error}")
-        return section
-    for lack in lacks:
-        section.wrong(f"this account may not {lack}: bind ClusterRole effective-load-server to it")
-    if not lacks:
-        section.ok(f"this account may list and watch {', '.join(one.plural for one in NEEDED)}")
-    return section
-
-
-async def _may(session: Session, verb: str, resource: GroupVersionResource, namespace: str) -> bool:
-    attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
-    review = {
-        "apiVersion": SELF_SUBJECT_ACCESS_REVIEWS.api_version,
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    answer = await session.request("POST", SELF_SUBJECT_ACCESS_REVIEWS.collection(), body=msgspec.json.encode(review))
-    try:
-        return decode(answer.body, _Review).status.allowed
-    except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"SelfSubjectAccessReview: {error}") from error

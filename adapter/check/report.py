@@ -4,7 +4,7 @@ A fault may be the symptom of another one: `folded` leaves it out and names it w
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -91,17 +91,23 @@ class ReportSection:
 
 
 def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
-    """The sections without the symptoms of causes that were found; each cause names the sections it explains."""
+    """The sections without the symptoms of causes that were found; each cause names the sections it explains.
+
+    What is itself a symptom hands on what it would explain.
+    """
     kept = list(sections)
-    causes = {one.cause for section in kept for one in section.findings if one.verdict is FindingLevel.WRONG} - {""}
+    wrong = [one for section in kept for one in section.findings if one.verdict is FindingLevel.WRONG]
+    causes = {one.cause for one in wrong} - {""}
+    parents = {one.cause: _parent(one, causes) for one in wrong if one.cause}
     explained: dict[str, dict[str, None]] = {cause: {} for cause in causes}
     result = []
     for section in kept:
         own = []
         for one in section.findings:
-            cause = next((name for name in one.symptom_of if name in causes), "")
-            if cause and cause != one.cause:
-                explained[cause][section.about] = None
+            parent = _parent(one, causes)
+            root = _root(parent, parents) if parent else ""
+            if root and root != one.cause:  # causes in a circle do not hide each other
+                explained[root][section.about] = None
             else:
                 own.append(one)
         if own or not section.findings:
@@ -112,6 +118,21 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
             for one in section.findings
         ]
     return result
+
+
+def _parent(one: Finding, causes: Collection[str]) -> str:
+    """The cause, among those found, that a finding is a symptom of; empty where there is none."""
+    if one.verdict is not FindingLevel.WRONG:
+        return ""
+    return next((name for name in one.symptom_of if name in causes and name != one.cause), "")
+
+
+def _root(cause: str, parents: Mapping[str, str]) -> str:
+    seen = {cause}
+    while (parent := parents.get(cause, "")) and parent not in seen:
+        seen.add(parent)
+        cause = parent
+    return cause
 
 
 def all_ok(sections: Iterable[ReportSection]) -> bool:

@@ -1,6 +1,6 @@
 """Evaluates one policy: collects its HPA, target, pods, samples and roster, then assesses them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import structlog
 
 from adapter.evaluation.decode import DecodedPolicy
 from adapter.evaluation.object_index import ObjectIndex
+from adapter.evaluation.target_pods import TargetPods
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.load.assessment import AssessmentInputs
@@ -16,13 +17,14 @@ from adapter.load.conditions import Reason
 from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import without_registry
-from adapter.load.pipeline import assess
+from adapter.load.pipeline import assess_in_steps
 from adapter.load.pods import Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
+from adapter.load.steps import Steps, finish
 from adapter.policy import status_memory
-from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault, target_pods
+from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
@@ -61,12 +63,22 @@ class Evaluator:
         self._now = now
         self._memories: dict[Key, tuple[Policy, Memory]] = {}
         """The memory of each policy's last assessment, with the policy as it was then."""
+        self._target_pods: dict[Key, TargetPods] = {}
+        """The pods of each policy's target."""
 
     def evaluate(self, key: Key) -> PolicyView | None:
         """The policy's view as of now; None if the policy was deleted."""
+        return finish(self.evaluate_in_steps(key))
+
+    def evaluate_in_steps(self, key: Key) -> Steps[PolicyView | None]:
+        """`evaluate` in short steps. What changes meanwhile is part of the next evaluation, which the change asks for.
+
+        A policy is evaluated once at a time.
+        """
         decoded = self._index.policies.get(key)
         if decoded is None:
             self._memories.pop(key, None)
+            self._target_pods.pop(key, None)
             return None
         view, link = initial_view(decoded), self._index.link(key)
         if view.problem is not None:
@@ -79,9 +91,9 @@ class Evaluator:
             )
             problem = silent or Problem(404, Reason.NOT_FOUND, f"{missing} in namespace {key.namespace}")
             return replace(view, problem=problem)
-        return self._with_target(key, view, link, silent)
+        return (yield from self._with_target(key, view, link, silent))
 
-    def _with_target(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> PolicyView:
+    def _with_target(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> Steps[PolicyView]:
         view = replace(view, bounds=link.hpa.bounds)
         faults = list(reference_faults(*link.hpa.target))
         if faults:
@@ -107,14 +119,17 @@ class Evaluator:
             return view
         if scale is None:
             return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name} {NO_SCALE}"))
-        return self._with_assessment(key, view, link, target, scale)
+        return (yield from self._with_assessment(key, view, link, target, scale))
 
-    def _with_assessment(self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale) -> PolicyView:
+    def _with_assessment(
+        self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale
+    ) -> Steps[PolicyView]:
         try:
-            pods = self._pods(link.ref, scale.selector, target)
+            pods = yield from self._pods(key, link.ref, scale.selector, target)
         except SelectorError as error:
             return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name}: {error}"))
         service = service_of(link.policy)
+        memory = yield from self._memory(key, link.policy)
         inputs = AssessmentInputs(
             policy=link.policy,
             pods=pods,
@@ -123,19 +138,19 @@ class Evaluator:
             scale=scale,
             bounds=link.hpa.bounds,
             target=target,
-            memory=self._memory(key, link.policy),
+            memory=memory,
             now=self._now(),
         )
-        assessment = assess(inputs)
+        assessment = yield from assess_in_steps(inputs)
         self._memories[key] = (link.policy, assessment.memory)
         return replace(view, assessment=assessment, inputs=inputs)
 
-    def _memory(self, key: Key, policy: Policy) -> Memory:
+    def _memory(self, key: Key, policy: Policy) -> Steps[Memory]:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
         before, memory = self._memories.get(key, (None, Memory()))
         if before is None or before.uid != policy.uid:
             return replace(self._status_memory(key), observing_since=self._now())
-        return memory if service_of(before) == service_of(policy) else without_registry(memory)
+        return memory if service_of(before) == service_of(policy) else (yield from without_registry(memory))
 
     def _status_memory(self, key: Key) -> Memory:
         """The memory in the policy's status, which another replica wrote; an empty one if it is unreadable."""
@@ -148,7 +163,7 @@ class Evaluator:
             _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
             return Memory()
 
-    def _pods(self, ref: TargetRef, selector_text: str, target: Target) -> list[Pod]:
+    def _pods(self, key: Key, ref: TargetRef, selector_text: str, target: Target) -> Steps[Sequence[Pod]]:
         """The target's pods, by selector and owner. Raises SelectorError if the scale has no usable selector."""
         selector = parse_selector(selector_text)
         if fault := selector_fault(selector):
@@ -158,12 +173,8 @@ class Evaluator:
             pods = self._index.pods.owned(ref.namespace, ref.name)
         else:
             pods = self._index.pods.namespace(ref.namespace).values()
-        return [self._with_endpoint(pod) for pod in target_pods(pods, selector, target)]
-
-    def _with_endpoint(self, pod: Pod) -> Pod:
-        """The pod, marked if its endpoints are not serving; endpoints that are serving decide nothing."""
-        serving = self._inputs.endpoint_serving(pod.namespace, pod.name, pod.uid)
-        return replace(pod, endpoint_serving=False) if serving is False else pod
+        known = self._target_pods.setdefault(key, TargetPods(self._inputs.endpoint_serving))
+        return (yield from known.select(tuple(pods), selector, selector_text, target))
 
     def _samples(self, link: Link) -> Samples:
         policy = link.policy

@@ -1,13 +1,16 @@
 """Evaluates queued policies in slices of about 2 ms, and publishes their views in the next snapshot."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
 from adapter.evaluation.delay_queue import DelayQueue
 from adapter.kube.label_index import OwnersByLabels, PodStore
+from adapter.load.assessment import PodAssessment
+from adapter.load.pod_assessments import without_usage
+from adapter.load.steps import Steps
 from adapter.runtime.slices import Slices
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -16,7 +19,7 @@ from adapter.usage.series import NamedQueryResult
 _log = structlog.get_logger(__name__)
 
 EVALUATION_SLICE_SECONDS = 0.001
-"""A slice starts no evaluation after this time; the one in progress takes one or two milliseconds more."""
+"""A slice starts no step of an evaluation after this time; the one in progress takes a millisecond or two more."""
 MAX_BATCH = 32
 """Views in one snapshot while more policies are due. Each swap copies the map of all policies, so views share one."""
 STALENESS_MARGIN_SECONDS = 0.01
@@ -29,15 +32,15 @@ most a quarter later. New samples (polled every 10 s, 15 s apart) touch nearly e
 class Worker:
     """The task that evaluates policies and publishes snapshots; the only writer of the snapshot store.
 
-    `evaluate` returns the view of a policy, None for a deleted one. `pending` holds the policies that were listed and
-    not evaluated yet.
+    `evaluate` returns the view of a policy, None for a deleted one, in short steps. `pending` holds the policies that
+    were listed and not evaluated yet.
     """
 
     def __init__(
         self,
         queue: DelayQueue,
         snapshots: SnapshotStore,
-        evaluate: Callable[[Key], PolicyView | None],
+        evaluate: Callable[[Key], Steps[PolicyView | None]],
         metrics: Metrics,
     ) -> None:
         self._queue = queue
@@ -47,6 +50,8 @@ class Worker:
         self.pending: set[Key] = set()
         self._published = asyncio.Event()
         self._by_pods: dict[str, OwnersByLabels[Key]] = {}
+        self._indexed: dict[Key, Sequence[PodAssessment]] = {}
+        """The pods of each policy whose labels are indexed."""
 
     async def run(self) -> None:
         """Evaluate queued policies until cancelled."""
@@ -63,7 +68,7 @@ class Worker:
                 views = {}
             await self._queue.wait()
             await slices.next()
-            views |= self._evaluate_slice(slices)
+            await self._evaluate_slice(slices, views)
 
     async def _resync(self) -> None:
         """Queue policies that were not evaluated for RESYNC_SECONDS; each step checks a fiftieth of all policies."""
@@ -75,12 +80,11 @@ class Worker:
                     self._queue.add_if_idle(key, RESYNC_SECONDS)
                 await asyncio.sleep(RESYNC_SECONDS / 4 * step / max(1, len(keys)))
 
-    def _evaluate_slice(self, slices: Slices) -> dict[Key, PolicyView | None]:
-        views: dict[Key, PolicyView | None] = {}
+    async def _evaluate_slice(self, slices: Slices, views: dict[Key, PolicyView | None]) -> None:
+        """Evaluate policies into `views` until the slice is over, and the last one to its end."""
         while not slices.is_over and (key := self._queue.pop()) is not None:
-            views[key] = self._evaluate_safely(key)
+            views[key] = await self._evaluate_safely(key, slices, views)
             self._add_next(key, views[key])
-        return views
 
     def _add_next(self, key: Key, view: PolicyView | None) -> None:
         """Queue the policy for the moment when one of its samples becomes too old: no event announces that."""
@@ -89,10 +93,24 @@ class Worker:
         elif (assessment := view.assessment) is not None and assessment.stale_at is not None:
             self._queue.add_after(key, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
 
-    def _evaluate_safely(self, key: Key) -> PolicyView | None:
-        """Evaluate; after an unexpected error the policy loses its assessment, and the other policies go on."""
+    async def _evaluate_safely(
+        self, key: Key, slices: Slices, views: dict[Key, PolicyView | None]
+    ) -> PolicyView | None:
+        """Evaluate; after an unexpected error the policy loses its assessment, and the other policies go on.
+
+        A large policy takes several slices. The views that are ready do not wait for it.
+        """
+        steps = self._evaluate(key)
         try:
-            return self._evaluate(key)
+            while True:
+                next(steps)
+                if slices.is_over:
+                    self.publish(dict(views))
+                    views.clear()
+                    await slices.next()
+        except StopIteration as end:
+            view: PolicyView | None = end.value
+            return view
         except Exception:  # noqa: BLE001  logged with its traceback, and counted
             _log.exception("assessment failed", namespace=key.namespace, policy=key.name)
             self._metrics.errors.labels(reason="assessment").inc()
@@ -139,10 +157,14 @@ class Worker:
 
     def _index_pods(self, key: Key, view: PolicyView | None) -> None:
         assessment = view.assessment if view is not None else None
-        in_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
-        in_namespace.put(key, () if assessment is None else (each.pod.labels for each in assessment.pods))
-        if not in_namespace:
-            del self._by_pods[key.namespace]
+        pods = () if assessment is None else without_usage(assessment.pods)
+        if self._indexed.pop(key, None) is not pods:
+            in_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
+            in_namespace.put(key, (each.pod.labels for each in pods))
+            if not in_namespace:
+                del self._by_pods[key.namespace]
+        if view is not None:
+            self._indexed[key] = pods
 
     def publish_queries(self, queries: Mapping[str, NamedQueryResult]) -> None:
         """Publish the results of the named queries."""

@@ -17,6 +17,7 @@ _API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 _FROM_AGGREGATOR = ("service unavailable", "error trying to reach service")
 _NOT_SERVED = "the server could not find the requested resource"
 _OLD_SERVER = "has no metric decision"
+_NO_POLICY = "there is no WatermarkPolicy"
 
 
 class Place(NamedTuple):
@@ -30,7 +31,7 @@ def refusal(error: KubeError) -> str:
     """The error that HPAs get as well, where this is one of the adapter; else empty."""
     if not isinstance(error, ApiStatusError) or isinstance(error, Forbidden | Unauthorized):
         return ""
-    if error.message.startswith((*_FROM_AGGREGATOR, _NOT_SERVED)) or _OLD_SERVER in error.message:
+    if error.message.startswith((*_FROM_AGGREGATOR, _NOT_SERVED, _NO_POLICY)) or _OLD_SERVER in error.message:
         return ""
     return f"{error.code} {error.reason}: {error.message}"
 
@@ -45,11 +46,22 @@ def of_server(error: KubeError, policy: Place) -> tuple[str, ...]:
             f"ClusterRole {READER_ROLE} has it, and with it the role view; an administrator binds it by",
             f"  kubectl create rolebinding {READER_ROLE} -n {policy.namespace} --clusterrole={READER_ROLE} --user=YOU",
         )
-    if isinstance(error, ApiStatusError) and _OLD_SERVER in error.message:
+    if isinstance(error, ApiStatusError) and (lines := _of_answer(error)):
+        return lines
+    if said := refusal(error):
+        return (f"the server has no decision, and HPAs get this error: {said}",)
+    return of_connection(error)
+
+
+def _of_answer(error: ApiStatusError) -> tuple[str, ...]:
+    """Why the API server or the server has no decision; empty for an error that HPAs get as well."""
+    if _OLD_SERVER in error.message:
         return (
             "the server is older than this command and serves no decisions",
             "upgrade the server, or use `effective-load decide` on a document made by hand (docs/decide.md)",
         )
+    if isinstance(error, NotFound) and error.message.startswith(_NO_POLICY):
+        return (error.message,)
     if isinstance(error, NotFound) and error.message.startswith(_NOT_SERVED):
         return (
             "custom.metrics.k8s.io/v1beta2 is not served: effective-load is not installed here",
@@ -61,9 +73,7 @@ def of_server(error: KubeError, policy: Place) -> tuple[str, ...]:
             f"  kubectl get apiservice {_API_SERVICE} -o jsonpath='{{.status.conditions}}'",
             "  kubectl get pods,endpointslices -n effective-load",
         )
-    if said := refusal(error):
-        return (f"the server has no decision, and HPAs get this error: {said}",)
-    return of_connection(error)
+    return ()
 
 
 def of_connection(error: KubeError) -> tuple[str, ...]:

@@ -125,15 +125,13 @@ def _redrawn() -> Iterator[Show]:
     console = Console()
     last: list[Explained] = []
     with Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
-        drawn = ""
+        drawn: tuple[str, ...] = ()
 
         def show(explained: Explained) -> None:
             nonlocal drawn
             last[:] = [explained]
-            with console.capture() as capture:
-                console.print(page(explained))
-            if capture.get() != drawn:
-                drawn = capture.get()
+            if (now := tuple(sentences.lines(explained))) != drawn:
+                drawn = now
                 live.update(page(explained), refresh=True)
 
         try:

@@ -10,9 +10,11 @@ from adapter.load.assessment import Assessment, AssessmentInputs, Decision, Metr
 from adapter.load.effective_usage import source_name
 from adapter.load.explanation import is_utilization, value_text
 from adapter.load.pods import PodState
+from adapter.load.quantity import milli_text
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Policy
 
+_MILLI = 10**6
 COUNTED = (PodState.SERVING, PodState.DOUBTFUL)
 
 
@@ -78,9 +80,14 @@ def _row(policy: Policy, assessment: Assessment, one: PodAssessment) -> PodRow:
     usage = []
     for metric in assessment.metrics:
         value, lack = one.usage.get(metric.name), one.missing.get(metric.name, "")
-        shown = "" if value is None else value_text(value, as_percent=is_utilization(policy, metric.name))
+        shown = "" if value is None else _short(value, as_percent=is_utilization(policy, metric.name))
         usage.append(shown or lack)
     return PodRow(one.pod.name, one.state in COUNTED, one.state.value, one.reason, one.evidence, tuple(usage))
+
+
+def _short(value: int, *, as_percent: bool) -> str:
+    """A pod's usage in milli-units, rounded down, where it has any; sentences are more exact."""
+    return value_text(value, as_percent=as_percent) if as_percent or value < _MILLI else milli_text(value // _MILLI)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ _DOWN_WINDOW = 300
 _LIMITS = {
     "ScaleUpLimit": "its behavior.scaleUp allows no more at once",
     "ScaleDownLimit": "its behavior.scaleDown allows no fewer at once",
-    "TooManyReplicas": "maxReplicas",
-    "TooFewReplicas": "minReplicas",
+    "TooManyReplicas": "maxReplicas allows no more",
+    "TooFewReplicas": "minReplicas allows no fewer",
 }
 
 
@@ -30,9 +30,9 @@ def will_do(explained: Explained) -> Iterator[str]:
         return
     hpa = state.hpa
     if case is not None:
-        yield from (flaw.message for flaw in flaws(Wiring(policy=case.inputs.policy, hpa=hpa)))
         if served is not None and hpa.asks_for(case.inputs.policy.name):
             yield from _next_sync(hpa, case.inputs.bounds, case.scale, served.served, case.now)
+        yield from (flaw.message for flaw in flaws(Wiring(policy=case.inputs.policy, hpa=hpa)))
         yield _tolerance(case.inputs.bounds)
     yield f"bounds: {hpa.bounds.minimum} to {hpa.bounds.maximum}"
     yield f"scaleUp: {_pace_text(hpa, rules(hpa.scale_up, DEFAULT_UP, 0))}"

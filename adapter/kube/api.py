@@ -76,3 +76,5 @@ CUSTOM_RESOURCE_DEFINITIONS = GroupVersionResource("apiextensions.k8s.io/v1", "c
 TOKEN_REVIEWS = GroupVersionResource("authentication.k8s.io/v1", "tokenreviews")
 SUBJECT_ACCESS_REVIEWS = GroupVersionResource("authorization.k8s.io/v1", "subjectaccessreviews")
 SELF_SUBJECT_ACCESS_REVIEWS = GroupVersionResource("authorization.k8s.io/v1", "selfsubjectaccessreviews")
+SELF_SUBJECT_REVIEWS = GroupVersionResource("authentication.k8s.io/v1", "selfsubjectreviews")
+DEPLOYMENTS = GroupVersionResource("apps/v1", "deployments")

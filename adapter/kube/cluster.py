@@ -66,6 +66,14 @@ class _Slice(msgspec.Struct, frozen=True):
                     yield f"[{address}]:{port.port}" if ":" in address else f"{address}:{port.port}"
 
 
+class _HpaStatus(msgspec.Struct, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
+
+
+class _HpaWithStatus(msgspec.Struct, frozen=True):
+    status: _HpaStatus = _HpaStatus()
+
+
 class _PolicyWithStatus(PolicyObject, frozen=True):
     status: ReportedStatus | None = None
 
@@ -114,6 +122,10 @@ class Cluster:
         self._resources = RestMapper(session)
         self._links: dict[str, tuple[Links, dict[str, str]]] = {}
 
+    def hpa_tolerance(self, tolerance: float) -> None:
+        """Set the ratio for HPAs that set none themselves, before any is read."""
+        self._tolerance = Fraction(tolerance)
+
     async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
         """The policies of these namespaces (empty: of all), sorted by name."""
         paths = [WATERMARK_POLICIES.collection(one) for one in tuple(namespaces) or ("",)]
@@ -155,9 +167,13 @@ class Cluster:
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces (empty: of all) that can be read."""
+        return [hpa for hpa, _ in await self.hpas_with_errors(namespaces)]
+
+    async def hpas_with_errors(self, namespaces: Iterable[str]) -> list[tuple[Hpa, Condition | None]]:
+        """As `hpas`, each with its condition ScalingActive where that is False."""
         paths = [HPAS.collection(one) for one in tuple(namespaces) or ("",)]
-        hpas = [self._parsed(raw) for path in paths for raw in await self._items(path)]
-        return [hpa for hpa in hpas if hpa is not None]
+        raws = [raw for path in paths for raw in await self._items(path)]
+        return [(hpa, _inactive(raw)) for raw in raws if (hpa := self._parsed(raw)) is not None]
 
     async def addresses(self, namespace: str, service: str) -> list[str]:
         """The addresses (host:port) of a Service's pods for its port `https`, ready or not."""
@@ -218,6 +234,15 @@ class Cluster:
     async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
         body = await self.session.get(path, params=params or None, timeout=30)
         return _decoded(body, Decoder(_List).decode, path).items or []
+
+
+def _inactive(raw: msgspec.Raw) -> Condition | None:
+    try:
+        status = decode(raw, _HpaWithStatus).status
+    except msgspec.MsgspecError:
+        return None
+    of_type = (one for one in status.conditions or () if one.type == "ScalingActive" and one.status == "False")
+    return next(of_type, None)
 
 
 def _policy(body: bytes | msgspec.Raw) -> ListedPolicy:

@@ -187,11 +187,17 @@ class Session:
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,
+        impersonate: str = "",
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
         largest: int = LARGEST_ANSWER,
     ) -> ApiResponse:
-        """The whole 2xx answer of a request. Raises the ApiStatusError of any other."""
+        """The whole 2xx answer of a request. Raises the ApiStatusError of any other.
+
+        `impersonate`: the user to act as, for which this account needs the right.
+        """
         headers = {"Accept": accept}
+        if impersonate:
+            headers["Impersonate-User"] = impersonate
         if body is not None:
             headers["Content-Type"] = content_type
         question = _Question(method, path, params, headers, body)

@@ -149,7 +149,7 @@ class MetricAssessment:
     raw: Fraction | None = None
     total: bool = False
     total_value: int | None = None
-    scenarios: tuple[Scenario, ...] = ()
+    scenarios: Sequence[Scenario] = ()
     sampled_at: float | None = None
     began_at: float | None = None
     stale_at: float | None = None

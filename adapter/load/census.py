@@ -11,12 +11,13 @@ from operator import is_
 
 from adapter.load.assessment import PodAssessment
 from adapter.load.matching import Registrations
-from adapter.load.membership import Classification, classify, turning_points
+from adapter.load.membership import Classification, classify_in_steps, turning_points
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
-from adapter.load.sample_columns import RowBlock
+from adapter.load.sample_columns import MetricRows
 from adapter.load.spec import Policy
+from adapter.load.steps import Steps, collected
 
 CLOSE_SECONDS = 0.01
 """Nothing that is kept holds this close to a turning point: sums of floating-point times are not exact."""
@@ -30,8 +31,8 @@ class Census:
 
     `states` are by UID, `assessed` are all pods. `serving` and `doubtful` (by name) count for the load, `idle` start or
     are not Ready, `out` are pulled out; `others` are all that do not count. `registrations` are those of the pods in
-    `roster`. `pods`, `policy` and `remembered` are what it was taken of. Two fields keep what others derive from it:
-    `rows` has by metric name the static rows of the serving and the doubtful pods, with their metric
+    `roster`. `pods`, `policy` and `remembered` are what it was taken of. Three fields keep what others derive from it:
+    `rows` has the static rows by metric name, `last_rows` those of the last census that are not taken over yet
     (`metric_assessment`), and `groups` the latest `pod_groups.PodGroups` with what they hold for.
     """
 
@@ -50,7 +51,8 @@ class Census:
     until: float
     registrations: Registrations
     roster: Roster | None
-    rows: dict[str, tuple[object, Sequence[RowBlock], Sequence[RowBlock]]] = field(default_factory=dict)
+    rows: dict[str, MetricRows] = field(default_factory=dict)
+    last_rows: dict[str, MetricRows] = field(default_factory=dict)
     groups: object = None
 
     @property
@@ -81,20 +83,24 @@ class Census:
 
 def take_census(
     policy: Policy, pods: Sequence[Pod], memory: Memory, registrations: Registrations, now: float
-) -> Census:
+) -> Steps[Census]:
     """Classify the pods. `memory` already counts the latest roster, and `registrations` are those of the pods in it."""
-    states = classify(policy, pods, memory, now, registrations)
-    assessed = tuple(_without_usage(pod, states[pod.uid]) for pod in pods)
+    states = yield from classify_in_steps(policy, pods, memory, now, registrations)
+    assessed = yield from collected(_without_usage(pod, states[pod.uid]) for pod in pods)
     by_state: dict[PodState, list[PodAssessment]] = {state: [] for state in PodState}
     for one in assessed:
         by_state[one.state].append(one)
-    turns = (at for at in turning_points(policy, pods, memory, registrations) if at > now - CLOSE_SECONDS)
+    yield
+    doubtful = sorted(by_state[PodState.DOUBTFUL], key=lambda one: one.pod.name)
+    yield
+    points = turning_points(policy, pods, memory, registrations)
+    turns = yield from collected(at for at in points if at > now - CLOSE_SECONDS)
     return Census(
         states=states,
-        assessed=assessed,
+        assessed=tuple(assessed),
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
         serving=by_state[PodState.SERVING],
-        doubtful=sorted(by_state[PodState.DOUBTFUL], key=lambda one: one.pod.name),
+        doubtful=doubtful,
         idle=[*by_state[PodState.STARTING], *by_state[PodState.UNREADY]],
         out=by_state[PodState.PULLED_OUT],
         others=[one for one in assessed if one.state not in _COUNTED],

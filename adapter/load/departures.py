@@ -14,6 +14,7 @@ from adapter.load.membership import Classification
 from adapter.load.memory import Departed, Memory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
+from adapter.load.steps import Steps, mapped
 
 DEPARTED_SECONDS = 900.0
 """Departed pods are remembered for this long, whatever the windows of the samples."""
@@ -54,34 +55,37 @@ def departed_load(memory: Memory, metric: str, began_at: float | None) -> Depart
     return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NO_DEPARTURES
 
 
-def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Memory:
+def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Steps[Memory]:
     """The memory after observing these pods: those that served and are gone, terminating or finished have departed.
 
     A pod that was out when it left carried no load any more.
     """
     present = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
+    yield
     left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in present}
     if not left:
         return memory
-    departed = {uid: _departed(memory, uid, now) for uid, known in left.items() if known.out_since is None}
+    departed = yield from _all_departed(memory, [uid for uid, known in left.items() if known.out_since is None], now)
     # A pod departs once, although it is observed as terminating for a while.
-    remaining = {uid: replace(known, served=False) for uid, known in left.items()}
+    kept = yield from mapped(lambda known: replace(known, served=False), left.values())
+    remaining = dict(zip(left, kept, strict=True))
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
 
 
-def after_pull_outs(memory: Memory, classified: Mapping[str, Classification], now: float) -> Memory:
+def after_pull_outs(memory: Memory, classified: Mapping[str, Classification], now: float) -> Steps[Memory]:
     """The memory after classifying the pods: one that served and is now pulled out leaves its load to others too.
 
     One that came back is no longer departed: it carries load itself, or its gap is filled.
     """
-    out = {
-        uid: _departed(memory, uid, now)
+    uids = [
+        uid
         for uid, known in memory.pods.items()
         if known.served
         and known.out_since is None
         and uid in classified
         and classified[uid].state is PodState.PULLED_OUT
-    }
+    ]
+    out = yield from _all_departed(memory, uids, now)
     back = {uid for uid in memory.departed if uid in classified and classified[uid].state not in _AWAY}
     if not out and not back:
         return memory
@@ -101,6 +105,11 @@ def after_takeover(memory: Memory, bounds: Bounds, now: float) -> Memory:
     if last is not None and now - last > DEPARTED_SECONDS:
         last = None
     return memory if last == memory.unobserved_change else replace(memory, unobserved_change=last)
+
+
+def _all_departed(memory: Memory, uids: Sequence[str], now: float) -> Steps[dict[str, Departed]]:
+    departed = yield from mapped(lambda uid: _departed(memory, uid, now), uids)
+    return dict(zip(uids, departed, strict=True))
 
 
 def _departed(memory: Memory, uid: str, now: float) -> Departed:

@@ -19,6 +19,7 @@ from adapter.load.assessment import (
 from adapter.load.effective_usage import source_name
 from adapter.load.floor import load_of_one_pod
 from adapter.load.memory_updates import last_scaled
+from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text, percent_text
 from adapter.load.schedule import limits_at
@@ -77,7 +78,7 @@ def swallowed_step(decision: Decision, bounds: Bounds) -> str:
 def _pods(assessment: Assessment) -> Iterator[str]:
     counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
     yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
-    notable = [one for one in assessment.pods if one.state not in _PLAIN]
+    notable = [one for one in without_usage(assessment.pods) if one.state not in _PLAIN]
     for one in notable[:_NAMED_AT_MOST]:
         yield _pod(one)
     if len(notable) > _NAMED_AT_MOST:

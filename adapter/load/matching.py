@@ -10,6 +10,7 @@ from typing import NamedTuple
 from adapter.load.pods import FINISHED_PHASES, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Match, Registry, Target
+from adapter.load.steps import Steps, finish, mapped
 
 CLOCK_SLACK_SECONDS = 30.0
 """How far a registry's clock may be behind the cluster's without hiding a pod that registered as soon as it started."""
@@ -69,22 +70,27 @@ def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Re
     A registration names its pod by UID, else by name, else by address. One made clearly before the pod's start is a
     leftover of another pod, and no evidence.
     """
+    return finish(registrations_in_steps(pods, roster, registry))
+
+
+def registrations_in_steps(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Steps[Registrations]:
+    """`registrations` in short steps."""
+    index = _Index(registry)
+    yield from mapped(index.add, pods)
     by_uid: dict[str, list[Instance]] = defaultdict(list)
-    for instance, pod, mismatch in match_registrations(pods, roster, registry):
+    for instance, pod, mismatch in (yield from mapped(index.match, roster.instances)):
         if pod is not None and mismatch is None:
             by_uid[pod.uid].append(instance)
+    yield
     return {uid: tuple(instances) for uid, instances in by_uid.items()}
 
 
 def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[RegistrationMatch]:
     """Every registration with its pod, or with the reason why it counts for no pod."""
-    index = _Index(pods, registry)
-    for instance in roster.instances:
-        pod = index.pod_of(instance)
-        if isinstance(pod, Mismatch):
-            yield RegistrationMatch(instance, None, pod)
-        else:
-            yield RegistrationMatch(instance, pod, Mismatch.OLDER if _older_than(instance, pod) else None)
+    index = _Index(registry)
+    for pod in pods:
+        index.add(pod)
+    yield from map(index.match, roster.instances)
 
 
 def named_pod(instance: Instance, registry: Registry) -> str:
@@ -97,12 +103,26 @@ def named_pod(instance: Instance, registry: Registry) -> str:
 class _Index:
     """Pods by everything that a registration can name them by."""
 
-    def __init__(self, pods: Iterable[Pod], registry: Registry) -> None:
-        pods = list(pods)
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._by_uid = {pod.uid: pod for pod in pods}
-        self._by_name = {pod.name: pod for pod in pods}
-        self._by_ip = _addresses(pods)
+        self._by_uid: dict[str, Pod] = {}
+        self._by_name: dict[str, Pod] = {}
+        self._by_ip: dict[str, list[Pod]] = defaultdict(list)
+
+    def add(self, pod: Pod) -> None:
+        """Index a pod. A finished pod's status keeps an address that another pod may have by now."""
+        self._by_uid[pod.uid] = pod
+        self._by_name[pod.name] = pod
+        if pod.phase not in FINISHED_PHASES:
+            for ip in {canonical_ip(ip) for ip in pod.ips}:
+                self._by_ip[ip].append(pod)
+
+    def match(self, instance: Instance) -> RegistrationMatch:
+        """A registration with its pod, or with the reason why it counts for no pod."""
+        pod = self.pod_of(instance)
+        if isinstance(pod, Mismatch):
+            return RegistrationMatch(instance, None, pod)
+        return RegistrationMatch(instance, pod, Mismatch.OLDER if _older_than(instance, pod) else None)
 
     def pod_of(self, instance: Instance) -> Pod | Mismatch:
         """The pod of a registration. UID and name take precedence over the address."""
@@ -115,7 +135,7 @@ class _Index:
 
     def _by_address(self, instance: Instance) -> Pod | Mismatch:
         port = self._registry.port
-        here = self._by_ip.get(canonical_ip(instance.ip), ())
+        here = self._by_ip.get(canonical_ip(instance.ip), [])
         if not here:
             return Mismatch.ADDRESS
         if port is not None and instance.port is not None and instance.port != port:
@@ -135,16 +155,6 @@ def _is_one_pods_own(pods: Sequence[Pod]) -> bool:
 def _listens(pod: Pod, port: int | None, named: int | None) -> bool:
     """Whether the pod declares the port, or the policy names it."""
     return port is not None and (port == named or any(port in container.ports for container in pod.containers))
-
-
-def _addresses(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
-    """The unfinished pods by address. A finished pod's status keeps an address that another pod may have by now."""
-    by_ip: dict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        if pod.phase not in FINISHED_PHASES:
-            for ip in {canonical_ip(ip) for ip in pod.ips}:
-                by_ip[ip].append(pod)
-    return by_ip
 
 
 @functools.lru_cache(65_536)  # the same addresses are compared at every assessment

@@ -8,12 +8,14 @@ it is confirmed, recent and not too common.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
+from adapter.load.steps import AT_ONCE, Steps, collected, finish, mapped
 
 NEVER_READY_SECONDS = 30.0
 """A pod that turned not Ready this soon after its start was never Ready (the HPA's initial readiness delay)."""
@@ -66,11 +68,20 @@ def classify(
     registry = service_registry(policy)
     if registered is None:
         registered = registrations(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
+    return finish(classify_in_steps(policy, pods, memory, now, registered))
+
+
+def classify_in_steps(
+    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, registered: Registrations
+) -> Steps[dict[str, Classification]]:
+    """`classify` in short steps."""
+    registry = service_registry(policy)
     view = _RegistryView(registry, memory, registered, now) if registry else None
-    by_uid = {pod.uid: _classify(pod, view) for pod in pods}
-    if view is not None:
-        _guard_absence(policy, view, pods, by_uid)
-    _doubt_if_all_are_out(by_uid)
+    states = yield from mapped(partial(_classify, view=view), pods)
+    by_uid = dict(zip((pod.uid for pod in pods), states, strict=True))
+    if view is not None and any(known.by_absence for known in states):
+        yield from _guard_absence(policy, view, pods, by_uid)
+    yield from _doubt_if_all_are_out(by_uid)
     return by_uid
 
 
@@ -153,18 +164,23 @@ def _never_was_ready(since: float | None, started_at: float, created_at: float) 
 
 def _guard_absence(
     policy: Policy, view: "_RegistryView", pods: Sequence[Pod], by_uid: dict[str, Classification]
-) -> None:
+) -> Steps[None]:
     """Limit how many pods absence may take out, in all and newly; the other absent pods stay doubtful.
 
     Pods that are already out come first, then those that have been absent longest.
     """
-    ready = [p for p in pods if p.is_ready and by_uid[p.uid].state not in _NOT_GUARDED]
-    absent = [p for p in ready if by_uid[p.uid].by_absence]
-    already = {p.uid for p in absent if view.memory_of(p).by_absence}
+    ready = yield from collected(p for p in pods if p.is_ready and by_uid[p.uid].state not in _NOT_GUARDED)
+    absent = yield from collected(p for p in ready if by_uid[p.uid].by_absence)
+    already = set((yield from collected(p.uid for p in absent if view.memory_of(p).by_absence)))
+    yield
     budget = math.floor(len(ready) * policy.pulled_out.max_percent / 100)
     fresh_budget = max(NEWLY_OUT_AT_LEAST, len(ready) * NEWLY_OUT_PERCENT // 100)
     fresh_budget -= sum(1 for p in absent if p.uid in already and view.is_newly_out(p))
-    for pod in sorted(absent, key=lambda p: (p.uid not in already, view.memory_of(p).absent_since or 0.0, p.name)):
+    keys = yield from mapped(lambda p: (p.uid not in already, view.memory_of(p).absent_since or 0.0, p.name), absent)
+    order = sorted(range(len(absent)), key=keys.__getitem__)
+    for index, pod in enumerate(absent[place] for place in order):
+        if index % AT_ONCE == 0:
+            yield
         known = pod.uid in already
         if budget > 0 and (known or fresh_budget > 0):
             budget -= 1
@@ -174,12 +190,14 @@ def _guard_absence(
             by_uid[pod.uid] = Classification(PodState.DOUBTFUL, reason, "guarded absence", guarded=True)
 
 
-def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> None:
+def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> Steps[None]:
     """Doubt explicit evidence where it would leave no pod in. Absence has its own guard (`_guard_absence`)."""
     states = {classification.state for classification in by_uid.values()}
     if PodState.PULLED_OUT not in states or states & {PodState.SERVING, PodState.DOUBTFUL}:
         return
-    for uid, classification in by_uid.items():
+    for index, (uid, classification) in enumerate(by_uid.items()):
+        if index % AT_ONCE == 0:
+            yield
         if classification.state is PodState.PULLED_OUT and not classification.by_absence:
             reason = f"every pod would be out ({classification.reason})"
             by_uid[uid] = Classification(PodState.DOUBTFUL, reason, classification.evidence, guarded=True)

@@ -14,6 +14,7 @@ from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.sample_columns import Columns
 from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.load.steps import Steps, collected, finish, mapped
 
 RECOVERY_SECONDS = 90.0
 COLLAPSE_PERCENT = 30
@@ -54,7 +55,20 @@ def after_roster(
         return memory
     if listed is None:
         listed = registrations(pods, roster, registry)
-    after = {pod.uid: _after_listing(memory.pods.get(pod.uid, _NO_MEMORY), pod.uid in listed, roster) for pod in pods}
+    return finish(after_roster_in_steps(memory, policy, pods, roster, now, listed))
+
+
+def after_roster_in_steps(
+    memory: Memory, policy: Policy, pods: Sequence[Pod], roster: Roster | None, now: float, listed: Registrations
+) -> Steps[Memory]:
+    """`after_roster` in short steps."""
+    if not is_new_roster(roster, memory, policy, now):
+        return memory
+    remembered, counted = memory.pods, roster
+    known = yield from mapped(
+        lambda pod: _after_listing(remembered.get(pod.uid, _NO_MEMORY), pod.uid in listed, counted), pods
+    )
+    after = dict(zip((pod.uid for pod in pods), known, strict=True))
     return replace(
         memory,
         pods=_unless_equal(memory.pods, after),
@@ -70,14 +84,15 @@ def after_roster(
     )
 
 
-def without_registry(memory: Memory) -> Memory:
+def without_registry(memory: Memory) -> Steps[Memory]:
     """The memory without all that came from the registry, for a policy that names another service now."""
+    pods = yield from mapped(
+        lambda known: replace(known, seen=None, absent_since=None, absent_count=0, by_absence=False),
+        memory.pods.values(),
+    )
     return replace(
         memory,
-        pods={
-            uid: replace(known, seen=None, absent_since=None, absent_count=0, by_absence=False)
-            for uid, known in memory.pods.items()
-        },
+        pods=dict(zip(memory.pods, pods, strict=True)),
         ever_in_roster=False,
         roster_at=None,
         last_valid=None,
@@ -142,11 +157,16 @@ def _hold_until(memory: Memory, roster: Roster, now: float) -> float | None:
 
 def after_states(memory: Memory, states: Mapping[str, Classification], now: float) -> Memory:
     """The memory after classifying the pods; pods that no longer exist are forgotten."""
-    pods = {
-        uid: _after_state(memory.pods.get(uid, _NO_MEMORY), classified.state, classified.by_absence, now)
+    return finish(after_states_in_steps(memory, states, now))
+
+
+def after_states_in_steps(memory: Memory, states: Mapping[str, Classification], now: float) -> Steps[Memory]:
+    """`after_states` in short steps."""
+    known = yield from collected(
+        _after_state(memory.pods.get(uid, _NO_MEMORY), classified.state, classified.by_absence, now)
         for uid, classified in states.items()
-    }
-    same = _unless_equal(memory.pods, pods)
+    )
+    same = _unless_equal(memory.pods, dict(zip(states, known, strict=True)))
     return memory if same is memory.pods else replace(memory, pods=same)
 
 

@@ -25,7 +25,8 @@ from adapter.load.effective_usage import (
 )
 from adapter.load.memory import AheadSample, LastSample
 from adapter.load.pod_groups import PodGroups
-from adapter.load.sample_columns import Column, Columns, RowBlock, read_columns, static_rows
+from adapter.load.sample_columns import Column, Columns, MetricRows, RowBlock, read_columns, static_rows
+from adapter.load.scenario_list import ScenarioList
 from adapter.load.scenarios import held_with_all_in, scenarios_of
 from adapter.load.spec import Average, Metric, Policy, Strategy
 from adapter.load.steps import Steps
@@ -103,11 +104,13 @@ def _static_rows(
 ) -> Steps[tuple[Sequence[RowBlock], Sequence[RowBlock]]]:
     """The rows of the serving and of the doubtful pods, from the census where it has them of this very metric."""
     rows = census.rows.get(metric.name)
-    if rows is None or rows[0] is not metric:
-        serving = yield from static_rows(reader, census.serving)
-        doubtful = yield from static_rows(reader, census.doubtful)
-        rows = census.rows[metric.name] = metric, serving, doubtful
-    return rows[1:]
+    if rows is None or rows.metric is not metric:
+        last = census.last_rows.pop(metric.name, None)
+        known = (*last.serving, *last.doubtful) if last is not None and last.metric is metric else ()
+        serving = yield from static_rows(reader, census.serving, known)
+        doubtful = yield from static_rows(reader, census.doubtful, known)
+        rows = census.rows[metric.name] = MetricRows(metric, serving, doubtful)
+    return rows.serving, rows.doubtful
 
 
 def _assess_columns(
@@ -134,7 +137,7 @@ def _assess_columns(
         usage=usage,
         raw=_raw_usage(policy, weights, columns, usage),
         total=is_service_total(metric, samples),
-        scenarios=tuple(scenarios),
+        scenarios=scenarios,
         sampled_at=None if oldest is None else min(oldest.knows),
         began_at=began,
         stale_at=min(min(c.ats) for c in counted) + source_of(metric, samples).max_age if counted else None,
@@ -145,29 +148,29 @@ def _assess_columns(
 
 def _scenarios(
     policy: Policy, weights: Weights, groups: PodGroups, columns: Columns, departed: DepartedLoad
-) -> Steps[tuple[list[Scenario], Totals]]:
+) -> Steps[tuple[Sequence[Scenario], Totals]]:
     """The scenarios that may win, and the totals with every doubtful pod in."""
     serving = [columns.serving]
     young = _young_samples(groups, columns)
     none_in = weights.totals(serving, [*young, *(columns.whole[uid] for uid in groups.young_doubtful)], departed)
     if not groups.census.doubtful:
-        scenarios = yield from scenarios_of(policy, weights.band, groups.away, none_in, [])
-        return scenarios, none_in
+        only = yield from scenarios_of(policy, weights.band, groups.away, none_in, [])
+        return ScenarioList(only), none_in
     yield
     all_in = weights.totals([*serving, columns.doubtful], young, departed)
     pods = len(groups.census.doubtful)
     if not weights.may_be_above(none_in, all_in, columns.doubtful):
         scenario = held_with_all_in(policy, weights.band, groups.away, all_in, pods)
         if scenario is not None:
-            return [scenario], all_in
+            return ScenarioList([scenario]), all_in
     yield
-    scenarios = []
+    orders = []
     doubtful = yield from _doubtful_pods(weights, groups, columns)
     for order in _orders(weights, doubtful):
         yield
         totals = copy(none_in)
-        scenarios += yield from scenarios_of(policy, weights.band, groups.away, totals, order)
-    return scenarios, all_in
+        orders.append((yield from scenarios_of(policy, weights.band, groups.away, totals, order)))
+    return ScenarioList(*orders), all_in
 
 
 def _raw_usage(policy: Policy, weights: Weights, columns: Columns, usage: Fraction | None) -> Fraction | None:
@@ -267,7 +270,7 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         raw=None if stale else _share_of(point.value, running, policy.average),
         total=True,
         total_value=None if stale else point.value,
-        scenarios=tuple(scenarios),
+        scenarios=scenarios,
         sampled_at=began_at(at, None, ahead),
         began_at=began,
         stale_at=None if stale else at + source.max_age,
@@ -308,8 +311,7 @@ def _scenarios_of_total(
         usage=value, n=n, weight=n, young=young, young_weight=young, young_fill=fill * young,
         total=True, fill_unit=weights.fill_unit, departed=departed,
     )  # fmt: skip
-    scenarios = yield from scenarios_of(policy, band, groups.away, totals, doubtful)
-    return scenarios
+    return ScenarioList((yield from scenarios_of(policy, band, groups.away, totals, doubtful)))
 
 
 def _share_of(total: int, pods: int, average: Average) -> Fraction | None:

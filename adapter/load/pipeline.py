@@ -18,7 +18,7 @@ from adapter.load.departures import after_departures, after_pull_outs, after_tak
 from adapter.load.explanation import metric_errors
 from adapter.load.findings import condition_sentences, distrust
 from adapter.load.floor import floor_outcome, highest_floor, without_floors
-from adapter.load.matching import registrations
+from adapter.load.matching import registrations_in_steps
 from adapter.load.membership import registry_problem, service_registry
 from adapter.load.memory import Memory
 from adapter.load.memory_updates import (
@@ -27,10 +27,10 @@ from adapter.load.memory_updates import (
     after_replacement_request,
     after_replacing_step,
     after_rollout,
-    after_roster,
+    after_roster_in_steps,
     after_samples,
     after_scale,
-    after_states,
+    after_states_in_steps,
     is_new_roster,
     last_scaled,
     without_future_times,
@@ -42,6 +42,7 @@ from adapter.load.pod_assessments import PodAssessments
 from adapter.load.pod_groups import group_pods
 from adapter.load.pods import PodState
 from adapter.load.relative import one_step_down, without_drift
+from adapter.load.scenario_list import contenders
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
 from adapter.load.spec import Bounds, Policy, Scale, Strategy
 from adapter.load.steps import Steps, finish
@@ -109,11 +110,17 @@ def _current_census(inputs: AssessmentInputs) -> Steps[tuple[Memory, Census]]:
     latest, registry = roster if is_new else memory.last_valid, service_registry(policy)
     registered = previous.registrations_in(latest, policy, pods) if previous is not None else None
     if registered is None:
-        registered = registrations(pods, latest, registry) if registry is not None and latest is not None else {}
-    memory = after_roster(after_departures(memory, pods, now), policy, pods, roster, now, registered)
-    census = take_census(policy, pods, memory, registered, now)
-    memory = after_pull_outs(memory, census.states, now)
-    return replace(after_states(memory, census.states, now), census=census), census
+        registered = {}
+        if registry is not None and latest is not None:
+            registered = yield from registrations_in_steps(pods, latest, registry)
+    memory = yield from after_departures(memory, pods, now)
+    memory = yield from after_roster_in_steps(memory, policy, pods, roster, now, registered)
+    census = yield from take_census(policy, pods, memory, registered, now)
+    if previous is not None and previous.policy == policy:
+        census.last_rows = dict(previous.rows)
+    memory = yield from after_pull_outs(memory, census.states, now)
+    memory = yield from after_states_in_steps(memory, census.states, now)
+    return replace(memory, census=census), census
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -276,7 +283,10 @@ def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of
     """The scenario with the largest proposal wins; on a tie the one with the most doubtful pods in."""
     if metric.floor:
         return floor_outcome(metric, current, multiple_of)
-    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in metric.scenarios]
+    among = contenders(
+        metric.scenarios, current, multiple_of, lambda one: _propose(one, current, bounds, multiple_of)[0]
+    )
+    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in among]
     if not proposals:
         empty = Scenario(inside=0, verdict=Verdict.INSIDE)
         return Outcome(metric=metric, scenario=empty, proposal=current)

@@ -17,10 +17,9 @@ from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.memory import AHEAD_SECONDS, AheadSample, LastSample, SampleMemory
 from adapter.load.pods import Pod
 from adapter.load.samples import PodUsage, Point
-from adapter.load.steps import Steps
+from adapter.load.spec import Metric
+from adapter.load.steps import AT_ONCE, Steps, collected, mapped
 
-_BLOCK = 512
-"""Pods in a block: a step of about a third of a millisecond."""
 _last_sample = partial(tuple.__new__, LastSample)
 """A LastSample of a pair: without the call in Python that `LastSample(…)` takes."""
 _time, _window = attrgetter("at"), attrgetter("window")
@@ -33,6 +32,7 @@ class StaticRow(NamedTuple):
     one, empty if there are several). `capacity` is what usage is divided by (0: the metric is no utilization).
     """
 
+    pod: Pod
     uid: str
     name: str
     container: str
@@ -58,24 +58,51 @@ class RowBlock:
     created_at: float
 
 
-def static_rows(reader: MetricReader, pods: Iterable[PodAssessment]) -> Steps[Sequence[RowBlock]]:
-    """A row for each pod whose samples may be plain, in blocks. Young pods share the last ones."""
-    rows = []
-    for index, pod in enumerate(one.pod for one in pods):
-        if index % _BLOCK == _BLOCK - 1:
-            yield
-        containers, capacity, lack = reader.basis(pod)
-        if lack or not (containers or reader.is_query):
-            continue
-        since = max(pod.started_at or 0.0, (pod.ready.since if pod.ready is not None else None) or 0.0)
-        only = containers[0] if len(containers) == 1 else ""
-        rows.append(StaticRow(pod.uid, pod.name, only, containers, since, pod.created_at, capacity or 0))
-    rows.sort(key=lambda row: max(row.since, row.created_at))
-    return [_block(rows[first : first + _BLOCK]) for first in range(0, len(rows), _BLOCK)]
+class MetricRows(NamedTuple):
+    """The static rows of a metric: of the pods that serve, and of the doubtful ones."""
+
+    metric: Metric
+    serving: Sequence[RowBlock]
+    doubtful: Sequence[RowBlock]
+
+
+def static_rows(
+    reader: MetricReader, pods: Iterable[PodAssessment], known: Iterable[RowBlock] = ()
+) -> Steps[Sequence[RowBlock]]:
+    """A row for each pod whose samples may be plain, in blocks. Young pods share the last ones.
+
+    `known` blocks are of the same metric: a pod that is still the same object keeps its row.
+    """
+    before = {row.uid: row for block in known for row in block.rows}
+    rows = yield from collected(_rows(reader, pods, before))
+    rows.sort(key=_plain_since)
+    return (yield from mapped(_block, (rows[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE)), 1))
+
+
+def _rows(reader: MetricReader, pods: Iterable[PodAssessment], before: Mapping[str, StaticRow]) -> Iterator[StaticRow]:
+    for pod in (one.pod for one in pods):
+        row = before.get(pod.uid)
+        if row is None or row.pod is not pod:
+            row = _static_row(reader, pod)
+        if row is not None:
+            yield row
+
+
+def _static_row(reader: MetricReader, pod: Pod) -> StaticRow | None:
+    containers, capacity, lack = reader.basis(pod)
+    if lack or not (containers or reader.is_query):
+        return None
+    since = max(pod.started_at or 0.0, (pod.ready.since if pod.ready is not None else None) or 0.0)
+    only = containers[0] if len(containers) == 1 else ""
+    return StaticRow(pod, pod.uid, pod.name, only, containers, since, pod.created_at, capacity or 0)
+
+
+def _plain_since(row: StaticRow) -> float:
+    return max(row.since, row.created_at)
 
 
 def _block(rows: Sequence[StaticRow]) -> RowBlock:
-    uids, names, only, _, sinces, created, capacities = zip(*rows, strict=True)
+    _, uids, names, only, _, sinces, created, capacities = zip(*rows, strict=True)
     container = only[0] if len(set(only)) == 1 else ""
     return RowBlock(rows, uids, names, capacities, container, max(sinces), max(created))
 
@@ -175,7 +202,7 @@ class ColumnReader:
     def others(self, pods: Iterable[PodAssessment]) -> Steps[None]:
         """Read pods that do not count for the load; none of their samples is plain."""
         for index, pod in enumerate(one.pod for one in pods):
-            if index % _BLOCK == _BLOCK - 1:
+            if index % AT_ONCE == AT_ONCE - 1:
                 yield
             sample = self._reader.sample(pod, self._seen)
             if sample.ahead is not None:
@@ -197,7 +224,7 @@ class ColumnReader:
             return
         read = set(column.uids)
         for index, pod in enumerate(one.pod for one in pods if one.pod.uid not in read):
-            if index % _BLOCK == _BLOCK - 1:
+            if index % AT_ONCE == AT_ONCE - 1:
                 yield
             sample = self._sample(column, pod)
             if pod.uid in whole:

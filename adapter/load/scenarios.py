@@ -3,22 +3,20 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import islice
+from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
 from adapter.load.ratio import recommend as recommend_by_ratio
 from adapter.load.recount import Recommendation
+from adapter.load.scenario_list import Candidate
 from adapter.load.spec import Average, Converge, Policy, Strategy
 from adapter.load.step import recommend as recommend_step
-from adapter.load.steps import Steps
+from adapter.load.steps import Steps, collected, mapped
 from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
 from adapter.load.watermark import recommend as recommend_by_watermarks
 
-_RIVALS_COMPARED = 4
-"""A scenario above the band is compared with at most this many of those already kept."""
-_AT_ONCE = 256
-"""Scenarios that are computed in one step."""
 _INCOMPARABLE = Recommendation(Verdict.ERROR)
 _RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Recommendation]] = {
     Strategy.WATERMARK: recommend_by_watermarks,
@@ -55,19 +53,21 @@ class _Step(NamedTuple):
 
 def scenarios_of(
     policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]
-) -> Steps[list[Scenario]]:
+) -> Steps[list[Candidate]]:
     """The scenarios that win at some replica count, by the number of doubtful pods in.
 
     The pods come in in this order. `totals` begin without them and end with all of them.
     """
-    steps = yield from _take(_steps(policy, band, away, totals, order))
-    kept = _that_may_win(steps)
+    steps = yield from collected(_steps(policy, band, away, totals, order))
+    kept = _that_may_win(steps, policy.multiple_of)
+    yield
     if _has_delay(policy):
         kept = _with_every_verdict(kept, steps)
-    return [_scenario(inside, steps[inside], band, totals) for inside in kept]
+    make = _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
+    return (yield from mapped(lambda inside: make.candidate(inside, steps[inside]), kept))
 
 
-def held_with_all_in(policy: Policy, band: Band, away: AwayPods, totals: Totals, doubtful: int) -> Scenario | None:
+def held_with_all_in(policy: Policy, band: Band, away: AwayPods, totals: Totals, doubtful: int) -> Candidate | None:
     """The scenario with all doubtful pods in (`totals`) if it wins at every count, given that none is above the band.
 
     It wins where it holds: no other one proposes more. Delays need the verdicts of the others, and steps inside the
@@ -78,7 +78,8 @@ def held_with_all_in(policy: Policy, band: Band, away: AwayPods, totals: Totals,
     recommended = _recommended(policy, band, totals)
     if recommended.needed is not None or recommended.shrink is not None:
         return None
-    return _scenario(doubtful, _step(recommended, totals, away.replaceable, away.reserved, away.out), band, totals)
+    make = _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
+    return make.candidate(doubtful, _step(recommended, totals, away.replaceable, away.reserved, away.out))
 
 
 def _has_delay(policy: Policy) -> bool:
@@ -95,15 +96,6 @@ def _step(recommended: Recommendation, totals: Totals, replaceable: int, reserve
     )
 
 
-def _take(steps: Iterator[_Step]) -> Steps[list[_Step]]:
-    """All scenarios, some hundreds in a step."""
-    taken: list[_Step] = []
-    while some := list(islice(steps, _AT_ONCE)):
-        taken += some
-        yield
-    return taken
-
-
 def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]) -> Iterator[_Step]:
     replaceable = away.replaceable + sum(1 for pod in order if pod.is_replaceable)
     reserved = away.reserved + sum(1 for pod in order if not pod.is_long)
@@ -117,39 +109,52 @@ def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Se
         yield _step(_recommended(policy, band, totals), totals, replaceable, reserved, out)
 
 
-def _that_may_win(steps: Sequence[_Step]) -> list[int]:
-    """The indices of the scenarios that no scenario with more doubtful pods in beats at every replica count.
+def _that_may_win(steps: Sequence[_Step], multiple_of: int) -> list[int]:
+    """The indices of the scenarios that no others beat at every replica count.
 
     At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
     band at most that count. On a tie the scenario with more pods in wins. Of two steps down the one proposes no less
-    that can spare no more pods; none spares more than it takes.
+    that can spare no more pods; none spares more than it takes. Of steps inside the band the one proposes no less that
+    needs no fewer pods at its edge, with its replacements. A service that needs no pod at all (`zero`) may propose 0.
     """
     kept: list[int] = []
-    above: list[_Step] = []
-    most, spare, is_held = -1, math.inf, False
+    above, upwards, downwards = _Offers(), _Offers(), -math.inf
+    is_held = False
+    most: dict[bool, float] = {False: -1, True: -1}
+    spare: dict[bool, float] = {False: math.inf, True: math.inf}
     for inside in range(len(steps) - 1, -1, -1):
         step = steps[inside]
         recommended = step.recommended
-        may_win = bool(recommended.drift) or not kept
-        if recommended.needed is None and recommended.shrink is None:
-            may_win = may_win or not (is_held or above)
-            is_held = is_held or not recommended.drift
+        may_win, may_fall = not kept, not (is_held or above)
+        if recommended.drift > 0:
+            may_win = upwards.add(inside, _offer(step, recommended.edge)) or may_win
+            is_held = True
+        elif recommended.drift < 0:
+            rank = math.inf if recommended.edge is None else recommended.edge + step.out
+            may_win = may_win or (may_fall and rank > downwards)
+            downwards = max(downwards, rank)
+        elif recommended.needed is None and recommended.shrink is None:
+            may_win = may_win or may_fall
+            is_held = True
         elif recommended.verdict is Verdict.ABOVE:
-            if not any(_beats(rival, step) for rival in above[-_RIVALS_COMPARED:]):
-                may_win = True
-                above.append(step)
+            may_win = above.add(inside, _offer(step, recommended.needed)) or may_win
         elif recommended.shrink is not None:
-            can_spare = max(0, min(step.n - recommended.shrink.fewest, recommended.shrink.by))
-            may_win = may_win or (not (is_held or above) and can_spare < spare)
-            # A service that needs no pod at all may propose 0.
-            spare = spare if recommended.zero else min(spare, can_spare)
+            can_spare = _spare(step)
+            may_win = may_win or (may_fall and can_spare < spare[recommended.zero])
+            spare[recommended.zero] = min(spare[recommended.zero], can_spare)
         elif recommended.needed is not None:
-            may_win = may_win or (not (is_held or above) and recommended.needed + step.out > most)
-            # A service that needs no pod at all may propose 0.
-            most = most if recommended.zero else max(most, recommended.needed + step.out)
+            may_win = may_win or (may_fall and recommended.needed + step.out > most[recommended.zero])
+            most[recommended.zero] = max(most[recommended.zero], recommended.needed + step.out)
         if may_win:
             kept.append(inside)
-    return kept[::-1]
+    beaten = above.beaten(multiple_of)
+    return [inside for inside in reversed(kept) if inside not in beaten]
+
+
+def _spare(step: _Step) -> int:
+    """How many pods a step down can spare, at most as many as it takes."""
+    shrink = step.recommended.shrink
+    return 0 if shrink is None else max(0, min(step.n - shrink.fewest, shrink.by))
 
 
 def _with_every_verdict(kept: Iterable[int], steps: Sequence[_Step]) -> list[int]:
@@ -159,37 +164,103 @@ def _with_every_verdict(kept: Iterable[int], steps: Sequence[_Step]) -> list[int
     return sorted({*kept, *(first[verdict] for verdict in missing)})
 
 
-def _beats(one: _Step, other: _Step) -> bool:
-    """Whether a scenario above the band, with more pods in, proposes at least as much at every replica count.
+class _Offer(NamedTuple):
+    """What a scenario proposes to grow to at a count c: min(most, max(least, line + c)), and at least c.
 
-    A pod that comes in is no longer replaceable and takes room from replacements; with no less room than the other
-    scenario it has all of its replacements.
+    `least` pods are needed; those that are out are replaced as far as there is room, all of them from `most` on.
     """
-    no_less_room = one.n + one.missing + one.reserved <= other.n + other.missing + other.reserved
-    return no_less_room and (one.recommended.needed or 0) >= (other.recommended.needed or 0)
+
+    least: int
+    line: int
+    most: int
+
+    def beats(self, other: "_Offer") -> bool:
+        """Whether it is no less than another one at every count."""
+        covers = self.line >= other.line or self.least >= other.most
+        return covers and self.least >= other.least and self.most >= other.most
 
 
-def _scenario(inside: int, step: _Step, band: Band, totals: Totals) -> Scenario:
-    recommended = step.recommended
-    if recommended is _INCOMPARABLE:
-        return Scenario(inside=inside, verdict=Verdict.ERROR, missing=step.missing, out=step.out)
-    is_average = band.average is Average.PER_POD
-    return Scenario(
-        inside=inside,
-        verdict=recommended.verdict,
-        usage=Fraction(step.usage * totals.unit) / step.weight if is_average else Fraction(step.usage),
-        n=step.n,
-        missing=step.missing,
-        young=step.young,
-        departed=len(totals.departed),
-        needed=recommended.needed,
-        held=recommended.held,
-        replaceable=step.replaceable,
-        reserved=step.reserved,
-        out=step.out,
-        drift=recommended.drift,
-        edge=recommended.edge,
-        zero=recommended.zero,
-        shrink=recommended.shrink,
-        extreme=recommended.extreme,
-    )
+def _offer(step: _Step, needed: int | None) -> _Offer:
+    """The offer of a scenario that needs so many pods; None: one pod more than now, whatever the count."""
+    if needed is None:
+        return _ALWAYS
+    return _Offer(needed, needed - step.n - step.missing - step.reserved, needed + step.replaceable)
+
+
+class _Offers:
+    """The offers of an order's scenarios, from the one with the most doubtful pods in on."""
+
+    def __init__(self) -> None:
+        self._offers: list[tuple[int, _Offer]] = []
+        self._best: dict[str, _Offer] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._offers)
+
+    def add(self, inside: int, offer: _Offer) -> bool:
+        """Add the next scenario; False where one with more pods in beats it."""
+        if any(rival.beats(offer) for rival in self._best.values()):
+            return False
+        self._offers.append((inside, offer))
+        for name in _Offer._fields:
+            best = self._best.get(name)
+            if best is None or getattr(offer, name) >= getattr(best, name):
+                self._best[name] = offer
+        return True
+
+    def beaten(self, multiple_of: int) -> set[int]:
+        """The scenarios between one with more pods in and one with fewer, of which one wins wherever they would.
+
+        Where the one with more pods in offers less, the other one must offer more even when both are rounded.
+        """
+        beaten: set[int] = set()
+        if len(self._offers) < 3:
+            return beaten
+        more_in = list(accumulate((offer.least for _, offer in self._offers), max))
+        best = self._offers[-1][1]
+        for place in range(len(self._offers) - 2, 0, -1):
+            inside, offer = self._offers[place]
+            is_less = offer.line + multiple_of <= best.line and offer.most + multiple_of <= best.most
+            if is_less and offer.least <= more_in[place - 1]:
+                beaten.add(inside)
+            elif offer.line > best.line:
+                best = offer
+        return beaten
+
+
+class _Maker(NamedTuple):
+    """Makes the scenarios of a metric."""
+
+    is_average: bool
+    unit: int
+    departed: int
+
+    def candidate(self, inside: int, step: _Step) -> Candidate:
+        return Candidate(step.recommended, step.out, _spare(step), partial(self.scenario, inside, step))
+
+    def scenario(self, inside: int, step: _Step) -> Scenario:
+        recommended = step.recommended
+        if recommended is _INCOMPARABLE:
+            return Scenario(inside=inside, verdict=Verdict.ERROR, missing=step.missing, out=step.out)
+        return Scenario(
+            inside=inside,
+            verdict=recommended.verdict,
+            usage=Fraction(step.usage * self.unit, step.weight) if self.is_average else Fraction(step.usage),
+            n=step.n,
+            missing=step.missing,
+            young=step.young,
+            departed=self.departed,
+            needed=recommended.needed,
+            held=recommended.held,
+            replaceable=step.replaceable,
+            reserved=step.reserved,
+            out=step.out,
+            drift=recommended.drift,
+            edge=recommended.edge,
+            zero=recommended.zero,
+            shrink=recommended.shrink,
+            extreme=recommended.extreme,
+        )
+
+
+_ALWAYS = _Offer(1 << 62, 1 << 62, 1 << 62)

@@ -4,6 +4,7 @@ import argparse
 import io
 import os
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 
 from adapter.terminal.command import OK, Command, Example
@@ -19,7 +20,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
-        argcomplete.autocomplete(parser)
+        argcomplete.autocomplete(parser, always_complete_options=False)
 
 
 def complete_for_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
@@ -37,7 +38,14 @@ def complete_for_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) 
 
 def _completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     """Argcomplete's completions for fish, which have kubectl's form."""
-    import argcomplete
+    import argcomplete.io
+    from argcomplete.finders import CompletionFinder
+
+    class Finder(CompletionFinder):
+        """Leaves file descriptor 9 alone: it is the shell's only where a shell asks."""
+
+        def _init_debug_stream(self) -> None:
+            argcomplete.io.debug_stream = sys.stderr
 
     *before, last = words or [""]
     line = " ".join([parser.prog.partition(" ")[0], *map(shlex.quote, before), last])
@@ -54,7 +62,7 @@ def _completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     kept = dict(os.environ)
     os.environ.update(asked)
     try:
-        argcomplete.autocomplete(parser, exit_method=_end, output_stream=stream)
+        Finder()(parser, always_complete_options=False, exit_method=_end, output_stream=stream)
     except _EndedError:
         pass
     finally:

@@ -103,7 +103,7 @@ def _shown(scene: Scene, out: Path, steady: Steady, environment: dict[str, str])
     environment = _environment(environment)
     if scene.before:
         subprocess.run(["sh", "-ec", scene.before], env={**os.environ, **environment}, check=True, capture_output=True)
-    recording = record(["sh", "-ec", scene.command], environment, seconds=scene.seconds)
+    recording = record(["sh", "-ec", scene.command], environment, scene.seconds, scene.width)
     if scene.expects not in recording.text:
         _say(f"  it printed:\n{recording.text[-2000:]}")
         return False
@@ -112,7 +112,8 @@ def _shown(scene: Scene, out: Path, steady: Steady, environment: dict[str, str])
 
 
 def _write(scene: Scene, out: Path, recording: Recording, steady: Steady) -> None:
-    svg = draw(scene.name, scene.command, scene.cut(steady.lines(recording.lines())), moving=scene.moving)
+    lines = scene.cut(steady.lines(recording.lines()))
+    svg = draw(scene.name, scene.command, lines, moving=scene.moving, width=scene.width)
     (out / scene.name).write_text(svg, encoding="utf-8")
 
 

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.pictures.terminal import WIDTH
+
 Lines = Sequence[tuple[float, str]]
 
 
@@ -23,6 +25,7 @@ class Scene:
     to: str = "(?!)"
     seconds: float = 60.0
     moving: bool = False
+    width: int = WIDTH
 
     def cut(self, lines: Lines) -> Lines:
         """The lines to show; the first one begins at 0 s."""
@@ -59,7 +62,23 @@ DEMO = Scene(
 IN_CLUSTER = (
     Scene(
         name="terminal-hpa.svg",
-        command="kubectl -n demo get hpa",
+        command="kubectl -n demo get hpa,wmp",
         expects="checkout-stock",
+        width=152,
+    ),
+    Scene(
+        name="terminal-explain.svg",
+        command="effective-load explain checkout -n demo",
+        expects="checkout",
+    ),
+    Scene(
+        name="terminal-check.svg",
+        command="effective-load check",
+        expects="nothing wrong",
+    ),
+    Scene(
+        name="terminal-render.svg",
+        command="kubectl -n demo get hpa checkout-stock -o yaml | effective-load render --from-hpa -",
+        expects="WatermarkPolicy",
     ),
 )

@@ -5,6 +5,7 @@ a viewer that knows none, sees all of them. What differs in each run (suffixes o
 folders) is written in one way, so that a difference between two pictures means something.
 """
 
+import codecs
 import errno
 import fcntl
 import os
@@ -37,6 +38,7 @@ _PLAYED = 30.0
 _READ = 65_536
 _POD = re.compile(r"\b((?:[a-z0-9]+-)+)([0-9a-f]{7,10})-([a-z0-9]{5})\b")
 _PORT = re.compile(r"(127\.0\.0\.1|localhost):\d{4,5}")
+_FOLDER = re.compile(r"(/tmp/effective-load-cluster)-\w+")
 _NORMAL = ["1b2229", "f06054", "5fbe8c", "e3b341", "68a0eb", "c88cdc", "50bec8", "dee5ec"]
 _BRIGHT = ["788794", "ff8070", "78d7a5", "f0c85f", "87b9fa", "dca5f0", "6ed7e1", "ffffff"]
 # Like rich's own, without the fonts that it would load from elsewhere.
@@ -95,20 +97,22 @@ class Recording:
         return [*lines, (last, rest)] if rest else lines
 
 
-def record(command: Sequence[str], environment: Mapping[str, str], seconds: float = _LONGEST) -> Recording:
+def record(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float = _LONGEST, width: int = WIDTH
+) -> Recording:
     """Runs a command in a pseudo-terminal until it ends or the time is over."""
     recording = Recording()
-    with following(command, environment) as pieces:
+    with following(command, environment, width) as pieces:
         recording.listen(pieces, seconds)
     return recording
 
 
 @contextmanager
-def following(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[Iterator[str]]:
+def following(command: Sequence[str], environment: Mapping[str, str], width: int = WIDTH) -> Iterator[Iterator[str]]:
     """A running command, as an iterator over what it prints; it is interrupted at the end of the block."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, WIDTH, 0, 0))
-    shown = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": str(WIDTH), "LINES": str(_ROWS)}
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, width, 0, 0))
+    shown = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": str(width), "LINES": str(_ROWS)}
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     process = subprocess.Popen(
         command,
@@ -133,6 +137,7 @@ def following(command: Sequence[str], environment: Mapping[str, str]) -> Iterato
 
 def _pieces(terminal: int) -> Iterator[str]:
     """What a terminal shows; an empty text after each second without anything."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while True:
         ready, _, _ = select.select([terminal], [], [], 1.0)
         try:
@@ -143,15 +148,17 @@ def _pieces(terminal: int) -> Iterator[str]:
             return  # the command has closed its end
         if ready and not data:
             return
-        yield data.decode(errors="replace")
+        yield decoder.decode(data)
 
 
-def draw(name: str, command: str, lines: Sequence[tuple[float, str]], *, moving: bool = False) -> str:
+def draw(
+    name: str, command: str, lines: Sequence[tuple[float, str]], *, moving: bool = False, width: int = WIDTH
+) -> str:
     """The SVG of a command and of the lines that it printed, each with its time; a moving picture plays them."""
-    console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor")
     times = []
     for at, line in [(0.0, Text.assemble(("$ ", "bold green"), (command, "bold"))), *_texts(lines)]:
-        for row in line.wrap(console, WIDTH) or [Text()]:
+        for row in line.wrap(console, width) or [Text()]:
             console.print(row, soft_wrap=True)
             times.append(at)
     title = shlex.split(command)[0]
@@ -168,7 +175,7 @@ class Steady:
 
     def text(self, text: str) -> str:
         text = _PORT.sub(r"\1:6443", _POD.sub(self._named, text))
-        return text.replace(f"{ROOT}/", "")
+        return _FOLDER.sub(r"\1", text).replace(f"{ROOT}/", "")
 
     def lines(self, lines: Iterable[tuple[float, str]]) -> list[tuple[float, str]]:
         return [(at, self.text(line)) for at, line in lines]

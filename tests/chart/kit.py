@@ -56,6 +56,7 @@ SWITCHES: dict[str, Switch] = {
     "production": _setting(("companion-namespaces",), companion={"production": {"label": "stage=production"}}),
     "external": _setting(("external-metrics",), server={"externalMetrics": True}),
     "push": _setting(("registry-push",), registries=[PUSHED]),
+    "upstreams": _setting(("upstreams",), upstreams={"custom": {"url": "https://prometheus-adapter.monitoring.svc"}}),
     "network": Switch(
         {"networkPolicies": {"enabled": True, "apiServers": {"from": NOBODY, "to": NOBODY}}}, ("network-policies",)
     ),

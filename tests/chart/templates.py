@@ -77,6 +77,7 @@ TEMPLATES: dict[str, tuple[Source, ...]] = {
         Source("components/external-metrics/rbac.yaml", f"and .Values.settings.server.externalMetrics ({SELF_SIGNED})"),
     ),
     "registry-push": (Source("components/registry-push", 'include "effective-load.isPushed" .'),),
+    "upstreams": (Source("components/upstreams", ".Values.settings.upstreams"),),
     "monitoring": (labelled("monitoring"),),
     "alerts": (labelled("alerts", replaced=((_RUNBOOKS, "{{ $.Values.alerts.runbooks }}"),)),),
     "dashboards": (labelled("dashboards", added=(("  labels:\n", _ANNOTATIONS),)),),

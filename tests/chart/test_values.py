@@ -102,7 +102,10 @@ def test_labels_that_select_the_pods_cannot_be_taken_over() -> None:
 
 def test_existing_secrets_are_mounted_under_the_names_that_the_settings_know() -> None:
     objects = kit.rendered({"secrets": {"registries": "mine", "notifications": "theirs"}})
-    for name, expected in (("effective-load", ["mine"]), ("effective-load-companion", ["mine", "theirs"])):
+    for name, expected in (
+        ("effective-load", ["mine", "effective-load-upstreams"]),
+        ("effective-load-companion", ["mine", "theirs"]),
+    ):
         mounted = [one["secret"] for one in pod(objects, name)["volumes"] if "secret" in one]
         assert [one["secretName"] for one in mounted] == expected
         assert all(one["optional"] for one in mounted)

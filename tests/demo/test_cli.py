@@ -220,6 +220,7 @@ def test_the_hints_name_the_kubeconfig_and_the_metric() -> None:
     place = Place(None, Path("/somewhere/kubeconfig"), own=True)  # type: ignore[arg-type]
     text = "\n".join(cli.hints(place, "demo", "/apis/custom/desired_replicas", "kubectl"))
     assert "export KUBECONFIG=/somewhere/kubeconfig" in text
+    assert "effective-load explain checkout -n demo" in text
     assert "kubectl get --raw /apis/custom/desired_replicas" in text
     assert "kubectl -n demo annotate pods -l app=checkout effective-load.io/pulled-out-" in text
     assert "/somewhere/adapter.log" in text

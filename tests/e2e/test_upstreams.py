@@ -1,16 +1,18 @@
 """In front of the real KEDA and the real prometheus-adapter: their metrics and ours behind one adapter."""
 
+import base64
 import json
 import math
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from harness import keda
+from harness import binaries, keda
 from harness.adapter import NAMESPACE, AdapterProcess, manifests
 from harness.client import Response, query
 from harness.control_plane import ControlPlane
@@ -18,11 +20,9 @@ from harness.keda import Keda
 from harness.prometheus import Exporter, Prometheus
 from harness.prometheus_adapter import PrometheusAdapter
 from harness.workloads import Workloads, external_metric, pods_metric, policy_metric, until
-from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import prometheus_settings, query_watermarks
 
-PROGRAMS = (*keda.PROGRAMS, "prometheus-adapter")
-pytestmark = pytest.mark.builds(*PROGRAMS)
+pytestmark = pytest.mark.builds(*binaries.NEIGHBOURS)
 CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io", "/apis/external.metrics.k8s.io/v1beta1"
 ACCOUNT = "effective-load-upstreams"
 
@@ -48,6 +48,8 @@ def series() -> Iterator[Series]:
 @pytest.fixture(scope="module")
 def others(control_plane: ControlPlane, series: Series) -> Iterator[tuple[Keda, PrometheusAdapter]]:
     """KEDA and prometheus-adapter, running."""
+    if absent := binaries.missing(binaries.NEIGHBOURS):
+        pytest.skip(f"{', '.join(absent)} cannot be built here: the output before the first test says why")
     with (
         Keda(control_plane) as keda_,
         PrometheusAdapter(control_plane, series.prometheus.url, "orders") as prometheus_adapter,
@@ -55,13 +57,14 @@ def others(control_plane: ControlPlane, series: Series) -> Iterator[tuple[Keda, 
         yield keda_, prometheus_adapter
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def front(
     control_plane: ControlPlane,
-    make_adapter: MakeAdapter,
+    _adapter: AdapterProcess,
+    adapter_kubeconfig: Path,
     series: Series,
     others: tuple[Keda, PrometheusAdapter],
-) -> AdapterProcess:
+) -> Iterator[AdapterProcess]:
     """Our adapter in front of both, with the account that the component `upstreams` gives it."""
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         for item in manifests(kind, folders=("components/upstreams",)):
@@ -70,7 +73,14 @@ def front(
     token.write_text(control_plane.token(NAMESPACE, ACCOUNT))
     trusted = {"caFile": str(control_plane.pki.cluster.file), "bearerTokenFile": str(token)}
     upstreams = {"external": {"url": others[0].url, **trusted}, "custom": {"url": others[1].url, **trusted}}
-    return make_adapter({**prometheus_settings(series.prometheus), "upstreams": upstreams})
+    settings = {**prometheus_settings(series.prometheus), "upstreams": upstreams}
+    process = AdapterProcess(control_plane, settings, external=True, kubeconfig=adapter_kubeconfig, name="front")
+    process.start()
+    yield process
+    process.stop()
+    control_plane.watched.remove(process.component)
+    _adapter.register()
+    _adapter.wait_available()
 
 
 def jobs_path(namespace: str) -> str:
@@ -186,6 +196,36 @@ def test_a_hung_upstream_never_delays_ours(
     )
 
 
+def test_the_group_moves_to_ours_and_back_without_a_gap(
+    scaled: Workloads, others: tuple[Keda, PrometheusAdapter], front: AdapterProcess
+) -> None:
+    path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.metrics.k8s.io"
+    ours = scaled.client.get(path)["spec"]
+    service = {"namespace": keda.NAMESPACE, "name": keda.SERVICE, "port": others[0].port}
+    authority = base64.b64encode(scaled.cluster.pki.cluster.certificate).decode()
+    theirs = {"service": service, "caBundle": authority}
+    answers: list[Response] = []
+    moving = threading.Event()
+
+    def poll() -> None:
+        while not moving.is_set():
+            answers.append(scaled.client.raw(jobs_path(scaled.namespace)))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        for spec in (theirs, ours, theirs, ours):
+            scaled.client.patch(path, {"spec": {key: spec[key] for key in ("service", "caBundle")}})
+            before = len(answers)
+            until(lambda before=before: len(answers) > before + 100, 20, lambda: "no answers")  # type: ignore[misc]
+    finally:
+        moving.set()
+        thread.join()
+    assert {answer.status for answer in answers} == {200}
+    names = {one["name"] for one in scaled.client.get(EXTERNAL)["resources"]}
+    assert "desired_replicas" in names  # it is ours at the end
+
+
 def test_custom_metrics_of_prometheus_adapter_scale_beside_ours(
     workloads: Workloads, series: Series, front: AdapterProcess
 ) -> None:
@@ -216,7 +256,7 @@ def test_discovery_is_merged_as_kubectl_sees_it(
     for version in ("v1beta1", "v1beta2"):
         found = names(f"{CUSTOM}/{version}")
         assert {"pods/orders", "namespaces/orders", "deployments.apps/desired_replicas", "pods/load"} <= found
-    assert {"desired_replicas", "queue", "externalmetrics"} <= names(EXTERNAL)
+    assert {"desired_replicas", "load", "externalmetrics"} <= names(EXTERNAL)
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     merged = json.loads(workloads.client.raw("/apis", {"Accept": accept}).body)
     groups = {group["metadata"]["name"] for group in merged["items"]}

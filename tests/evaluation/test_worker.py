@@ -7,6 +7,7 @@ from adapter.evaluation.delay_queue import DelayQueue
 from adapter.evaluation.worker import MAX_BATCH, Worker
 from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
+from adapter.load.steps import Steps
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
@@ -31,7 +32,8 @@ class Bench:
         self.worker = Worker(self.queue, self.snapshots, self.evaluate, self.metrics)
         self.changed = asyncio.Event()
 
-    def evaluate(self, key: Key) -> PolicyView | None:
+    def evaluate(self, key: Key) -> Steps[PolicyView | None]:
+        yield
         self.seen.append(key)
         self.changed.set()
         found = self.views.get(key)
@@ -224,3 +226,34 @@ async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
     assert found("web") == {B}
     bench.worker.publish({B: view(B)})
     assert bench.snapshots.current.by_pods == {}
+
+
+async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished_view_waiting() -> None:
+    bench = Bench()
+    bench.views[A] = view(A)
+    finished = asyncio.Event()
+    passes = 0
+
+    def evaluate(key: Key) -> Steps[PolicyView | None]:
+        while key == B and not finished.is_set():
+            yield
+        return view(key)
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while A not in bench.snapshots.current.policies or passes < 100:
+            passes += 1
+            await asyncio.sleep(0)
+        assert bench.snapshots.current.policies.keys() == {A}
+        finished.set()
+
+    worker = Worker(bench.queue, bench.snapshots, evaluate, bench.metrics)
+    running = asyncio.create_task(worker.run())
+    bench.queue.add(A)
+    bench.queue.add(B)
+    await asyncio.wait_for(count_passes(), 5)
+    while B not in bench.snapshots.current.policies:
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running

@@ -42,6 +42,7 @@ def test_a_recipes_key_depends_on_all_its_inputs(tmp_path: Path) -> None:
     recipe = binaries.RECIPES["etcd"]
     assert recipe.key.startswith("etcd-3.6.16-")
     assert binaries.Recipe("a", "1", tags="x").key != binaries.Recipe("a", "1").key
+    assert binaries.Recipe("a", "1", folder="x").key != binaries.Recipe("a", "1").key
     (tmp_path / "main.go").write_text("package main")
     before = binaries.Recipe("a", "1", source=tmp_path).key
     (tmp_path / "main.go").write_text("package main // changed")
@@ -60,6 +61,20 @@ def test_failed_build_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(failed):
         binaries.ensure("broken", announce=lambda line: None)
     assert list((tmp_path / "cache" / "bin").iterdir()) == []
+
+
+def test_a_program_that_cannot_be_built_is_left_out_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EFFECTIVE_LOAD_CACHE", str(tmp_path / "cache"))
+
+    def fail(*_: object) -> Path:
+        raise binaries.BuildError("the linker was killed")
+
+    monkeypatch.setattr(binaries, "_build", fail)
+    said: list[str] = []
+    assert binaries.ensure_possible("keda-adapter", announce=said.append) == {}
+    assert said[-1] == "keda-adapter cannot be built here, its tests are skipped: the linker was killed"
 
 
 LOG = """

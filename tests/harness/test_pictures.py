@@ -21,6 +21,12 @@ def test_a_command_believes_that_it_writes_to_a_terminal_and_keeps_its_colours()
     assert "$&#160;" in svg
 
 
+def test_a_sign_that_arrives_in_two_parts_is_one_sign() -> None:
+    recording = terminal.record(["sh", "-c", r"printf '\342\224'; sleep 0.2; printf '\200'"], {})
+    assert recording.text == "─"
+    assert len(recording.pieces) > 1
+
+
 def test_a_picture_of_a_terminal_loads_nothing() -> None:
     svg = terminal.draw("a.svg", "ls", [(0.0, "file")])
     ET.fromstring(svg)

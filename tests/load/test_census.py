@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.load import scenarios
+from adapter.load import pipeline, scenarios
 from adapter.load.assessment import Assessment, MetricAssessment
 from adapter.load.census import Census
 from adapter.load.departures import DepartedLoad
@@ -20,6 +20,7 @@ from adapter.load.pods import Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.sample_columns import Column, read_columns, static_rows
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.scenario_list import ScenarioList
 from adapter.load.scenarios import AwayPods, scenarios_of
 from adapter.load.spec import (
     Average,
@@ -294,14 +295,15 @@ def test_dropped_scenarios_win_at_no_replica_count(
         return found
 
     def outcomes() -> list[tuple[object, ...]]:
-        kept = tuple(finish(scenarios_of(rule, band, worth, totals(), doubtful)))
+        kept = ScenarioList(finish(scenarios_of(rule, band, worth, totals(), doubtful)))
         metric = MetricAssessment(name="cpu", scenarios=kept)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
         return [(one.scenario, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scenarios, "_that_may_win", lambda steps: list(range(len(steps))))
+        patch.setattr(scenarios, "_that_may_win", lambda steps, _: list(range(len(steps))))
+        patch.setattr(pipeline, "contenders", lambda scenarios, *_: scenarios)
         of_all = outcomes()
     assert outcomes() == of_all
 

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness import objects, prometheus_operator
+from harness import objects
 from harness.client import ApiError, condition_true
 from harness.control_plane import ControlPlane
+from harness.definitions import PROMETHEUS_OPERATOR
 from tests.manifests.rendering import MANIFESTS, Object, documents
 
 pytestmark = pytest.mark.integration
@@ -22,7 +23,7 @@ def operator(api_server: ControlPlane) -> Iterator[ControlPlane]:
     """An API server that knows the operator's kinds."""
     client = api_server.client
     client.apply(objects.namespace("effective-load"))
-    definitions = prometheus_operator.definitions()
+    definitions = PROMETHEUS_OPERATOR.load()
     for one in definitions:
         client.apply(one)
     for one in definitions:

@@ -10,6 +10,7 @@ from typing import Protocol, Self
 
 from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
 from adapter.apiserver.request_info import CUSTOM, PODS_RESOURCE, POLICIES_RESOURCE
+from adapter.usage.promql import uses_variables
 
 
 class Query(Protocol):
@@ -19,6 +20,8 @@ class Query(Protocol):
     def name(self) -> str: ...
     @property
     def scope(self) -> str: ...
+    @property
+    def query(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class OwnNames:
 
     @classmethod
     def of(cls, queries: Iterable[Query]) -> Self:
-        """The names of the settings' queries."""
-        scopes = {query.name: query.scope for query in queries}
+        """The names of the settings' queries that are served: those without variables."""
+        scopes = {query.name: query.scope for query in queries if not uses_variables(query.query)}
         return cls(frozenset(name for name, scope in scopes.items() if scope == "Pods"), frozenset(scopes))
 
     def includes(self, group: str, resource: str, metric: str) -> bool:

@@ -12,6 +12,7 @@ from adapter.companion.state import PodMark, State
 from adapter.companion.writes.actions import ActionResult, MarkPod
 from adapter.load.assessment import PodAssessment
 from adapter.load.conditions import ConditionType, Reason
+from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import LOWEST_COST, Pod, PodState
 from adapter.load.spec import Mode
 
@@ -136,7 +137,7 @@ def _wanted(context: Context) -> bool:
 
 def _alive(context: Context) -> Iterator[PodAssessment]:
     assessment = context.view.assessment
-    return (one for one in (assessment.pods if assessment else ()) if one.state not in _GONE)
+    return (one for one in (without_usage(assessment.pods) if assessment else ()) if one.state not in _GONE)
 
 
 def _action(context: Context, pod: Pod, *, first: bool) -> MarkPod:

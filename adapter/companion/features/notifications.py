@@ -10,6 +10,7 @@ from adapter.companion.writes.actions import Notify
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors
+from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import PodState
 from adapter.settings.notifications import Severity, Topic
 
@@ -179,7 +180,7 @@ def _text(topic: Topic, context: Context) -> str | None:
 
 def _mass_pull_out(assessment: Assessment, percent: int) -> str:
     """Counts the pods that are pulled out, and those that a guard keeps doubtful although the evidence says out."""
-    running = [one for one in assessment.pods if one.state in _RUNNING]
+    running = [one for one in without_usage(assessment.pods) if one.state in _RUNNING]
     out = [one for one in running if one.state is PodState.PULLED_OUT]
     guarded = [one for one in running if one.guarded]
     count = len(out) + len(guarded)

@@ -13,6 +13,7 @@ from adapter.load.assessment import Assessment
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
 from adapter.load.membership import service_registry
+from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Target
 
@@ -61,7 +62,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
 def _by_revision(assessment: Assessment) -> Mapping[str, list[Pod]]:
     """The serving pods by template; pods of an unknown template are left out."""
     by_revision: dict[str, list[Pod]] = {}
-    for reading in assessment.pods:
+    for reading in without_usage(assessment.pods):
         if reading.state is PodState.SERVING and (revision := revision_of(reading.pod)):
             by_revision.setdefault(revision, []).append(reading.pod)
     return by_revision

@@ -1,0 +1,152 @@
+"""The scenarios of a metric that may win at some replica count, made when they are asked for.
+
+Thousands of doubtful pods below the band leave thousands of them. One decision looks at a few.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from itertools import chain
+from typing import NamedTuple, overload
+
+from adapter.load.assessment import Scenario, Verdict
+from adapter.load.recount import Recommendation
+
+ScenarioMap = Callable[[Scenario], Scenario]
+
+
+class Candidate(NamedTuple):
+    """A scenario that may win: what the strategy recommends there, and how many pods are `out` on the way down.
+
+    `spare`: how many pods a step down can spare there.
+    """
+
+    recommended: Recommendation
+    out: int
+    spare: int
+    make: Callable[[], Scenario]
+
+
+class _Ladder(NamedTuple):
+    """Scenarios with fewer and fewer doubtful pods in, which propose more and more, and at most the current count.
+
+    `places` are theirs in the list, and `ranks` grow: what each proposes at most, or, with steps down, the pods that it
+    can spare, negative.
+    """
+
+    places: list[int]
+    ranks: list[int]
+
+    def add(self, place: int, rank: int) -> bool:
+        """Add a scenario; False where it does not rank above the last one."""
+        if self.ranks and rank <= self.ranks[-1]:
+            return False
+        self.places.append(place)
+        self.ranks.append(rank)
+        return True
+
+
+class ScenarioList(Sequence[Scenario]):
+    """The scenarios of each order in which doubtful pods come in, by the number of those in."""
+
+    def __init__(self, *orders: Sequence[Candidate]) -> None:
+        self._candidates = tuple(chain.from_iterable(orders))
+        self._change: ScenarioMap | None = None
+        self._others: list[int] = []
+        self._ladders: list[_Ladder] = []
+        self._steps_down: list[_Ladder] = []
+        first = 0
+        for order in orders:
+            self._sort(order, first)
+            first += len(order)
+
+    def _sort(self, order: Sequence[Candidate], first: int) -> None:
+        """Put each candidate of an order on a ladder, if it belongs there. Its first one has the place `first`."""
+        # What may propose 0 has ladders of its own.
+        below, drifting, steps_down = ({is_zero: _Ladder([], []) for is_zero in (False, True)} for _ in range(3))
+        for place in range(len(order) - 1, -1, -1):
+            recommended, out, spare, _ = order[place]
+            is_on_ladder, is_zero = False, recommended.zero
+            if recommended.shrink is not None:
+                is_on_ladder = steps_down[is_zero].add(first + place, -spare)
+            elif recommended.verdict is Verdict.BELOW and recommended.needed is not None:
+                is_on_ladder = below[is_zero].add(first + place, recommended.needed + out)
+            elif recommended.drift < 0 and recommended.edge is not None:
+                is_on_ladder = drifting[is_zero].add(first + place, recommended.edge + out)
+            if not is_on_ladder:
+                self._others.append(first + place)
+        self._ladders += [one for one in (*below.values(), *drifting.values()) if one.places]
+        self._steps_down += [one for one in steps_down.values() if one.places]
+
+    def contenders(self, current: int, multiple_of: int, propose: Callable[[Scenario], int]) -> list[Scenario]:
+        """The scenarios of which one wins at this count, where each proposes so many pods.
+
+        Of a ladder it is the first one that proposes as much as the last, or the first of all where a change makes all
+        of them hold: on a tie, the one with the most doubtful pods in.
+        """
+
+        def rounded(rank: int) -> int:
+            return -(-rank // multiple_of) * multiple_of
+
+        places = set(self._others)
+        for below in self._ladders:
+            most = min(current, rounded(below.ranks[-1]))
+            places |= {below.places[each] for each in (0, bisect_left(below.ranks, most, key=rounded), -1)}
+        for steps_down in self._steps_down:
+            most = propose(self[steps_down.places[-1]])
+            first = bisect_left(steps_down.places, most, key=lambda place: propose(self[place]))
+            places |= {steps_down.places[0], steps_down.places[first]}
+        return [self[place] for place in sorted(places)]
+
+    @property
+    def verdicts(self) -> set[Verdict]:
+        """The verdicts of all scenarios."""
+        return {candidate.recommended.verdict for candidate in self._candidates}
+
+    def changed(self, change: ScenarioMap) -> "ScenarioList":
+        """These scenarios with a change that makes all of one kind (a verdict, a step) hold the count."""
+        before, changed = self._change, copy(self)
+        vars(changed)["_change"] = change if before is None else lambda one: change(before(one))
+        return changed
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    def __iter__(self) -> Iterator[Scenario]:
+        return (self[place] for place in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> Scenario: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Scenario]: ...
+    def __getitem__(self, index: int | slice) -> Scenario | Sequence[Scenario]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        scenario = self._candidates[index].make()
+        return scenario if self._change is None else self._change(scenario)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def changed(scenarios: Sequence[Scenario], change: ScenarioMap) -> Sequence[Scenario]:
+    """`ScenarioList.changed`, also for scenarios in another sequence."""
+    return scenarios.changed(change) if isinstance(scenarios, ScenarioList) else tuple(map(change, scenarios))
+
+
+def verdicts_of(scenarios: Sequence[Scenario]) -> set[Verdict]:
+    """The verdicts of all scenarios, before any change."""
+    if isinstance(scenarios, ScenarioList):
+        return scenarios.verdicts
+    return {scenario.verdict for scenario in scenarios}
+
+
+def contenders(
+    scenarios: Sequence[Scenario], current: int, multiple_of: int, propose: Callable[[Scenario], int]
+) -> Sequence[Scenario]:
+    """`ScenarioList.contenders`; all scenarios of another sequence."""
+    if isinstance(scenarios, ScenarioList):
+        return scenarios.contenders(current, multiple_of, propose)
+    return scenarios

@@ -1,0 +1,179 @@
+"""The document of a policy's decision: served like a metric of the policy, complete, bounded, and for nobody else."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trustme
+
+from adapter.apiserver import decision_document
+from adapter.apiserver.decision_document import DecisionDocuments
+from adapter.apiserver.provider import MetricsProvider
+from adapter.apiserver.request_info import parse_target
+from adapter.apiserver.status import StatusError
+from adapter.document.decision import decided
+from adapter.document.reader import DecisionCase, read_document
+from adapter.evaluation.decode import decode_policy
+from adapter.load.explanation import explain
+from adapter.load.spec import Scale
+from adapter.snapshot import PolicyView, SnapshotStore
+from harness import snapshots
+from tests.apiserver.conftest import Service, StubScales, as_user
+from tests.apiserver.metric_requests import FILLING
+from tests.evaluation.kit import deployment, hpa, loads, web_pods
+from tests.evaluation.test_evaluator import Stand
+from tests.load.kit import NOW
+
+PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
+POLICY = {
+    "apiVersion": "effective-load.io/v1alpha1",
+    "kind": "WatermarkPolicy",
+    "metadata": {"name": "web", "namespace": "shop", "uid": "u1", "generation": 3},
+    "spec": {
+        "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "600m", "lowWatermark": "400m"}],
+        "velocity": {"scaleUpPercent": 20},
+        "cooldown": {"scaleDownSeconds": 120},
+    },
+}
+
+
+def view(count: int = 5) -> PolicyView:
+    """The view of a policy with so many busy pods, one of which no endpoint serves."""
+    stand = Stand()
+    stand.world.policy_changed(None, decode_policy(json.dumps(POLICY).encode()))
+    stand.world.hpa_changed(None, hpa())
+    for one in web_pods(count):
+        own = {**one.labels, "pod-template-hash": "abc"}
+        stand.world.pod_changed(None, replace(one, labels=own))
+    stand.inputs.found, stand.inputs.samples = deployment(count), loads(count, "1500m")
+    stand.inputs.endpoints["web-0"] = False
+    return stand.view()
+
+
+def documents(*views: PolicyView, scales: StubScales | None = None, now: float = NOW + 4) -> DecisionDocuments:
+    store = SnapshotStore()
+    store.swap(snapshots.snapshot(*views))
+    return DecisionDocuments(
+        MetricsProvider(store, scales or StubScales(), lambda _: None, lambda: FILLING, lambda: now)
+    )
+
+
+async def answer(served: DecisionDocuments, path: str = PATH) -> dict[str, Any]:
+    return json.loads(await served.answer(parse_target(path), "user"))
+
+
+def case_in(envelope: dict[str, Any]) -> DecisionCase:
+    return read_document(json.dumps(envelope["document"]))
+
+
+async def test_the_document_decides_what_the_server_decided_in_the_same_words() -> None:
+    # Somebody has scaled since the assessment.
+    scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))
+    seen = view()
+    envelope = await answer(documents(seen, scales=scales))
+    case = case_in(envelope)
+    assessment, decision = decided(case)
+    assert envelope["decision"] == {
+        "current": 6,
+        "desiredReplicas": decision.desired,
+        "served": "7",
+        "error": None,
+        "verdict": "Above",
+        "heldBy": "Velocity",
+    }
+    said = explain(assessment, decision, case.inputs.bounds, case.now)
+    assert seen.assessment is not None
+    assert seen.bounds is not None
+    assert said == explain(seen.assessment, decision, seen.bounds, NOW + 4)
+    assert (case.inputs.now, case.now, case.inputs.scale.replicas) == (NOW, NOW + 4, 5)
+
+
+async def test_the_server_names_itself_and_the_policy() -> None:
+    envelope = await answer(documents(view()))
+    assert envelope["kind"] == "PolicyDecision"
+    assert envelope["apiVersion"] == "custom.metrics.k8s.io/v1beta2"
+    assert envelope["metadata"] == {"namespace": "shop", "name": "web"}
+    assert envelope["document"]["policy"]["spec"] == POLICY["spec"]
+
+
+async def refused(served: DecisionDocuments, path: str = PATH) -> StatusError:
+    with pytest.raises(StatusError) as caught:
+        await answer(served, path)
+    return caught.value
+
+
+async def test_a_policy_that_hpas_get_an_error_for_has_that_error_here() -> None:
+    stand = Stand()
+    stand.inputs.silent = "the watch of pods has been silent for 60 s"
+    assert (await refused(documents(stand.view()))).code == 503
+    assert (await refused(documents(), PATH)).code == 404
+
+
+async def test_selectors_are_refused_since_a_decision_has_no_series() -> None:
+    assert (await refused(documents(view()), f"{PATH}?labelSelector=a%3Db")).code == 400
+
+
+async def test_a_document_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_document, "MAX_DOCUMENT_BYTES", 2000)
+    assert (await refused(documents(view()))).code == 413
+
+
+async def test_a_user_waits_for_the_document_before_and_only_some_may_wait() -> None:
+    served = documents(view(300))
+    results = await asyncio.gather(*(answer(served) for _ in range(8)), return_exceptions=True)
+    codes = [one.code for one in results if isinstance(one, StatusError)]
+    assert (codes, len(results) - len(codes)) == ([429, 429, 429], 5)
+
+
+async def test_the_loop_goes_on_while_a_large_document_is_written() -> None:
+    served = documents(view(800))
+    passes = 0
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await answer(served)
+    counting.cancel()
+    assert passes > 5
+
+
+async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_is_looked_up(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def may(spec: dict[str, Any]) -> bool:
+        asked.append(spec.get("resourceAttributes", {}))
+        return spec["user"] != "bob"
+
+    service.cluster.may = may
+    refused_answer = await service.ask(f"{PATH}?labelSelector=%zz", leaf=proxy, headers=as_user("bob"))
+    assert refused_answer.status == 403
+    assert asked[-1] == {
+        "verb": "get",
+        "group": "custom.metrics.k8s.io",
+        "version": "v1beta2",
+        "resource": "watermarkpolicies.effective-load.io",
+        "subresource": "decision",
+        "name": "web",
+        "namespace": "shop",
+    }
+    assert (await service.ask(PATH, leaf=proxy, headers=as_user("amy"), method="POST")).status == 405
+
+
+async def test_nobody_on_the_way_may_keep_it(service: Service, proxy: trustme.LeafCert) -> None:
+    seen = view()
+    assert seen.assessment is not None
+    # Else it would be too old to be served.
+    service.snapshot_store.swap(
+        snapshots.snapshot(replace(seen, assessment=replace(seen.assessment, at=service.session.now())))
+    )
+    got = await service.ask(PATH, leaf=proxy, headers=as_user("amy"))
+    assert (got.status, got.headers["Cache-Control"]) == (200, "no-store")
+    assert read_document(json.dumps(got.json()["document"])).inputs.policy.name == "web"

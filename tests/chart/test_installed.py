@@ -1,0 +1,278 @@
+"""Chart and manifests on a real control plane: applied without a warning, and removed without a trace."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import yaml
+
+from harness import binaries, objects
+from harness.adapter import AdapterProcess
+from harness.client import PATCH_TYPES, Object, condition_true
+from harness.companion import CompanionProcess
+from harness.control_plane import ControlPlane
+from harness.definitions import CERT_MANAGER, PROMETHEUS_OPERATOR
+from harness.workloads import Workloads, cpu_watermarks, until
+from tests.chart import kit
+from tests.chart.templates import CHART, ROOT
+from tests.manifests.rendering import identity
+
+pytestmark = [pytest.mark.e2e, pytest.mark.builds("helm", *([] if shutil.which("kubectl") else ["kubectl"]))]
+
+EVERYTHING = frozenset(kit.SWITCHES)
+ORDER = {"CustomResourceDefinition": 0, "Namespace": 1}
+LAST = {"APIService": 3}
+SERVED = {"v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"}
+Name = tuple[str, str, str]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ControlPlane]:
+    """A control plane of this module's own, without nodes, that knows the kinds of cert-manager and the operator."""
+    with ControlPlane(nodes=0, scheduler=False, kwok=False, metrics_server=False) as cluster:
+        for item in (*CERT_MANAGER.load(), *PROMETHEUS_OPERATOR.load()):
+            cluster.client.apply(item)
+            established = lambda one: condition_true(one, "Established")  # noqa: E731
+            cluster.client.wait_for(cluster.client.path(item), established, 30, "CRD established")
+        yield cluster
+
+
+# --- warnings ---
+
+
+def warnings_of(cluster: ControlPlane, item: Object) -> list[str]:
+    """Applies an object on the server's side; returns the API server's warnings."""
+    path = f"{cluster.client.path(item)}?fieldManager=tests&force=true"
+    answer = cluster.client.raw(
+        path, {"Content-Type": PATCH_TYPES["apply"]}, method="PATCH", body=yaml.safe_dump(item).encode()
+    )
+    assert answer.status < 300, f"{identity(item)}: {answer.text}"
+    return [f"{identity(item)}: {value}" for key, value in answer.headers.items() if key.lower() == "warning"]
+
+
+@pytest.mark.parametrize("chosen", [kit.DEFAULT | {"namespace"}, EVERYTHING], ids=["default", "everything"])
+def test_the_api_server_takes_every_object_without_a_warning(cluster: ControlPlane, chosen: kit.Combination) -> None:
+    # Those of kustomize are equal, by tests/chart/test_equality.py.
+    rendered = kit.rendered(kit.values_of(chosen))
+    rendered = sorted(rendered, key=lambda item: ORDER.get(item["kind"], LAST.get(item["kind"], 2)))
+    try:
+        assert [said for item in rendered for said in warnings_of(cluster, item)] == []
+    finally:
+        for item in reversed(rendered):
+            if item["kind"] not in ORDER:
+                cluster.client.delete(item)
+
+
+def test_a_warning_would_be_seen(cluster: ControlPlane) -> None:
+    chosen = kit.rendered(kit.values_of(kit.DEFAULT | {"namespace"}))
+    by_kind = {item["kind"]: item for item in chosen}
+    deployment = by_kind["Deployment"]
+    del deployment["spec"]["template"]["spec"]["containers"][0]["securityContext"]
+    warnings_of(cluster, by_kind["Namespace"])
+    (said,) = warnings_of(cluster, deployment)
+    cluster.client.delete(deployment)
+    assert "would violate PodSecurity" in said
+
+
+def test_notes_say_what_comes_next_and_what_was_switched_on(cluster: ControlPlane) -> None:
+    def notes(chosen: kit.Combination) -> str:
+        arguments = ("install", "release", CHART, "--dry-run=client", "--namespace", "there")
+        done = kit.run(*arguments, "--kubeconfig", cluster.kubeconfig, values=kit.values_of(chosen))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.partition("NOTES:")[2]
+
+    usual, everything, nothing = map(notes, (kit.DEFAULT, EVERYTHING, frozenset[str]()))
+    for word in (
+        "apiservice/v1beta2.custom.metrics.k8s.io",
+        "kubectl -n there exec",
+        "kubectl delete customresourcedefinition",
+    ):
+        assert word in usual
+    for word in (
+        "external.metrics.k8s.io",
+        "fastScaleUp",
+        "deletionCost",
+        "hpaWiring",
+        "effective-load-replicas.there:6443",
+    ):
+        assert (word in usual, word in everything) == (False, True)
+    assert ("There is no companion" in usual, "There is no companion" in nothing) == (False, True)
+
+
+# --- the documented commands, with server and companion running ---
+
+
+def commands(heading: str, after: str = "\n") -> str:
+    """The commands in a section of docs/install.md: the first block behind a text."""
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    section = text.partition(f"\n{heading}\n")[2]
+    blocks = re.findall(r"```sh\n(.*?)```", section.partition(after)[2], re.DOTALL)
+    return str(blocks[0])
+
+
+def shell(cluster: ControlPlane, script: str, folder: Path) -> str:
+    """Runs documented commands as a person would; fails on any that fails, and on warnings."""
+    tools = {kit.helm().parent, Path(shutil.which("kubectl") or binaries.path_of("kubectl")).parent}
+    path = ":".join([*map(str, tools), os.environ["PATH"]])
+    homes = {key: str(folder / key) for key in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+    environment = {**os.environ, **homes, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
+    script = script.replace("manifests/overlays/mine", str(folder / "mine")).replace(
+        " values.yaml", f" {folder}/values.yaml"
+    )
+    script = "\n".join(line for line in script.splitlines() if not line.startswith("kubectl wait"))
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+    assert "warning" not in done.stderr.lower(), done.stderr
+    return done.stdout
+
+
+def snapshot(cluster: ControlPlane) -> set[Name]:
+    """Every object of every kind that can be listed, but for Events, which end by themselves."""
+    found = set()
+    for base, resource in _resources(cluster):
+        if "list" in resource["verbs"] and resource["resource"] not in {"events", "componentstatuses"}:
+            for item in cluster.client.list(f"{base}/{resource['resource']}"):
+                metadata = item["metadata"]
+                found.add((resource["responseKind"]["kind"], metadata.get("namespace", ""), metadata["name"]))
+    return found
+
+
+def _resources(cluster: ControlPlane) -> Iterator[tuple[str, Any]]:
+    accept = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+    for root in ("/api", "/apis"):
+        for group in cluster.client.raw(root, accept).json()["items"]:
+            name = group["metadata"].get("name", "")
+            for version in group["versions"]:
+                base = f"{root}/{name}/{version['version']}" if name else f"{root}/{version['version']}"
+                yield from ((base, resource) for resource in version["resources"])
+
+
+class Running:
+    """Server and companion with the settings and the accounts of an installation, and a policy that they serve."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self.cluster, self.stack = cluster, ExitStack()
+
+    def __enter__(self) -> Self:
+        cluster, client = self.cluster, self.cluster.client
+        path = f"/api/v1/namespaces/{kit.NAMESPACE}/configmaps/effective-load-settings"
+        settings = yaml.safe_load(client.get(path)["data"]["settings.yaml"])
+        settings["server"].pop("port", None)  # those of this machine instead
+        settings.pop("telemetry", None)
+        tokens = {name: cluster.token(kit.NAMESPACE, name) for name in ("effective-load", "effective-load-companion")}
+        files = {name: cluster.kubeconfig_with_token(token, f"{name}-installed") for name, token in tokens.items()}
+        adapter = AdapterProcess(cluster, settings, external=True, kubeconfig=files["effective-load"], register=False)
+        self._lead_to(adapter.port)
+        self.stack.enter_context(adapter)
+        for name in SERVED:
+            cluster.wait_api_service(name)
+        self.stack.enter_context(CompanionProcess(cluster, settings, kubeconfig=files["effective-load-companion"]))
+        self._be_seen_to_write()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def _lead_to(self, port: int) -> None:
+        """There is no network of pods: the Service leads to the process on this machine."""
+        external = objects.external_service("effective-load", kit.NAMESPACE, port)["spec"]
+        path = f"/api/v1/namespaces/{kit.NAMESPACE}/services/effective-load"
+        self.cluster.client.patch(path, {"spec": {**external, "selector": None, "clusterIP": None, "clusterIPs": None}})
+        for name in SERVED:
+            service = {"spec": {"service": {"port": port}}}
+            self.cluster.client.patch(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}", service)
+
+    def _be_seen_to_write(self) -> None:
+        """Waits until all that is written at run time is written."""
+        client = self.cluster.client
+        client.apply(objects.namespace("shop"))
+        made = Workloads(self.cluster, "shop")
+        made.policy("web", [cpu_watermarks("1200m", "400m")])
+        secret = f"/api/v1/namespaces/{kit.NAMESPACE}/secrets/effective-load-tls"
+        client.wait_for(secret, lambda one: "tls.key" in one.get("data", {}), 30, "certificate")
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{kit.NAMESPACE}/leases/effective-load-companion"
+        client.wait_for(lease, lambda one: one.get("spec", {}).get("holderIdentity"), 30, "leader")
+        policy = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
+        client.wait_for(policy, lambda one: one.get("status"), 30, "status")
+
+
+def without_shop(cluster: ControlPlane, before: set[Name]) -> set[Name]:
+    """What is there beyond `before`, once controllers have deleted what depends on what was deleted."""
+    cluster.client.delete("/api/v1/namespaces/shop", wait=30)
+    left: set[Name] = set()
+
+    def only_documented() -> bool:
+        left.clear()
+        left.update(snapshot(cluster) - before)
+        return not {kind for kind, *_ in left} & {"Pod", "ReplicaSet", "EndpointSlice", "Endpoints", "Namespace"}
+
+    until(only_documented, 30, lambda: f"still there: {sorted(left)}")
+    return left
+
+
+RUNNABLE = EVERYTHING - {"certManager", "namespace", "quota"}
+"""All but cert-manager, which is not here to make a certificate, and what Helm has no need for."""
+
+
+def test_helm_uninstall_and_two_commands_leave_nothing_behind(cluster: ControlPlane, tmp_path: Path) -> None:
+    cluster.client.delete(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/watermarkpolicies.effective-load.io", wait=30
+    )
+    cluster.client.delete(f"/api/v1/namespaces/{kit.NAMESPACE}", wait=30)
+    before = snapshot(cluster)
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(kit.values_of(RUNNABLE)))
+    said = shell(cluster, commands("### With Helm", "```yaml"), tmp_path)
+    assert "effective-load 0.1.0 serves custom.metrics.k8s.io and external.metrics.k8s.io" in said
+    remove = commands("## Remove", "With Helm").splitlines(keepends=True)
+    with Running(cluster):
+        shell(cluster, remove[0], tmp_path)
+        kinds = {kind for kind, _, name in snapshot(cluster) - before if name.startswith("effective-load")}
+        assert kinds == {"Namespace"}
+        assert cluster.client.list("/apis/effective-load.io/v1alpha1/watermarkpolicies")
+    shell(cluster, "".join(remove[1:]), tmp_path)
+    assert without_shop(cluster, before) == set()
+
+
+def test_deleting_what_kustomize_applied_leaves_nothing_behind(cluster: ControlPlane, tmp_path: Path) -> None:
+    before = snapshot(cluster)
+    write_overlay(tmp_path / "mine")
+    shell(cluster, commands("### With kustomize").splitlines()[2], tmp_path)
+    with Running(cluster):
+        shell(cluster, commands("## Remove", "With kustomize"), tmp_path)
+    assert without_shop(cluster, before) == set()
+
+
+def write_overlay(folder: Path) -> None:
+    """An overlay with the same switched on."""
+    folder.mkdir()
+    (item,) = [one for one in kit.overlay(RUNNABLE) if "settings.yaml" in one.get("data", {})]
+    (folder / "settings.yaml").write_text(yaml.safe_dump(item))
+    components = [name for switch in sorted(RUNNABLE) for name in kit.SWITCHES[switch].components]
+    there = os.path.relpath(ROOT / "manifests", folder)
+    overlay = {
+        "resources": [f"{there}/base"],
+        "components": [f"{there}/components/{name}" for name in components],
+        "patches": [{"path": "settings.yaml"}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+
+
+def test_helm_takes_over_what_kustomize_applied(cluster: ControlPlane, tmp_path: Path) -> None:
+    write_overlay(tmp_path / "mine")
+    shell(cluster, f"kubectl apply -k {tmp_path}/mine", tmp_path)
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(kit.values_of(RUNNABLE)))
+    path = f"/apis/apps/v1/namespaces/{kit.NAMESPACE}/deployments/effective-load"
+    first = cluster.client.get(path)["metadata"]["uid"]
+    install = commands("### With Helm", "```yaml").splitlines()[2]
+    shell(cluster, f"{install} --take-ownership", tmp_path)
+    taken = cluster.client.get(path)["metadata"]
+    assert (taken["uid"], taken["labels"]["app.kubernetes.io/managed-by"]) == (first, "Helm")
+    shell(cluster, commands("## Remove", "With Helm"), tmp_path)

@@ -1,0 +1,62 @@
+"""An explained decision without a cluster: a service with pods pulled out, above its band."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from adapter.document.decision import decided
+from adapter.document.reader import read_document
+from adapter.explain.reading import Explained, HpaState, Served
+from adapter.kube.objects import Condition
+from adapter.load.quantity import milli_text
+from adapter.policy.hpa import parse_hpa
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+def document(name: str = "08-overloaded-and-out") -> dict[str, Any]:
+    """The document of a test vector."""
+    given: dict[str, Any] = yaml.safe_load((VECTORS / f"{name}.yaml").read_text())
+    return given
+
+
+def hpa_object(**spec: Any) -> dict[str, Any]:
+    """An HPA that asks for the policy's count."""
+    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"}
+    aim = {"type": "AverageValue", "averageValue": "1"}
+    source = {"describedObject": described, "metric": {"name": "desired_replicas"}, "target": aim}
+    exact = {"tolerance": "0", "stabilizationWindowSeconds": 0}
+    known = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 1,
+        "maxReplicas": 50,
+        "metrics": [{"type": "Object", "object": source}],
+        "behavior": {"scaleUp": exact, "scaleDown": {**exact, "stabilizationWindowSeconds": 60}},
+    }
+    return {"metadata": {"name": "web", "namespace": "shop"}, "spec": known | spec}
+
+
+def explained(given: dict[str, Any] | None = None, hpa: dict[str, Any] | None = None, **changes: Any) -> Explained:
+    """What `explain` shows of a document that a server of this version served."""
+    text = json.dumps(given or document())
+    case = read_document(text)
+    _, decision = decided(case)
+    value = None if decision.served is None else milli_text(decision.served)
+    served = Served(
+        current=decision.current, desired_replicas=decision.desired, served=value, error=decision.error, held_by=None
+    )
+    condition = Condition(type="ScalingActive", status="True", reason="ValidMetricFound", message="it found a metric")
+    state = HpaState(
+        hpa=parse_hpa(hpa or hpa_object()),
+        current=10,
+        desired=10,
+        last_scale=case.now - 300,
+        conditions=(condition,),
+    )
+    known: dict[str, Any] = {
+        "namespace": "shop", "name": "web", "at": case.now, "served": served, "server_version": "0.1.0", "case": case,
+        "document": text.encode(), "hpa": state,
+    }  # fmt: skip
+    return Explained(**(known | changes))

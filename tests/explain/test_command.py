@@ -1,0 +1,229 @@
+"""`effective-load explain` against an API server that the test plays: errors with advice, saving, watching."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from rich.live import Live
+
+from adapter.cli import FAILED, INVALID, NO_DECISION, OK
+from adapter.document.decision import decision_json
+from adapter.document.reader import read_document
+from adapter.explain import command
+from adapter.explain.arguments import COMMAND
+from adapter.telemetry import logs
+from tests.explain.kit import document, explained, hpa_object
+
+POLICY = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
+DECISION = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
+HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
+
+
+class Api:
+    """Answers by path: an object, or a status code with a message."""
+
+    def __init__(self) -> None:
+        decided = explained()
+        assert decided.served is not None
+        served = {"current": 10, "desiredReplicas": 12, "served": "12", "error": None, "heldBy": None}
+        self.answers: dict[str, Any] = {
+            POLICY: {"spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Decided"}]}},
+            DECISION: {"decision": served, "document": document(), "server": {"version": "0.1.0"}},
+            HPA: hpa_object(),
+        }
+        self.asked: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
+        found = self.answers.get(request.path, (404, "the server could not find the requested resource"))
+        if isinstance(found, tuple):
+            code, message = found
+            body = {"kind": "Status", "code": code, "reason": web_reason(code), "message": message}
+            return web.json_response(body, status=code)
+        return web.json_response(found)
+
+
+def web_reason(code: int) -> str:
+    return {403: "Forbidden", 404: "NotFound", 409: "Conflict", 503: "ServiceUnavailable"}[code]
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[tuple[Api, str]]:
+    one = Api()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", one.answer)
+    async with TestServer(app) as server:
+        yield one, str(server.make_url("")).rstrip("/")
+
+
+@pytest.fixture(autouse=True)
+def _own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logs, "configure", lambda *_: None)  # the test run keeps its own
+    return
+
+
+class Run:
+    """Runs the command in a thread, beside the API server."""
+
+    def __init__(self, api: tuple[Api, str], folder: Path) -> None:
+        self.api, url = api
+        self.kubeconfig = folder / "kubeconfig"
+        cluster = {"name": "c", "cluster": {"server": url}}
+        context = {"name": "here", "context": {"cluster": "c", "user": "", "namespace": "shop"}}
+        elsewhere = {"name": "elsewhere", "context": {"cluster": "c", "user": "", "namespace": "other"}}
+        config = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "here", "clusters": [cluster],
+            "contexts": [context, elsewhere], "users": [],
+        }  # fmt: skip
+        self.kubeconfig.write_text(yaml.safe_dump(config))
+
+    async def __call__(self, *arguments: str) -> int:
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        COMMAND.add(parser)
+        parsed = parser.parse_args([*arguments, "--kubeconfig", str(self.kubeconfig)])
+        return await asyncio.to_thread(command.run, parsed)
+
+
+@pytest.fixture
+def run(api: tuple[Api, str], tmp_path: Path) -> Run:
+    return Run(api, tmp_path)
+
+
+async def test_the_namespace_is_that_of_the_context_as_for_kubectl(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("web") == OK
+    assert "asks for 12, now 10" in capsys.readouterr().out
+    assert set(run.api.asked) == {POLICY, DECISION, HPA}
+    assert await run("web", "--context", "elsewhere") == FAILED
+    assert "/namespaces/other/" in run.api.asked[-1]
+
+
+@pytest.mark.parametrize("name", ["shop/web", "wmp/web", "watermarkpolicy.effective-load.io/web"])
+async def test_a_policy_may_be_named_as_kubectl_prints_it(run: Run, name: str) -> None:
+    assert await run(name) == OK
+
+
+async def test_what_is_saved_decides_the_same(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "saved.json"
+    assert await run("web", "--save", str(file)) == OK
+    assert decision_json(read_document(file.read_text())) == decision_json(read_document(json.dumps(document())))
+    assert await run("web", "--save", "-") == OK
+    assert json.loads(capsys.readouterr().out) == document()
+
+
+async def test_a_missing_right_is_named_with_the_role_that_has_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.api.answers[DECISION] = (403, 'User "amy" cannot get resource')
+    assert await run("web") == FAILED
+    out = capsys.readouterr().out
+    assert "missing: the right to get watermarkpolicies.effective-load.io/decision of custom.metrics.k8s.io" in out
+    assert "--clusterrole=effective-load-metrics-reader" in out
+    # What may be read is shown all the same.
+    assert "status: Ready True (Decided)" in out
+    assert "HPA web will: bounds: 1 to 50" in out
+    run.api.answers[HPA] = (403, "no")
+    assert await run("web") == FAILED
+    assert "the right to get horizontalpodautoscalers.autoscaling in namespace shop" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "advice"),
+    [
+        (404, "the server could not find the requested resource", "effective-load is not installed here"),
+        (404, "WatermarkPolicy shop/web has no metric decision; it has a", "the server is older than this command"),
+        (404, "there is no WatermarkPolicy web in namespace shop", "there is no WatermarkPolicy web"),
+        (503, "service unavailable", "kubectl get pods,endpointslices -n effective-load"),
+        (503, "error trying to reach service: dial tcp 10.0.0.1:443", "kubectl get apiservice"),
+    ],
+)
+async def test_why_the_server_cannot_be_asked_is_said_with_what_to_do(
+    run: Run, capsys: pytest.CaptureFixture[str], code: int, message: str, advice: str
+) -> None:
+    run.api.answers[DECISION] = (code, message)
+    assert await run("web") == FAILED
+    assert advice in capsys.readouterr().out
+
+
+async def test_an_error_that_the_hpa_gets_is_shown_as_what_is_served(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.api.answers[DECISION] = (409, "PolicyConflict: Deployment web has other policies as well (old); keep one")
+    assert await run("web", "-o", "json") == NO_DECISION
+    data = json.loads(capsys.readouterr().out)
+    assert data["error"].startswith("409 Conflict: PolicyConflict")
+
+
+async def test_a_document_of_another_version_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.api.answers[DECISION]["document"] = document() | {"future": 1}
+    assert await run("web") == FAILED
+    assert "the server is of another version" in capsys.readouterr().out
+
+
+async def test_an_unreachable_cluster_and_an_unknown_context_are_told_from_each_other(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("web", "--context", "nowhere") == FAILED
+    assert "nowhere" in capsys.readouterr().err
+    config = yaml.safe_load(run.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"
+    run.kubeconfig.write_text(yaml.safe_dump(config))
+    assert await run("web") == FAILED
+    assert "the API server cannot be asked: GET" in capsys.readouterr().out
+
+
+async def test_a_watch_shows_a_page_so_it_takes_no_file_and_no_json(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("web", "--watch", "--save", "x") == INVALID
+    assert "leave --save and -o json away" in capsys.readouterr().err
+
+
+async def test_a_watch_without_a_terminal_prints_what_changed_and_ends_on_sigterm(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "WATCH_SECONDS", 0.01)
+    seen = 0
+
+    async def look() -> Any:
+        nonlocal seen
+        seen += 1
+        if seen == 5:
+            signal.raise_signal(signal.SIGTERM)
+        one = explained()
+        return explained(at=one.at + seen) if seen < 3 else explained(served=None, case=None, trouble=("gone",))
+
+    assert await command._watch(look) == 143
+    out = capsys.readouterr().out
+    assert out.count("asks for 12, now 10") == 1
+    assert out.count("gone") == 1
+
+
+async def test_a_watch_on_a_terminal_draws_only_what_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "WATCH_SECONDS", 0.01)
+    refreshed: list[bool] = []
+    update = Live.update
+    monkeypatch.setattr(Live, "update", lambda *a, **k: (refreshed.append(True), update(*a, **k)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    seen = 0
+
+    async def look() -> Any:
+        nonlocal seen
+        seen += 1
+        if seen == 6:
+            signal.raise_signal(signal.SIGTERM)
+        return explained() if seen < 4 else explained(served=None, case=None, trouble=("gone",))
+
+    assert await command._watch(look) == 143
+    assert len(refreshed) == 2
+    assert "gone" in capsys.readouterr().out

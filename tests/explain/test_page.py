@@ -1,0 +1,124 @@
+"""What a person reads of an explained decision: on a terminal, in plain lines, and as JSON."""
+
+import io
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from adapter.explain import sentences
+from adapter.explain.facts import Band
+from adapter.explain.page import BAND_WIDTH, _drawn, page
+from adapter.explain.reading import Explained, Served
+from tests.explain.kit import document, explained
+
+MILLI = 10**6
+
+
+def drawn(one: Explained, width: int = 140, **console: Any) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, **console).print(page(one))
+    return out.getvalue()
+
+
+def test_the_page_has_the_count_each_stage_the_pods_left_out_and_the_hpa() -> None:
+    text = drawn(explained())
+    assert "asks for 12, now 10" in text
+    assert "served as 12" in text
+    assert "cpu needs 9 serving pods, 3 more replace pulled-out ones: proposes 12 (now 10)" in text
+    assert "✗  out-0" in text
+    assert "pulled out by hand (annotation effective-load.io/pulled-out)" in text
+    assert "metrics.k8s.io" in text
+    assert "it sets 12 (now 10) at its next sync" in text
+    assert "ScalingActive True (ValidMetricFound)" in text
+
+
+def test_pods_that_are_left_out_come_first() -> None:
+    lines = [line for line in drawn(explained()).splitlines() if "✗  " in line or "✓  " in line]
+    signs = ["✗" if "✗" in line else "✓" for line in lines if "out-" in line or "in-" in line or "web-" in line]
+    assert signs == sorted(signs, key="✗✓".index)
+
+
+def test_a_narrow_terminal_cuts_nothing_off() -> None:
+    text = drawn(explained(), width=60)
+    assert all(len(line) <= 60 for line in text.splitlines())
+    assert "out-0" in text
+
+
+def test_without_a_terminal_there_are_no_colours() -> None:
+    assert "\x1b" not in drawn(explained())
+
+
+def band(**changes: Any) -> Band:
+    known: dict[str, Any] = {
+        "name": "cpu", "low": Fraction(400 * MILLI), "high": Fraction(1200 * MILLI), "target": None,
+        "usage": Fraction(1440 * MILLI), "raw": Fraction(1008 * MILLI), "verdict": "Above", "is_percent": False,
+    }  # fmt: skip
+    return Band(**(known | changes))
+
+
+def test_a_band_is_drawn_to_scale_with_effective_and_raw_usage() -> None:
+    line, legend = (one.plain for one in _drawn(band()))
+    assert len(line) == BAND_WIDTH
+    low, high = line.index("┃"), line.rindex("┃")
+    assert low < line.index("○") < high < line.index("●")
+    assert high == pytest.approx(3 * low, abs=2)
+    assert "effective 1440m" in legend
+    assert "1008m" in legend
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"low": None}, {"high": None}, {"usage": None}, {"raw": None}, {"usage": Fraction(0), "raw": Fraction(0)},
+        {"target": Fraction(800 * MILLI)}, {"usage": Fraction(10**15)},
+    ],
+)  # fmt: skip
+def test_any_band_can_be_drawn(changes: dict[str, Any]) -> None:
+    line, _ = _drawn(band(**changes))
+    assert len(line.plain) == BAND_WIDTH
+
+
+def test_plain_lines_say_the_same_as_decide() -> None:
+    lines = list(sentences.lines(explained()))
+    assert "cpu needs 9 serving pods, 3 more replace pulled-out ones: proposes 12 (now 10)" in lines
+    assert "out-0 is pulledOut: pulled out by hand (annotation effective-load.io/pulled-out)" in lines
+    assert any(line.startswith("HPA web will: it sets 12 (now 10)") for line in lines)
+
+
+def test_json_has_the_whole_decision() -> None:
+    data = json.loads(json.dumps(sentences.data(explained())))
+    assert data["decision"]["desiredReplicas"] == 12
+    assert (data["served"], data["error"], data["trouble"]) == ("12", None, [])
+    assert data["hpa"]["willDo"][0].startswith("it sets 12")
+
+
+def test_a_server_of_another_version_that_decided_otherwise_is_named() -> None:
+    other = Served(current=10, desired_replicas=14, served="14", error=None, held_by=None)
+    text = drawn(explained(served=other, server_version="9.9.9"))
+    assert "the server (version 9.9.9) decided: 14, served as 14" in text
+
+
+def test_an_error_as_the_decision_is_the_headline() -> None:
+    given = document()
+    given["usage"] = []
+    lines = list(sentences.lines(explained(given)))
+    assert lines[0].startswith("WatermarkPolicy shop/web: no decision: metric cpu")
+    assert any("it keeps 10: the metric has an error" in line for line in lines)
+
+
+def test_what_cannot_be_read_is_said_with_what_to_do_and_the_rest_is_shown() -> None:
+    troubled = explained(case=None, served=None, document=b"", trouble=("you may not read the decision", "do this"))
+    text = drawn(troubled)
+    assert "the server's decision is not known" in text
+    assert "do this" in text
+    assert "current 10, desired 10" in text
+    assert sentences.data(troubled)["trouble"] == ["you may not read the decision", "do this"]
+
+
+def test_a_pod_metric_without_a_sample_says_why() -> None:
+    given = document()
+    given["usage"] = given["usage"][:-1]
+    assert "no sample" in drawn(explained(given))
