@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import yaml
@@ -25,6 +26,13 @@ def test_a_sign_that_arrives_in_two_parts_is_one_sign() -> None:
     recording = terminal.record(["sh", "-c", r"printf '\342\224'; sleep 0.2; printf '\200'"], {})
     assert recording.text == "─"
     assert len(recording.pieces) > 1
+
+
+def test_a_command_that_does_not_end_by_itself_is_ended_with_its_children() -> None:
+    with terminal.following(["sh", "-c", "sleep 600 & echo $!; wait"], {}) as pieces:
+        child = int(next(piece for piece in pieces if piece.strip()))
+    stat = Path(f"/proc/{child}/stat")
+    assert not stat.exists() or stat.read_text(encoding="utf-8").split()[2] == "Z"
 
 
 def test_a_picture_of_a_terminal_loads_nothing() -> None:
