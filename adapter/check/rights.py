@@ -139,10 +139,6 @@ def _companion(settings: Settings) -> Iterator[Right]:
     companion = settings.companion
     features = companion.features
 
-    def component(name: str, verbs: tuple[str, ...], group: str, resource: str, *, namespaced: bool = True) -> Right:
-        role, file = f"effective-load-companion-{name}", f"{_COMPONENTS}/companion-{name}/rbac.yaml"
-        return Right(verbs=verbs, group=group, resource=resource, namespaced=namespaced, role=role, file=file)
-
     yield Right(
         verbs=("get", "update"),
         group="coordination.k8s.io",
@@ -153,18 +149,27 @@ def _companion(settings: Settings) -> Iterator[Right]:
         file=f"{_COMPONENTS}/companion/rbac.yaml",
     )
     if features.status:
-        yield component("status", ("patch",), GROUP, "watermarkpolicies/status")
+        yield _component("effective-load-companion-status", ("patch",), GROUP, "watermarkpolicies/status")
     if features.events:
-        yield component("events", ("create", "patch"), "events.k8s.io", "events")
+        yield _component("effective-load-companion-events", ("create", "patch"), "events.k8s.io", "events")
     if features.fast_scale_up:
-        folder = "companion-fast-scale-up"
-        yield from _scales(("get", "update"), f"effective-load-{folder}", f"{_COMPONENTS}/{folder}/rbac.yaml")
+        role = "effective-load-companion-fast-scale-up"
+        yield from _scales(("get", "update"), role, _file_of(role))
     if features.deletion_cost:
-        yield component("deletion-cost", ("patch",), "", "pods")
+        yield _component("effective-load-companion-deletion-cost", ("patch",), "", "pods")
     if features.hpa_wiring:
-        yield component("hpa-wiring", ("patch",), "autoscaling", "horizontalpodautoscalers")
+        yield _component("effective-load-companion-hpa-wiring", ("patch",), "autoscaling", "horizontalpodautoscalers")
     if companion.production.label:
-        yield component("namespaces", ("get",), "", "namespaces", namespaced=False)
+        yield _component("effective-load-companion-namespaces", ("get",), "", "namespaces", namespaced=False)
+
+
+def _component(role: str, verbs: tuple[str, ...], group: str, resource: str, *, namespaced: bool = True) -> Right:
+    return Right(verbs=verbs, group=group, resource=resource, namespaced=namespaced, role=role, file=_file_of(role))
+
+
+def _file_of(role: str) -> str:
+    """Where the role of a feature is: its component has the same name."""
+    return f"{_COMPONENTS}/{role.removeprefix('effective-load-')}/rbac.yaml"
 
 
 # --- reviews ---

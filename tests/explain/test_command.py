@@ -11,6 +11,7 @@ import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from rich.live import Live
 
 from adapter.cli import FAILED, INVALID, NO_DECISION, OK
 from adapter.document.decision import decision_json
@@ -211,8 +212,8 @@ async def test_a_watch_on_a_terminal_draws_only_what_changed(
 ) -> None:
     monkeypatch.setattr(command, "WATCH_SECONDS", 0.01)
     refreshed: list[bool] = []
-    update = command.Live.update
-    monkeypatch.setattr(command.Live, "update", lambda *a, **k: (refreshed.append(True), update(*a, **k)))
+    update = Live.update
+    monkeypatch.setattr(Live, "update", lambda *a, **k: (refreshed.append(True), update(*a, **k)))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     seen = 0
 

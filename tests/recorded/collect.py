@@ -14,7 +14,7 @@ from adapter.cli import main
 from adapter.settings import RESTART, Settings
 from adapter.telemetry.metrics import Metrics
 from tests.manifests.rendering import MANIFESTS, documents
-from tests.recorded import companion, serving, sources
+from tests.recorded import companion, explain, serving, sources
 from tests.recorded.shapes import schema, shape
 
 HERE = Path(__file__).parent
@@ -145,6 +145,7 @@ LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "companion": companions,
     "decide": decisions,
     "cli": cli,
+    "explain": explain.lines,
 }
 
 

@@ -15,11 +15,12 @@ from urllib.parse import quote, urlencode
 import structlog
 from yarl import URL
 
+from adapter.apiserver.discovery_entries import ListedParent
 from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.request_info import RequestInfo
 from adapter.apiserver.status import StatusError, unavailable
 from adapter.apiserver.upstream.answers import metric_list
-from adapter.apiserver.upstream.listing import KeptNames, ListedMetric, read_listing
+from adapter.apiserver.upstream.listing import KeptNames, read_listing
 from adapter.apiserver.upstream.own_names import OwnNames
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.circuit_breaker import CircuitBreaker, CircuitOpen
@@ -151,7 +152,7 @@ class Upstream:
 
     # -- names
 
-    def listed(self, version: str) -> tuple[ListedMetric, ...]:
+    def listed(self, version: str) -> tuple[ListedParent, ...]:
         """The names that it lists in a version and that are not ours; none once it has been silent for 15 minutes."""
         is_current = self._clock() - self.names.at <= KEEP_SECONDS
         return self.names.by_version.get(version, ()) if is_current else ()
@@ -164,7 +165,7 @@ class Upstream:
 
     async def refresh(self) -> bool:
         """Asks anew which metrics it has; returns whether any version was answered."""
-        listed: dict[str, tuple[ListedMetric, ...]] = {}
+        listed: dict[str, tuple[ListedParent, ...]] = {}
         problem = ""
         for version in self._versions:
             try:
@@ -175,7 +176,6 @@ class Upstream:
                 problem = problem or f"{version}: {error}"
                 if isinstance(error, SourceUnreachable):
                     break  # the next version would wait as long
-        self._metrics.upstream_up.labels(self.group).set(bool(listed))
         if not listed:
             self._problem = f"the upstream adapter for {self.group} does not answer discovery: {problem}"
             if self._log_once.is_new(problem, "discovery"):
@@ -189,7 +189,7 @@ class Upstream:
             _log.info("upstream discovery succeeded", group=self.group)
         return True
 
-    async def _list(self, version: str) -> tuple[ListedMetric, ...]:
+    async def _list(self, version: str) -> tuple[ListedParent, ...]:
         url = self._address(("apis", self.group, version), {})
         async with self._client.answer("GET", url, headers=_VIA) as reply:
             return await read_listing(reply, self.group, version, self.own)
