@@ -34,7 +34,7 @@ WIDTH = 120
 _ROWS = 60
 _LONGEST = 60.0
 _ENDING = 60.0
-_PLAYED = 30.0
+_PLAYED = 20.0
 """Seconds of the longest moving picture."""
 _READ = 65_536
 _POD = re.compile(r"\b((?:[a-z0-9]+-)+)([0-9a-f]{7,10})-([a-z0-9]{5})\b")
@@ -204,7 +204,7 @@ def _texts(lines: Iterable[tuple[float, str]]) -> Iterator[tuple[float, Text]]:
 
 
 def _played(svg: str, times: Sequence[float]) -> str:
-    """Each line of the picture appears at its time; the whole lasts half a minute at most."""
+    """Each line of the picture appears at its time; the whole lasts 20 s at most."""
     pace = min(1.0, _PLAYED / max(*times, 1.0))
 
     def late(match: re.Match[str]) -> str:

@@ -41,10 +41,10 @@ def test_a_picture_of_a_terminal_loads_nothing() -> None:
     assert not re.search(r"url\((?!#)|@import|href", svg)
 
 
-def test_a_moving_picture_shows_each_line_at_its_time_within_half_a_minute() -> None:
+def test_a_moving_picture_shows_each_line_at_its_time_within_twenty_seconds() -> None:
     svg = terminal.draw("a.svg", "watch", [(0.0, "first"), (60.0, "second"), (120.0, "third")], moving=True)
     ET.fromstring(svg)
-    assert list(dict.fromkeys(re.findall(r"animation:shown .1s ([\d.]+)s", svg))) == ["15.0", "30.0"]
+    assert list(dict.fromkeys(re.findall(r"animation:shown .1s ([\d.]+)s", svg))) == ["10.0", "20.0"]
     assert "prefers-reduced-motion" in svg
 
 
