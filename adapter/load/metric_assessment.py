@@ -155,22 +155,22 @@ def _scenarios(
     none_in = weights.totals(serving, [*young, *(columns.whole[uid] for uid in groups.young_doubtful)], departed)
     if not groups.census.doubtful:
         only = yield from scenarios_of(policy, weights.band, groups.away, none_in, [])
-        return ScenarioList(only), none_in
+        return (yield from ScenarioList.of(only)), none_in
     yield
     all_in = weights.totals([*serving, columns.doubtful], young, departed)
     pods = len(groups.census.doubtful)
     if not weights.may_be_above(none_in, all_in, columns.doubtful):
         scenario = held_with_all_in(policy, weights.band, groups.away, all_in, pods)
         if scenario is not None:
-            return ScenarioList([scenario]), all_in
+            return (yield from ScenarioList.of([scenario])), all_in
     yield
     orders = []
     doubtful = yield from _doubtful_pods(weights, groups, columns)
-    for order in _orders(weights, doubtful):
+    for order in (yield from _orders(weights, doubtful)):
         yield
         totals = copy(none_in)
         orders.append((yield from scenarios_of(policy, weights.band, groups.away, totals, order)))
-    return ScenarioList(*orders), all_in
+    return (yield from ScenarioList.of(*orders)), all_in
 
 
 def _raw_usage(policy: Policy, weights: Weights, columns: Columns, usage: Fraction | None) -> Fraction | None:
@@ -224,9 +224,9 @@ def _doubtful_pods(weights: Weights, groups: PodGroups, columns: Columns) -> Ste
     return doubtful
 
 
-def _orders(weights: Weights, doubtful: Sequence[DoubtfulPod]) -> list[list[DoubtfulPod]]:
+def _orders(weights: Weights, doubtful: Sequence[DoubtfulPod]) -> Steps[list[list[DoubtfulPod]]]:
     """The orders in which doubtful pods come in: most loaded first, and again with those without a sample last."""
-    first = weights.ranked(doubtful)
+    first = yield from weights.ranked(doubtful)
     blind = [pod for pod in first if pod.usage is None]
     if not blind or len(blind) == len(first):
         return [first]
@@ -311,7 +311,8 @@ def _scenarios_of_total(
         usage=value, n=n, weight=n, young=young, young_weight=young, young_fill=fill * young,
         total=True, fill_unit=weights.fill_unit, departed=departed,
     )  # fmt: skip
-    return ScenarioList((yield from scenarios_of(policy, band, groups.away, totals, doubtful)))
+    candidates = yield from scenarios_of(policy, band, groups.away, totals, doubtful)
+    return (yield from ScenarioList.of(candidates))
 
 
 def _share_of(total: int, pods: int, average: Average) -> Fraction | None:

@@ -36,7 +36,7 @@ from adapter.load.spec import (
     ToleranceIn,
     Trigger,
 )
-from adapter.load.steps import finish
+from adapter.load.steps import collected, finish
 from adapter.load.totals import DoubtfulPod, PodLoad, Totals
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
@@ -295,14 +295,14 @@ def test_dropped_scenarios_win_at_no_replica_count(
         return found
 
     def outcomes() -> list[tuple[object, ...]]:
-        kept = ScenarioList(finish(scenarios_of(rule, band, worth, totals(), doubtful)))
+        kept = finish(ScenarioList.of(finish(scenarios_of(rule, band, worth, totals(), doubtful))))
         metric = MetricAssessment(name="cpu", scenarios=kept)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
         return [(one.scenario, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scenarios, "_that_may_win", lambda steps, _: list(range(len(steps))))
+        patch.setattr(scenarios, "_that_may_win", lambda steps, _: collected(range(len(steps))))
         patch.setattr(pipeline, "contenders", lambda scenarios, *_: scenarios)
         of_all = outcomes()
     assert outcomes() == of_all
