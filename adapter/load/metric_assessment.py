@@ -27,7 +27,7 @@ from adapter.load.memory import AheadSample, LastSample
 from adapter.load.pod_groups import PodGroups
 from adapter.load.sample_columns import Column, Columns, MetricRows, RowBlock, read_columns, static_rows
 from adapter.load.scenario_list import ScenarioList
-from adapter.load.scenarios import held_with_all_in, scenarios_of
+from adapter.load.scenarios import held_with_all_in, only_scenario, scenarios_of
 from adapter.load.spec import Average, Metric, Policy, Strategy
 from adapter.load.steps import Steps
 from adapter.load.totals import Band, DoubtfulPod, Totals, Weights
@@ -154,15 +154,14 @@ def _scenarios(
     young = _young_samples(groups, columns)
     none_in = weights.totals(serving, [*young, *(columns.whole[uid] for uid in groups.young_doubtful)], departed)
     if not groups.census.doubtful:
-        only = yield from scenarios_of(policy, weights.band, groups.away, none_in, [])
-        return (yield from ScenarioList.of(only)), none_in
+        return ScenarioList([only_scenario(policy, weights.band, groups.away, none_in)], [0]), none_in
     yield
     all_in = weights.totals([*serving, columns.doubtful], young, departed)
     pods = len(groups.census.doubtful)
     if not weights.may_be_above(none_in, all_in, columns.doubtful):
         scenario = held_with_all_in(policy, weights.band, groups.away, all_in, pods)
         if scenario is not None:
-            return (yield from ScenarioList.of([scenario])), all_in
+            return ScenarioList([scenario], [0]), all_in
     yield
     orders = []
     doubtful = yield from _doubtful_pods(weights, groups, columns)

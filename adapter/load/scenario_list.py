@@ -101,6 +101,7 @@ class ScenarioList(Sequence[Scenario]):
         self._ladders = ladders
         self._steps_down = steps_down
         self._change = change
+        self._made: dict[int, Scenario] = {}
 
     @classmethod
     def of(cls, *orders: Sequence[Candidate]) -> "Steps[ScenarioList]":
@@ -126,6 +127,8 @@ class ScenarioList(Sequence[Scenario]):
         Of a ladder it is the first one that proposes as much as the last, or the first of all where a change makes all
         of them hold: on a tie, the one with the most doubtful pods in.
         """
+        if len(self._candidates) == 1:
+            return [self[0]]
 
         def rounded(rank: int) -> int:
             return -(-rank // multiple_of) * multiple_of
@@ -164,8 +167,11 @@ class ScenarioList(Sequence[Scenario]):
     def __getitem__(self, index: int | slice) -> Scenario | Sequence[Scenario]:
         if isinstance(index, slice):
             return tuple(self)[index]
-        scenario = self._candidates[index].make()
-        return scenario if self._change is None else self._change(scenario)
+        made = self._made.get(index)
+        if made is None:
+            scenario = self._candidates[index].make()
+            made = self._made[index] = scenario if self._change is None else self._change(scenario)
+        return made
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)

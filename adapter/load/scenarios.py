@@ -63,7 +63,7 @@ def scenarios_of(
     yield
     if _has_delay(policy):
         kept = _with_every_verdict(kept, steps)
-    make = _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
+    make = _maker(band, totals)
     return (yield from mapped(lambda inside: make.candidate(inside, steps[inside]), kept))
 
 
@@ -75,11 +75,19 @@ def held_with_all_in(policy: Policy, band: Band, away: AwayPods, totals: Totals,
     """
     if policy.converge_towards is not None or _has_delay(policy):
         return None
-    recommended = _recommended(policy, band, totals)
-    if recommended.needed is not None or recommended.shrink is not None:
-        return None
-    make = _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
-    return make.candidate(doubtful, _step(recommended, totals, away.replaceable, away.reserved, away.out))
+    all_in = only_scenario(policy, band, away, totals, doubtful)
+    recommended = all_in.recommended
+    return all_in if recommended.needed is None and recommended.shrink is None else None
+
+
+def only_scenario(policy: Policy, band: Band, away: AwayPods, totals: Totals, doubtful: int = 0) -> Candidate:
+    """The scenario with so many doubtful pods in, all that there are."""
+    step = _step(_recommended(policy, band, totals), totals, away.replaceable, away.reserved, away.out)
+    return _maker(band, totals).candidate(doubtful, step)
+
+
+def _maker(band: Band, totals: Totals) -> "_Maker":
+    return _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
 
 
 def _has_delay(policy: Policy) -> bool:
