@@ -11,6 +11,7 @@ from adapter.kube.errors import (
     ServerError,
     Unauthorized,
 )
+from adapter.telemetry.metrics import package_version
 
 READER_ROLE = "effective-load-metrics-reader"
 _API_SERVICE = "v1beta2.custom.metrics.k8s.io"
@@ -19,6 +20,10 @@ _NOT_SERVED = ("the server could not find the requested resource", "404 page not
 """Of the API server: no group of this name, or no longer."""
 _OLD_SERVER = "has no metric decision"
 _NO_POLICY = "there is no WatermarkPolicy"
+_OF_HPAS = frozenset({404, 409, 500, 503})
+"""The codes that a request for `desired_replicas` gets for want of a count."""
+_OF_DOCUMENT = ("other decisions took", "the inputs of WatermarkPolicy")
+"""The server has no document to hand out, whatever HPAs get."""
 
 
 class Place(NamedTuple):
@@ -30,9 +35,10 @@ class Place(NamedTuple):
 
 def refusal(error: KubeError) -> str:
     """The error that HPAs get as well, where this is one of the adapter; else empty."""
-    if not isinstance(error, ApiStatusError) or isinstance(error, Forbidden | Unauthorized):
+    if not isinstance(error, ApiStatusError) or error.code not in _OF_HPAS:
         return ""
-    if error.message.startswith((*_FROM_AGGREGATOR, *_NOT_SERVED, _NO_POLICY)) or _OLD_SERVER in error.message:
+    others = (*_FROM_AGGREGATOR, *_NOT_SERVED, *_OF_DOCUMENT, _NO_POLICY)
+    if error.message.startswith(others) or _OLD_SERVER in error.message:
         return ""
     return f"{error.code} {error.reason}: {error.message}"
 
@@ -74,6 +80,11 @@ def _of_answer(error: ApiStatusError) -> tuple[str, ...]:
             f"  kubectl get apiservice {_API_SERVICE} -o jsonpath='{{.status.conditions}}'",
             "  kubectl get pods,endpointslices -n effective-load",
         )
+    if not isinstance(error, Unauthorized) and not refusal(error):
+        return (
+            f"the server hands out no document: {error.code} {error.reason}: {error.message}",
+            "what HPAs are served does not depend on it; the HPA's condition ScalingActive has that",
+        )
     return ()
 
 
@@ -98,9 +109,9 @@ def of_object(error: KubeError, right: str, place: Place) -> tuple[str, ...]:
     return (f"it cannot be read: {error}",)
 
 
-def of_version(error: str) -> tuple[str, ...]:
-    """The server's answer has another form than this command knows."""
-    return (
-        f"the server's document cannot be read: {error}",
-        "the server is of another version: use that version of the command, as in its image",
-    )
+def of_version(error: str, server_version: str) -> tuple[str, ...]:
+    """The server's answer has another form than this command knows, or more in it than it reads."""
+    cannot = f"the server's document cannot be read: {error}"
+    if server_version == package_version():
+        return (cannot, "what HPAs are served does not depend on it; the HPA's condition ScalingActive has that")
+    return (cannot, "the server is of another version: use that version of the command, as in its image")

@@ -107,20 +107,22 @@ async def _decision(session: Session, namespace: str, name: str) -> dict[str, An
     """The fields of Explained that come from the server's document."""
     where = advice.Place(namespace, name)
     target = path("apis", _GROUP, _VERSION, "namespaces", namespace, WATERMARK_POLICIES.name, name, "decision")
+    version = ""
     try:
         body = await session.get(target, timeout=_SECONDS)
         answer = _ANSWER.decode(body)
+        version = answer.server.version
         document = bytes(answer.document)
         return {
             "served": answer.decision,
-            "server_version": answer.server.version,
+            "server_version": version,
             "case": read_document(document.decode()),
             "document": document,
         }
     except KubeError as error:
         return {"refusal": advice.refusal(error), "trouble": advice.of_server(error, where)}
     except (msgspec.MsgspecError, DocumentError) as error:
-        return {"trouble": advice.of_version(str(error))}
+        return {"trouble": advice.of_version(str(error), version)}
 
 
 async def _policy(session: Session, namespace: str, name: str) -> "_Object | None":

@@ -19,6 +19,7 @@ from adapter.document.reader import read_document
 from adapter.explain import command
 from adapter.explain.arguments import COMMAND
 from adapter.telemetry import logs
+from adapter.telemetry.metrics import package_version
 from tests.explain.kit import document, explained, hpa_object
 
 POLICY = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
@@ -51,7 +52,8 @@ class Api:
 
 
 def web_reason(code: int) -> str:
-    return {403: "Forbidden", 404: "NotFound", 409: "Conflict", 503: "ServiceUnavailable"}[code]
+    known = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 413: "RequestEntityTooLarge"}
+    return known.get(code) or {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}[code]
 
 
 @pytest.fixture
@@ -163,8 +165,41 @@ async def test_an_error_that_the_hpa_gets_is_shown_as_what_is_served(
     assert data["error"].startswith("409 Conflict: PolicyConflict")
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (413, "the document of the decision is larger than 16 MiB"),
+        (429, "4 requests of amy wait for decisions already; ask again later"),
+        (429, "too many requests, please try again later."),
+        (503, "other decisions took all of 5 s"),
+        (503, "the inputs of WatermarkPolicy shop/web are not kept"),
+        (504, "request did not complete within the allotted timeout"),
+    ],
+)
+async def test_an_error_of_the_document_alone_is_not_said_to_be_the_hpas(
+    run: Run, capsys: pytest.CaptureFixture[str], code: int, message: str
+) -> None:
+    run.api.answers[DECISION] = (code, message)
+    assert await run("web") == FAILED
+    out = capsys.readouterr().out
+    assert "HPAs get" not in out
+    assert f"the server hands out no document: {code} {web_reason(code)}: {message}" in out
+    assert await run("web", "-o", "json") == FAILED
+    assert json.loads(capsys.readouterr().out)["error"] is None
+
+
+async def test_a_document_that_a_server_of_this_version_wrote_is_not_said_to_be_of_another(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.api.answers[DECISION] |= {"document": document() | {"future": 1}, "server": {"version": package_version()}}
+    assert await run("web") == FAILED
+    out = capsys.readouterr().out
+    assert "the server's document cannot be read: " in out
+    assert "another version" not in out
+
+
 async def test_a_document_of_another_version_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run.api.answers[DECISION]["document"] = document() | {"future": 1}
+    run.api.answers[DECISION] |= {"document": document() | {"future": 1}, "server": {"version": "9.9.9"}}
     assert await run("web") == FAILED
     assert "the server is of another version" in capsys.readouterr().out
 
