@@ -420,6 +420,20 @@ async def test_a_request_that_passed_through_here_before_is_a_loop(ask: Any, ups
     assert (await ask(RPS, headers={"Via": "1.1 gateway"})).status == 200
 
 
+async def test_a_loop_is_named_to_who_asked_first(
+    front: Service, ask: Any, upstream: FakeUpstream, proxy: trustme.LeafCert
+) -> None:
+    async def back_to_us(request: web.BaseRequest) -> web.Response:
+        answer = await front.ask(request.raw_path, leaf=proxy, headers=as_user() | {"Via": request.headers["Via"]})
+        return web.Response(body=answer.body, status=answer.status)
+
+    upstream.respond = back_to_us
+    answer = await ask(RPS)
+    assert (code_of(answer), answer.json()["reason"]) == (508, "LoopDetected")
+    assert "check upstreams" in answer.message
+    assert len(upstream.metrics_seen) == 1
+
+
 async def test_requests_are_counted_by_group_and_code(front: Service, ask: Any, upstream: FakeUpstream) -> None:
     await ask(RPS)
     upstream.answering(b"<html>", 502)
