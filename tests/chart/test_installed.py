@@ -161,10 +161,13 @@ def _resources(cluster: ControlPlane) -> Iterator[tuple[str, Any]]:
 
 
 class Running:
-    """Server and companion with the settings and the accounts of an installation, and a policy that they serve."""
+    """Server and companion with the settings and the accounts of an installation, and a policy that they serve.
 
-    def __init__(self, cluster: ControlPlane) -> None:
-        self.cluster, self.stack = cluster, ExitStack()
+    Without `policy` there is none: its definition takes 10 s more to go.
+    """
+
+    def __init__(self, cluster: ControlPlane, *, policy: bool = True) -> None:
+        self.cluster, self.policy, self.stack = cluster, policy, ExitStack()
 
     def __enter__(self) -> Self:
         cluster, client = self.cluster, self.cluster.client
@@ -198,15 +201,15 @@ class Running:
     def _be_seen_to_write(self) -> None:
         """Waits until all that is written at run time is written."""
         client = self.cluster.client
-        client.apply(objects.namespace("shop"))
-        made = Workloads(self.cluster, "shop")
-        made.policy("web", [cpu_watermarks("1200m", "400m")])
         secret = f"/api/v1/namespaces/{kit.NAMESPACE}/secrets/effective-load-tls"
         client.wait_for(secret, lambda one: "tls.key" in one.get("data", {}), 30, "certificate")
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{kit.NAMESPACE}/leases/effective-load-companion"
         client.wait_for(lease, lambda one: one.get("spec", {}).get("holderIdentity"), 30, "leader")
-        policy = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
-        client.wait_for(policy, lambda one: one.get("status"), 30, "status")
+        if self.policy:
+            client.apply(objects.namespace("shop"))
+            Workloads(self.cluster, "shop").policy("web", [cpu_watermarks("1200m", "400m")])
+            policy = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
+            client.wait_for(policy, lambda one: one.get("status"), 30, "status")
 
 
 def without_shop(cluster: ControlPlane, before: set[Name]) -> set[Name]:
@@ -250,8 +253,12 @@ def test_deleting_what_kustomize_applied_leaves_nothing_behind(cluster: ControlP
     before = snapshot(cluster)
     write_overlay(tmp_path / "mine")
     shell(cluster, commands("### With kustomize").splitlines()[2], tmp_path)
-    with Running(cluster):
-        shell(cluster, commands("## Remove", "With kustomize"), tmp_path)
+    apiservices, separator, rest = commands("## Remove", "With kustomize").partition(
+        "kubectl delete --ignore-not-found -k"
+    )
+    with Running(cluster, policy=False):
+        shell(cluster, apiservices, tmp_path)
+    shell(cluster, separator + rest, tmp_path)
     assert without_shop(cluster, before) == set()
 
 
@@ -280,4 +287,3 @@ def test_helm_takes_over_what_kustomize_applied(cluster: ControlPlane, tmp_path:
     shell(cluster, f"{install} --take-ownership", tmp_path)
     taken = cluster.client.get(path)["metadata"]
     assert (taken["uid"], taken["labels"]["app.kubernetes.io/managed-by"]) == (first, "Helm")
-    shell(cluster, commands("## Remove", "With Helm"), tmp_path)
