@@ -139,6 +139,7 @@ async def test_a_missing_right_is_named_with_the_role_that_has_it(run: Run, caps
     ("code", "message", "advice"),
     [
         (404, "the server could not find the requested resource", "effective-load is not installed here"),
+        (404, "404 page not found", "effective-load is not installed here"),
         (404, "WatermarkPolicy shop/web has no metric decision; it has a", "the server is older than this command"),
         (404, "there is no WatermarkPolicy web in namespace shop", "there is no WatermarkPolicy web"),
         (503, "service unavailable", "kubectl get pods,endpointslices -n effective-load"),
