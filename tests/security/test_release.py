@@ -26,6 +26,7 @@ from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
 from harness import binaries
+from harness.dockerfile import instructions
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -36,15 +37,9 @@ LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def instructions(text: str = DOCKERFILE) -> list[tuple[str, str]]:
-    """The Dockerfile's instructions in order: (instruction, arguments), continued lines joined, without comments."""
-    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
-    return [(word, rest) for line in lines.splitlines() if line for word, _, rest in [line.partition(" ")]]
-
-
 def stages() -> list[list[tuple[str, str]]]:
     found: list[list[tuple[str, str]]] = []
-    for one in instructions():
+    for one in instructions(DOCKERFILE):
         if one[0] == "FROM":
             found.append([])
         if found:
@@ -131,8 +126,8 @@ def test_the_image_runs_as_nobody_and_has_only_what_the_build_made() -> None:
 
 
 def test_nothing_is_fetched_but_packages_with_hashes() -> None:
-    assert "ADD" not in {word for word, _ in instructions()}
-    commands = [part.strip() for word, rest in instructions() if word == "RUN" for part in rest.split("&&")]
+    assert "ADD" not in {word for word, _ in instructions(DOCKERFILE)}
+    commands = [part.strip() for word, rest in instructions(DOCKERFILE) if word == "RUN" for part in rest.split("&&")]
     installs = [shlex.split(one) for one in commands if "pip install" in one or "pip wheel" in one]
     assert installs
     for install in installs:
@@ -145,7 +140,13 @@ def test_nothing_is_fetched_but_packages_with_hashes() -> None:
 def test_its_extras_are_those_of_the_package_and_each_can_be_left_out() -> None:
     (default,) = re.findall(r'^ARG EXTRAS="(.*)"$', DOCKERFILE, re.MULTILINE)
     assert default.split() == sorted(EXTRAS)
-    (loop,) = [part for word, rest in instructions() if word == "RUN" for part in rest.split("&&") if "EXTRAS" in part]
+    (loop,) = [
+        part
+        for word, rest in instructions(DOCKERFILE)
+        if word == "RUN"
+        for part in rest.split("&&")
+        if "EXTRAS" in part
+    ]
     for extras, last in (("", "requirements/runtime.lock"), ("zookeeper", "requirements/zookeeper.lock")):
         script = f"locks='-r requirements/runtime.lock'; {loop}; echo $locks"
         said = subprocess.run(

@@ -14,7 +14,7 @@ from adapter.runtime.faults import Fault, FaultyDocument
 
 MOST_FILES = 20_000
 _SUFFIXES = {".yaml", ".yml", ".json"}
-_OBJECT = re.compile(r"""^\s*["']?apiVersion["']?\s*:""", re.MULTILINE)
+_OBJECT = re.compile(r"""(?:^|[{,])\s*["']?apiVersion["']?\s*:""", re.MULTILINE)
 _TEMPLATE = "{{"
 _PATCH_KEYS = ("patches", "patchesStrategicMerge", "patchesJson6902")
 
