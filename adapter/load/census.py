@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import is_
 
 from adapter.load.assessment import PodAssessment
-from adapter.load.matching import Registrations
+from adapter.load.matching import Registrations, matched_by
 from adapter.load.membership import Classification, classify_in_steps, turning_points
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Pod, PodState
@@ -62,8 +62,17 @@ class Census:
 
     def registrations_in(self, roster: Roster | None, policy: Policy, pods: Sequence[Pod]) -> Registrations | None:
         """The known registrations of these pods in this roster; None where they have to be matched again."""
-        same = self.roster is roster and self.policy.registry == policy.registry and self._has_same_pods(pods)
-        return self.registrations if same else None
+        same = self.roster is roster and self.policy.registry == policy.registry and len(pods) == len(self.pods)
+        return self.registrations if same and self._are_registered_alike(pods) else None
+
+    def _are_registered_alike(self, pods: Sequence[Pod]) -> bool:
+        """Whether each pod, in any order, is the same as before in all that registrations are matched by."""
+        before = {pod.uid: pod for pod in self.pods}
+        for pod in pods:
+            known = before.get(pod.uid)
+            if known is not pod and (known is None or matched_by(known) != matched_by(pod)):
+                return False
+        return True
 
     def holds(self, policy: Policy, pods: Sequence[Pod], memory: Memory, now: float) -> bool:
         """Whether a new census would be equal and add nothing to the memory of the pods."""

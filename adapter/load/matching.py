@@ -93,6 +93,13 @@ def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry)
     yield from map(index.match, roster.instances)
 
 
+def matched_by(pod: Pod) -> tuple[object, ...]:
+    """All of a pod that its registrations depend on."""
+    is_finished, ports = pod.phase in FINISHED_PHASES, [container.ports for container in pod.containers]
+    address = (pod.ips, pod.host_network, ports, is_finished)
+    return (pod.uid, pod.name, pod.namespace, address, pod.started_at, pod.created_at)
+
+
 def named_pod(instance: Instance, registry: Registry) -> str:
     """The pod name in a registration's metadata; empty where there is none."""
     if registry.pod_name_key:

@@ -27,7 +27,7 @@ from adapter.load.memory import AheadSample, LastSample
 from adapter.load.pod_groups import PodGroups
 from adapter.load.sample_columns import Column, Columns, MetricRows, RowBlock, read_columns, static_rows
 from adapter.load.scenario_list import ScenarioList
-from adapter.load.scenarios import held_with_all_in, scenarios_of
+from adapter.load.scenarios import held_with_all_in, only_scenario, scenarios_of
 from adapter.load.spec import Average, Metric, Policy, Strategy
 from adapter.load.steps import Steps
 from adapter.load.totals import Band, DoubtfulPod, Totals, Weights
@@ -154,23 +154,22 @@ def _scenarios(
     young = _young_samples(groups, columns)
     none_in = weights.totals(serving, [*young, *(columns.whole[uid] for uid in groups.young_doubtful)], departed)
     if not groups.census.doubtful:
-        only = yield from scenarios_of(policy, weights.band, groups.away, none_in, [])
-        return ScenarioList(only), none_in
+        return ScenarioList([only_scenario(policy, weights.band, groups.away, none_in)], [0]), none_in
     yield
     all_in = weights.totals([*serving, columns.doubtful], young, departed)
     pods = len(groups.census.doubtful)
     if not weights.may_be_above(none_in, all_in, columns.doubtful):
         scenario = held_with_all_in(policy, weights.band, groups.away, all_in, pods)
         if scenario is not None:
-            return ScenarioList([scenario]), all_in
+            return ScenarioList([scenario], [0]), all_in
     yield
     orders = []
     doubtful = yield from _doubtful_pods(weights, groups, columns)
-    for order in _orders(weights, doubtful):
+    for order in (yield from _orders(weights, doubtful)):
         yield
         totals = copy(none_in)
         orders.append((yield from scenarios_of(policy, weights.band, groups.away, totals, order)))
-    return ScenarioList(*orders), all_in
+    return (yield from ScenarioList.of(*orders)), all_in
 
 
 def _raw_usage(policy: Policy, weights: Weights, columns: Columns, usage: Fraction | None) -> Fraction | None:
@@ -224,9 +223,9 @@ def _doubtful_pods(weights: Weights, groups: PodGroups, columns: Columns) -> Ste
     return doubtful
 
 
-def _orders(weights: Weights, doubtful: Sequence[DoubtfulPod]) -> list[list[DoubtfulPod]]:
+def _orders(weights: Weights, doubtful: Sequence[DoubtfulPod]) -> Steps[list[list[DoubtfulPod]]]:
     """The orders in which doubtful pods come in: most loaded first, and again with those without a sample last."""
-    first = weights.ranked(doubtful)
+    first = yield from weights.ranked(doubtful)
     blind = [pod for pod in first if pod.usage is None]
     if not blind or len(blind) == len(first):
         return [first]
@@ -311,7 +310,8 @@ def _scenarios_of_total(
         usage=value, n=n, weight=n, young=young, young_weight=young, young_fill=fill * young,
         total=True, fill_unit=weights.fill_unit, departed=departed,
     )  # fmt: skip
-    return ScenarioList((yield from scenarios_of(policy, band, groups.away, totals, doubtful)))
+    candidates = yield from scenarios_of(policy, band, groups.away, totals, doubtful)
+    return (yield from ScenarioList.of(candidates))
 
 
 def _share_of(total: int, pods: int, average: Average) -> Fraction | None:

@@ -5,12 +5,12 @@ Thousands of doubtful pods below the band leave thousands of them. One decision 
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from itertools import chain
 from typing import NamedTuple, overload
 
 from adapter.load.assessment import Scenario, Verdict
 from adapter.load.recount import Recommendation
+from adapter.load.steps import AT_ONCE, Steps
 
 ScenarioMap = Callable[[Scenario], Scenario]
 
@@ -46,37 +46,80 @@ class _Ladder(NamedTuple):
         return True
 
 
-class ScenarioList(Sequence[Scenario]):
-    """The scenarios of each order in which doubtful pods come in, by the number of those in."""
+class _Sorter:
+    """Puts the candidates of an order on ladders, beginning with all doubtful pods in; `others` gets the rest.
 
-    def __init__(self, *orders: Sequence[Candidate]) -> None:
-        self._candidates = tuple(chain.from_iterable(orders))
-        self._change: ScenarioMap | None = None
-        self._others: list[int] = []
-        self._ladders: list[_Ladder] = []
-        self._steps_down: list[_Ladder] = []
+    What may propose 0 has ladders of its own.
+    """
+
+    def __init__(self, others: list[int]) -> None:
+        self._others = others
+        self._below, self._drifting, self._down = (
+            {is_zero: _Ladder([], []) for is_zero in (False, True)} for _ in range(3)
+        )
+
+    def put(self, place: int, candidate: Candidate) -> None:
+        """Put a candidate where it belongs."""
+        recommended = candidate.recommended
+        is_on_ladder = False
+        if recommended.shrink is not None:
+            is_on_ladder = self._down[recommended.zero].add(place, -candidate.spare)
+        elif recommended.verdict is Verdict.BELOW and recommended.needed is not None:
+            is_on_ladder = self._below[recommended.zero].add(place, recommended.needed + candidate.out)
+        elif recommended.drift < 0 and recommended.edge is not None:
+            is_on_ladder = self._drifting[recommended.zero].add(place, recommended.edge + candidate.out)
+        if not is_on_ladder:
+            self._others.append(place)
+
+    @property
+    def ladders(self) -> Iterator[_Ladder]:
+        """The ladders of scenarios below the band, and of steps down inside it."""
+        return (ladder for ladder in (*self._below.values(), *self._drifting.values()) if ladder.places)
+
+    @property
+    def steps_down(self) -> Iterator[_Ladder]:
+        """The ladders of steps down of strategy Step."""
+        return (ladder for ladder in self._down.values() if ladder.places)
+
+
+class ScenarioList(Sequence[Scenario]):
+    """The scenarios of each order in which doubtful pods come in, by the number of those in.
+
+    `others` are the places of those that are on no ladder.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        others: Sequence[int],
+        ladders: Sequence[_Ladder] = (),
+        steps_down: Sequence[_Ladder] = (),
+        change: ScenarioMap | None = None,
+    ) -> None:
+        self._candidates = candidates
+        self._others = others
+        self._ladders = ladders
+        self._steps_down = steps_down
+        self._change = change
+        self._made: dict[int, Scenario] = {}
+
+    @classmethod
+    def of(cls, *orders: Sequence[Candidate]) -> "Steps[ScenarioList]":
+        """The candidates of each order, those on ladders found."""
+        others: list[int] = []
+        ladders: list[_Ladder] = []
+        steps_down: list[_Ladder] = []
         first = 0
         for order in orders:
-            self._sort(order, first)
+            sorter = _Sorter(others)
+            for place in range(len(order) - 1, -1, -1):
+                if place % AT_ONCE == AT_ONCE - 1:
+                    yield
+                sorter.put(first + place, order[place])
+            ladders += sorter.ladders
+            steps_down += sorter.steps_down
             first += len(order)
-
-    def _sort(self, order: Sequence[Candidate], first: int) -> None:
-        """Put each candidate of an order on a ladder, if it belongs there. Its first one has the place `first`."""
-        # What may propose 0 has ladders of its own.
-        below, drifting, steps_down = ({is_zero: _Ladder([], []) for is_zero in (False, True)} for _ in range(3))
-        for place in range(len(order) - 1, -1, -1):
-            recommended, out, spare, _ = order[place]
-            is_on_ladder, is_zero = False, recommended.zero
-            if recommended.shrink is not None:
-                is_on_ladder = steps_down[is_zero].add(first + place, -spare)
-            elif recommended.verdict is Verdict.BELOW and recommended.needed is not None:
-                is_on_ladder = below[is_zero].add(first + place, recommended.needed + out)
-            elif recommended.drift < 0 and recommended.edge is not None:
-                is_on_ladder = drifting[is_zero].add(first + place, recommended.edge + out)
-            if not is_on_ladder:
-                self._others.append(first + place)
-        self._ladders += [one for one in (*below.values(), *drifting.values()) if one.places]
-        self._steps_down += [one for one in steps_down.values() if one.places]
+        return cls(tuple(chain.from_iterable(orders)), others, ladders, steps_down)
 
     def contenders(self, current: int, multiple_of: int, propose: Callable[[Scenario], int]) -> list[Scenario]:
         """The scenarios of which one wins at this count, where each proposes so many pods.
@@ -84,6 +127,8 @@ class ScenarioList(Sequence[Scenario]):
         Of a ladder it is the first one that proposes as much as the last, or the first of all where a change makes all
         of them hold: on a tie, the one with the most doubtful pods in.
         """
+        if len(self._candidates) == 1:
+            return [self[0]]
 
         def rounded(rank: int) -> int:
             return -(-rank // multiple_of) * multiple_of
@@ -105,9 +150,9 @@ class ScenarioList(Sequence[Scenario]):
 
     def changed(self, change: ScenarioMap) -> "ScenarioList":
         """These scenarios with a change that makes all of one kind (a verdict, a step) hold the count."""
-        before, changed = self._change, copy(self)
-        vars(changed)["_change"] = change if before is None else lambda one: change(before(one))
-        return changed
+        before = self._change
+        both = change if before is None else lambda one: change(before(one))
+        return ScenarioList(self._candidates, self._others, self._ladders, self._steps_down, both)
 
     def __len__(self) -> int:
         return len(self._candidates)
@@ -122,8 +167,11 @@ class ScenarioList(Sequence[Scenario]):
     def __getitem__(self, index: int | slice) -> Scenario | Sequence[Scenario]:
         if isinstance(index, slice):
             return tuple(self)[index]
-        scenario = self._candidates[index].make()
-        return scenario if self._change is None else self._change(scenario)
+        made = self._made.get(index)
+        if made is None:
+            scenario = self._candidates[index].make()
+            made = self._made[index] = scenario if self._change is None else self._change(scenario)
+        return made
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)

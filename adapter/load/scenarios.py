@@ -13,7 +13,7 @@ from adapter.load.recount import Recommendation
 from adapter.load.scenario_list import Candidate
 from adapter.load.spec import Average, Converge, Policy, Strategy
 from adapter.load.step import recommend as recommend_step
-from adapter.load.steps import Steps, collected, mapped
+from adapter.load.steps import AT_ONCE, Steps, collected, mapped
 from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
 from adapter.load.watermark import recommend as recommend_by_watermarks
 
@@ -59,11 +59,11 @@ def scenarios_of(
     The pods come in in this order. `totals` begin without them and end with all of them.
     """
     steps = yield from collected(_steps(policy, band, away, totals, order))
-    kept = _that_may_win(steps, policy.multiple_of)
+    kept = yield from _that_may_win(steps, policy.multiple_of)
     yield
     if _has_delay(policy):
         kept = _with_every_verdict(kept, steps)
-    make = _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
+    make = _maker(band, totals)
     return (yield from mapped(lambda inside: make.candidate(inside, steps[inside]), kept))
 
 
@@ -75,11 +75,19 @@ def held_with_all_in(policy: Policy, band: Band, away: AwayPods, totals: Totals,
     """
     if policy.converge_towards is not None or _has_delay(policy):
         return None
-    recommended = _recommended(policy, band, totals)
-    if recommended.needed is not None or recommended.shrink is not None:
-        return None
-    make = _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
-    return make.candidate(doubtful, _step(recommended, totals, away.replaceable, away.reserved, away.out))
+    all_in = only_scenario(policy, band, away, totals, doubtful)
+    recommended = all_in.recommended
+    return all_in if recommended.needed is None and recommended.shrink is None else None
+
+
+def only_scenario(policy: Policy, band: Band, away: AwayPods, totals: Totals, doubtful: int = 0) -> Candidate:
+    """The scenario with so many doubtful pods in, all that there are."""
+    step = _step(_recommended(policy, band, totals), totals, away.replaceable, away.reserved, away.out)
+    return _maker(band, totals).candidate(doubtful, step)
+
+
+def _maker(band: Band, totals: Totals) -> "_Maker":
+    return _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
 
 
 def _has_delay(policy: Policy) -> bool:
@@ -109,7 +117,7 @@ def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Se
         yield _step(_recommended(policy, band, totals), totals, replaceable, reserved, out)
 
 
-def _that_may_win(steps: Sequence[_Step], multiple_of: int) -> list[int]:
+def _that_may_win(steps: Sequence[_Step], multiple_of: int) -> Steps[list[int]]:
     """The indices of the scenarios that no others beat at every replica count.
 
     At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
@@ -123,6 +131,8 @@ def _that_may_win(steps: Sequence[_Step], multiple_of: int) -> list[int]:
     most: dict[bool, float] = {False: -1, True: -1}
     spare: dict[bool, float] = {False: math.inf, True: math.inf}
     for inside in range(len(steps) - 1, -1, -1):
+        if inside % AT_ONCE == AT_ONCE - 1:
+            yield
         step = steps[inside]
         recommended = step.recommended
         may_win, may_fall = not kept, not (is_held or above)

@@ -10,6 +10,7 @@ from adapter.load.effective_usage import PodSample
 from adapter.load.quantity import NANO
 from adapter.load.sample_columns import Column
 from adapter.load.spec import Average, Step, Trigger
+from adapter.load.steps import Steps, mapped
 
 Rational = Fraction | int
 
@@ -243,12 +244,11 @@ class Weights:
                 least[capacity] = value
         return [PodLoad(value, self.weigh(capacity)) for each in (most, least) for capacity, value in each.items()]
 
-    def ranked(self, doubtful: Iterable[DoubtfulPod]) -> list[DoubtfulPod]:
+    def ranked(self, doubtful: Sequence[DoubtfulPod]) -> Steps[list[DoubtfulPod]]:
         """The doubtful pods by usage for their weight, largest first.
 
         One without a sample ranks at `high_plus`; without a high watermark, or without weight, it ranks first.
         """
-        doubtful = list(doubtful)
         denominators = [*(pod.weight for pod in doubtful), self._high_plus.denominator]
         # Two different ratios with these denominators differ by more than 2^-shift, so rounding down keeps their order.
         shift = 2 * max(each.bit_length() for each in denominators)
@@ -261,4 +261,7 @@ class Weights:
                 return True, 0
             return False, (pod.usage * self.unit << shift) // pod.weight
 
-        return sorted(doubtful, key=load, reverse=True)
+        loads = yield from mapped(load, doubtful)
+        order = sorted(range(len(doubtful)), key=loads.__getitem__, reverse=True)
+        yield
+        return [doubtful[place] for place in order]

@@ -70,12 +70,10 @@ def code_of(answer: Answer) -> int:
 async def test_a_metric_that_is_not_ours_comes_from_the_upstream_byte_for_byte(
     ask: Any, upstream: FakeUpstream
 ) -> None:
-    upstream.answering(listing(item("1500m", timestamp="2026-11-21T01:38:17Z", unknown={"more": [1]})))
+    body = listing(item("1500m", timestamp="2026-11-21T01:38:17Z", unknown={"more": [1]}))
+    upstream.answering(body)
     answer = await ask(RPS)
-    assert (answer.status, answer.body) == (
-        200,
-        listing(item("1500m", timestamp="2026-11-21T01:38:17Z", unknown={"more": [1]})),
-    )
+    assert (answer.status, answer.body) == (200, body)
     assert [(one.method, one.target) for one in upstream.metrics_seen] == [("GET", RPS)]
 
 

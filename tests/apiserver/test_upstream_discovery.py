@@ -140,6 +140,20 @@ async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
     assert listed(custom) == ["pods/rps"]
 
 
+async def test_a_version_that_is_not_answered_keeps_its_names_beside_one_that_is(
+    custom: Upstream, upstream: FakeUpstream, clock: Clock
+) -> None:
+    both = {f"{CUSTOM}/{version}": names(CUSTOM, version, "pods/rps") for version in CUSTOM_VERSIONS}
+    upstream.documents = both
+    await custom.refresh()
+    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/depth")}
+    clock.now = KEEP_SECONDS
+    assert await custom.refresh()
+    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], ["pods/rps"])
+    clock.now = KEEP_SECONDS + 1
+    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], [])
+
+
 async def test_an_upstream_that_has_no_metric_any_more_lists_none(custom: Upstream, upstream: FakeUpstream) -> None:
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
     await custom.refresh()

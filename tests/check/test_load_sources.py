@@ -20,11 +20,10 @@ from adapter.usage.promql import INPUT_LABEL
 from tests.kube.fake import FakeApi, status, text
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
-NOW = time.time()
 
 
 def pod(name: str, ready: bool = True, since: float = 1000.0) -> Pod:
-    at = NOW - since
+    at = time.time() - since
     return Pod(namespace="shop", name=name, uid=name, created_at=at, ready=PodCondition(ready, at))
 
 
@@ -54,7 +53,7 @@ def lines(report: LoadReport) -> list[str]:
 
 
 def usage(*names: str, age: float = 10.0) -> Any:
-    at = datetime.fromtimestamp(NOW - age, UTC).isoformat().replace("+00:00", "Z")
+    at = datetime.fromtimestamp(time.time() - age, UTC).isoformat().replace("+00:00", "Z")
     containers = [{"name": "app", "usage": {"cpu": "1"}}]
     items = [{"metadata": {"name": name}, "timestamp": at, "window": "15s", "containers": containers} for name in names]
     return text(json.dumps({"items": items}))
@@ -83,14 +82,16 @@ async def test_ready_pods_without_a_sample_are_named_unless_they_are_young() -> 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (usage("web-1", age=200), "metrics.k8s.io: wrong: its newest sample of namespace shop is 20"),
-        (usage("web-1", age=-60), "metrics.k8s.io: wrong: its newest sample of namespace shop is dated"),
+        ({"age": 200.0}, "metrics.k8s.io: wrong: its newest sample of namespace shop is 20"),
+        ({"age": -60.0}, "metrics.k8s.io: wrong: its newest sample of namespace shop is dated"),
         (usage(), "metrics.k8s.io: wrong: it has no sample of any pod of namespace shop"),
         (status(503, "ServiceUnavailable"), "metrics.k8s.io: wrong: it does not answer, so policies on cpu and memory"),
         (status(403, "Forbidden", "no"), "metrics.k8s.io: skip: not checked: the usage of pods, for "),
     ],
 )
 async def test_what_is_wrong_with_metrics_server_is_one_finding(answer: Any, says: str) -> None:
+    # Ages count from when the test runs, not from when it was collected.
+    answer = usage("web-1", **answer) if isinstance(answer, dict) else answer
     found = [line for line in await metrics_server(answer) if line.startswith("metrics.k8s.io")]
     assert len(found) == 1
     assert found[0].startswith(says)

@@ -1,6 +1,6 @@
 """The alerting rules on the real control plane: a real Prometheus scrapes server and companion, the faults are made.
 
-A minute of a rule's `for` is a second here, and seven at most; monitoring/alerts/tests.yaml has the rules in their own
+A minute of a rule's `for` is a second here, and five at most; monitoring/alerts/tests.yaml has the rules in their own
 times.
 """
 
@@ -84,7 +84,7 @@ def _named(labels: dict[str, str]) -> str:
 def alerting(folder: Path, *ports: int, companion: int) -> Iterator[Alerts]:
     """A Prometheus with the rules, their `for` shortened, that scrapes these telemetry ports."""
     rules = folder / "rules.yaml"
-    rules.write_text(re.sub(r"for: (\d+)m", lambda found: f"for: {min(int(found[1]), 7)}s", rule_file()))
+    rules.write_text(re.sub(r"for: (\d+)m", lambda found: f"for: {min(int(found[1]), 5)}s", rule_file()))
     jobs = {"effective-load": ports, "effective-load-companion": (companion,)}
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},

@@ -247,13 +247,18 @@ async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished
         assert bench.snapshots.current.policies.keys() == {A}
         finished.set()
 
+    def published(_changed: object) -> None:
+        if B in bench.snapshots.current.policies:
+            complete.set()
+
+    complete = asyncio.Event()
+    bench.snapshots.subscribe(published)
     worker = Worker(bench.queue, bench.snapshots, evaluate, bench.metrics)
     running = asyncio.create_task(worker.run())
     bench.queue.add(A)
     bench.queue.add(B)
     await asyncio.wait_for(count_passes(), 5)
-    while B not in bench.snapshots.current.policies:
-        await asyncio.sleep(0)
+    await asyncio.wait_for(complete.wait(), 5)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

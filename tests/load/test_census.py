@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.load import pipeline, scenarios
-from adapter.load.assessment import Assessment, MetricAssessment
+from adapter.load.assessment import Assessment, Decision, MetricAssessment
 from adapter.load.census import Census
 from adapter.load.departures import DepartedLoad
 from adapter.load.effective_usage import MetricReader, PodSample
+from adapter.load.explanation import explain
 from adapter.load.memory import Memory
 from adapter.load.metric_assessment import band_of
 from adapter.load.pipeline import decide
@@ -29,23 +30,27 @@ from adapter.load.spec import (
     Converge,
     Metric,
     Policy,
+    PulledOut,
     Query,
     ResourceMetric,
     Step,
     Strategy,
+    Target,
     ToleranceIn,
     Trigger,
 )
-from adapter.load.steps import finish
+from adapter.load.steps import collected, finish
 from adapter.load.totals import DoubtfulPod, PodLoad, Totals
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
 
+BOUNDS = Bounds(minimum=1, maximum=100)
 OF_LIMIT = ResourceMetric(name="cpu", of=Capacity.LIMIT)
 RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano(9)), low=Fraction(nano(3)))
 RULES = (
     policy(cpu("1200m", "400m")),
     policy(cpu("1200m", "400m"), replace(cpu("80m", "20m"), name="share", resource=OF_LIMIT)),
     policy(cpu("1200m", "400m"), registry=REGISTRY),
+    policy(cpu("1200m", "400m"), registry=REGISTRY, pulled_out=PulledOut(replace_after=0.0, delete_first=True)),
     policy(cpu("1200m", None), registry=replace(REGISTRY, any_out=True, grace=30.0), converge_towards=Converge.HIGH),
     policy(cpu("5", "2"), registry=REGISTRY, average=Average.TOTAL, tolerate_zero=True),
     policy(RPS, registry=REGISTRY),
@@ -74,12 +79,22 @@ class Service:
     samples: Samples = field(default_factory=Samples)
     memory: Memory = field(default_factory=Memory)
     words: dict[str, str] = field(default_factory=dict)
+    target: Target | None = None
 
     def look(self, memory: Memory) -> Assessment:
-        current = max(1, len(self.pods))
+        return self.decide(memory)[0]
+
+    def decide(self, memory: Memory) -> tuple[Assessment, Decision]:
         return assess_and_decide(
-            self.rule, self.pods, self.samples, current=current, listed=self.roster, memory=memory, now=self.now
-        )[0]
+            self.rule,
+            self.pods,
+            self.samples,
+            current=max(1, len(self.pods)),
+            listed=self.roster,
+            memory=memory,
+            now=self.now,
+            target=self.target,
+        )
 
 
 def _instance(one: Pod, word: str, now: float) -> Instance:
@@ -139,6 +154,13 @@ def _turn(service: Service, data: st.DataObject) -> None:
     service.pods = rest if what == "leaves" else [*rest, replace(one, **changes[what])]  # type: ignore[arg-type]
 
 
+def _roll(service: Service, data: st.DataObject) -> None:
+    """A rollout begins or ends, or another kind of target is seen."""
+    reason = data.draw(st.sampled_from(["NewReplicaSetAvailable", "ReplicaSetUpdated", ""]))
+    kind = data.draw(st.sampled_from(["Deployment", "Deployment", "StatefulSet"]))
+    service.target = Target(api_version="apps/v1", kind=kind, name="web", progressing=reason)
+
+
 def _begin(rule: Policy, data: st.DataObject) -> Service:
     service = Service(rule)
     for _ in range(data.draw(st.integers(2, 7))):
@@ -151,12 +173,16 @@ def _begin(rule: Policy, data: st.DataObject) -> Service:
 def test_an_assessment_with_the_last_census_equals_one_without(rule: Policy, data: st.DataObject) -> None:
     service = _begin(rule, data)
     for _ in range(data.draw(st.integers(2, 12))):
-        happens = data.draw(st.lists(st.sampled_from([_hear, _hear, _measure, _measure, _turn, _join]), max_size=2))
-        for event in happens:
+        events = [_hear, _hear, _measure, _measure, _turn, _join, _roll]
+        for event in data.draw(st.lists(st.sampled_from(events), max_size=2)):
             event(service, data)
-        anew = service.look(replace(service.memory, census=None))
-        found = service.look(service.memory)
+        if data.draw(st.booleans()):
+            service.pods.reverse()  # as a watch may list them
+        anew, decided_anew = service.decide(replace(service.memory, census=None))
+        found, decided = service.decide(service.memory)
         assert found == anew
+        assert decided == decided_anew
+        assert explain(found, decided, BOUNDS, service.now) == explain(anew, decided_anew, BOUNDS, service.now)
         service.memory = found.memory
         service.now += data.draw(st.sampled_from([0.0, 0.005, 1.0, 20.0, 20.0, 20.0, 61.0, 301.0, 1801.0, -7.0]))
 
@@ -261,9 +287,9 @@ def _rules(draw: st.DrawFn) -> Policy:
 
 
 @given(st.sampled_from([(0, 410), (450, 1100), (1000, 3000), (0, 3000)]).flatmap(lambda span: st.tuples(
-    st.lists(st.integers(*span), max_size=4), st.lists(_doubts(st.integers(*span)), max_size=7))),
+    st.lists(st.integers(*span), max_size=4), st.lists(_doubts(st.integers(*span)), max_size=12))),
     _rules(), st.sampled_from([False, False, True]), st.booleans(), st.lists(st.integers(0, 3000), max_size=2),
-    st.integers(0, 3), st.integers(0, 14), st.integers(0, 1))  # fmt: skip
+    st.integers(0, 3), st.integers(0, 20), st.integers(0, 1))  # fmt: skip
 @settings(max_examples=1000)
 def test_dropped_scenarios_win_at_no_replica_count(
     pods: tuple[list[int], list[DoubtfulPod]],
@@ -295,14 +321,14 @@ def test_dropped_scenarios_win_at_no_replica_count(
         return found
 
     def outcomes() -> list[tuple[object, ...]]:
-        kept = ScenarioList(finish(scenarios_of(rule, band, worth, totals(), doubtful)))
+        kept = finish(ScenarioList.of(finish(scenarios_of(rule, band, worth, totals(), doubtful))))
         metric = MetricAssessment(name="cpu", scenarios=kept)
         there = Assessment(policy=rule, target="web", at=NOW, counts={PodState.SERVING: 1}, metrics=(metric,))
         found = decide(there, scale(current), Bounds(minimum=minimum, maximum=99), NOW)
         return [(one.scenario, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scenarios, "_that_may_win", lambda steps, _: list(range(len(steps))))
+        patch.setattr(scenarios, "_that_may_win", lambda steps, _: collected(range(len(steps))))
         patch.setattr(pipeline, "contenders", lambda scenarios, *_: scenarios)
         of_all = outcomes()
     assert outcomes() == of_all
@@ -320,6 +346,25 @@ def test_few_steps_down_of_many_doubtful_pods_are_kept(trigger: Trigger) -> None
     (metric,) = service.look(Memory()).metrics
     assert metric.scenarios[-1].shrink is not None
     assert len(metric.scenarios) <= 4
+
+
+@pytest.mark.parametrize(("high", "low"), [("200m", "100m"), ("900m", "700m"), ("305m", "200m")])
+@pytest.mark.parametrize("multiple", [1, 3])
+def test_a_decision_makes_few_of_the_scenarios_of_many_doubtful_pods(high: str, low: str, multiple: int) -> None:
+    rule = policy(cpu(high, low), registry=REGISTRY, multiple_of=multiple)
+    service = Service(rule, pods=[pod(f"p{i}", ip=f"10.0.1.{i}") for i in range(250)])
+    for _ in range(3):  # doubtful for long in the end, so that each may be replaced where it is out
+        usage = {
+            one.name: PodUsage(service.now - 1, 15.0, {"app": {"cpu": nano(f"{250 + index % 99}m")}})
+            for index, one in enumerate(service.pods)
+        }
+        service.samples = Samples(ResourceSamples(pods=usage, fetched_at=service.now))
+        found = service.look(service.memory)
+        service.memory, service.now = found.memory, service.now + 400
+    listed = found.metrics[0].scenarios
+    assert isinstance(listed, ScenarioList)
+    for current in (1, 100, 249, 250, 251, 400):
+        assert len(listed.contenders(current, multiple, lambda one: one.n)) <= 8
 
 
 def test_few_scenarios_of_many_doubtful_pods_are_kept() -> None:

@@ -2,8 +2,6 @@
 
 import math
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -25,9 +23,9 @@ _LONGEST_METRIC = 256
 
 
 class KeptNames(NamedTuple):
-    """The names of each version, and when the upstream last listed them (monotonic)."""
+    """The names of one version, and when the upstream last listed them (monotonic)."""
 
-    by_version: Mapping[str, tuple[ListedParent, ...]] = MappingProxyType({})
+    parents: tuple[ListedParent, ...] = ()
     at: float = -math.inf
 
 

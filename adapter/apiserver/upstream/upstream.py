@@ -59,12 +59,12 @@ class Upstream:
         own: OwnNames,
         metrics: Metrics,
         *,
-        names: KeptNames | None = None,
+        names: Mapping[str, KeptNames] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`names`: those of an earlier connection to the same server."""
+        """`names`: those of an earlier connection to the same server, by version."""
         self.settings = settings
-        self.names = names or KeptNames()
+        self.names = dict(names or {})
         self.own = own
         self.group = group
         self._versions = versions
@@ -154,8 +154,8 @@ class Upstream:
 
     def listed(self, version: str) -> tuple[ListedParent, ...]:
         """The names that it lists in a version and that are not ours; none once it has been silent for 15 minutes."""
-        is_current = self._clock() - self.names.at <= KEEP_SECONDS
-        return self.names.by_version.get(version, ()) if is_current else ()
+        names = self.names.get(version, KeptNames())
+        return names.parents if self._clock() - names.at <= KEEP_SECONDS else ()
 
     def problem(self) -> str | None:
         """Why it does not answer; None if it does, or was not asked yet."""
@@ -164,12 +164,12 @@ class Upstream:
         return self._problem
 
     async def refresh(self) -> bool:
-        """Asks anew which metrics it has; returns whether any version was answered."""
-        listed: dict[str, tuple[ListedParent, ...]] = {}
+        """Asks anew which metrics it has; returns whether any version was answered. The others keep their names."""
+        listed: dict[str, KeptNames] = {}
         problem = ""
         for version in self._versions:
             try:
-                listed[version] = await self._list(version)
+                listed[version] = KeptNames(await self._list(version), self._clock())
             except StatusError as error:
                 problem = problem or f"{version}: {error.message}"
             except SourceError as error:
@@ -184,7 +184,8 @@ class Upstream:
         if self._problem is not None:  # it is back
             for circuit in (self._circuit, *self._circuits.values()):
                 circuit.allow_trial()
-        self.names, self._problem = KeptNames(listed, self._clock()), None
+        self.names |= listed
+        self._problem = None
         if self._log_once.clear("discovery"):
             _log.info("upstream discovery succeeded", group=self.group)
         return True
