@@ -11,6 +11,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /src
 COPY requirements requirements
 # What builds the package, at the versions and hashes of the development lock.
+# hadolint ignore=SC2086
 RUN awk '/^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ {taken = 1} taken; !/\\$/ {taken = 0}' \
         requirements/dev.lock > requirements/build.lock \
     && python -m venv /opt/build \

@@ -8,7 +8,7 @@ WORKERS ?= 4
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
-.PHONY: help setup demo scenarios faults test test-unit test-e2e check docs pictures format lock clean
+.PHONY: help image-steps setup demo scenarios faults test test-unit test-e2e check docs pictures format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -66,6 +66,9 @@ docs: $(STAMP)  ## The documentation site, in site/; `.venv/bin/mkdocs serve` sh
 
 pictures: $(STAMP)  ## Every picture of the documentation, from a demo in a cluster (PICTURES="terminal" for some)
 	$(BIN)/python -m harness.pictures $(PICTURES)
+
+image-steps: $(STAMP)  ## The Dockerfile's steps without a container engine, in an empty environment (downloads packages)
+	$(BIN)/python -m harness.dockerfile $(IMAGE_ARGS)
 
 format: $(STAMP)  ## Format the code and mend what the linter can
 	$(BIN)/ruff format .

@@ -125,9 +125,11 @@ def run(
     """
     began = time.monotonic()
     with place as cluster, staged(cluster, _announce) as stage:
-        if keep:
-            _announce(f"in another terminal, now and after the story: export KUBECONFIG={cluster.kubeconfig}")
         stage.set_up(curve.demand(0), _announce)
+        if keep:
+            _announce("to look on from another terminal:")
+            _announce(f"  export KUBECONFIG={cluster.kubeconfig}")
+            _announce(f"  {_explain(stage.namespace)} --watch")
         player = Player(stage, curve, Narrator(LEVELS, _style()), _print)
         _print(["", *player.narrator.opening()])
         timeline = player.play()
@@ -194,7 +196,7 @@ def hints(place: Place, namespace: str, figure: str, kubectl: str) -> list[str]:
         "The cluster stays until Ctrl-C. In another terminal:",
         "",
         f"  export KUBECONFIG={place.kubeconfig}",
-        f"  .venv/bin/effective-load explain {OURS} -n {namespace}",
+        f"  {_explain(namespace)}",
         f"  {there} get hpa,wmp,deploy,pods",
         f"  {there} describe hpa {OURS}",
         "",
@@ -207,6 +209,10 @@ def hints(place: Place, namespace: str, figure: str, kubectl: str) -> list[str]:
         *(["", "the adapter's log", f"  less {place.kubeconfig.parent / 'adapter.log'}"] if place.own else []),
         "",
     ]
+
+
+def _explain(namespace: str) -> str:
+    return f".venv/bin/effective-load explain {OURS} -n {namespace}"
 
 
 def _redraw(source: Path, out: Path) -> None:

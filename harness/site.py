@@ -27,6 +27,8 @@ _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 _LOADED = re.compile(
     r'<(?:script|img|iframe|source|link rel="(?!canonical|prev|next))[^>]*(?:src|href)="((?:https?:)?//[^"]*)"'
 )
+_TABLE_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`")
 _LANGUAGES = {".yaml": "yaml", ".py": "python", ".json": "json"}
 
 
@@ -41,25 +43,36 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in PAGES.items():
         if (ROOT / source).is_file():
             files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    linked = {target for file in files.documentation_pages() for target in _targets(file.src_uri, file.content_string)}
-    for target in sorted(linked):
-        if _page_of(target).startswith(f"{FILES}/") and (ROOT / target).exists():
-            for uri, content in _as_pages(target):
-                files.append(File.generated(config, uri, content=content))
+    known: set[str] = set()
+    open_pages = list(files.documentation_pages())
+    while open_pages:
+        file = open_pages.pop()
+        for target in sorted(set(_targets(file.src_uri, file.content_string)) - known):
+            known.add(target)
+            if _page_of(target).startswith(f"{FILES}/") and (ROOT / target).exists():
+                added = [File.generated(config, uri, content=content) for uri, content in _as_pages(target)]
+                for one in added:
+                    files.append(one)
+                open_pages += [one for one in added if _is_markdown(one.src_uri)]
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turns links into the repository into links to the pages of this site."""
     here = page.file.src_uri
-    if here.startswith(f"{FILES}/"):
+    if here.startswith(f"{FILES}/") and not _is_markdown(here):
         return markdown
 
     def led(match: re.Match[str]) -> str:
         to = _page_of(_resolved(here, match[2]))
         return match[1] + posixpath.relpath(to, posixpath.dirname(here) or ".")
 
-    return _LINK.sub(led, markdown)
+    return _TABLE_ROW.sub(lambda row: _CODE.sub(_plain_bars, row[0]), _LINK.sub(led, markdown))
+
+
+def _plain_bars(code: re.Match[str]) -> str:
+    """Code in a table: GitHub wants its bars escaped, mkdocs shows the escape."""
+    return code[0].replace("\\|", "|")
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:
@@ -92,7 +105,8 @@ def _targets(here: str, markdown: str) -> Iterator[str]:
 
 def _resolved(here: str, link: str) -> str:
     """The path in the repository that a link of a page leads to."""
-    source = next((source for source, page in PAGES.items() if page == here), f"docs/{here}")
+    own = here.removeprefix(f"{FILES}/") if _is_markdown(here) else f"docs/{here}"
+    source = next((source for source, page in PAGES.items() if page == here), own)
     return posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
 
 
@@ -101,10 +115,17 @@ def _page_of(target: str) -> str:
     if target in PAGES:
         return PAGES[target]
     path = ROOT / target
+    if path.suffix == ".md" and not target.startswith("docs/"):
+        return f"{FILES}/{target}"
     if target.startswith("docs/") and not _hidden(target):
         return target.removeprefix("docs/")
     shown = path.is_dir() or (path.is_file() and path.stat().st_size <= _SHOWN_BYTES and path.suffix != ".html")
     return f"{FILES}/{target}.md" if shown else f"{RAW}/{target}"
+
+
+def _is_markdown(uri: str) -> bool:
+    """Whether a page is a page of the repository outside docs/, in its own Markdown."""
+    return uri.startswith(f"{FILES}/") and uri.endswith(".md") and (ROOT / uri.removeprefix(f"{FILES}/")).is_file()
 
 
 def _hidden(target: str) -> bool:
@@ -115,6 +136,9 @@ def _hidden(target: str) -> bool:
 def _as_pages(target: str) -> Iterator[tuple[str, str | bytes]]:
     """The page of a file or folder, and the files that a folder's page links to."""
     path, uri = ROOT / target, _page_of(target)
+    if _is_markdown(uri):
+        yield uri, path.read_text(encoding="utf-8")
+        return
     head = f"---\nsearch: {{exclude: true}}\n---\n\n# {target}\n\n"
     if path.is_dir():
         names = sorted(one.name for one in path.iterdir() if one.is_file() and not one.name.startswith((".", "__")))

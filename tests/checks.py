@@ -34,7 +34,7 @@ _SUFFIX = re.compile(r"_(bucket|sum|count)$")
 _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 REGISTRIES = ROOT / "docs" / "registries.md"
 SECURITY = ROOT / "docs" / "security.md"
-_SKIPPED = {".venv", ".git", "node_modules"}
+_SKIPPED = {".venv", ".git", "node_modules", "site"}
 
 
 def made_from_code() -> Iterator[str]:

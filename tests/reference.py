@@ -14,6 +14,7 @@ from adapter.settings import RESTART, Settings
 from adapter.settings.base import models_in, type_of
 from adapter.telemetry.metrics import Metrics
 from tests.chart import templates, values
+from tests.cli_reference import cli
 from tests.field_docs import field_docs
 from tests.policy_reference import policy
 
@@ -68,6 +69,7 @@ FILES = {
     DOCS / "configuration.md": configuration,
     DOCS / "metrics.md": metrics,
     DOCS / "policy.md": policy,
+    DOCS / "cli.md": cli,
     DOCS.parent / "README.zh.md": chinese_readme,
     **templates.files(),
     **values.files(),

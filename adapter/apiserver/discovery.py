@@ -6,12 +6,13 @@ an upstream adapter lists, have the scope of their first metric.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from adapter.apiserver.discovery_entries import ListedParent, by_parent, encode_parent
 from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
 from adapter.apiserver.request_info import (
     CUSTOM,
@@ -22,11 +23,9 @@ from adapter.apiserver.request_info import (
     POLICIES_RESOURCE,
 )
 from adapter.apiserver.snapshot_index import SnapshotIndex
-from adapter.apiserver.upstream.listing import ListedMetric
 from adapter.kube.api import JSON
 
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
-_LIST_KINDS = {CUSTOM: "MetricValueList", EXTERNAL: "ExternalMetricValueList"}
 _AGGREGATED_KIND = "APIGroupDiscoveryList"
 _NO_KIND = {"group": "", "version": "", "kind": ""}  # a null here makes client-go 0.26.0 to 0.26.3 panic
 
@@ -50,7 +49,7 @@ def groups_served(*, external: bool) -> Mapping[str, tuple[str, ...]]:
     return served
 
 
-Listed = Callable[[str, str], tuple[ListedMetric, ...]]
+Listed = Callable[[str, str], tuple[ListedParent, ...]]
 """The metrics of a group and version that an upstream adapter adds."""
 
 
@@ -61,7 +60,7 @@ class Discovery:
         self._served = groups_served(external=external)
         self._upstream = upstream
         self._names: Mapping[str, tuple[str, ...]] = {}
-        self._upstream_names: Mapping[tuple[str, str], tuple[ListedMetric, ...]] = {}
+        self._upstream_names: Mapping[tuple[str, str], tuple[ListedParent, ...]] = {}
         self._kept: dict[str, DiscoveryDocument] = {}
 
     def groups(self, index: SnapshotIndex, accept: str) -> DiscoveryDocument:
@@ -101,19 +100,22 @@ class Discovery:
             self._names, self._upstream_names = names, upstream_names
             self._kept.clear()
 
-    def _metrics(self, group: str, version: str) -> Iterator[ListedMetric]:
-        """Our metrics and those of the upstream, each name once and each parent with one scope."""
-        own = (ListedMetric(name) for name in self._names[group])
-        return _consistent((*own, *self._upstream_names[group, version]))
+    def _parents(self, group: str, version: str) -> dict[str, list[ListedParent]]:
+        """Our metrics and those of the upstream by parent; a parent of ours has our scope, no name is there twice."""
+        theirs = {parent.name: parent for parent in self._upstream_names[group, version]}
+        parents: dict[str, list[ListedParent]] = {}
+        for name, metrics in by_parent(group, self._names[group]).items():
+            taken = theirs[name].metrics if name in theirs and theirs[name].namespaced else frozenset()
+            parents[name] = [encode_parent(group, name, [metric for metric in metrics if metric not in taken])]
+        for name, parent in theirs.items():
+            if parent.namespaced or name not in parents:
+                parents.setdefault(name, []).append(parent)
+        return parents
 
     def _resource_list(self, group: str, version: str) -> dict[str, Any]:
-        kind = _LIST_KINDS[group]
-        resources = [
-            {"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
-            for name, namespaced in self._metrics(group, version)
-        ]
+        entries = (part.legacy for parts in self._parents(group, version).values() for part in parts)
         head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
-        return {**head, "resources": resources}
+        return {**head, "resources": _array(entries)}
 
     def _aggregated(self, version: str) -> DiscoveryDocument:
         items = [
@@ -129,34 +131,23 @@ class Discovery:
         return DiscoveryDocument(body, content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
     def _aggregated_group(self, group: str, version: str) -> dict[str, Any]:
-        kind = {"group": "", "version": "", "kind": _LIST_KINDS[group]}
-        parents: dict[tuple[str, bool], list[dict[str, Any]]] = {}
-        for name, namespaced in self._metrics(group, version):
-            parent, _, subresource = name.partition("/")
-            below = parents.setdefault((parent, namespaced), [])
-            if subresource:
-                below.append({"subresource": subresource, "responseKind": kind, "verbs": ["get"]})
-        resources = [_aggregated_resource(*parent, kind, below) for parent, below in parents.items()]
+        parents = self._parents(group, version)
+        if group == EXTERNAL:
+            resources: Any = _array(part.aggregated for parts in parents.values() for part in parts)
+        else:
+            resources = [_aggregated_parent(name, parts) for name, parts in parents.items()]
         return {"version": version, "resources": resources, "freshness": "Current"}
 
 
-def _consistent(metrics: Iterable[ListedMetric]) -> Iterator[ListedMetric]:
-    scopes: dict[str, bool] = {}
-    names: set[str] = set()
-    for name, namespaced in metrics:
-        if name not in names:
-            names.add(name)
-            yield ListedMetric(name, scopes.setdefault(name.partition("/")[0], namespaced))
+def _aggregated_parent(name: str, parts: Sequence[ListedParent]) -> dict[str, Any]:
+    scope = "Namespaced" if parts[0].namespaced else "Cluster"
+    resource = {"resource": name, "scope": scope, "singularResource": "", "responseKind": _NO_KIND, "verbs": []}
+    return {**resource, "subresources": _array(part.aggregated for part in parts)}
 
 
-def _aggregated_resource(
-    name: str, namespaced: bool, kind: Mapping[str, str], below: list[dict[str, Any]]
-) -> dict[str, Any]:
-    scope = "Namespaced" if namespaced else "Cluster"
-    resource: dict[str, Any] = {"resource": name, "scope": scope, "singularResource": ""}
-    if below:
-        return {**resource, "responseKind": _NO_KIND, "verbs": [], "subresources": below}
-    return {**resource, "responseKind": kind, "verbs": ["get"]}
+def _array(entries: Iterable[bytes]) -> msgspec.Raw:
+    """A JSON array of encoded entries."""
+    return msgspec.Raw(b"[" + b",".join(filter(None, entries)) + b"]")
 
 
 def _group(group: str, versions: tuple[str, ...]) -> dict[str, Any]:

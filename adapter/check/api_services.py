@@ -139,7 +139,8 @@ def _add(section: ReportSection, name: str, one: ApiService | None, settings: Se
     elif service != own:
         section.wrong(
             f"it is served by {service or 'the API server itself'}, not by {own}: its adapter answers "
-            f"the HPAs; a group has one server, so {_APPLY} once the other's HPAs are migrated",
+            f"the HPAs; a group has one server, so {_APPLY}; the other adapter can answer behind this one "
+            "(upstreams in the settings)",
             cause=cause,
         )
     elif (condition := one.unavailable()) is not None:

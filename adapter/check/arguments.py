@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--manifests",
         metavar="DIR",
         default="",
-        help="check the policies, HPAs, workloads and settings of the YAML files there instead, without a cluster",
+        help="check the policies, HPAs, workloads and settings of the YAML files there instead, without a cluster; "
+        "- reads standard input",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is checked")
     parser.add_argument("--registry", metavar="NAME", default="", help="only this registry, with its policies")
@@ -42,6 +43,7 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.settings import load_settings
     from adapter.telemetry import logs
     from adapter.terminal import output
+    from adapter.terminal.waiting import waiting
 
     logs.configure("error", "console")  # the report has the errors
     settings = load_settings(parsed.settings) if parsed.settings else None
@@ -55,7 +57,8 @@ def run(parsed: argparse.Namespace) -> int:
         policy=parsed.policy,
     )
     try:
-        sections = asyncio.run(command.run_checks(settings, wanted, parsed.kubeconfig))
+        with waiting("checking"):
+            sections = asyncio.run(command.run_checks(settings, wanted, parsed.kubeconfig))
     except command.ScopeError as error:
         output.complain(f"effective-load check: {error}")
         return INVALID
@@ -63,14 +66,17 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _check_manifests(parsed: argparse.Namespace, settings: "Settings | None") -> int:
-    from adapter.check.manifests.command import check_folder
+    from adapter.check.manifests.command import check_folder, check_stream
     from adapter.terminal import output
 
     for option in ("kubeconfig", "registry", "service", "namespace", "group", "policy"):
         if getattr(parsed, option):
             output.complain(f"effective-load check: --{option} is about a cluster, and --manifests does not ask one")
             return INVALID
-    return _print(parsed, check_folder(parsed.manifests, settings))
+    if parsed.manifests != "-":
+        return _print(parsed, check_folder(parsed.manifests, settings))
+    text = output.read_text("-")
+    return INVALID if text is None else _print(parsed, check_stream(text, settings))
 
 
 def _print(parsed: argparse.Namespace, sections: "Sequence[ReportSection]") -> int:
@@ -86,13 +92,15 @@ def _print(parsed: argparse.Namespace, sections: "Sequence[ReportSection]") -> i
 
 COMMAND = Command(
     name="check",
-    summary="check the connections to service registries, and how policies, pods and HPAs fit together",
-    description="Query every server of the settings' registries, and report which steps succeed, which pods match "
-    "the answers, and which settings of the policies' HPAs are unwise.",
+    summary="check an installation: rights, APIs, sources, registries, policies and HPAs; or files for CI",
+    description="Check what stands between a policy and its HPA, causes first: rights, APIServices, certificates, "
+    "metrics-server, Prometheus, registries, policies, pods and HPAs; each fault with what to do. What this account "
+    "may not see is not checked, and said so. With --manifests, check files instead, without a cluster.",
     statuses={OK: "no fault", FAILED: "a fault", INVALID: "the settings or the arguments are invalid"},
     examples=(
-        Example("effective-load check --settings settings.yaml", "everything, with the current cluster of kubectl"),
-        Example("effective-load check --settings settings.yaml --policy shop/checkout -v", "one policy, every step"),
+        Example("effective-load check", "everything, with the current cluster of kubectl"),
+        Example("effective-load check --policy shop/checkout -v", "one policy, every step"),
+        Example("effective-load check --manifests deploy/", "files, with the line of each fault: for CI"),
         Example("effective-load check --settings settings.yaml --service com.shop.checkout", "one registered service"),
     ),
     add=add_arguments,

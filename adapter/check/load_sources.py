@@ -28,6 +28,8 @@ SETTLED_SECONDS = 120.0
 """A pod that has been Ready for this long has samples of every source."""
 _SKEW_SECONDS = 10.0
 _NAMED = 3
+_NOWHERE = "-"
+"""The namespace of a query that is about none: no namespace has this name."""
 _LOOK = "kubectl -n kube-system get pods -l k8s-app=metrics-server, and kubectl top pods"
 
 
@@ -157,13 +159,15 @@ async def check_prometheus(
     if not servers:
         _without_servers(settings, scaled, to)
         return
-    probes = {server.name: WorkloadQuery(Query(prom_ql="vector(1)", server=server.name), "", "") for server in servers}
+    probes = {
+        server.name: WorkloadQuery(Query(prom_ql="vector(1)", server=server.name), _NOWHERE, "") for server in servers
+    }
     catalog = _catalog(settings)
     allowed = {query for _, _, query in _queries(scaled) if isinstance(catalog.resolve(query), InstantQuery)}
     source = await _polled(settings, {*probes.values(), *allowed}, now)
     unasked = set()
     for server in servers:
-        section, probe = ReportSection(f"Prometheus {server.name}"), source.samples(probes[server.name].query, "", "")
+        section, probe = ReportSection(f"Prometheus {server.name}"), source.samples(*probes[server.name])
         to.sections.append(section)
         _server(section, probe, server.url, cause_of(server.name), from_here=from_here)
         if probe.total is None and not from_here:

@@ -104,9 +104,10 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
     for section in kept:
         own = []
         for one in section.findings:
-            cause = _parent(one, causes)
-            if cause:
-                explained[_root(cause, parents)][section.about] = None
+            parent = _parent(one, causes)
+            root = _root(parent, parents) if parent else ""
+            if root and root != one.cause:  # causes in a circle do not hide each other
+                explained[root][section.about] = None
             else:
                 own.append(one)
         if own or not section.findings:

@@ -15,7 +15,8 @@ from adapter.kube.errors import (
 READER_ROLE = "effective-load-metrics-reader"
 _API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 _FROM_AGGREGATOR = ("service unavailable", "error trying to reach service")
-_NOT_SERVED = "the server could not find the requested resource"
+_NOT_SERVED = ("the server could not find the requested resource", "404 page not found")
+"""Of the API server: no group of this name, or no longer."""
 _OLD_SERVER = "has no metric decision"
 _NO_POLICY = "there is no WatermarkPolicy"
 
@@ -31,7 +32,7 @@ def refusal(error: KubeError) -> str:
     """The error that HPAs get as well, where this is one of the adapter; else empty."""
     if not isinstance(error, ApiStatusError) or isinstance(error, Forbidden | Unauthorized):
         return ""
-    if error.message.startswith((*_FROM_AGGREGATOR, _NOT_SERVED, _NO_POLICY)) or _OLD_SERVER in error.message:
+    if error.message.startswith((*_FROM_AGGREGATOR, *_NOT_SERVED, _NO_POLICY)) or _OLD_SERVER in error.message:
         return ""
     return f"{error.code} {error.reason}: {error.message}"
 

@@ -77,7 +77,7 @@ def _show(parsed: argparse.Namespace, explained: Explained) -> int:
     elif sys.stdout.isatty():
         Console().print(page(explained))
     else:
-        output.print_lines(sentences.lines(explained))
+        output.print_lines(map(output.printable, sentences.lines(explained)))
     return status_of(explained)
 
 
@@ -149,7 +149,7 @@ def _printed() -> Iterator[Show]:
 
     def show(explained: Explained) -> None:
         nonlocal before
-        now = tuple(line for line in sentences.lines(explained) if not _only_ages(line))
+        now = tuple(output.printable(line) for line in sentences.lines(explained) if not _only_ages(line))
         if now != before:
             before = now
             output.print_lines([format_time(explained.at), *(f"  {line}" for line in now)])

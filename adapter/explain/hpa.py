@@ -31,7 +31,11 @@ def will_do(explained: Explained) -> Iterator[str]:
     hpa = state.hpa
     if case is not None:
         if served is not None and hpa.asks_for(case.inputs.policy.name):
-            yield from _next_sync(hpa, case.inputs.bounds, case.scale, served.served, case.now)
+            own = [
+                one for one in hpa.desired_metrics if one.names(case.inputs.policy.name) or one.describes(hpa.target)
+            ]
+            asked = replace(hpa, metrics=tuple(own[:1]))
+            yield from _next_sync(asked, case.inputs.bounds, case.scale, served.served, case.now)
         yield from (flaw.message for flaw in flaws(Wiring(policy=case.inputs.policy, hpa=hpa)))
         yield _tolerance(case.inputs.bounds)
     yield f"bounds: {hpa.bounds.minimum} to {hpa.bounds.maximum}"
@@ -58,13 +62,13 @@ def _next_sync(hpa: Hpa, bounds: Bounds, scale: Scale, served: str | None, now: 
 def next_sync(hpa: Hpa, bounds: Bounds, scale: Scale, served: str, now: float) -> Sync:
     """The next sync by the model, as if the HPA had recommended nothing else within its windows.
 
-    `served` is the value of the policy's metric; the HPA's other metrics are left out.
+    `served` is the value of the HPA's only metric.
     """
-    asked = replace(hpa, metrics=hpa.desired_metrics[:1], bounds=bounds)
     tolerance = bounds.tolerance
     up, down = (tolerance.up, tolerance.down) if tolerance is not None else (Fraction(0), Fraction(0))
     bare = replace(
-        asked,
+        hpa,
+        bounds=bounds,
         scale_up=replace(hpa.scale_up, tolerance=up, stabilization=0),
         scale_down=replace(hpa.scale_down, tolerance=down, stabilization=0),
     )

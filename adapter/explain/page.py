@@ -20,6 +20,7 @@ from adapter.explain.sentences import differences, headline
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.explanation import stage_sentences
 from adapter.load.pods import PodState
+from adapter.terminal.output import printable
 
 BAND_WIDTH = 60
 """Characters of a drawn band."""
@@ -65,16 +66,21 @@ def _decision(
 
 
 def _header(explained: Explained, made: tuple[Assessment, Decision] | None) -> RenderableType:
-    text = Text(headline(explained, made), style="bold")
+    text = _text(headline(explained, made), "bold")
     title = f"WatermarkPolicy {explained.namespace}/{explained.name}"
     if made is not None:
         title += f" → {made[0].target}"
     style = "red" if made is None or made[1].error is not None else "green"
-    return Panel(text, title=title, title_align="left", border_style=style, box=box.ROUNDED)
+    return Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Text of others: neither markup nor control characters in it count."""
+    return Text(printable(text), style)
 
 
 def _section(title: str, *parts: RenderableType) -> RenderableType:
-    return Group(Rule(title, style="dim", align="left"), Padding(Group(*parts), (0, 0, 0, 2)))
+    return Group(Rule(_text(title), style="dim", align="left"), Padding(Group(*parts), (0, 0, 0, 2)))
 
 
 def _lines(lines: Iterable[str], *, first: str = "", bullet: str = "") -> RenderableType:
@@ -84,7 +90,7 @@ def _lines(lines: Iterable[str], *, first: str = "", bullet: str = "") -> Render
         grid.add_column(width=len(bullet))
     grid.add_column(overflow="fold")
     for index, line in enumerate(lines):
-        text = Text(line, style=first if not index else "")
+        text = _text(line, first if not index else "")
         grid.add_row(*((Text(bullet, style="dim"), text) if bullet else (text,)))
     return grid
 
@@ -100,7 +106,7 @@ def _band(band: Band) -> RenderableType:
     style = _VERDICTS.get(Verdict(band.verdict), "")
     title = Text.assemble((band.name, "bold"), "  ", (band.verdict, style))
     if band.error:
-        return Group(title, Text(band.error, style="red"), Text(""))
+        return Group(title, _text(band.error, "red"), Text(""))
     return Group(title, *_drawn(band), Text(""))
 
 
@@ -141,7 +147,7 @@ def _legend(band: Band) -> Text:
 
 
 def _counts(assessment: Assessment) -> Text:
-    text = Text(f"{assessment.target} has {len(assessment.pods)} pods: ")
+    text = _text(f"{assessment.target} has {len(assessment.pods)} pods: ")
     counted = sorted((state, count) for state, count in assessment.counts.items() if count)
     for index, (state, count) in enumerate(counted):
         text.append(", " if index else "").append(f"{count} {state.value}", _STATES.get(state, ""))
@@ -156,7 +162,7 @@ def _pods(rows: list[PodRow], metrics: list[str]) -> RenderableType:
         style = _STATES.get(PodState(row.state), "")
         why = f"{row.reason} ({row.source})" if row.source else row.reason
         sign = Text("✓", "green") if row.counts else Text("✗", "red")
-        table.add_row(sign, row.name, Text(row.state, style), Text(why), *row.usage)
+        table.add_row(sign, _text(row.name), Text(row.state, style), _text(why), *map(_text, row.usage))
     if len(rows) > _MOST_ROWS:
         table.add_row("", f"… and {len(rows) - _MOST_ROWS} more (-o json lists all)")
     return table
@@ -166,7 +172,7 @@ def _inputs(rows: Iterable[InputRow]) -> RenderableType:
     table = Table.grid(padding=(0, 3, 0, 0))
     for row in rows:
         sign = Text("✗", "red") if row.trouble else Text("✓", "green")
-        table.add_row(sign, row.name, row.age, Text(row.counts, "dim"), Text(row.trouble, "red"))
+        table.add_row(sign, _text(row.name), Text(row.age), Text(row.counts, "dim"), _text(row.trouble, "red"))
     return table
 
 

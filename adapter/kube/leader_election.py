@@ -10,7 +10,7 @@ fenced by the resource version that they replace.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -43,10 +43,16 @@ class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A write replaces the whole object: what is not sent back here is taken from whoever applied it."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[dict[str, Any]] = []
 
 
 class _Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

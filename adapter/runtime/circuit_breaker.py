@@ -49,6 +49,8 @@ class CircuitBreaker:
             self._is_trying = True
         try:
             yield
+        except CircuitOpen:  # of another circuit within: nobody was asked
+            raise
         except SourceUnreachable as error:
             self._fail(error, object() if source is None else source, is_trial=is_trial)
             raise

@@ -4,6 +4,7 @@ import argparse
 import io
 import os
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 
 from adapter.terminal.command import OK, Command, Example
@@ -37,13 +38,14 @@ def complete_for_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) 
 
 def _completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
     """Argcomplete's completions for fish, which have kubectl's form."""
-    from argcomplete import CompletionFinder
+    import argcomplete.io
+    from argcomplete.finders import CompletionFinder
 
     class Finder(CompletionFinder):
         """Leaves file descriptor 9 alone: it is the shell's only where a shell asks."""
 
         def _init_debug_stream(self) -> None:
-            pass
+            argcomplete.io.debug_stream = sys.stderr
 
     *before, last = words or [""]
     line = " ".join([parser.prog.partition(" ")[0], *map(shlex.quote, before), last])

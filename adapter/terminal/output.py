@@ -13,6 +13,15 @@ class TooLargeError(FaultyDocument):
     """A document is larger than any that is read."""
 
 
+def printable(text: str) -> str:
+    """The text without what would control a terminal: others may have written it (registries, objects' messages)."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    )
+
+
 def print_line(line: str) -> None:
     """Print a line to standard output."""
     print(line)

@@ -59,9 +59,16 @@ DEMO = Scene(
     to="replicas at the end",
     moving=True,
 )
+_SERVING = '{{range .items}}{{if not (index .metadata.annotations "effective-load.io/pulled-out")}}{{.metadata.name}} {{end}}{{end}}'  # noqa: E501
+_BUSY = (
+    f"kubectl -n demo annotate pods $(kubectl -n demo get pods -l app=checkout -o go-template='{_SERVING}')"
+    " --overwrite kwok.x-k8s.io/usage-cpu=1150m; sleep 30"
+)
+"""The pods that serve get busy, within the band, and metrics-server has measured it."""
 IN_CLUSTER = (
     Scene(
         name="terminal-hpa.svg",
+        before=_BUSY,
         command="kubectl -n demo get hpa,wmp",
         expects="checkout-stock",
         width=152,

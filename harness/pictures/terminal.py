@@ -33,7 +33,8 @@ WIDTH = 120
 """Columns of the terminal."""
 _ROWS = 60
 _LONGEST = 60.0
-_PLAYED = 30.0
+_ENDING = 60.0
+_PLAYED = 20.0
 """Seconds of the longest moving picture."""
 _READ = 65_536
 _POD = re.compile(r"\b((?:[a-z0-9]+-)+)([0-9a-f]{7,10})-([a-z0-9]{5})\b")
@@ -109,7 +110,7 @@ def record(
 
 @contextmanager
 def following(command: Sequence[str], environment: Mapping[str, str], width: int = WIDTH) -> Iterator[Iterator[str]]:
-    """A running command, as an iterator over what it prints; it is interrupted at the end of the block."""
+    """A running command, as an iterator over what it prints; it and its children are ended at the end of the block."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, width, 0, 0))
     shown = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": str(width), "LINES": str(_ROWS)}
@@ -128,11 +129,18 @@ def following(command: Sequence[str], environment: Mapping[str, str], width: int
         yield _pieces(ours)
     finally:
         with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
-        for _ in _pieces(ours):
-            pass
+            os.killpg(process.pid, signal.SIGTERM)
+        _drain(ours, until=lambda: process.poll() is not None)
         os.close(ours)
-        process.wait(60)
+        process.wait(_ENDING)
+
+
+def _drain(terminal: int, until: Callable[[], bool]) -> None:
+    """Reads what still comes: a process that cannot write would not end."""
+    give_up = time.monotonic() + _ENDING
+    for _ in _pieces(terminal):
+        if until() or time.monotonic() > give_up:
+            return
 
 
 def _pieces(terminal: int) -> Iterator[str]:
@@ -196,7 +204,7 @@ def _texts(lines: Iterable[tuple[float, str]]) -> Iterator[tuple[float, Text]]:
 
 
 def _played(svg: str, times: Sequence[float]) -> str:
-    """Each line of the picture appears at its time; the whole lasts half a minute at most."""
+    """Each line of the picture appears at its time; the whole lasts 20 s at most."""
     pace = min(1.0, _PLAYED / max(*times, 1.0))
 
     def late(match: re.Match[str]) -> str:

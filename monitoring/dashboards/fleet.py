@@ -52,8 +52,8 @@ def _number_of(selected: str) -> str:
 
 
 _KNOWN = f"count by ({_EACH}) ({_of('mode')} or {_of('error')})"
-_SOURCES_DOWN = f"min by (source) ({selector('source_up')}) == 0"
-_REGISTRIES_DOWN = f"min by (registry) ({selector('registry_up')}) == 0"
+_INPUTS = {"source": "source_up", "registry": "registry_up", "group": "upstream_up"}
+"""What the adapter depends on, by the label that names it: load sources, registries, the adapters behind this one."""
 _FULLNESS = f"max by ({_EACH}) ({_each('effective', by='metric')} / {_each('high_watermark', by='metric')})"
 
 
@@ -122,8 +122,8 @@ def _now(board: builders.Dashboard) -> builders.Dashboard:
         ),
         stat_panel(
             "Inputs down",
-            "Load sources and registries whose last question failed, seen from any replica of the adapter.",
-            f"{_number_of(_SOURCES_DOWN)} + {_number_of(_REGISTRIES_DOWN)}",
+            "Load sources, registries and upstream adapters whose last question failed, seen from any replica.",
+            " + ".join(_number_of(f"min by ({label}) ({selector(up)}) == 0") for label, up in _INPUTS.items()),
             steps=bad,
         ),
     ):
@@ -260,11 +260,12 @@ def _failures(board: builders.Dashboard) -> builders.Dashboard:
             height=8,
         ),
         graph_panel(
-            "Failed questions to sources and registries",
-            "Failures a second by source or registry, and reason.",
+            "Failed questions to inputs",
+            "Failures a second by load source, registry or upstream adapter, and reason.",
             [
                 Ask(_rate("source_errors_total", "source, reason"), "{{source}}: {{reason}}"),
                 Ask(_rate("registry_errors_total", "registry, reason"), "{{registry}}: {{reason}}"),
+                Ask(_rate("upstream_errors_total", "group, reason", reason="!=not_asked"), "{{group}}: {{reason}}"),
             ],
             unit="cps",
         ),
@@ -305,6 +306,7 @@ def _failures(board: builders.Dashboard) -> builders.Dashboard:
 
 def _process(board: builders.Dashboard) -> builders.Dashboard:
     duration = f"rate({selector('api_request_duration_seconds_bucket', **_OURS)}[$__rate_interval])"
+    upstream = f"rate({selector('upstream_request_duration_seconds_bucket')}[$__rate_interval])"
     board = board.with_row(builders.Row("The adapter itself"))
     for panel in (
         graph_panel(
@@ -316,10 +318,12 @@ def _process(board: builders.Dashboard) -> builders.Dashboard:
         ),
         graph_panel(
             "Time to answer",
-            "The slowest hundredth and the median of the metrics API's answers; the HPA waits for each.",
+            "The slowest hundredth and the median of the adapter's own answers, for which HPAs wait, and the slowest"
+            " hundredth of those of upstream adapters.",
             [
                 Ask(f"histogram_quantile(0.99, sum by (le) ({duration}))", "99 %"),
                 Ask(f"histogram_quantile(0.5, sum by (le) ({duration}))", "median"),
+                Ask(f"histogram_quantile(0.99, sum by (le) ({upstream}))", "upstream, 99 %"),
             ],
             unit="s",
         ),

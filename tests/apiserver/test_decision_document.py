@@ -16,15 +16,19 @@ from adapter.apiserver.status import StatusError
 from adapter.document.decision import decided
 from adapter.document.reader import DecisionCase, read_document
 from adapter.evaluation.decode import decode_policy
+from adapter.load.assessment import Decision
 from adapter.load.explanation import explain
-from adapter.load.spec import Scale
+from adapter.load.pipeline import decide
+from adapter.load.roster import Instance, Roster
+from adapter.load.samples import Point, QuerySamples
+from adapter.load.spec import Query, Scale
 from adapter.snapshot import PolicyView, SnapshotStore
 from harness import snapshots
 from tests.apiserver.conftest import Service, StubScales, as_user
 from tests.apiserver.metric_requests import FILLING
-from tests.evaluation.kit import deployment, hpa, loads, web_pods
+from tests.evaluation.kit import FakeInputs, deployment, hpa, loads, web_pods
 from tests.evaluation.test_evaluator import Stand
-from tests.load.kit import NOW
+from tests.load.kit import NOW, usage
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
 POLICY = {
@@ -39,14 +43,15 @@ POLICY = {
 }
 
 
-def view(count: int = 5) -> PolicyView:
+def view(count: int = 5, stand: Stand | None = None, spec: dict[str, Any] | None = None) -> PolicyView:
     """The view of a policy with so many busy pods, one of which no endpoint serves."""
-    stand = Stand()
-    stand.world.policy_changed(None, decode_policy(json.dumps(POLICY).encode()))
+    stand = stand or Stand()
+    stand.world.policy_changed(None, decode_policy(json.dumps(POLICY | {"spec": spec or POLICY["spec"]}).encode()))
     stand.world.hpa_changed(None, hpa())
     for one in web_pods(count):
         own = {**one.labels, "pod-template-hash": "abc"}
-        stand.world.pod_changed(None, replace(one, labels=own))
+        ip = f"10.0.0.{one.name.rpartition('-')[2]}"
+        stand.world.pod_changed(None, replace(one, labels=own, ips=(ip,)))
     stand.inputs.found, stand.inputs.samples = deployment(count), loads(count, "1500m")
     stand.inputs.endpoints["web-0"] = False
     return stand.view()
@@ -88,6 +93,66 @@ async def test_the_document_decides_what_the_server_decided_in_the_same_words() 
     assert seen.bounds is not None
     assert said == explain(seen.assessment, decision, seen.bounds, NOW + 4)
     assert (case.inputs.now, case.now, case.inputs.scale.replicas) == (NOW, NOW + 4, 5)
+
+
+class Backlog(FakeInputs):
+    """Answers every query with one number for the service."""
+
+    def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
+        return QuerySamples(total=Point(NOW - 20, 90 * 10**9), window=60.0, by_pod=False, fetched_at=NOW - 3)
+
+
+CPU = {"name": "cpu", "resource": {"name": "cpu"}}
+BAND = {**CPU, "highWatermark": "1200m", "lowWatermark": "400m"}
+QUEUE = {"name": "queue", "query": {"name": "backlog"}, "highWatermark": "10"}
+SPECS: dict[str, dict[str, Any]] = {
+    "Ratio": {"strategy": "Ratio", "metrics": [{**CPU, "target": "800m"}]},
+    "Step": {"strategy": "Step", "toleranceIn": "Ratio", "metrics": [{**CPU, "target": "2"}]},
+    "registry": {"metrics": [BAND], "registry": {"name": "prod-nacos", "service": "web-service"}},
+    "total": {"metrics": [BAND, QUEUE]},
+    "floor": {"metrics": [BAND, {**QUEUE, "floor": True}]},
+    "schedule": {
+        "metrics": [BAND],
+        "schedules": [{"name": "day", "cron": "0 * * * *", "durationSeconds": 3600, "minReplicas": 9}],
+    },
+    "fallback": {"metrics": [{**BAND, "delay": {"scaleUpSeconds": 60}}], "fallback": {"replicas": 8}},
+    "paused": {"metrics": [BAND], "mode": "Paused"},
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("rounds", [1, 4])
+async def test_whatever_the_policy_its_document_decides_as_the_server_does(name: str, rounds: int) -> None:
+    """Over several assessments, so that the policy has a memory."""
+    stand = Stand()
+    backlog = Backlog()
+    stand.evaluator._inputs = backlog  # type: ignore[assignment]
+    stand.inputs = backlog
+    backlog.listed = Roster(
+        at=NOW - 2,
+        instances=tuple(Instance(ip=f"10.0.0.{index}", port=80, enabled=index != 1) for index in range(5)),
+    )
+    seen = view(stand=stand, spec=SPECS[name])
+    for step in range(1, rounds):
+        stand.now = NOW + 20 * step
+        backlog.samples = usage(
+            {f"web-{index}": f"{900 + 300 * step}m" for index in range(5)}, at=stand.now - 4
+        ).resources
+        backlog.listed = replace(backlog.listed, at=stand.now - 2)
+        seen = stand.view()
+    scales = StubScales(Scale(replicas=6, status_replicas=5, selector="app=web"))
+    envelope = await answer(documents(seen, scales=scales, now=stand.now + 3))
+    assessment, decision = decided(case := case_in(envelope))
+    assert (seen.assessment, seen.bounds) != (None, None)
+    mine = decide(seen.assessment, scales.scale, seen.bounds, stand.now + 3)
+    assert decision_of(decision) == decision_of(mine)
+    assert envelope["decision"]["desiredReplicas"] == decision.desired
+    sentences = explain(assessment, decision, case.inputs.bounds, case.now)
+    assert sentences == explain(seen.assessment, mine, seen.bounds, stand.now + 3)
+
+
+def decision_of(decision: Decision) -> tuple[Any, ...]:
+    return decision.desired, decision.served, decision.error, decision.verdict, decision.held_by
 
 
 async def test_the_server_names_itself_and_the_policy() -> None:
@@ -168,7 +233,7 @@ async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_i
 
 
 async def test_nobody_on_the_way_may_keep_it(service: Service, proxy: trustme.LeafCert) -> None:
-    seen = view()
+    seen = view(500)
     assert seen.assessment is not None
     # Else it would be too old to be served.
     service.snapshot_store.swap(
@@ -176,4 +241,5 @@ async def test_nobody_on_the_way_may_keep_it(service: Service, proxy: trustme.Le
     )
     got = await service.ask(PATH, leaf=proxy, headers=as_user("amy"))
     assert (got.status, got.headers["Cache-Control"]) == (200, "no-store")
-    assert read_document(json.dumps(got.json()["document"])).inputs.policy.name == "web"
+    assert len(got.body) > 2**18
+    assert len(read_document(json.dumps(got.json()["document"])).inputs.pods) == 500

@@ -10,10 +10,11 @@ import pytest
 import trustme
 
 from adapter.apiserver.discovery import Discovery
+from adapter.apiserver.discovery_entries import ListedMetric, ListedParent, encode_in_slices
 from adapter.apiserver.request_info import CUSTOM_VERSIONS, POLICIES_RESOURCE
 from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.upstream import upstreams as upstreams_module
-from adapter.apiserver.upstream.listing import MOST_NAMES, ListedMetric
+from adapter.apiserver.upstream.listing import MOST_NAMES
 from adapter.apiserver.upstream.own_names import OwnNames
 from adapter.apiserver.upstream.upstream import KEEP_SECONDS, Upstream
 from adapter.apiserver.upstream.upstreams import Upstreams
@@ -62,7 +63,15 @@ async def custom(upstream: FakeUpstream, clock: Clock) -> AsyncIterator[Upstream
 
 
 def listed(upstream: Upstream, version: str = "v1beta2") -> list[str]:
-    return [name for name, _ in upstream.listed(version)]
+    return names_of(upstream.listed(version))
+
+
+def names_of(parents: tuple[ListedParent, ...]) -> list[str]:
+    for parent in parents:  # the encoded entries say the same as the names
+        entries = json.loads(b"[" + parent.legacy + b"]")
+        assert {entry["name"] for entry in entries} == parent.metrics
+        assert {entry["namespaced"] for entry in entries} == {parent.namespaced}
+    return sorted(metric for parent in parents for metric in parent.metrics)
 
 
 async def test_both_versions_are_asked_and_listed_apart(custom: Upstream, upstream: FakeUpstream) -> None:
@@ -131,6 +140,20 @@ async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
     assert listed(custom) == ["pods/rps"]
 
 
+async def test_a_version_that_is_not_answered_keeps_its_names_beside_one_that_is(
+    custom: Upstream, upstream: FakeUpstream, clock: Clock
+) -> None:
+    both = {f"{CUSTOM}/{version}": names(CUSTOM, version, "pods/rps") for version in CUSTOM_VERSIONS}
+    upstream.documents = both
+    await custom.refresh()
+    upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/depth")}
+    clock.now = KEEP_SECONDS
+    assert await custom.refresh()
+    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], ["pods/rps"])
+    clock.now = KEEP_SECONDS + 1
+    assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], [])
+
+
 async def test_an_upstream_that_has_no_metric_any_more_lists_none(custom: Upstream, upstream: FakeUpstream) -> None:
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
     await custom.refresh()
@@ -146,8 +169,9 @@ async def test_a_very_long_list_is_cut(custom: Upstream, upstream: FakeUpstream)
     assert listed(custom) == many[:MOST_NAMES]
 
 
-def merged(*upstream: ListedMetric, group: str = CUSTOM) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+async def merged(*metrics: ListedMetric, group: str = CUSTOM) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The resources of the legacy document, and the aggregated document."""
+    upstream = await encode_in_slices(group, metrics)
     index = SnapshotIndex(snapshots.snapshot(snapshots.view()))
     discovery = Discovery(external=True, upstream=lambda asked, _: upstream if asked == group else ())
     legacy = discovery.resources(index, group, {CUSTOM: "v1beta2", EXTERNAL: "v1beta1"}[group])
@@ -155,17 +179,17 @@ def merged(*upstream: ListedMetric, group: str = CUSTOM) -> tuple[list[dict[str,
     return json.loads(legacy.body)["resources"], json.loads(discovery.groups(index, AGGREGATED).body)
 
 
-def test_our_names_come_first_and_none_twice() -> None:
-    resources, _ = merged(ListedMetric("pods/rps"), ListedMetric("deployments.apps/desired_replicas"))
+async def test_our_names_come_first_and_none_twice() -> None:
+    resources, _ = await merged(ListedMetric("pods/rps"), ListedMetric("deployments.apps/desired_replicas"))
     every = [one["name"] for one in resources]
     assert every.count("deployments.apps/desired_replicas") == 1
-    assert every[-1] == "pods/rps"
+    assert every.index("pods/effective_cpu") < every.index("pods/rps")
     assert {one["kind"] for one in resources} == {"MetricValueList"}
 
 
-def test_each_parent_has_one_scope_in_both_forms() -> None:
-    resources, aggregated = merged(
-        ListedMetric("pods/rps", namespaced=False),
+async def test_each_parent_has_one_scope_in_both_forms() -> None:
+    resources, aggregated = await merged(
+        ListedMetric("pods/rps", namespaced=False),  # not listed: our pods are namespaced
         ListedMetric("namespaces/rps", namespaced=False),
         ListedMetric("namespaces/depth", namespaced=True),
     )
@@ -178,20 +202,20 @@ def test_each_parent_has_one_scope_in_both_forms() -> None:
     assert len(found) == len(version["resources"])
 
 
-def test_external_names_are_listed_beside_ours() -> None:
-    resources, _ = merged(ListedMetric("externalmetrics"), group=EXTERNAL)
+async def test_external_names_are_listed_beside_ours() -> None:
+    resources, _ = await merged(ListedMetric("externalmetrics"), group=EXTERNAL)
     every = [one["name"] for one in resources]
     assert every[-1] == "externalmetrics"
     assert "desired_replicas" in every
 
 
-def test_the_etag_follows_the_upstream() -> None:
-    more: list[ListedMetric] = []
-    discovery = Discovery(external=True, upstream=lambda *_: tuple(more))
+async def test_the_etag_follows_the_upstream() -> None:
+    more: list[ListedParent] = []
+    discovery = Discovery(external=True, upstream=lambda group, _: tuple(more) if group == CUSTOM else ())
     index = SnapshotIndex(Snapshot())
     first = discovery.groups(index, AGGREGATED).etag
     assert discovery.groups(index, AGGREGATED).etag == first
-    more.append(ListedMetric("services/rps"))
+    more += await encode_in_slices(CUSTOM, [ListedMetric("services/rps")])
     assert discovery.groups(index, AGGREGATED).etag != first
 
 
@@ -212,15 +236,15 @@ async def test_names_are_refreshed_in_the_background_and_follow_the_settings(
     running = asyncio.create_task(both.run())
     await until(lambda: "does not answer discovery" in (both.warning() or ""))
     upstream.documents = {f"{EXTERNAL}/v1beta1": names(EXTERNAL, "v1beta1", "externalmetrics", "depth")}
-    await until(lambda: both.listed(EXTERNAL, "v1beta1") == (ListedMetric("externalmetrics"),))
+    await until(lambda: names_of(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"])
     external = both._by_group[EXTERNAL]
     both.apply_settings(upstream.settings("external"), QUERIES)  # custom is gone, external stays as it is
     assert both._by_group == {EXTERNAL: external}
     both.apply_settings(upstream.settings("external", timeout_seconds=1), QUERIES)
     assert both._by_group[EXTERNAL] is not external
-    assert both.listed(EXTERNAL, "v1beta1") == (ListedMetric("externalmetrics"),)  # no gap
+    assert names_of(both.listed(EXTERNAL, "v1beta1")) == ["externalmetrics"]  # no gap
     both.apply_settings(upstream.settings("external"), ())
-    await until(lambda: len(both.listed(EXTERNAL, "v1beta1")) == 2)  # `depth` is no query of ours any more
+    await until(lambda: len(names_of(both.listed(EXTERNAL, "v1beta1"))) == 2)  # `depth` is no query of ours any more
     await until(lambda: external._client._http.closed)
     both.apply_settings(UpstreamsSettings(), ())
     assert (both.listed(EXTERNAL, "v1beta1"), both.warning()) == ((), None)

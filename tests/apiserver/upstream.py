@@ -75,7 +75,7 @@ class FakeUpstream:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.authority.issue_cert("localhost").configure_cert(context)
         self.server = RawTestServer(self._answer, port=self.port or None, host="localhost")
-        await self.server.start_server(ssl=context, shutdown_timeout=0)
+        await self.server.start_server(ssl=context)
         self.port = self.server.port or 0
 
     async def stop(self) -> None:

@@ -10,10 +10,12 @@ import yaml
 
 from adapter.check.command import Scope, run_checks
 from adapter.check.report import report_lines
-from adapter.settings import Settings
+from adapter.policy.hpa_manifest import count_metric
+from adapter.settings import Settings, parse_settings
 from tests.check.test_rights import IDENTITY, OTHERS, SELF, Rights, identity
-from tests.kube.fake import FakeApi, text
+from tests.kube.fake import FakeApi, hang_up, status, text
 
+CONFIG_MAP = "/api/v1/namespaces/effective-load/configmaps/effective-load-settings"
 POLICIES = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
 SILENT = "the watch of widgets.example.com has shown no life since 2026-01-01T00:00:00Z"
 
@@ -57,3 +59,71 @@ async def test_a_silent_watch_is_reported_once_with_the_policies_that_report_it(
     told = f"  wrong  {SILENT} (reported by the status of shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 and 2 more)"
     assert [line for line in found if "has shown no life" in line] == [told]
     assert [line for line in found if "it has all " in line]
+
+
+async def test_without_settings_those_of_the_installation_count_and_its_registries_are_not_asked_from_here(
+    api: FakeApi, kubeconfig: str
+) -> None:
+    registry = {"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"], "timeoutSeconds": 1}
+    config = {"data": {"settings.yaml": json.dumps({"registries": [registry]})}}
+    api.answers[CONFIG_MAP] = text(json.dumps(config))
+    api.answers[POLICIES] = text(json.dumps({"items": []}))
+    found = list(report_lines(await run_checks(None, Scope(), kubeconfig), verbose=True))
+    assert "  ok     they are those of ConfigMap effective-load/effective-load-settings" in found
+    (line,) = [line for line in found if "127.0.0.1:1" in line]
+    assert line.startswith("  skip   not checked: http://127.0.0.1:1 cannot be reached: ")
+    found = list(report_lines(await run_checks(given(registry), Scope(), kubeconfig)))
+    assert [line for line in found if line.startswith("  wrong  http://127.0.0.1:1 cannot be reached: ")]
+
+
+def given(registry: dict[str, Any]) -> Settings:
+    return parse_settings(json.dumps({"registries": [registry]}))
+
+
+async def test_a_cluster_that_does_not_answer_is_one_finding(kubeconfig: str, api: FakeApi) -> None:
+    api.answers["/version"] = hang_up
+    (line, _) = list(report_lines(await run_checks(None, Scope(), kubeconfig)))[1:]
+    assert line.startswith("  wrong  the cluster does not answer, so no policy is checked: GET /version: ")
+
+
+async def test_a_definition_that_is_missing_is_said(api: FakeApi, kubeconfig: str) -> None:
+    api.answers[POLICIES] = status(404, "NotFound")
+    found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig)))
+    assert [line for line in found if "apply the definition (kubectl apply -k manifests/crd)" in line]
+
+
+async def test_nothing_that_may_be_seen_is_no_fault_and_each_refusal_is_said_once(
+    api: FakeApi, kubeconfig: str
+) -> None:
+    api.answers.clear()
+    api.otherwise = status(403, "Forbidden", 'User "bob" cannot list resource "pods" in API group ""')
+    sections = await run_checks(None, Scope(), kubeconfig)
+    found = list(report_lines(sections))
+    assert not [line for line in found if line.startswith("  wrong")]
+    assert [line for line in found if line.startswith("  skip")]
+
+
+async def test_an_error_of_an_hpa_is_explained_by_a_fault_of_its_policy(api: FakeApi, kubeconfig: str) -> None:
+    failing = {
+        "type": "ScalingActive",
+        "status": "False",
+        "reason": "FailedGetObjectMetric",
+        "message": "no pod serves",
+    }
+    hpa = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": 5,
+            "metrics": [count_metric("web")],
+        },
+        "status": {"conditions": [failing]},
+    }
+    hpas = "/apis/autoscaling/v2/horizontalpodautoscalers"
+    api.answers |= {hpas: text(json.dumps({"items": [hpa]})), POLICIES: text(json.dumps({"items": [policy("web")]}))}
+    found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig)))
+    assert found[found.index("policy shop/web") + 1].startswith("  wrong  ")  # its HPA cannot be read there
+    assert not [line for line in found if "it does not act" in line]
+    api.answers[POLICIES] = text(json.dumps({"items": []}))
+    found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig)))
+    assert [line for line in found if "WatermarkPolicy web, which does not exist" in line]

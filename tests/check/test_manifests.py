@@ -1,6 +1,8 @@
 """`check --manifests`: files are checked without a cluster, each fault with its file, line and field."""
 
+import io
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from adapter.check.manifests.command import check_folder
 from adapter.check.manifests.files import ManifestsError
 from adapter.check.report import FindingLevel
 from adapter.telemetry import logs
+from tests.fuzz.spoil import mutate
 from tests.manifests.rendering import MANIFESTS
 
 CHECKOUT = (MANIFESTS / "examples" / "checkout.yaml").read_text()
@@ -65,18 +68,18 @@ def test_files_that_fit_have_no_finding(check: Callable[..., Found]) -> None:
     ("changes", "place", "sentence"),
     [
         ([("highWatermark: 1200m", "highWatermark: 300m")], "yaml:33: spec.metrics[0].lowWatermark", "must be below"),
-        ([("  tolerance: 1%", "  tolerence: 1%")], "checkout.yaml:28: spec.tolerence", "did you mean tolerance?"),
+        ([("  tolerance: 1%", "  tolerancee: 1%")], "checkout.yaml:28: spec.tolerancee", "did you mean tolerance?"),
         ([("    scaleUp:\n      tolerance: '0'", "    scaleUp:")], "spec.behavior", "swallows steps of up to 10 %"),
         ([("name: desired_replicas", "name: desired_replica")], "object.metric.name", "did you mean desired_replicas?"),
         ([("name: desired_replicas", "name: effective_cpu")], "spec.metrics[0]", "which is for reading only"),
         ([("averageValue: '1'", "averageValue: '2'")], "spec.metrics", 'averageValue "1"'),
-        ([("kind: WatermarkPolicy, name: checkout", "kind: WatermarkPolicy, name: chekcout")], "spec.metrics", "exist"),
+        ([("WatermarkPolicy, name: checkout", "WatermarkPolicy, name: checkoutt")], "spec.metrics", "does not exist"),
         ([("  behavior:", "  behaviour:")], "spec.behaviour", "did you mean behavior?"),
         ([("resource: {name: memory, containers: [app]", "resource: {name: memory, containers: [web]")],
          "spec.metrics[1]", "Deployment checkout has no container web"),
         ([("          limits: {cpu: '2', memory: 512Mi}", "          limits: {cpu: '2'}")],
          "checkout.yaml:34: spec.metrics[1]", "container app has no memory limit in Deployment checkout"),
-        ([("  # hpa: checkout         its", "  hpa: chekout\n  # its")], "spec.hpa", "did you mean checkout?"),
+        ([("  # hpa: checkout         its", "  hpa: checkot\n  # its")], "spec.hpa", "did you mean checkout?"),
     ],
 )  # fmt: skip
 def test_each_fault_is_wrong_with_its_place(
@@ -147,7 +150,8 @@ def test_patches_and_templates_are_no_faults(check: Callable[..., Found]) -> Non
     kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\npatches:\n- path: patch.yaml\n"
     template = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n  {{- end }}\n"
     ((level, _, text),) = check(patch=patch, kustomization=kustomization, template=template)
-    assert (level, text) == ("skip", "not checked: it is a template; check what `helm template` makes of it")
+    assert level == "skip"
+    assert text.endswith("/template.yaml is a template; check what `helm template` prints")
 
 
 def test_a_list_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
@@ -159,6 +163,13 @@ def test_a_list_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
     lines = (tmp_path / "all.json").read_text().splitlines()
     number = int(fault[1].split(":")[1])
     assert "minReplicas" in lines[number - 1]
+
+
+def test_json_on_one_line_is_read(tmp_path: Path) -> None:
+    (tmp_path / "policy.json").write_text(
+        json.dumps({"kind": "WatermarkPolicy", "apiVersion": "effective-load.io/v1alpha1"})
+    )
+    assert any("a policy needs a name" in text for _, _, text in findings(tmp_path))
 
 
 def test_the_shipped_examples_have_no_fault(tmp_path: Path) -> None:
@@ -188,3 +199,26 @@ def test_the_command_needs_neither_settings_nor_a_cluster(
     assert (fault["file"], fault["field"]) == (str(tmp_path / "all.yaml"), "spec.metrics[0]")
     assert cli.main(["check", "--manifests", str(tmp_path), "--policy", "a/b"]) == cli.INVALID
     assert "--policy is about a cluster" in capsys.readouterr().err
+
+
+def test_spoilt_files_are_reported_and_never_break_the_check(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    wrong = 0
+    for _ in range(60):
+        root = {"all": [one for one in yaml.safe_load_all(CHECKOUT + "---\n" + settings(inlineQueries=True)) if one]}
+        for _ in range(3):
+            mutate(root, chance)
+        items = {"apiVersion": "v1", "kind": "List", "items": root.get("all", [])}
+        (tmp_path / "all.yaml").write_text(json.dumps(items))
+        wrong += any(level == "wrong" for level, _, _ in findings(tmp_path))
+    assert wrong > 20
+
+
+def test_what_helm_or_kustomize_print_is_read_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "configure", lambda *_: None)
+    given = io.TextIOWrapper(io.BytesIO(CHECKOUT.replace("averageValue: '1'", "averageValue: '2'").encode()))
+    monkeypatch.setattr("sys.stdin", given)
+    assert cli.main(["check", "--manifests", "-"]) == cli.FAILED
+    assert "  wrong  -:56: spec.metrics[0]: " in capsys.readouterr().out

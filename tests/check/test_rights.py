@@ -114,6 +114,15 @@ async def test_a_right_in_each_watched_namespace_is_enough(session: Session, rig
     assert (await review(session, "kubernetes: {namespaces: [shop, cart]}"))[0].startswith("  ok")
 
 
+async def test_a_right_for_some_uses_only_is_a_note(session: Session, rights: Rights) -> None:
+    rights.denied = {("get", "customresourcedefinitions", "")}
+    (line,) = await review(session, "kubernetes: {namespaces: [shop]}")
+    assert line.startswith(
+        "  note   it may not get customresourcedefinitions.apiextensions.k8s.io (effective-load-server"
+    )
+    assert line.endswith("which is for scale targets that are custom resources")
+
+
 async def test_an_account_without_any_right_is_one_finding(api: FakeApi, session: Session) -> None:
     async def deny(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"status": {"allowed": False}})

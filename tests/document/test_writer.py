@@ -69,7 +69,7 @@ class Recorder:
     """Checks some of the decisions of a closed loop."""
 
     def __init__(self, every: int) -> None:
-        self.every, self.seen, self.checked, self.held = every, 0, 0, set[str]()
+        self.every, self.seen, self.checked, self.counts = every, 0, 0, set[int]()
 
     def follow(self, loop: ClosedLoop) -> None:
         own = loop._assessment
@@ -95,7 +95,7 @@ class Recorder:
         before = told(case)
         assert told(read_again(case)) == before
         self.checked += 1
-        self.held.add(str(before[4]))
+        self.counts.add(before[0])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -107,7 +107,7 @@ def test_documents_of_closed_loops_decide_as_the_loops_do(strategy: str) -> None
         recorder.follow(loop)
         loop.run(1200)
     assert recorder.checked > 40
-    assert len(recorder.held) > 1
+    assert len(recorder.counts) > 10
 
 
 def case_of(rule: Policy, **changes: Any) -> DecisionCase:

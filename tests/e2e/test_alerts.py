@@ -1,6 +1,6 @@
 """The alerting rules on the real control plane: a real Prometheus scrapes server and companion, the faults are made.
 
-A minute of a rule's `for` is a second here, and seven at most; monitoring/alerts/tests.yaml has the rules in their own
+A minute of a rule's `for` is a second here, and five at most; monitoring/alerts/tests.yaml has the rules in their own
 times.
 """
 
@@ -18,6 +18,7 @@ from adapter.apiserver.serving.certificates import DAY, CertificateBundle, KeyPa
 from harness.adapter import NAMESPACE, AdapterProcess, account_kubeconfig
 from harness.companion import LEASE_PATH, CompanionProcess
 from harness.control_plane import ControlPlane
+from harness.processes import free_ports
 from harness.prometheus import Exporter, Prometheus
 from harness.workloads import Workloads, until
 from monitoring.alerts import rule_file
@@ -40,12 +41,13 @@ FAULTS = {
     ("PolicyInvalid", "alone"),
     ("RegistryDistrusted", "strayed"),
     ("RegistryUnreachable", "consul"),
+    ("UpstreamDown", "custom.metrics.k8s.io"),
     ("ScaleReadsFailing", ""),
     ("CompanionWithoutLeader", ""),
     ("SettingsRejected", ""),
     ("CertExpiring", "serving"),
 }
-"""Each alert, and the policy, registry or certificate that it names."""
+"""Each alert, and the policy, registry, API group or certificate that it names."""
 
 
 class Alerts:
@@ -75,14 +77,14 @@ class Alerts:
 
 
 def _named(labels: dict[str, str]) -> str:
-    return next((labels[key] for key in ("policy", "registry", "certificate") if key in labels), "")
+    return next((labels[key] for key in ("policy", "registry", "group", "certificate") if key in labels), "")
 
 
 @contextlib.contextmanager
 def alerting(folder: Path, *ports: int, companion: int) -> Iterator[Alerts]:
     """A Prometheus with the rules, their `for` shortened, that scrapes these telemetry ports."""
     rules = folder / "rules.yaml"
-    rules.write_text(re.sub(r"for: (\d+)m", lambda found: f"for: {min(int(found[1]), 7)}s", rule_file()))
+    rules.write_text(re.sub(r"for: (\d+)m", lambda found: f"for: {min(int(found[1]), 5)}s", rule_file()))
     jobs = {"effective-load": ports, "effective-load-companion": (companion,)}
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
@@ -206,8 +208,9 @@ def test_each_alert_fires_for_its_fault_and_none_in_a_rollout_or_a_restart(
         companion.wait_leading()
         files = ServingFiles(control_plane, tmp_path)
         files.write(days=60)
+        settings["server"] = {"tls": files.settings}
         with (
-            prepared(control_plane, {**settings, "server": {"tls": files.settings}}, adapter_kubeconfig) as successor,
+            prepared(control_plane, settings, adapter_kubeconfig) as successor,
             alerting(tmp_path, server.metrics_port, successor.metrics_port, companion=companion.metrics_port) as alerts,
         ):
             successor.start()  # as a rollout of the server does it: the new one is ready before the old one ends
@@ -217,6 +220,7 @@ def test_each_alert_fires_for_its_fault_and_none_in_a_rollout_or_a_restart(
             alerts.settle()
             files.write(days=10)
             scene.break_services()
+            successor.configure({**settings, "upstreams": {"custom": {"url": f"https://127.0.0.1:{free_ports(1)[0]}"}}})
             _break_processes(control_plane, companion, scales)
             alerts.wait(FAULTS - {("RegistryUnreachable", "consul")}, 60)
             consul.kill()

@@ -16,22 +16,24 @@ from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
 LIMITED, OBSERVED, ALONE = "web", "observed", "alone"
 """Policies: at the HPA's most; only observed; without an HPA. Together they have every series of a policy."""
-NOBODY = "http://127.0.0.1:9"
+NOBODY = "127.0.0.1:9"
 
 
 def settings_of(source: Prometheus, registry: Exporter) -> dict[str, Any]:
-    """Settings with a load source and a registry that answer, and a load source that does not."""
+    """Settings with a load source and a registry that answer, and a load source and an upstream that do not."""
     settings = prometheus_settings(source)
-    settings["prometheus"]["servers"].append({"name": "nobody", "url": NOBODY})
+    settings["prometheus"]["servers"].append({"name": "nobody", "url": f"http://{NOBODY}"})
     settings["prometheus"]["queries"].append({"name": "unknown", "server": "nobody", "query": "sum by (pod) (unknown)"})
-    return settings | {"registries": [{"name": "platform", "type": "HTTP", "url": f"http://{registry.address}/"}]}
+    settings["registries"] = [{"name": "platform", "type": "HTTP", "url": f"http://{registry.address}/"}]
+    return settings | {"upstreams": {"custom": {"url": f"https://{NOBODY}"}}}
 
 
 def create_policies(workloads: Workloads, exporter: Exporter) -> None:
     """Three services with their policies, the first with load for twice as many pods as it may have."""
+    load = Load(exporter, workloads)
     for name in (LIMITED, OBSERVED, ALONE):
         workloads.deployment(name, 2)
-        Load(exporter, workloads).each(name, 100)
+        load.each(name, 100)
     targets = [{"name": name, "query": {"name": name}, "target": "50"} for name in ("load", "unknown")]
     registry = {"name": "platform", "service": LIMITED}
     workloads.policy(LIMITED, targets, strategy="Ratio", registry=registry)
@@ -82,9 +84,10 @@ def test_each_query_of_the_dashboards_has_an_answer(
             waiting = dict(asked(workloads.namespace))
 
             def all_answered() -> bool:
-                # A request that fails; the HPAs' own requests are answered.
-                path = f"namespaces/{workloads.namespace}/watermarkpolicies.effective-load.io/{ALONE}/desired_replicas"
-                control_plane.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{path}")
+                # Requests that fail, of ours and of the upstream; the HPAs' own requests are answered.
+                for one in (f"watermarkpolicies.effective-load.io/{ALONE}/desired_replicas", "pods/*/orders"):
+                    path = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{workloads.namespace}/{one}"
+                    assert control_plane.client.raw(path).status >= 400
                 for name in [name for name, each in waiting.items() if answered(each, observer, begin)]:
                     del waiting[name]
                 return not waiting

@@ -50,6 +50,8 @@ def others(control_plane: ControlPlane, series: Series) -> Iterator[tuple[Keda, 
     """KEDA and prometheus-adapter, running."""
     if absent := binaries.missing(binaries.NEIGHBOURS):
         pytest.skip(f"{', '.join(absent)} cannot be built here: the output before the first test says why")
+    series.set("default", orders={"any": 1})
+    series.prometheus.wait_value("orders", 1)  # prometheus-adapter lists it from the start
     with (
         Keda(control_plane) as keda_,
         PrometheusAdapter(control_plane, series.prometheus.url, "orders") as prometheus_adapter,
@@ -167,7 +169,7 @@ def test_a_hung_upstream_never_delays_ours(
     record_property: Any,
 ) -> None:
     adapter = others[0].adapter
-    before = ask_ours(scaled, 300)
+    before = ask_ours(scaled, 200)
     adapter.signal(signal.SIGSTOP)
     answers: list[Response] = []
     asking = [
@@ -177,7 +179,7 @@ def test_a_hung_upstream_never_delays_ours(
     try:
         for thread in asking:
             thread.start()
-        during = ask_ours(scaled, 300)
+        during = ask_ours(scaled, 200)
         for thread in asking:
             thread.join()
         refused = time.monotonic()

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from rich.live import Live
 
 from adapter.cli import FAILED, INVALID, NO_DECISION, OK
 from adapter.document.decision import decision_json
@@ -138,6 +139,7 @@ async def test_a_missing_right_is_named_with_the_role_that_has_it(run: Run, caps
     ("code", "message", "advice"),
     [
         (404, "the server could not find the requested resource", "effective-load is not installed here"),
+        (404, "404 page not found", "effective-load is not installed here"),
         (404, "WatermarkPolicy shop/web has no metric decision; it has a", "the server is older than this command"),
         (404, "there is no WatermarkPolicy web in namespace shop", "there is no WatermarkPolicy web"),
         (503, "service unavailable", "kubectl get pods,endpointslices -n effective-load"),
@@ -211,8 +213,8 @@ async def test_a_watch_on_a_terminal_draws_only_what_changed(
 ) -> None:
     monkeypatch.setattr(command, "WATCH_SECONDS", 0.01)
     refreshed: list[bool] = []
-    update = command.Live.update
-    monkeypatch.setattr(command.Live, "update", lambda *a, **k: (refreshed.append(True), update(*a, **k)))
+    update = Live.update
+    monkeypatch.setattr(Live, "update", lambda *a, **k: (refreshed.append(True), update(*a, **k)))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     seen = 0
 

@@ -122,3 +122,11 @@ def test_a_pod_metric_without_a_sample_says_why() -> None:
     given = document()
     given["usage"] = given["usage"][:-1]
     assert "no sample" in drawn(explained(given))
+
+
+def test_what_others_wrote_neither_controls_the_terminal_nor_is_markup() -> None:
+    hostile = "\x1b]0;owned\x07[red]web[/red]"
+    text = drawn(explained(trouble=(hostile,), name=hostile))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[red]web[/red]" in text

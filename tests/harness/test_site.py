@@ -20,6 +20,8 @@ def page(src_uri: str) -> SimpleNamespace:
         ("install.md", "../README.md#install", "index.md#install"),
         ("concepts/band.md", "../strategies.md", "../strategies.md"),
         ("concepts/band.md", "../../tests/vectors", "../files/tests/vectors.md"),
+        ("install.md", "../charts/effective-load/README.md#values", "files/charts/effective-load/README.md#values"),
+        ("files/charts/effective-load/README.md", "../../docs/install.md", "../../../install.md"),
         ("index.md", "docs/pictures/demo.svg", "pictures/demo.svg"),
         ("index.md", "docs/install.md#rights", "install.md#rights"),
         ("index.zh.md", "README.md", "index.md"),
@@ -30,6 +32,12 @@ def page(src_uri: str) -> SimpleNamespace:
 )
 def test_a_link_of_the_repository_becomes_a_link_of_the_site(here: str, link: str, led: str) -> None:
     assert site.on_page_markdown(f"see [it]({link}).", page(here), None, None) == f"see [it]({led})."  # type: ignore[arg-type]
+
+
+def test_a_bar_in_the_code_of_a_table_needs_no_escape_on_the_site() -> None:
+    row = "| `logs \\| grep x` | a \\| b |\n\n`c \\| d`"
+    made = site.on_page_markdown(row, page("a.md"), None, None)  # type: ignore[arg-type]
+    assert made == "| `logs | grep x` | a \\| b |\n\n`c \\| d`"
 
 
 def test_an_entry_that_names_a_folder_stands_for_its_pages(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ class FakeApi:
         self.lists: deque[Answer] = deque()
         self.watches: deque[Answer] = deque()
         self.answers: dict[str, Answer] = {}
+        self.otherwise = status(404, "NotFound")
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.seen: list[web.Request] = []
         self.opened: asyncio.Queue[Watch] = asyncio.Queue()
@@ -155,7 +156,7 @@ class FakeApi:
         if request.path in self.answers:
             return await self.answers[request.path](request)
         if request.path != COLLECTION:
-            return await status(404, "NotFound")(request)
+            return await self.otherwise(request)
         if "watch" in query:
             return await self._watched(request, query)
         return await (self.lists.popleft() if self.lists else self._listed)(request)

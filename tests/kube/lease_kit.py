@@ -89,7 +89,7 @@ class Server:
             return NotFound(404, "NotFound", "no lease") if self.lease is None else msgspec.json.encode(self.lease)
         if method == "POST" and self.lease is not None:
             return Conflict(409, "AlreadyExists", "there is one")
-        if method == "PUT" and (self.lease is None or sent["metadata"] != self.lease["metadata"]):
+        if method == "PUT" and (self.lease is None or _version(sent) != _version(self.lease)):
             return Conflict(409, "Conflict", "it was changed, or is gone")
         self.version += 1
         uid = self.lease["metadata"]["uid"] if self.lease else f"u{self.version}"
@@ -101,6 +101,11 @@ class Server:
     @property
     def holder(self) -> str | None:
         return self.lease["spec"].get("holderIdentity") if self.lease else None
+
+
+def _version(lease: dict[str, Any]) -> tuple[str, str]:
+    """What a write is compared by; other metadata is replaced by what was sent."""
+    return lease["metadata"]["uid"], lease["metadata"]["resourceVersion"]
 
 
 class _Session:

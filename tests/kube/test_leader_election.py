@@ -140,6 +140,32 @@ def test_a_lease_that_somebody_touches_without_taking_it_is_not_lost() -> None:
     run(scenario())
 
 
+def test_a_lease_keeps_the_metadata_of_who_applied_it() -> None:
+    # Helm uninstalls only what still has its annotations.
+    owned = {
+        "labels": {"app.kubernetes.io/managed-by": "Helm"},
+        "annotations": {"meta.helm.sh/release-name": "effective-load"},
+        "finalizers": ["example.com/kept"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}],
+    }
+
+    async def scenario() -> None:
+        lease = empty()
+        lease["metadata"] |= owned
+        server = Server(lease=lease)
+        candidate = Candidate("a", server)
+        candidate.start()
+        await asyncio.sleep(30)
+        assert server.holder == "a"
+        assert server.lease is not None
+        assert server.lease["metadata"].items() >= owned.items()
+        await candidate.stop()
+        assert server.holder is None
+        assert server.lease["metadata"].items() >= owned.items()
+
+    run(scenario())
+
+
 def test_one_renewal_that_gets_no_answer_in_time_does_not_interrupt_its_holder() -> None:
     async def scenario() -> None:
         server = Server()

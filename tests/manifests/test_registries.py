@@ -16,7 +16,7 @@ def test_files_that_the_example_names_come_from_the_secret_which_need_not_exist(
     pod = found["Deployment", "effective-load", "effective-load"]["spec"]["template"]["spec"]
     [container] = pod["containers"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    [mount] = [one for one in container["volumeMounts"] if volumes[one["name"]].get("secret")]
+    [mount] = [one for one in container["volumeMounts"] if one["name"] == "registries"]
     secret = volumes[mount["name"]]["secret"]
     assert (secret["secretName"], secret["optional"], mount["readOnly"]) == ("effective-load-registries", True, True)
     [settings] = documents(EXAMPLE)

@@ -1,6 +1,7 @@
 """The alerting rules: promtool's tests of them, their annotations and runbooks, and the series that they name."""
 
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from adapter import cli
 from harness import binaries
 from monitoring.alerts import RUNBOOKS, TESTS, rule_file, rules
 from tests.monitoring.selectors import faults, selectors
@@ -93,6 +95,21 @@ def test_each_runbook_has_the_four_headings_and_names_its_expression_and_a_comma
     for expression in re.findall(r"```promql\n(.*?)```", text, re.DOTALL):
         for line in expression.strip().splitlines():
             assert list(faults(line)) == []
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of our own commands in a page."""
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if found := re.search(r"(?:^|bin/)effective-load ([a-z].*)", line):
+                yield shlex.split(found[1])
+
+
+def test_the_commands_of_the_runbooks_are_accepted() -> None:
+    asked = [one for page in RUNBOOK_PAGES.glob("EffectiveLoad*.md") for one in commands(page)]
+    assert {one[0] for one in asked} == {"check", "explain"}
+    for arguments in asked:
+        cli._parser().parse_args(arguments)
 
 
 def test_no_runbook_is_left_without_its_alert_and_the_list_names_all() -> None:

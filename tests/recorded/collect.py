@@ -13,8 +13,9 @@ from unittest import mock
 from adapter.cli import main
 from adapter.settings import RESTART, Settings
 from adapter.telemetry.metrics import Metrics
+from monitoring.alerts import rules
 from tests.manifests.rendering import MANIFESTS, documents
-from tests.recorded import companion, serving, sources
+from tests.recorded import companion, explain, serving, sources
 from tests.recorded.shapes import schema, shape
 
 HERE = Path(__file__).parent
@@ -95,6 +96,13 @@ def companions() -> Iterator[str]:
     yield from companion.lines()
 
 
+def alerts() -> Iterator[str]:
+    """The alerts, which routes and silences of Alertmanager name: name, severity, the labels that it is grouped by."""
+    for rule in rules():
+        labels = re.findall(r"\b(?:by|on) \((.*?)\)", rule["expr"])
+        yield f"{rule['alert']} {rule['labels']['severity']} {labels[0].replace(',', '') if labels else ''}".rstrip()
+
+
 def _parser() -> argparse.ArgumentParser:
     """The parser of the command line, as it is when arguments are parsed."""
     found: list[argparse.ArgumentParser] = []
@@ -145,6 +153,8 @@ LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "companion": companions,
     "decide": decisions,
     "cli": cli,
+    "alerts": alerts,
+    "explain": explain.lines,
 }
 
 

@@ -1,5 +1,7 @@
 """A stock HPA becomes a policy with today's target inside the band, and an HPA with today's bounds and behavior."""
 
+import json
+import random
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +16,7 @@ from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.render.command import RenderError, Wanted, from_hpas
+from tests.fuzz.spoil import mutate
 from tests.render.kit import average, pair, stock, utilization
 
 
@@ -119,3 +122,16 @@ def test_the_target_is_inside_the_band_and_no_count_flaps(milli: int, least: int
     assert low is None or low <= target
     found = flaws(Wiring(policy=read, hpa=parse_hpa(hpa), has_tolerance=True))
     assert not [one for one in found if one.reason is Reason.WATERMARKS_TOO_CLOSE]
+
+
+def test_a_spoilt_hpa_is_refused_or_rendered_and_never_breaks_the_command() -> None:
+    chance = random.Random(1)
+    refused = 0
+    for _ in range(150):
+        root: dict[str, Any] = {"all": stock(utilization(50), average("1Gi"), behavior={"scaleUp": {"tolerance": "0"}})}
+        mutate(root, chance)
+        try:
+            from_hpas("hpa.json", json.dumps(root.get("all")), Wanted())
+        except MigrationError:
+            refused += 1
+    assert 0 < refused < 150

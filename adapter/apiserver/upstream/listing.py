@@ -2,12 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
+from adapter.apiserver.discovery_entries import ListedMetric, ListedParent, encode_in_slices
 from adapter.apiserver.request_info import CUSTOM
 from adapter.apiserver.upstream.answers import refuse_error
 from adapter.apiserver.upstream.own_names import OwnNames
@@ -23,17 +22,10 @@ _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})", re.ASCII)
 _LONGEST_METRIC = 256
 
 
-class ListedMetric(NamedTuple):
-    """A name of a discovery document: `pods/rps`, or an External metric's."""
-
-    name: str
-    namespaced: bool = True
-
-
 class KeptNames(NamedTuple):
-    """The names of each version, and when the upstream last listed them (monotonic)."""
+    """The names of one version, and when the upstream last listed them (monotonic)."""
 
-    by_version: Mapping[str, tuple[ListedMetric, ...]] = MappingProxyType({})
+    parents: tuple[ListedParent, ...] = ()
     at: float = -math.inf
 
 
@@ -53,22 +45,23 @@ _MANY = Decoder(list[_Resource])
 _RESOURCES = array("resources")
 
 
-async def read_listing(reply: SegmentedReply, group: str, version: str, own: OwnNames) -> tuple[ListedMetric, ...]:
+async def read_listing(reply: SegmentedReply, group: str, version: str, own: OwnNames) -> tuple[ListedParent, ...]:
     """The metrics that the upstream lists and that are not ours, sorted. Raises StatusError and SourceError."""
     refuse_error(reply)
-    resources: list[_Resource] = []
+    listed: dict[str, bool] = {}
     slices = Slices()
     try:
         for piece in pieces(reply.body, _RESOURCES):
             if piece.is_last:
-                resources += _last(_LIST.decode(piece.text), f"{group}/{version}")
+                resources = _last(_LIST.decode(piece.text), f"{group}/{version}")
             else:
-                resources += _MANY.decode(piece.text)
+                resources = _MANY.decode(piece.text)
+            listed |= {one.name: one.namespaced for one in resources if _is_listed(one.name, group, own)}
             await slices.breathe()
     except (msgspec.MsgspecError, Uncut) as error:
         raise WrongAnswer(f"discovery: {error}", public="its discovery document cannot be read") from error
-    listed = {one.name: one.namespaced for one in resources if _is_listed(one.name, group, own)}
-    return tuple(ListedMetric(name, listed[name]) for name in sorted(listed)[:MOST_NAMES])
+    names = sorted(listed)[:MOST_NAMES]
+    return await encode_in_slices(group, (ListedMetric(name, listed[name]) for name in names))
 
 
 def _last(answer: _ResourceList, group_version: str) -> list[_Resource]:

@@ -15,11 +15,12 @@ from urllib.parse import quote, urlencode
 import structlog
 from yarl import URL
 
+from adapter.apiserver.discovery_entries import ListedParent
 from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.request_info import RequestInfo
 from adapter.apiserver.status import StatusError, unavailable
 from adapter.apiserver.upstream.answers import metric_list
-from adapter.apiserver.upstream.listing import KeptNames, ListedMetric, read_listing
+from adapter.apiserver.upstream.listing import KeptNames, read_listing
 from adapter.apiserver.upstream.own_names import OwnNames
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.circuit_breaker import CircuitBreaker, CircuitOpen
@@ -58,12 +59,12 @@ class Upstream:
         own: OwnNames,
         metrics: Metrics,
         *,
-        names: KeptNames | None = None,
+        names: Mapping[str, KeptNames] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`names`: those of an earlier connection to the same server."""
+        """`names`: those of an earlier connection to the same server, by version."""
         self.settings = settings
-        self.names = names or KeptNames()
+        self.names = dict(names or {})
         self.own = own
         self.group = group
         self._versions = versions
@@ -151,10 +152,10 @@ class Upstream:
 
     # -- names
 
-    def listed(self, version: str) -> tuple[ListedMetric, ...]:
+    def listed(self, version: str) -> tuple[ListedParent, ...]:
         """The names that it lists in a version and that are not ours; none once it has been silent for 15 minutes."""
-        is_current = self._clock() - self.names.at <= KEEP_SECONDS
-        return self.names.by_version.get(version, ()) if is_current else ()
+        names = self.names.get(version, KeptNames())
+        return names.parents if self._clock() - names.at <= KEEP_SECONDS else ()
 
     def problem(self) -> str | None:
         """Why it does not answer; None if it does, or was not asked yet."""
@@ -163,19 +164,18 @@ class Upstream:
         return self._problem
 
     async def refresh(self) -> bool:
-        """Asks anew which metrics it has; returns whether any version was answered."""
-        listed: dict[str, tuple[ListedMetric, ...]] = {}
+        """Asks anew which metrics it has; returns whether any version was answered. The others keep their names."""
+        listed: dict[str, KeptNames] = {}
         problem = ""
         for version in self._versions:
             try:
-                listed[version] = await self._list(version)
+                listed[version] = KeptNames(await self._list(version), self._clock())
             except StatusError as error:
                 problem = problem or f"{version}: {error.message}"
             except SourceError as error:
                 problem = problem or f"{version}: {error}"
                 if isinstance(error, SourceUnreachable):
                     break  # the next version would wait as long
-        self._metrics.upstream_up.labels(self.group).set(bool(listed))
         if not listed:
             self._problem = f"the upstream adapter for {self.group} does not answer discovery: {problem}"
             if self._log_once.is_new(problem, "discovery"):
@@ -184,12 +184,13 @@ class Upstream:
         if self._problem is not None:  # it is back
             for circuit in (self._circuit, *self._circuits.values()):
                 circuit.allow_trial()
-        self.names, self._problem = KeptNames(listed, self._clock()), None
+        self.names |= listed
+        self._problem = None
         if self._log_once.clear("discovery"):
             _log.info("upstream discovery succeeded", group=self.group)
         return True
 
-    async def _list(self, version: str) -> tuple[ListedMetric, ...]:
+    async def _list(self, version: str) -> tuple[ListedParent, ...]:
         url = self._address(("apis", self.group, version), {})
         async with self._client.answer("GET", url, headers=_VIA) as reply:
             return await read_listing(reply, self.group, version, self.own)

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import structlog
 
+from adapter.apiserver.discovery_entries import ListedParent
 from adapter.apiserver.request_info import CUSTOM, CUSTOM_VERSIONS, EXTERNAL, EXTERNAL_VERSIONS, RequestInfo
 from adapter.apiserver.status import StatusError
-from adapter.apiserver.upstream.listing import ListedMetric
 from adapter.apiserver.upstream.own_names import OwnNames, Query
 from adapter.apiserver.upstream.upstream import SELF, Upstream
 from adapter.settings import Upstream as UpstreamSettings
@@ -65,7 +65,7 @@ class Upstreams:
             return None
         return upstream
 
-    def listed(self, group: str, version: str) -> tuple[ListedMetric, ...]:
+    def listed(self, group: str, version: str) -> tuple[ListedParent, ...]:
         """The names that an upstream adds to discovery."""
         upstream = self._by_group.get(group)
         return upstream.listed(version) if upstream is not None else ()
@@ -91,10 +91,17 @@ class Upstreams:
         while True:
             changed.clear()
             upstream = self._by_group.get(group)
-            seconds = None if upstream is None else REFRESH_SECONDS if await _refreshed(upstream) else RETRY_SECONDS
+            seconds = None if upstream is None else await self._refresh(upstream)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await changed.wait()
+
+    async def _refresh(self, upstream: Upstream) -> float:
+        """Refreshes the names; returns the seconds to the next time."""
+        answered = await _refreshed(upstream)
+        if self._by_group.get(upstream.group) is upstream:  # else its settings changed meanwhile
+            self._metrics.upstream_up.labels(upstream.group).set(answered)
+        return REFRESH_SECONDS if answered else RETRY_SECONDS
 
     async def _close_retired(self) -> None:
         while True:

@@ -15,8 +15,11 @@ def run(parsed: argparse.Namespace) -> int:
     """Play the scenarios. Raises FaultyDocument for an unknown name."""
     from adapter.replay.scenarios.command import lines
     from adapter.terminal import output
+    from adapter.terminal.waiting import waiting
 
-    output.print_lines(lines(parsed.names, as_json=parsed.output == "json"))
+    with waiting("playing the scenarios"):
+        played = list(lines(parsed.names, as_json=parsed.output == "json"))
+    output.print_lines(played)
     return OK
 
 

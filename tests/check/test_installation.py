@@ -1,0 +1,297 @@
+"""What `check` finds out about an installation: settings, APIServices, certificates, versions and clocks."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from adapter.check.api_services import api_service_sections
+from adapter.check.certificates import certificate_section
+from adapter.check.control_plane import control_plane_section
+from adapter.check.installation import find_installation, installation_section, installed_settings
+from adapter.check.report import ReportSection
+from adapter.check.rights import Account
+from adapter.kube.session import Session
+from adapter.policy.hpa import parse_hpa
+from adapter.settings import Settings, parse_settings
+from tests.kube.fake import FakeApi, status, text
+from tests.render.kit import stock
+
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+IN_NAMESPACE = "/apis/apps/v1/namespaces/effective-load/deployments"
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+V1BETA2, V1BETA1 = "v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"
+EXTERNAL = "v1beta1.external.metrics.k8s.io"
+FRONT_PROXY = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+OURS = ("effective-load", "effective-load")
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as api:
+        yield api
+
+
+@pytest.fixture
+async def session(api: FakeApi) -> AsyncIterator[Session]:
+    async with Session(api.load) as session:
+        yield session
+
+
+def lines(section: ReportSection) -> list[str]:
+    return [f"{one.verdict.value}: {one.text}" for one in section.findings]
+
+
+# --- Deployments and settings ---
+
+
+def deployment(component: str = "server", namespace: str = "metrics", **more: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": "effective-load", "app.kubernetes.io/component": component}
+    pod = {
+        "serviceAccountName": f"el-{component}",
+        "containers": [{"image": "effective-load:0.0.1", "args": ["serve", "--settings=/etc/el/el.yaml"]}],
+        "volumes": [{"name": "settings", "configMap": {"name": "el-settings"}}],
+    }
+    return {
+        "metadata": {"name": f"el-{component}", "namespace": namespace, "labels": labels},
+        "spec": {"replicas": 2, "template": {"spec": pod}},
+        "status": {"readyReplicas": 2},
+        **more,
+    }
+
+
+def items(*deployments: dict[str, Any]) -> Any:
+    return text(json.dumps({"items": deployments}))
+
+
+async def test_the_installation_is_found_by_its_labels_with_its_accounts_and_settings(
+    api: FakeApi, session: Session
+) -> None:
+    api.answers[DEPLOYMENTS] = items(deployment(), deployment("companion"))
+    config = {"el.yaml": "server: {externalMetrics: true}"}
+    api.answers["/api/v1/namespaces/metrics/configmaps/el-settings"] = text(json.dumps({"data": config}))
+    found = await find_installation(session, Settings())
+    assert found.accounts() == {Account.SERVER: "el-server", Account.COMPANION: "el-companion"}
+    settings, known, section = await installed_settings(session, found)
+    assert known
+    assert settings.server.external_metrics
+    assert (settings.server.tls.namespace, settings.companion.namespace) == ("metrics", "metrics")
+    assert lines(section) == ["ok: they are those of ConfigMap metrics/el-settings"]
+
+
+async def test_where_only_the_namespace_may_be_read_it_is_looked_for_there(api: FakeApi, session: Session) -> None:
+    api.answers[DEPLOYMENTS] = status(403, "Forbidden")
+    api.answers[IN_NAMESPACE] = items(deployment(namespace="effective-load"))
+    assert (await find_installation(session, Settings())).namespace == "effective-load"
+
+
+async def test_settings_that_cannot_be_used_are_wrong_with_their_fields(api: FakeApi, session: Session) -> None:
+    api.answers[DEPLOYMENTS] = items(deployment())
+    path = "/api/v1/namespaces/metrics/configmaps/el-settings"
+    found = await find_installation(session, Settings())
+    api.answers[path] = text(json.dumps({"data": {"el.yaml": "server: {prot: 1}"}}))
+    _, known, section = await installed_settings(session, found)
+    assert not known
+    (line,) = lines(section)
+    assert line.startswith("wrong: ConfigMap metrics/el-settings: server.prot")
+    api.answers[path] = text(json.dumps({"data": {"other": ""}}))
+    assert lines((await installed_settings(session, found))[2])[0].startswith(
+        "wrong: ConfigMap metrics/el-settings has no"
+    )
+    api.answers[path] = status(403, "Forbidden", 'User "x" cannot get resource "configmaps" in API group "" in the '
+                               'namespace "metrics"')  # fmt: skip
+    (line,) = lines((await installed_settings(session, found))[2])
+    assert "for this account may not get configmaps in namespace metrics; give --settings; every default" in line
+
+
+async def test_a_deployment_without_ready_pods_is_the_cause_of_what_follows(api: FakeApi, session: Session) -> None:
+    api.answers[DEPLOYMENTS] = items(deployment(status={}))
+    section = installation_section(await find_installation(session, Settings()))
+    first, second = section.findings
+    assert first.text.startswith("Deployment metrics/el-server has none of its 2 pods ready")
+    assert first.cause == "servers"
+    assert second.text.startswith("Deployment metrics/el-server runs version 0.0.1, and this program is ")
+
+
+async def test_deployments_that_may_not_be_read_are_not_checked(api: FakeApi, session: Session) -> None:
+    api.answers |= {DEPLOYMENTS: status(403, "Forbidden"), IN_NAMESPACE: status(403, "Forbidden")}
+    found = await find_installation(session, Settings())
+    assert lines(installation_section(found))[0].startswith("skip: not checked: its Deployments, for ")
+    assert found.accounts()[Account.COMPANION] == "effective-load-companion"
+
+
+# --- APIServices ---
+
+
+def api_service(service: tuple[str, str] = OURS, authority: bytes = b"", **condition: str) -> Any:
+    available = {"type": "Available", "status": "True", **condition}
+    spec = {
+        "service": {"namespace": service[0], "name": service[1]},
+        "caBundle": base64.b64encode(authority).decode(),
+    }
+    return text(json.dumps({"spec": spec, "status": {"conditions": [available]}}))
+
+
+async def found_services(session: Session, settings: str = "", *, known: bool = True) -> dict[str, list[str]]:
+    sections, _ = await api_service_sections(session, parse_settings(settings), settings_known=known)
+    return {one.about.removeprefix("APIService "): lines(one) for one in sections}
+
+
+async def test_our_apiservices_are_in_order(api: FakeApi, session: Session) -> None:
+    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in (V1BETA2, V1BETA1)}
+    found = await found_services(session)
+    assert found[V1BETA2] == ["ok: it is available, served by Service effective-load/effective-load"]
+    assert EXTERNAL not in found
+
+
+async def test_another_adapter_that_has_the_group_is_named(api: FakeApi, session: Session) -> None:
+    api.answers[f"{API_SERVICES}/{V1BETA2}"] = api_service()
+    api.answers[f"{API_SERVICES}/{V1BETA1}"] = api_service(("monitoring", "prometheus-adapter"))
+    found = await found_services(session)
+    assert found[V1BETA1][0].startswith(
+        "wrong: it is served by Service monitoring/prometheus-adapter (prometheus-adapter), not by Service effective-"
+    )
+
+
+async def test_kedas_external_metrics_are_left_to_it(api: FakeApi, session: Session) -> None:
+    keda = api_service(("keda", "keda-operator-metrics-apiserver"))
+    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in (V1BETA2, V1BETA1)}
+    api.answers[f"{API_SERVICES}/{EXTERNAL}"] = keda
+    assert "(KEDA), and the settings do not want it" in (await found_services(session))[EXTERNAL][0]
+    (line,) = (await found_services(session, "server: {externalMetrics: true}"))[EXTERNAL]
+    assert line.startswith("wrong: it is served by Service keda/")
+
+
+async def test_our_external_metrics_without_the_setting_are_wrong_only_where_settings_are_known(
+    api: FakeApi, session: Session
+) -> None:
+    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in (V1BETA2, V1BETA1, EXTERNAL)}
+    assert (await found_services(session))[EXTERNAL][0].startswith("wrong: it names Service effective-load/")
+    assert (await found_services(session, known=False))[EXTERNAL][0].startswith("ok: ")
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "remedy"),
+    [
+        ("MissingEndpoints", "no addresses", "the Service has no ready pod"),
+        ("FailedDiscoveryCheck", "x509: certificate signed by unknown authority", "its caBundle does not fit"),
+        ("FailedDiscoveryCheck", "context deadline exceeded", "open the pods' port to the control plane"),
+        ("Odd", "?", "look at kubectl describe apiservice"),
+    ],
+)
+async def test_an_apiservice_that_is_not_available_says_what_to_do(
+    api: FakeApi, session: Session, reason: str, message: str, remedy: str
+) -> None:
+    down = api_service(status="False", reason=reason, message=message)
+    api.answers |= {f"{API_SERVICES}/{name}": down for name in (V1BETA2, V1BETA1)}
+    (line,) = (await found_services(session))[V1BETA2]
+    assert line.startswith(f"wrong: it is not available ({reason}: {message}): {remedy}")
+
+
+# --- certificates ---
+
+
+def pem(*, days: float, begins: float = -1) -> bytes:
+    """A certificate that ends in so many days."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = (
+        made.serial_number(1).not_valid_before(now + timedelta(days=begins)).not_valid_after(now + timedelta(days=days))
+    )
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize(
+    ("days", "begins", "says"),
+    [
+        (300, -1, "ok: the front proxy's CA is valid until "),
+        (5.5, -1, "note: the front proxy's CA ends in 5 days ("),
+        (-0.5, -1, "wrong: the front proxy's CA has expired on "),
+        (9, 1, "wrong: the front proxy's CA is valid from "),
+    ],
+)
+async def test_the_end_of_the_front_proxys_ca_is_judged(
+    api: FakeApi, session: Session, days: float, begins: float, says: str
+) -> None:
+    data = {"requestheader-client-ca-file": pem(days=days, begins=begins).decode()}
+    api.answers[FRONT_PROXY] = text(json.dumps({"data": data}))
+    (line,) = lines(await certificate_section(session, {}, []))
+    assert line.startswith(says)
+
+
+async def test_of_a_bundle_the_ca_that_ends_last_counts(api: FakeApi, session: Session) -> None:
+    bundle = api_service(authority=pem(days=-0.5) + pem(days=300))
+    api.answers |= {f"{API_SERVICES}/{name}": bundle for name in (V1BETA2, V1BETA1)}
+    _, services = await api_service_sections(session, Settings(), settings_known=True)
+    first = lines(await certificate_section(session, services, []))[0]
+    assert first.startswith(f"ok: the CA in the caBundle of APIService {V1BETA2} and {V1BETA1} is valid until")
+
+
+async def test_without_a_front_proxy_ca_no_aggregated_api_works(api: FakeApi, session: Session) -> None:
+    api.answers[FRONT_PROXY] = text(json.dumps({"data": {}}))
+    assert "names no requestheader-client-ca-file" in lines(await certificate_section(session, {}, []))[0]
+    api.answers[FRONT_PROXY] = status(403, "Forbidden", "no")
+    assert lines(await certificate_section(session, {}, []))[0].startswith("skip: not checked: the end of the front")
+
+
+# --- the API server ---
+
+
+async def control_plane(session: Session, *hpas: Any) -> tuple[list[str], bool | None]:
+    section, has_tolerance = await control_plane_section(session, [parse_hpa(one) for one in hpas])
+    return [line for line in lines(section) if "clock" not in line], has_tolerance
+
+
+@pytest.mark.parametrize(
+    ("version", "has", "says"),
+    [
+        ("v1.36.3", True, "ok: it is Kubernetes v1.36.3, whose HPAs have a tolerance"),
+        ("v1.34.0-gke.5", False, "note: it is Kubernetes v1.34.0-gke.5, whose HPAs have no tolerance"),
+        ("v1.22.1", False, "wrong: it is Kubernetes v1.22.1, which has no autoscaling/v2"),
+        ("who knows", None, "note: it says no version that can be read"),
+    ],
+)
+async def test_the_version_tells_whether_hpas_have_a_tolerance(
+    api: FakeApi, session: Session, version: str, has: bool | None, says: str
+) -> None:
+    api.answers["/version"] = text(json.dumps({"gitVersion": version}))
+    (line,), has_tolerance = await control_plane(session)
+    assert line.startswith(says)
+    assert has_tolerance is has
+
+
+async def test_an_hpa_with_a_tolerance_or_the_feature_gate_proves_more_than_the_version(
+    api: FakeApi, session: Session
+) -> None:
+    api.answers["/version"] = text(json.dumps({"gitVersion": "v1.34.1"}))
+    assert (await control_plane(session, stock(behavior={"scaleUp": {"tolerance": "0"}})))[1] is True
+    gate = 'kubernetes_feature_enabled{name="HPAConfigurableTolerance",stage="ALPHA"} 1\n'
+    api.answers["/metrics"] = text(f"# HELP x\n{gate}")
+    assert (await control_plane(session))[1] is True
+    api.answers |= {
+        "/version": text(json.dumps({"gitVersion": "v1.36.0"})),
+        "/metrics": text(gate.replace("} 1", "} 0")),
+    }
+    assert (await control_plane(session))[1] is False
+
+
+async def test_clocks_that_differ_are_told(api: FakeApi, session: Session) -> None:
+    async def late(_request: web.Request) -> web.StreamResponse:
+        answer = web.json_response({"gitVersion": "v1.36.0"})
+        answer.headers["Date"] = "Thu, 01 Jan 2026 00:00:00 GMT"
+        return answer
+
+    api.answers["/version"] = late
+    section, _ = await control_plane_section(session, None)
+    (line,) = [line for line in lines(section) if "clock" in line]
+    assert line.startswith("wrong: the clock here is ")
+    assert "ahead of the API server's" in line

@@ -1,0 +1,219 @@
+"""Whether metrics-server and Prometheus answer, for which pods, and how old their samples are."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from adapter.check.load_sources import LoadReport, Scaled, check_metrics_server, check_prometheus, symptom_of
+from adapter.check.report import ReportSection
+from adapter.kube.session import Session
+from adapter.load.pods import Pod, PodCondition
+from adapter.policy.watermark_policy import parse_policy
+from adapter.settings import Settings, parse_settings
+from adapter.usage.promql import INPUT_LABEL
+from tests.kube.fake import FakeApi, status, text
+
+USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
+
+
+def pod(name: str, ready: bool = True, since: float = 1000.0) -> Pod:
+    at = time.time() - since
+    return Pod(namespace="shop", name=name, uid=name, created_at=at, ready=PodCondition(ready, at))
+
+
+def scaled(*pods: Pod, **metric: Any) -> Scaled:
+    """A policy of one metric, on plain CPU unless another is given, with these pods."""
+    given = metric or {"resource": {"name": "cpu"}}
+    policy = {
+        "apiVersion": "effective-load.io/v1alpha1",
+        "kind": "WatermarkPolicy",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"metrics": [{"name": "load", "highWatermark": "1", **given}]},
+    }
+    return Scaled(parse_policy(policy), pods or (pod("web-1"), pod("web-2")), "web")
+
+
+def lines(report: LoadReport) -> list[str]:
+    """Each finding with its section, those of the policy last."""
+    own = ReportSection("policy")
+    for add in report.of_policy.get(("shop", "web"), ()):
+        add(own)
+    return [
+        f"{one.about}: {found.verdict.value}: {found.text}" for one in (*report.sections, own) for found in one.findings
+    ]
+
+
+# --- metrics-server ---
+
+
+def usage(*names: str, age: float = 10.0) -> Any:
+    at = datetime.fromtimestamp(time.time() - age, UTC).isoformat().replace("+00:00", "Z")
+    containers = [{"name": "app", "usage": {"cpu": "1"}}]
+    items = [{"metadata": {"name": name}, "timestamp": at, "window": "15s", "containers": containers} for name in names]
+    return text(json.dumps({"items": items}))
+
+
+async def metrics_server(answer: Any, *policies: Scaled) -> list[str]:
+    report = LoadReport()
+    async with FakeApi() as api, Session(api.load) as session:
+        api.answers[USAGE] = answer
+        await check_metrics_server(session, Settings(), policies or (scaled(),), report)
+    return lines(report)
+
+
+async def test_an_answer_that_covers_every_ready_pod_is_in_order() -> None:
+    first, second = await metrics_server(usage("web-1", "web-2", "other"))
+    assert first.startswith("metrics.k8s.io: ok: it answers for namespace shop: 3 pods, the newest sample 1")
+    assert second == "policy: ok: metrics.k8s.io has samples of all 2 Ready pods"
+
+
+async def test_ready_pods_without_a_sample_are_named_unless_they_are_young() -> None:
+    pods = (pod("web-1"), pod("web-2"), pod("young", since=30), pod("unready", ready=False))
+    found = await metrics_server(usage("web-1"), scaled(*pods))
+    assert found[1].startswith("policy: wrong: metrics.k8s.io has no sample of 1 of 2 Ready pods (web-2): kubectl")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"age": 200.0}, "metrics.k8s.io: wrong: its newest sample of namespace shop is 20"),
+        ({"age": -60.0}, "metrics.k8s.io: wrong: its newest sample of namespace shop is dated"),
+        (usage(), "metrics.k8s.io: wrong: it has no sample of any pod of namespace shop"),
+        (status(503, "ServiceUnavailable"), "metrics.k8s.io: wrong: it does not answer, so policies on cpu and memory"),
+        (status(403, "Forbidden", "no"), "metrics.k8s.io: skip: not checked: the usage of pods, for "),
+    ],
+)
+async def test_what_is_wrong_with_metrics_server_is_one_finding(answer: Any, says: str) -> None:
+    # Ages count from when the test runs, not from when it was collected.
+    answer = usage("web-1", **answer) if isinstance(answer, dict) else answer
+    found = [line for line in await metrics_server(answer) if line.startswith("metrics.k8s.io")]
+    assert len(found) == 1
+    assert found[0].startswith(says)
+
+
+async def test_without_policies_on_cpu_or_memory_it_is_not_asked() -> None:
+    assert await metrics_server(status(503, "Unavailable"), scaled(query={"name": "rps"})) == []
+
+
+# --- Prometheus ---
+
+
+class FakePrometheus:
+    """Answers every query with these series; `age` of their samples, `ahead` of its clock, in seconds."""
+
+    def __init__(self) -> None:
+        self.series: list[dict[str, str]] = [{"namespace": "shop", "pod": name} for name in ("web-1", "web-2")]
+        self.age, self.ahead, self.fails = 5.0, 0.0, False
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        query = (await request.post())["query"] if request.method == "POST" else request.query["query"]
+        at = time.time() + self.ahead
+        if self.fails:
+            return web.json_response({"status": "error", "errorType": "internal", "error": "disk"}, status=500)
+        if query == "vector(1)":
+            return self._vector([({}, at, "1")])
+        if "timestamp(" in str(query):
+            return self._vector([({**one, INPUT_LABEL: "0"}, at, str(at - self.age)) for one in self.series])
+        return self._vector([(one, at, "0.5") for one in self.series])
+
+    @staticmethod
+    def _vector(samples: Iterable[tuple[dict[str, str], float, str]]) -> web.StreamResponse:
+        result = [{"metric": labels, "value": [at, value]} for labels, at, value in samples]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+
+@pytest.fixture
+async def prometheus() -> AsyncIterator[tuple[FakePrometheus, Settings]]:
+    fake, app = FakePrometheus(), web.Application()
+    app.router.add_route("*", "/api/v1/query", fake.answer)
+    server = TestServer(app)
+    await server.start_server()
+    query = {"name": "rps", "server": "main", "query": "sum by (namespace, pod) (requests)"}
+    servers = [{"name": "main", "url": str(server.make_url("")).rstrip("/"), "timeoutSeconds": 1}]
+    yield fake, parse_settings(json.dumps({"prometheus": {"servers": servers, "queries": [query]}}))
+    await server.close()
+
+
+Prometheus = tuple[FakePrometheus, Settings]
+RPS = {"query": {"name": "rps"}}
+
+
+async def asked(settings: Settings, policy: Scaled, *, from_here: bool = True) -> list[str]:
+    report = LoadReport()
+    await check_prometheus(settings, [policy], time.time, report, from_here=from_here)
+    return lines(report)
+
+
+async def test_a_query_that_answers_for_the_targets_pods_is_in_order(prometheus: Prometheus) -> None:
+    first, second = await asked(prometheus[1], scaled(**RPS))
+    assert first.endswith(" answers")
+    assert second.startswith("policy: ok: metric load: its query answers 2 of 2 pods, from samples that are ")
+
+
+async def test_series_of_other_pods_are_named(prometheus: Prometheus) -> None:
+    prometheus[0].series = [{"namespace": "shop", "pod": "10.0.0.1"}]
+    (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
+    assert line == (
+        "policy: wrong: metric load: its query answers for 1 pods (10.0.0.1), none of them a pod of the target: label "
+        "pod has to be the pod's name"
+    )
+
+
+async def test_an_answer_without_series_names_the_labels_to_keep(prometheus: Prometheus) -> None:
+    prometheus[0].series = [{"namespace": "elsewhere", "pod": "web-1"}]
+    (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
+    assert line.endswith("keep the labels that name the pods: by (namespace, pod)")
+
+
+async def test_one_pod_without_a_series_is_named(prometheus: Prometheus) -> None:
+    prometheus[0].series = [{"namespace": "shop", "pod": "web-1"}]
+    (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
+    assert line.endswith("its query has no series of 1 of 2 Ready pods (web-2)")
+
+
+async def test_old_samples_are_wrong(prometheus: Prometheus) -> None:
+    prometheus[0].age = 120
+    (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
+    assert "from samples that are 12" in line
+    assert line.endswith("90 s is the most that counts")
+
+
+async def test_a_clock_that_differs_is_wrong(prometheus: Prometheus) -> None:
+    prometheus[0].ahead = 30
+    assert any("its clock is 30 s ahead of the API server's" in one or "its clock is 29 s ahead" in one
+               for one in await asked(prometheus[1], scaled(**RPS)))  # fmt: skip
+
+
+async def test_a_server_that_fails_explains_its_queries(prometheus: Prometheus) -> None:
+    prometheus[0].fails = True
+    report = LoadReport()
+    await check_prometheus(prometheus[1], [scaled(**RPS)], time.time, report, from_here=True)
+    server, query = report.sections[0].findings
+    assert server.cause == "prometheus/main"
+    assert "cannot be asked: Prometheus main: " in server.text
+    assert query.symptom_of == ("prometheus/main",)
+
+
+async def test_a_server_that_cannot_be_reached_from_a_laptop_is_not_checked(prometheus: Prometheus) -> None:
+    prometheus[0].fails = True
+    (line,) = await asked(prometheus[1], scaled(**RPS), from_here=False)
+    assert line.startswith("Prometheus main: skip: not checked: http://")
+    assert line.endswith("run the check in a pod of the server (kubectl exec)")
+
+
+async def test_a_query_that_the_settings_lack_is_wrong(prometheus: Prometheus) -> None:
+    found = await asked(prometheus[1], scaled(query={"name": "qps"}))
+    assert found[-1] == "policy: wrong: metric load: the settings define no such query (they have rps)"
+    assert (await asked(Settings(), scaled(**RPS)))[0].endswith("(they have none yet)")
+
+
+def test_an_errors_message_names_what_it_follows_from() -> None:
+    assert symptom_of("metric cpu: metrics.k8s.io: 503") == ("metrics-server",)
+    assert symptom_of("query rps: Prometheus main: timed out") == ("prometheus/main",)
+    assert symptom_of("no pod serves") == ()

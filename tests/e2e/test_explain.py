@@ -1,0 +1,95 @@
+"""`explain` on the real control plane, with a person's rights to read, and as a plugin of the real kubectl."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter.document.decision import decision_json
+from adapter.document.reader import read_document
+from harness import binaries
+from harness.adapter import AdapterProcess
+from harness.control_plane import ControlPlane
+from harness.workloads import Workloads, cpu_watermarks, until
+
+pytestmark = pytest.mark.builds("kubectl")
+
+FIGURE = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/{}/watermarkpolicies.effective-load.io/web/desired_replicas"
+RBAC = "rbac.authorization.k8s.io"
+
+
+@pytest.fixture
+def reader(control_plane: ControlPlane, workloads: Workloads) -> Path:
+    """The kubeconfig of a person who may view the namespace, whose context names it."""
+    subject = {"kind": "User", "name": "amy", "apiGroup": RBAC}
+    role = {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC}
+    metadata = {"name": "amy-views", "namespace": workloads.namespace}
+    binding = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": metadata, "subjects": [subject]}
+    control_plane.client.create({**binding, "roleRef": role})
+    return control_plane.kubeconfig_for("amy")
+
+
+class Explain:
+    """Runs a command line of a person."""
+
+    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        self._environment = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        self.namespace = namespace
+
+    def run(self, *command: str | Path) -> tuple[int, str]:
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    def json(self, name: str) -> dict[str, Any]:
+        status, text = self.run("effective-load", "explain", f"{self.namespace}/{name}", "-o", "json")
+        assert status in {0, 3}, text
+        return json.loads(text)
+
+
+def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
+    adapter: AdapterProcess, workloads: Workloads, reader: Path, tmp_path: Path
+) -> None:
+    explain = Explain(reader, workloads.namespace)
+    workloads.deployment("web", 4, usage_cpu="1500m")
+    workloads.policy(
+        "web", [cpu_watermarks("1200m", "400m")], cooldown={"scaleDownSeconds": 60}, velocity={"scaleUpPercent": 50}
+    )
+    workloads.hpa("web", maximum=6)
+    out, *_ = (pod["metadata"]["name"] for pod in workloads.pods("web"))
+    workloads.annotate(out, {"effective-load.io/pulled-out": "true"})
+    until(lambda: explain.json("web")["decision"]["counts"].get("pulledOut") == 1, 60, adapter.logs)
+    workloads.wait_condition("web", "ScalingActive")
+    seen = explain.json("web")
+    assert seen["trouble"] == []
+    assert seen["served"] == workloads.client.get(FIGURE.format(workloads.namespace))["items"][0]["value"]
+    assert "tolerance: 0, so it sets every count exactly" in seen["hpa"]["willDo"]
+    assert any(one["type"] == "ScalingActive" for one in seen["hpa"]["conditions"])
+    file = tmp_path / "web.json"
+    kubectl = binaries.path_of("kubectl")
+    plugin = (kubectl, "effective-load", "explain", "web", "-n", workloads.namespace)
+    assert explain.run(*plugin, "--save", str(file))[0] == 0
+    again = decision_json(read_document(file.read_text()))
+    assert (again["desiredReplicas"], again["explanation"]) == (
+        seen["decision"]["desiredReplicas"], seen["decision"]["explanation"],
+    )  # fmt: skip
+    status, text = explain.run(kubectl, "__complete", "effective-load", "explain", "-n", workloads.namespace, "w")
+    assert status == 0
+    assert "web" in text.splitlines()
+
+
+def test_a_stranger_is_told_which_right_is_missing(
+    adapter: AdapterProcess, control_plane: ControlPlane, workloads: Workloads
+) -> None:
+    stranger = Explain(control_plane.kubeconfig_for("bob"), workloads.namespace)
+    status, text = stranger.run("effective-load", "explain", f"{workloads.namespace}/web")
+    assert status == 1
+    assert "missing: the right to get watermarkpolicies.effective-load.io/decision" in text
+    assert "--clusterrole=effective-load-metrics-reader" in text

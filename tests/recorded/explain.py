@@ -1,0 +1,40 @@
+"""The JSON of `explain`: what the server hands out, and what the command prints."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+from adapter.apiserver.request_info import parse_target
+from adapter.document.reader import read_document
+from adapter.document.writer import DecisionSource, pieces
+from adapter.explain import sentences
+from tests.apiserver.test_decision_document import PATH, documents, view
+from tests.explain.kit import VECTORS, document, explained
+from tests.recorded.shapes import shape
+
+_OWN = ("assessed", "usageSource")
+"""Keys of a document that only a server writes."""
+
+
+def lines() -> Iterator[str]:
+    """The key paths of both."""
+    answer = json.loads(asyncio.run(documents(view()).answer(parse_target(PATH), "user")))
+    yield from shape(answer | {"document": {}}, "served")
+    for path in sorted(VECTORS.glob("[0-9]*.yaml")):
+        yield from (f"document {line}" for line in _document(path.stem))
+    printed = sentences.data(explained())
+    yield from shape(printed | {"decision": {}}, "printed")
+
+
+def _document(name: str) -> Iterator[str]:
+    given = document(name)
+    case = read_document(json.dumps(given))
+    spec = json.dumps(given["policy"]["spec"]).encode()
+    source = DecisionSource(inputs=case.inputs, spec=spec, scale=case.scale, now=case.now)
+    written = json.loads(b"".join(pieces(source)))
+    for samples in written["samples"].values():
+        points = list(samples.get("pods", {}).values())
+        pods = {"pods": {"POD": points[0]}} if points else {}
+        yield from shape({"samples": {"METRIC": samples | pods}})
+    yield from shape({key: written[key] for key in _OWN if key in written})
+    yield from (f".{key}" for key in written)
