@@ -90,7 +90,8 @@ def lines() -> Iterator[str]:
         for item in documents(path):
             name = item.get("metadata", {}).get("name")
             if name and "examples" not in path.parts:
-                yield f"object {item['apiVersion']} {item['kind']} {name}"
+                if name != "any":  # a patch of several objects
+                    yield f"object {item['apiVersion']} {item['kind']} {name}"
 
 
 async def _served() -> list[str]:
