@@ -3,6 +3,7 @@
 Before authentication the handler only checks whether the target is a health endpoint; it parses nothing else.
 """
 
+import contextlib
 import functools
 import platform
 import time
@@ -39,6 +40,7 @@ from adapter.apiserver.serving.connections import PeerConnection
 from adapter.apiserver.status import FrontProxyUnknownError, StatusError
 from adapter.apiserver.upstream.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
+from adapter.runtime.slices import turn
 from adapter.telemetry.metrics import Metrics, package_version
 
 _log = structlog.get_logger(__name__)
@@ -56,6 +58,7 @@ _PROBE_METHODS = frozenset({"GET", "HEAD"})
 _LOGGED_CHARACTERS = 256
 """Characters of a target that are logged."""
 _MAX_CACHED_ACCEPT = 256
+_PIECE_BYTES = 256 * 1024
 
 
 class Handler:
@@ -95,7 +98,7 @@ class Handler:
         start = self._clock()
         labels = _RequestLabels()
         try:
-            answer = await self._answer(request, labels)
+            answer: web.StreamResponse = await self._answer(request, labels)
         except StatusError as error:
             answer = self._error(error)
         except Exception as error:  # noqa: BLE001 - logged, and answered as a Status
@@ -104,7 +107,7 @@ class Handler:
         self._observe(labels, answer.status, self._clock() - start)
         return answer
 
-    async def _answer(self, request: web.BaseRequest, labels: "_RequestLabels") -> web.Response:
+    async def _answer(self, request: web.BaseRequest, labels: "_RequestLabels") -> web.StreamResponse:
         target = request.raw_path
         probe = self._health.probe(target) if request.method in _PROBE_METHODS else None
         if probe is not None:
@@ -123,7 +126,7 @@ class Handler:
             return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
         self._check_accept(request)
         if is_decision(info):
-            return _private_json(await self._decisions.answer(info, identity.flow))
+            return await _private_json(request, await self._decisions.answer(info, identity.flow))
         return await self._respond(request, info, labels)
 
     async def _authenticate(self, request: web.BaseRequest) -> Identity:
@@ -227,8 +230,17 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, headers=_HEADERS)
 
 
-def _private_json(body: bytes) -> web.Response:
-    return web.Response(body=body, headers=_PRIVATE)
+async def _private_json(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+    """The answer in pieces: encrypting a large one at once would hold up the loop."""
+    response = web.StreamResponse(headers=_PRIVATE)
+    response.content_length = len(body)
+    with contextlib.suppress(ConnectionError):  # the client has gone
+        await response.prepare(request)
+        for begin in range(0, len(body), _PIECE_BYTES):
+            await response.write(body[begin : begin + _PIECE_BYTES])
+            await turn()
+        await response.write_eof()
+    return response
 
 
 def _document_response(document: DiscoveryDocument, if_none_match: str) -> web.Response:

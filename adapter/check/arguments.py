@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--manifests",
         metavar="DIR",
         default="",
-        help="check the policies, HPAs, workloads and settings of the YAML files there instead, without a cluster",
+        help="check the policies, HPAs, workloads and settings of the YAML files there instead, without a cluster; "
+        "- reads standard input",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is checked")
     parser.add_argument("--registry", metavar="NAME", default="", help="only this registry, with its policies")
@@ -65,14 +66,17 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _check_manifests(parsed: argparse.Namespace, settings: "Settings | None") -> int:
-    from adapter.check.manifests.command import check_folder
+    from adapter.check.manifests.command import check_folder, check_stream
     from adapter.terminal import output
 
     for option in ("kubeconfig", "registry", "service", "namespace", "group", "policy"):
         if getattr(parsed, option):
             output.complain(f"effective-load check: --{option} is about a cluster, and --manifests does not ask one")
             return INVALID
-    return _print(parsed, check_folder(parsed.manifests, settings))
+    if parsed.manifests != "-":
+        return _print(parsed, check_folder(parsed.manifests, settings))
+    text = output.read_text("-")
+    return INVALID if text is None else _print(parsed, check_stream(text, settings))
 
 
 def _print(parsed: argparse.Namespace, sections: "Sequence[ReportSection]") -> int:

@@ -102,7 +102,10 @@ def _shown(scene: Scene, out: Path, steady: Steady, environment: dict[str, str])
     _say(f"{scene.name}: {scene.command}")
     environment = _environment(environment)
     if scene.before:
-        subprocess.run(["sh", "-ec", scene.before], env={**os.environ, **environment}, check=True, capture_output=True)
+        before = record(["sh", "-ec", f"{scene.before}; echo done"], environment, scene.seconds)
+        if not before.text.rstrip().endswith("done"):
+            _say(f"  what comes before it fails:\n{before.text[-2000:]}")
+            return False
     recording = record(["sh", "-ec", scene.command], environment, scene.seconds, scene.width)
     if scene.expects not in recording.text:
         _say(f"  it printed:\n{recording.text[-2000:]}")

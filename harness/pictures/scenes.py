@@ -61,8 +61,8 @@ DEMO = Scene(
 )
 _SERVING = '{{range .items}}{{if not (index .metadata.annotations "effective-load.io/pulled-out")}}{{.metadata.name}} {{end}}{{end}}'  # noqa: E501
 _BUSY = (
-    f"kubectl -n demo annotate pods --overwrite kwok.x-k8s.io/usage-cpu=1150m"
-    f" $(kubectl -n demo get pods -l app=checkout -o go-template='{_SERVING}'); sleep 30"
+    f"kubectl -n demo annotate pods $(kubectl -n demo get pods -l app=checkout -o go-template='{_SERVING}')"
+    " --overwrite kwok.x-k8s.io/usage-cpu=1150m; sleep 30"
 )
 """The pods that serve get busy, within the band, and metrics-server has measured it."""
 IN_CLUSTER = (

@@ -1,5 +1,6 @@
 """`check --manifests`: files are checked without a cluster, each fault with its file, line and field."""
 
+import io
 import json
 import random
 from collections.abc import Callable
@@ -149,7 +150,8 @@ def test_patches_and_templates_are_no_faults(check: Callable[..., Found]) -> Non
     kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\npatches:\n- path: patch.yaml\n"
     template = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n  {{- end }}\n"
     ((level, _, text),) = check(patch=patch, kustomization=kustomization, template=template)
-    assert (level, text) == ("skip", "not checked: it is a template; check what `helm template` makes of it")
+    assert level == "skip"
+    assert text.endswith("/template.yaml is a template; check what `helm template` prints")
 
 
 def test_a_list_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
@@ -210,3 +212,13 @@ def test_spoilt_files_are_reported_and_never_break_the_check(tmp_path: Path) -> 
         (tmp_path / "all.yaml").write_text(json.dumps(items))
         wrong += any(level == "wrong" for level, _, _ in findings(tmp_path))
     assert wrong > 20
+
+
+def test_what_helm_or_kustomize_print_is_read_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "configure", lambda *_: None)
+    given = io.TextIOWrapper(io.BytesIO(CHECKOUT.replace("averageValue: '1'", "averageValue: '2'").encode()))
+    monkeypatch.setattr("sys.stdin", given)
+    assert cli.main(["check", "--manifests", "-"]) == cli.FAILED
+    assert "  wrong  -:56: spec.metrics[0]: " in capsys.readouterr().out

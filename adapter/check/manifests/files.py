@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ MOST_FILES = 20_000
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _OBJECT = re.compile(r"""(?:^|[{,])\s*["']?apiVersion["']?\s*:""", re.MULTILINE)
 _TEMPLATE = "{{"
+_NAMED = 3
 _PATCH_KEYS = ("patches", "patchesStrategicMerge", "patchesJson6902")
 
 
@@ -62,8 +63,9 @@ class Located:
 
 
 def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
-    """The objects of a folder (or of one file), and a section for each file that cannot be read. Raises
-    ManifestsError.
+    """The objects of a folder (or of one file), and a section for each file that cannot be read.
+
+    Raises ManifestsError.
     """
     root = Path(folder)
     if not root.exists():
@@ -72,15 +74,39 @@ def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
     if len(files) > MOST_FILES:
         advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
         raise ManifestsError([Fault("--manifests", folder, advice)])
+    return _read_all((str(file), _text(file)) for file in files)
+
+
+def read_stream(text: str) -> tuple[list[Located], list[ReportSection]]:
+    """As `read_folder`, of one text from standard input."""
+    return _read_all([("-", text)])
+
+
+def _read_all(texts: Iterable[tuple[str, str | Fault]]) -> tuple[list[Located], list[ReportSection]]:
     found: list[Located] = []
     sections: list[ReportSection] = []
-    for file in files:
+    templates: list[str] = []
+    for file, text in texts:
         section = ReportSection(f"file {file}", SubjectKind.FILE)
-        found += _objects(file, section)
+        if isinstance(text, Fault):
+            section.skipped(str(text), place=Place(file=file))
+        elif _OBJECT.search(text):
+            found += _objects(file, text, section, templates)
         if section.findings:
             sections.append(section)
+    if templates:
+        sections.append(_of_templates(templates))
     patches = {path for one in found for path in _patches(one)}
     return [one if Path(one.file).resolve() not in patches else _as_patch(one) for one in found], sections
+
+
+def _of_templates(files: Sequence[str]) -> ReportSection:
+    section = ReportSection("templates")
+    names = ", ".join(files[:_NAMED])
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    which = f"{names}{more} {'are templates' if len(files) > 1 else 'is a template'}"
+    section.skipped(f"{which}; check what `helm template` prints")
+    return section
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -89,32 +115,31 @@ def _files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in files if Path(name).suffix.lower() in _SUFFIXES)
 
 
-def _objects(file: Path, section: ReportSection) -> Iterator[Located]:
-    """The objects of one file; what hides them is a finding of the section."""
-    place = Place(file=str(file))
+def _text(file: Path) -> str | Fault:
+    """The text of a file, or why it cannot be read."""
     try:
         if file.stat().st_size > document_text.LARGEST_BYTES:
-            section.skipped(str(document_text.too_large_fault()), place=place)
-            return
-        text = file.read_bytes().decode()
+            return document_text.too_large_fault()
+        return file.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
-        section.skipped(f"cannot be read: {error}", place=place)
-        return
-    if not _OBJECT.search(text):
-        return
+        return Fault("", None, f"it cannot be read: {error}")
+
+
+def _objects(file: str, text: str, section: ReportSection, templates: list[str]) -> Iterator[Located]:
+    """The objects of one text; what hides them is a finding of the section, or the file is one of the templates."""
     try:
         documents = document_text.read_documents(text)
     except document_text.TextError as error:
         if _TEMPLATE in text:
-            section.skipped("it is a template; check what `helm template` makes of it", place=place)
+            templates.append(file)
         else:
             for fault in error.faults:
-                section.wrong(str(fault), place=place)
+                section.wrong(str(fault), place=Place(file=file))
         return
     lines = DocumentLines(text)
     for number, data in enumerate(documents):
         if isinstance(data, Mapping):
-            yield from _flattened(Located(data=data, file=str(file), document=number, lines=lines))
+            yield from _flattened(Located(data=data, file=file, document=number, lines=lines))
 
 
 def _flattened(one: Located) -> Iterator[Located]:

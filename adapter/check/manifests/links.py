@@ -9,12 +9,13 @@ from adapter.check.manifests.files import Located
 from adapter.check.manifests.objects import Known, Objects, Workload, section_for
 from adapter.check.report import Finding, FindingLevel, Place, ReportSection
 from adapter.kube.cluster import ListedPolicy
+from adapter.kube.selectors import LabelSelector, Operator
 from adapter.load.conditions import Reason
 from adapter.load.effective_usage import MetricReader
 from adapter.load.samples import Samples
 from adapter.load.spec import Metric, Policy
 from adapter.policy.conformance import READ_ONLY, Flaw, Wiring, flaws
-from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa
+from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa
 from adapter.policy.linking import Links, reference_faults
 from adapter.registries.roster import service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
@@ -65,6 +66,25 @@ class _Folder:
             self.links[policy.read.namespace].put_policy(policy.read.name, policy.read)
         for workload in objects.workloads:
             self.workloads.setdefault((workload.read.namespace, workload.read.reference.identity), workload)
+        self.policies_of: dict[tuple[str, str], list[Known[Policy]]] = defaultdict(list)
+        for policy in objects.policies:
+            self.policies_of[policy.read.namespace, policy.read.hpa].append(policy)
+        self.scaled = {(one.read.namespace, one.read.target.identity) for one in objects.hpas}
+        self._by_namespace: dict[str, list[Known[Workload]]] = defaultdict(list)
+        self._by_label: dict[tuple[str, str, str], list[Known[Workload]]] = defaultdict(list)
+        for (namespace, _), workload in self.workloads.items():
+            self._by_namespace[namespace].append(workload)
+            for key, value in workload.read.pod.labels.items():
+                self._by_label[namespace, key, value].append(workload)
+
+    def selected(self, namespace: str, selector: LabelSelector) -> Iterator[Known[Workload]]:
+        """The workloads whose pods a selector matches."""
+        single = (one for one in selector.requirements if one.operator is Operator.IN and len(one.values) == 1)
+        first = next(single, None)
+        candidates = self._by_namespace[namespace]
+        if first is not None:
+            candidates = self._by_label.get((namespace, first.key, first.values[0]), [])
+        return (one for one in candidates if selector.matches(one.read.pod.labels))
 
     def hpas_in(self, namespace: str) -> list[str]:
         """The names of a namespace's HPAs."""
@@ -206,17 +226,17 @@ def _hpa(folder: _Folder, hpa: Known[Hpa]) -> Iterator[Finding]:
     for fault in reference_faults(*read.target):
         yield _wrong(fault.advice, at, fault.path)
     yield from _metric_names(folder, hpa)
-    for policy in folder.objects.policies:
-        if (policy.read.namespace, policy.read.hpa) == (read.namespace, read.name):
-            yield from (one for flaw, one in _flaws(folder, _Pair(policy, hpa)) if flaw.reason not in _OF_POLICY)
+    for policy in folder.policies_of[read.namespace, read.name]:
+        yield from (one for flaw, one in _flaws(folder, _Pair(policy, hpa)) if flaw.reason not in _OF_POLICY)
 
 
 def _metric_names(folder: _Folder, hpa: Known[Hpa]) -> Iterator[Finding]:
     """The metrics that name a policy, under a name that no policy has."""
     policies = folder.links[hpa.read.namespace].policies
     for index, metric in enumerate(hpa.read.metrics):
-        policy = next((one for name, one in policies.items() if metric.names(name)), None)
-        if policy is None:
+        named = metric.described.name if metric.described is not None else metric.match_labels.get(POLICY_LABEL, "")
+        policy = policies.get(named)
+        if policy is None or not metric.names(named):
             continue
         own = [f"{prefix}{one.name}" for one in policy.metrics for prefix in ("effective_", "raw_")]
         if metric.name not in {DESIRED_REPLICAS, *READ_ONLY, *own}:
@@ -266,16 +286,17 @@ def _dangling(folder: _Folder, sections: Sections) -> None:
     listed = [ListedPolicy(one.read.namespace, one.read.name, one.read) for one in folder.objects.policies]
     listed += [ListedPolicy(*name, None, fault) for name, fault in folder.objects.faulty.items()]
     with_policies = {one.namespace for one in listed}
-    for (namespace, name), hpa in folder.hpas.items():
-        for dangling in dangling_hpas([hpa.read], [one for one in listed if one.namespace == namespace]):
-            section = section_for(hpa.at, sections)
-            section.findings = [one for one in section.findings if one.verdict is not FindingLevel.OK]
-            for finding in dangling.findings:
-                if namespace in with_policies:
-                    section.findings.append(_wrong(finding.text, hpa.at, "spec.metrics"))
-                else:
-                    text = f"HPA {name} follows a WatermarkPolicy, and none of namespace {namespace} is among the files"
-                    section.findings.append(_skip(text, hpa.at.place("spec.metrics")))
+    sections_of = {f"HPA {namespace}/{name}": hpa for (namespace, name), hpa in folder.hpas.items()}
+    for dangling in dangling_hpas([hpa.read for hpa in folder.hpas.values()], listed):
+        hpa = sections_of[dangling.about]
+        section, namespace = section_for(hpa.at, sections), hpa.read.namespace
+        section.findings = [one for one in section.findings if one.verdict is not FindingLevel.OK]
+        for finding in dangling.findings:
+            if namespace in with_policies:
+                section.findings.append(_wrong(finding.text, hpa.at, "spec.metrics"))
+            else:
+                text = f"HPA {hpa.read.name} follows a WatermarkPolicy, and none of its namespace is among the files"
+                section.findings.append(_skip(text, hpa.at.place("spec.metrics")))
 
 
 # --- workloads ---
@@ -286,16 +307,15 @@ def _overlaps(folder: _Folder, hpa: Known[Hpa]) -> Iterable[Finding]:
     own = folder.workload_of(hpa.read)
     if own is None or own.read.selector is None:
         return
-    scaled = {other.target.identity for other in folder.links[hpa.read.namespace].hpas.values()}
-    for (namespace, reference), other in folder.workloads.items():
-        if namespace != hpa.read.namespace or reference == own.read.reference.identity:
+    namespace, target = hpa.read.namespace, own.read.reference
+    for other in folder.selected(namespace, own.read.selector):
+        reference = other.read.reference
+        if reference.identity == target.identity:
             continue
-        if own.read.selector.matches(other.read.pod.labels):
-            target = own.read.reference
-            text = (
-                f"the selector of {target.kind} {target.name} ({own.read.selector}) also selects the pods of "
-                f"{reference.kind} {reference.name} ({other.at.place()}); an HPA counts those as its own, and does not "
-                "act where another HPA scales them; give each a label of its own"
-            )
-            level = FindingLevel.WRONG if reference in scaled else FindingLevel.NOTE
-            yield Finding(level, text, own.at.place("spec.selector"))
+        text = (
+            f"the selector of {target.kind} {target.name} ({own.read.selector}) also selects the pods of "
+            f"{reference.kind} {reference.name} ({other.at.place()}); an HPA counts those as its own, and does not "
+            "act where another HPA scales them; give each a label of its own"
+        )
+        is_scaled = (namespace, reference.identity) in folder.scaled
+        yield Finding(FindingLevel.WRONG if is_scaled else FindingLevel.NOTE, text, own.at.place("spec.selector"))
