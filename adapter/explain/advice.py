@@ -18,12 +18,15 @@ _API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 _FROM_AGGREGATOR = ("service unavailable", "error trying to reach service")
 _NOT_SERVED = ("the server could not find the requested resource", "404 page not found")
 """Of the API server: no group of this name, or no longer."""
+_OTHER_ADAPTER = "the server could not find the metric decision for"
+"""Of every adapter that is made with custom-metrics-apiserver, such as prometheus-adapter."""
 _OLD_SERVER = "has no metric decision"
 _NO_POLICY = "there is no WatermarkPolicy"
 _OF_HPAS = frozenset({404, 409, 500, 503})
 """The codes that a request for `desired_replicas` gets for want of a count."""
 _OF_DOCUMENT = ("other decisions took", "the inputs of WatermarkPolicy")
 """The server has no document to hand out, whatever HPAs get."""
+_HPAS_APART = "what HPAs are served does not depend on it; the HPA's condition ScalingActive has that"
 
 
 class Place(NamedTuple):
@@ -37,7 +40,7 @@ def refusal(error: KubeError) -> str:
     """The error that HPAs get as well, where this is one of the adapter; else empty."""
     if not isinstance(error, ApiStatusError) or error.code not in _OF_HPAS:
         return ""
-    others = (*_FROM_AGGREGATOR, *_NOT_SERVED, *_OF_DOCUMENT, _NO_POLICY)
+    others = (*_FROM_AGGREGATOR, *_NOT_SERVED, *_OF_DOCUMENT, _NO_POLICY, _OTHER_ADAPTER)
     if error.message.startswith(others) or _OLD_SERVER in error.message:
         return ""
     return f"{error.code} {error.reason}: {error.message}"
@@ -57,6 +60,8 @@ def of_server(error: KubeError, policy: Place) -> tuple[str, ...]:
         return lines
     if said := refusal(error):
         return (f"the server has no decision, and HPAs get this error: {said}",)
+    if isinstance(error, ApiStatusError) and not isinstance(error, Unauthorized):
+        return (f"the server hands out no document: {error.code} {error.reason}: {error.message}", _HPAS_APART)
     return of_connection(error)
 
 
@@ -74,16 +79,16 @@ def _of_answer(error: ApiStatusError) -> tuple[str, ...]:
             "custom.metrics.k8s.io/v1beta2 is not served: effective-load is not installed here",
             f"  kubectl get apiservice {_API_SERVICE}",
         )
+    if isinstance(error, NotFound) and error.message.startswith(_OTHER_ADAPTER):
+        return (
+            f"another adapter serves custom.metrics.k8s.io/v1beta2: {error.message}",
+            f"  kubectl get apiservice {_API_SERVICE} -o jsonpath='{{.spec.service}}'",
+        )
     if isinstance(error, ServerError) and error.message.startswith(_FROM_AGGREGATOR):
         return (
             f"the API server does not reach effective-load: {error.message}",
             f"  kubectl get apiservice {_API_SERVICE} -o jsonpath='{{.status.conditions}}'",
             "  kubectl get pods,endpointslices -n effective-load",
-        )
-    if not isinstance(error, Unauthorized) and not refusal(error):
-        return (
-            f"the server hands out no document: {error.code} {error.reason}: {error.message}",
-            "what HPAs are served does not depend on it; the HPA's condition ScalingActive has that",
         )
     return ()
 
@@ -113,5 +118,5 @@ def of_version(error: str, server_version: str) -> tuple[str, ...]:
     """The server's answer has another form than this command knows, or more in it than it reads."""
     cannot = f"the server's document cannot be read: {error}"
     if server_version == package_version():
-        return (cannot, "what HPAs are served does not depend on it; the HPA's condition ScalingActive has that")
+        return (cannot, _HPAS_APART)
     return (cannot, "the server is of another version: use that version of the command, as in its image")

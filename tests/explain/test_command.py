@@ -48,7 +48,7 @@ class Api:
             code, message = found
             body = {"kind": "Status", "code": code, "reason": web_reason(code), "message": message}
             return web.json_response(body, status=code)
-        return web.json_response(found)
+        return web.Response(body=found) if isinstance(found, bytes) else web.json_response(found)
 
 
 def web_reason(code: int) -> str:
@@ -144,6 +144,11 @@ async def test_a_missing_right_is_named_with_the_role_that_has_it(run: Run, caps
         (404, "404 page not found", "effective-load is not installed here"),
         (404, "WatermarkPolicy shop/web has no metric decision; it has a", "the server is older than this command"),
         (404, "there is no WatermarkPolicy web in namespace shop", "there is no WatermarkPolicy web"),
+        (
+            404,
+            "the server could not find the metric decision for watermarkpolicies.effective-load.io web",
+            "another adapter",
+        ),
         (503, "service unavailable", "kubectl get pods,endpointslices -n effective-load"),
         (503, "error trying to reach service: dial tcp 10.0.0.1:443", "kubectl get apiservice"),
     ],
@@ -202,6 +207,22 @@ async def test_a_document_of_another_version_is_named(run: Run, capsys: pytest.C
     run.api.answers[DECISION] |= {"document": document() | {"future": 1}, "server": {"version": "9.9.9"}}
     assert await run("web") == FAILED
     assert "the server is of another version" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["", "abc", "1e999"])
+async def test_a_served_value_that_is_no_number_is_no_traceback(
+    run: Run, capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    run.api.answers[DECISION]["decision"]["served"] = value
+    assert await run("web") == FAILED
+    assert "the server's document cannot be read: " in capsys.readouterr().out
+
+
+async def test_a_document_that_is_no_text_is_no_traceback(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    text = json.dumps(run.api.answers[DECISION]).encode()
+    run.api.answers[DECISION] = text.replace(b'"web-', b'"\xff', 1)
+    assert await run("web") == FAILED
+    assert "the server's document cannot be read: " in capsys.readouterr().out
 
 
 async def test_an_unreachable_cluster_and_an_unknown_context_are_told_from_each_other(
