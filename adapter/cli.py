@@ -1,6 +1,7 @@
 """The command line: the table of commands. Each room declares its commands in its `arguments.py`."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -41,6 +42,8 @@ def plugin_completion() -> int:
 def _main(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
     complete(parser)
     parsed = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal of another encoding lacks some characters
     try:
         status: int = parsed.run(parsed)
         sys.stdout.flush()
