@@ -47,7 +47,7 @@ def _main(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> i
     given = sys.argv[1:] if arguments is None else arguments
     if not given:
         parser.print_help(sys.stderr)
-        return INVALID
+        parser.exit(INVALID)
     if unknown := _unknown_command(given[0]):
         parser.error(unknown)
     parsed = parser.parse_args(given)

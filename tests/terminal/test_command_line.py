@@ -13,7 +13,9 @@ from adapter import cli
 
 
 def test_without_arguments_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([]) == cli.INVALID
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == cli.INVALID
     said = capsys.readouterr().err
     for command in cli.COMMANDS:
         assert command.summary.split()[0] in said
