@@ -18,11 +18,10 @@ from adapter.check.findings import (
     service_section,
 )
 from adapter.check.installation import Installation, find_installation, installed_settings
-from adapter.check.load_sources import LoadReport, Scaled, check_metrics_server, check_prometheus
+from adapter.check.load_sources import ONLY_WITH_SETTINGS, LoadReport, Scaled, check_metrics_server, check_prometheus
 from adapter.check.refusals import reason
-from adapter.check.report import FindingLevel, ReportSection, SubjectKind, folded
+from adapter.check.report import ReportSection, SubjectKind, folded
 from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, TargetPods
-from adapter.kube.credentials import service_account_token_file
 from adapter.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from adapter.kube.session import Session
 from adapter.load.membership import KUBERNETES, service_registry
@@ -69,20 +68,16 @@ async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | Non
         if given is None:
             scope = _completed(scope, {one.name: one for one in settings.registries})
         asked = None if scope.service else cluster  # a service is asked about in its registry alone
-        from_here = given is not None or _is_in_pod(kubeconfig)
-        check = _Check(settings, scope, asked, settings_known=known, from_here=from_here)
+        check = _Check(settings, scope, asked, settings_known=known, from_here=given is not None)
         return folded(notes + await check.run(installation))
-
-
-def _is_in_pod(kubeconfig: str | None) -> bool:
-    return bool(service_account_token_file(kubeconfig))
 
 
 class _Check:
     """One run, with what its parts share.
 
-    `settings_known`: whether they were read, not assumed. `from_here`: whether they are made for this place; else
-    addresses and files of theirs may not exist here.
+    `settings_known`: whether they were read, not assumed. `from_here`: whether they were given for this place. Those
+    that were found in the cluster name files and addresses of another place, and perhaps of somebody else: nothing that
+    they name is asked or read.
     """
 
     def __init__(
@@ -182,12 +177,14 @@ class _Check:
         self, policies: Sequence[Policy]
     ) -> tuple[list[ReportSection], Mapping[str, Sequence[ProbeResult]]]:
         """The findings about the registries and the services in scope, and what the registries answered."""
+        if not self._from_here:
+            return [_not_asked(one) for one in self._registries.values()], {}
         services = _services(self._scope, self._registries, policies)
         looks = await _look_at_all(self._registries, services)
         sections = [registry_section(self._registries[name], looks[name]) for name in sorted(looks)]
         named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
         sections += [service_section(key, looks[key.registry]) for key in named]
-        return [section if self._from_here else _not_from_here(section) for section in sections], looks
+        return sections, looks
 
     def _policy_sections(
         self,
@@ -219,15 +216,10 @@ def _key(policy: Policy) -> tuple[str, str]:
     return policy.namespace, policy.name
 
 
-def _not_from_here(section: ReportSection) -> ReportSection:
-    """The section with faults of connections as not checked: the settings are those of another place."""
-    softened = ReportSection(section.about, section.kind)
-    for one in section.findings:
-        if one.verdict is FindingLevel.WRONG:
-            softened.skipped(f"{one.text} (from here; run the check in a pod of the server)")
-        else:
-            softened.findings.append(one)
-    return softened
+def _not_asked(registry: Registry) -> ReportSection:
+    section = ReportSection(f"registry {registry.name} ({registry.type})", SubjectKind.REGISTRY)
+    section.skipped(ONLY_WITH_SETTINGS)
+    return section
 
 
 def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:

@@ -10,7 +10,7 @@ import msgspec
 from adapter.check.refusals import reason
 from adapter.check.report import ReportSection
 from adapter.check.rights import Account
-from adapter.kube.api import CONFIG_MAPS, DEPLOYMENTS
+from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS
 from adapter.kube.errors import Forbidden, KubeError, NotFound
 from adapter.kube.session import Session
 from adapter.runtime.decoding import decode
@@ -19,6 +19,7 @@ from adapter.telemetry.metrics import package_version
 
 SELECTOR = "app.kubernetes.io/name=effective-load"
 _COMPONENT = "app.kubernetes.io/component"
+_API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 _CONFIG_MAP = "effective-load-settings"
 _KEY = "settings.yaml"
 _ACCOUNTS = {Account.SERVER: "effective-load", Account.COMPANION: "effective-load-companion"}
@@ -40,6 +41,18 @@ class _Deployment(msgspec.Struct, frozen=True):
 
 class _Deployments(msgspec.Struct, frozen=True):
     items: list[_Deployment] | None = None
+
+
+class _Service(msgspec.Struct, frozen=True):
+    namespace: str = ""
+
+
+class _ApiServiceSpec(msgspec.Struct, frozen=True):
+    service: _Service = _Service()
+
+
+class _ApiService(msgspec.Struct, frozen=True):
+    spec: _ApiServiceSpec = _ApiServiceSpec()
 
 
 class _ConfigMap(msgspec.Struct, frozen=True):
@@ -76,9 +89,12 @@ class Installation:
 
 
 async def find_installation(session: Session, settings: Settings) -> Installation:
-    """The installation of this cluster: by its labels in all namespaces, else in that of the settings."""
-    namespace = settings.server.tls.namespace
-    trouble = ""
+    """The installation of this cluster: where the APIService leads, else by the settings' namespace, else by labels.
+
+    Anybody may put labels on a Deployment of theirs; only administrators write APIServices.
+    """
+    namespace, trouble = settings.server.tls.namespace, ""
+    preferred = (await _registered(session), namespace)
     for where in ("", namespace):
         try:
             body = await session.get(DEPLOYMENTS.collection(where), params={"labelSelector": SELECTOR})
@@ -87,12 +103,18 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
             trouble = trouble or reason(error)
             continue
         servers = [one for one in deployments if (one.metadata.labels or {}).get(_COMPONENT) == Account.SERVER]
-        chosen = next((one for one in servers if one.metadata.namespace == namespace), None) or next(
-            iter(servers), None
-        )
-        home = chosen.metadata.namespace if chosen is not None else namespace
+        homes = [one.metadata.namespace for one in servers]
+        home = next((one for one in (*preferred, *homes) if one in homes), namespace)
         return Installation(namespace=home, parts=_parts(one for one in deployments if one.metadata.namespace == home))
     return Installation(namespace=namespace, is_known=False, trouble=trouble)
+
+
+async def _registered(session: Session) -> str:
+    """The namespace of the Service that serves the metrics API; empty where that is unknown."""
+    try:
+        return decode(await session.get(API_SERVICES.path("", _API_SERVICE)), _ApiService).spec.service.namespace
+    except (KubeError, msgspec.MsgspecError):
+        return ""
 
 
 def _parts(deployments: Iterable[_Deployment]) -> dict[Account, Part]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from adapter.check.refusals import reason
@@ -24,6 +24,10 @@ from adapter.usage.resource_metrics import decode_usages
 
 METRICS_SERVER = "metrics-server"
 MARGIN_SECONDS = 2.0
+ONLY_WITH_SETTINGS = (
+    "what the cluster's settings name is asked only where they are made for: run the check in a pod of the server, or "
+    "give --settings"
+)
 SETTLED_SECONDS = 120.0
 """A pod that has been Ready for this long has samples of every source."""
 _SKEW_SECONDS = 10.0
@@ -152,12 +156,12 @@ async def check_prometheus(
 ) -> None:
     """Add the findings about every Prometheus server and about the queries of the policies.
 
-    `from_here`: whether the servers' addresses and credentials are those of this place; else what cannot be asked is
-    not checked instead of wrong.
+    Without `from_here` no server is asked: the settings are not from this place, and what they name, files with
+    credentials included, must not be sent from here to where they say.
     """
     servers = settings.prometheus.servers
-    if not servers:
-        _without_servers(settings, scaled, to)
+    if not servers or not from_here:
+        _unasked(settings, scaled, to)
         return
     probes = {
         server.name: WorkloadQuery(Query(prom_ql="vector(1)", server=server.name), _NOWHERE, "") for server in servers
@@ -165,18 +169,14 @@ async def check_prometheus(
     catalog = _catalog(settings)
     allowed = {query for _, _, query in _queries(scaled) if isinstance(catalog.resolve(query), InstantQuery)}
     source = await _polled(settings, {*probes.values(), *allowed}, now)
-    unasked = set()
     for server in servers:
         section, probe = ReportSection(f"Prometheus {server.name}"), source.samples(*probes[server.name])
         to.sections.append(section)
-        _server(section, probe, server.url, cause_of(server.name), from_here=from_here)
-        if probe.total is None and not from_here:
-            unasked.add(server.name)
-            continue
+        _server(section, probe, server.url, cause_of(server.name))
         for name, error in _shared_errors(source, settings, server.name):
             section.wrong(f"query {name}: {error}", symptom_of=(cause_of(server.name),))
     for one, metric, query in _queries(scaled):
-        _add_query(to, one, metric, query, catalog.resolve(query), source, now(), unasked)
+        _add_query(to, one, metric, query, catalog.resolve(query), source, now())
 
 
 def _queries(scaled: Iterable[Scaled]) -> Iterator[tuple[Scaled, Metric, WorkloadQuery]]:
@@ -204,10 +204,16 @@ def _catalog(settings: Settings) -> QueryCatalog:
     return QueryCatalog(names, prometheus.queries, inline_allowed=prometheus.inline_queries)
 
 
-def _without_servers(settings: Settings, scaled: Sequence[Scaled], to: LoadReport) -> None:
+def _unasked(settings: Settings, scaled: Sequence[Scaled], to: LoadReport) -> None:
+    """What is known without asking: the servers that are not asked, and the queries that the settings refuse."""
+    for server in settings.prometheus.servers:
+        section = ReportSection(f"Prometheus {server.name}")
+        section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}")
+        to.sections.append(section)
     catalog = _catalog(settings)
     for one, metric, query in _queries(scaled):
-        to.add(one.policy, _wrong(f"metric {metric.name}: {catalog.resolve(query)}", ""))
+        if isinstance(refusal := catalog.resolve(query), str):
+            to.add(one.policy, _wrong(f"metric {metric.name}: {refusal}", ""))
 
 
 async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable[[], float]) -> Prometheus:
@@ -235,19 +241,12 @@ async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable
     return source
 
 
-def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str, *, from_here: bool) -> None:
-    answered = probe.total is not None
-    if not answered:
+def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -> None:
+    if probe.total is None:
         reason = probe.error or "no answer in time"
-        if from_here:
-            section.wrong(f"{url} cannot be asked: {reason}; policies with its queries hold their counts", cause=cause)
-        else:
-            section.skipped(
-                f"{url} cannot be asked from here: {reason}; run the check in a pod of the server (kubectl exec)"
-            )
+        section.wrong(f"{url} cannot be asked: {reason}; policies with its queries hold their counts", cause=cause)
         return
     section.ok(f"{url} answers")
-    assert probe.total is not None
     skew = probe.total.at - (probe.fetched_at or probe.total.at)
     if abs(skew) > _SKEW_SECONDS:
         ahead = "ahead of" if skew > 0 else "behind"
@@ -272,13 +271,10 @@ def _add_query(
     resolved: InstantQuery | str,
     source: Prometheus,
     now: float,
-    unasked: Collection[str],
 ) -> None:
     """The findings about a policy's query: refused, failed, or what it answers for the target's pods."""
     if isinstance(resolved, str):
         to.add(one.policy, _wrong(f"metric {metric.name}: {resolved}", ""))
-        return
-    if resolved.server in unasked:
         return
     samples, cause = source.samples(*query), cause_of(resolved.server)
     if samples.error or samples.fetched_at is None:

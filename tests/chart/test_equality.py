@@ -10,7 +10,7 @@ import pytest
 from tests.chart import kit
 from tests.manifests.rendering import MANIFESTS, render
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.builds("helm")]
 
 
 def differences(ours: dict[Any, Any], theirs: dict[Any, Any]) -> list[str]:

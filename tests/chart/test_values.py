@@ -14,7 +14,7 @@ from tests.chart import kit, values
 from tests.chart.templates import CHART
 from tests.manifests.rendering import Object
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.builds("helm")]
 
 DIGEST = "sha256:" + "a" * 64
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"

@@ -87,6 +87,14 @@ async def test_the_installation_is_found_by_its_labels_with_its_accounts_and_set
     assert lines(section) == ["ok: they are those of ConfigMap metrics/el-settings"]
 
 
+async def test_of_several_deployments_with_the_labels_the_one_that_serves_the_api_is_taken(
+    api: FakeApi, session: Session
+) -> None:
+    api.answers[DEPLOYMENTS] = items(deployment(namespace="a-tenants"), deployment(namespace="metrics"))
+    api.answers[f"{API_SERVICES}/{V1BETA2}"] = api_service(("metrics", "effective-load"))
+    assert (await find_installation(session, Settings())).namespace == "metrics"
+
+
 async def test_where_only_the_namespace_may_be_read_it_is_looked_for_there(api: FakeApi, session: Session) -> None:
     api.answers[DEPLOYMENTS] = status(403, "Forbidden")
     api.answers[IN_NAMESPACE] = items(deployment(namespace="effective-load"))

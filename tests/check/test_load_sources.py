@@ -110,10 +110,12 @@ class FakePrometheus:
     def __init__(self) -> None:
         self.series: list[dict[str, str]] = [{"namespace": "shop", "pod": name} for name in ("web-1", "web-2")]
         self.age, self.ahead, self.fails = 5.0, 0.0, False
+        self.asked = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         query = (await request.post())["query"] if request.method == "POST" else request.query["query"]
         at = time.time() + self.ahead
+        self.asked += 1
         if self.fails:
             return web.json_response({"status": "error", "errorType": "internal", "error": "disk"}, status=500)
         if query == "vector(1)":
@@ -200,11 +202,12 @@ async def test_a_server_that_fails_explains_its_queries(prometheus: Prometheus) 
     assert query.symptom_of == ("prometheus/main",)
 
 
-async def test_a_server_that_cannot_be_reached_from_a_laptop_is_not_checked(prometheus: Prometheus) -> None:
-    prometheus[0].fails = True
+async def test_a_server_that_the_clusters_settings_name_is_not_asked_from_here(prometheus: Prometheus) -> None:
     (line,) = await asked(prometheus[1], scaled(**RPS), from_here=False)
     assert line.startswith("Prometheus main: skip: not checked: http://")
-    assert line.endswith("run the check in a pod of the server (kubectl exec)")
+    assert prometheus[0].asked == 0
+    refused = await asked(prometheus[1], scaled(query={"name": "qps"}), from_here=False)
+    assert refused[-1].startswith("policy: wrong: metric load: the settings define no such query")
 
 
 async def test_a_query_that_the_settings_lack_is_wrong(prometheus: Prometheus) -> None:

@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.load import pipeline, scenarios
-from adapter.load.assessment import Assessment, Decision, MetricAssessment
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision, MetricAssessment
 from adapter.load.census import Census
 from adapter.load.departures import DepartedLoad
 from adapter.load.effective_usage import MetricReader, PodSample
 from adapter.load.explanation import explain
 from adapter.load.memory import Memory
+from adapter.load.memory_updates import after_rollout
 from adapter.load.metric_assessment import band_of
 from adapter.load.pipeline import decide
+from adapter.load.pod_groups import group_pods
 from adapter.load.pods import Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.sample_columns import Column, read_columns, static_rows
@@ -139,7 +141,8 @@ def _join(service: Service, data: st.DataObject) -> None:
 
 def _turn(service: Service, data: st.DataObject) -> None:
     """Something happens to a pod."""
-    what = data.draw(st.sampled_from(["started", "unready", "deleting", "by hand", "leaves", "started"]))
+    kinds = ["started", "unready", "deleting", "by hand", "leaves", "started", "moves", "is resized"]
+    what = data.draw(st.sampled_from(kinds))
     if not service.pods:
         return
     index = data.draw(st.integers(0, len(service.pods) - 1))
@@ -147,6 +150,8 @@ def _turn(service: Service, data: st.DataObject) -> None:
     changes = {
         "unready": {"ready": PodCondition(status=False, since=service.now)},
         "deleting": {"deleting": True},
+        "moves": {"ips": data.draw(st.sampled_from(service.pods)).ips},
+        "is resized": {"containers": (replace(one.containers[0], limits={"cpu": nano("5")}),)},
         "by hand": {"pulled_out_annotation": not one.pulled_out_annotation},
         "started": {"ready": PodCondition(status=True, since=service.now - data.draw(st.sampled_from([0.0, 10.0])))},
     }
@@ -222,6 +227,29 @@ def _cells(column: Column) -> set[tuple[object, ...]]:
     )
 
 
+@given(st.sampled_from([0.0, 30.0, 120.0]), st.data())
+@settings(max_examples=100)
+def test_groups_that_are_kept_equal_those_made_anew(replace_after: float, data: st.DataObject) -> None:
+    rule = policy(cpu("1200m", "400m"), registry=REGISTRY, pulled_out=PulledOut(replace_after=replace_after))
+    service = Service(rule, pods=[pod(f"p{index}", ip=f"10.0.0.{index}", age=9000.0) for index in range(3)])
+    service.pods.append(pod("young", age=data.draw(st.sampled_from([250.0, 5.0])), ready=False))
+    service.pods.append(replace(pod("out", age=9000.0), pulled_out_annotation=True))
+    for _ in range(data.draw(st.integers(2, 8))):
+        service.memory = service.look(service.memory).memory
+        service.now += data.draw(st.sampled_from([0.0, 1.0, 20.0, 30.0, 61.0, 240.0, 299.0, 300.0, 301.0]))
+        if not data.draw(st.integers(0, 5)):
+            _roll(service, data)
+        census = service.memory.census
+        assert isinstance(census, Census)
+        inputs = AssessmentInputs(
+            policy=rule, pods=service.pods, scale=scale(5), bounds=BOUNDS, target=service.target,
+            memory=after_rollout(service.memory, service.target, service.now), now=service.now,
+        )  # fmt: skip
+        kept = finish(group_pods(inputs, census))
+        census.groups = None
+        assert kept == finish(group_pods(inputs, census))
+
+
 def test_between_two_samples_no_pod_is_classified_again() -> None:
     service = Service(policy(registry=REGISTRY), pods=[pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")])
     service.roster = roster("10.0.0.1", "10.0.0.2")
@@ -230,6 +258,31 @@ def test_between_two_samples_no_pod_is_classified_again() -> None:
     assert service.memory.census is last is not None
     service.pods[0] = replace(service.pods[0], deleting=True)
     assert service.look(service.memory).memory.census is not last
+
+
+def test_pods_that_exchange_their_addresses_exchange_their_registrations() -> None:
+    service = Service(policy(registry=REGISTRY), pods=[pod(f"p{index}", ip=f"10.0.0.{index}") for index in range(4)])
+    instances = tuple(_instance(one, "OUT_OF_SERVICE" if one.name == "p0" else "", NOW) for one in service.pods)
+    service.roster = replace(roster(at=NOW), instances=instances)
+    for _ in range(3):
+        service.memory = service.look(service.memory).memory
+    first, second, *others = service.pods
+    service.pods = [replace(first, ips=second.ips), replace(second, ips=first.ips), *others]
+    found = service.look(service.memory)
+    assert [one.pod.name for one in found.pods if one.state is PodState.PULLED_OUT] == ["p1"]
+    assert found == service.look(replace(service.memory, census=None))
+
+
+def test_a_pod_that_is_resized_has_its_new_capacity() -> None:
+    rule = policy(replace(cpu("80m", "20m"), resource=OF_LIMIT))
+    service = Service(rule, pods=[pod(name, limits={"cpu": "10"}) for name in "ab"])
+    usage = {one.name: PodUsage(NOW - 1, 15.0, {"app": {"cpu": nano("1")}}) for one in service.pods}
+    service.samples = Samples(ResourceSamples(pods=usage, fetched_at=NOW))
+    for _ in range(3):
+        service.memory = service.look(service.memory).memory
+    (container,) = service.pods[0].containers
+    service.pods[0] = replace(service.pods[0], containers=(replace(container, limits={"cpu": nano("30")}),))
+    assert service.look(service.memory).metrics[0].usage == Fraction(nano("2"), 40)
 
 
 def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
@@ -289,7 +342,7 @@ def _rules(draw: st.DrawFn) -> Policy:
 @given(st.sampled_from([(0, 410), (450, 1100), (1000, 3000), (0, 3000)]).flatmap(lambda span: st.tuples(
     st.lists(st.integers(*span), max_size=4), st.lists(_doubts(st.integers(*span)), max_size=12))),
     _rules(), st.sampled_from([False, False, True]), st.booleans(), st.lists(st.integers(0, 3000), max_size=2),
-    st.integers(0, 3), st.integers(0, 20), st.integers(0, 1))  # fmt: skip
+    st.integers(0, 3), st.integers(0, 20), st.integers(0, 1), st.booleans())  # fmt: skip
 @settings(max_examples=1000)
 def test_dropped_scenarios_win_at_no_replica_count(
     pods: tuple[list[int], list[DoubtfulPod]],
@@ -300,9 +353,16 @@ def test_dropped_scenarios_win_at_no_replica_count(
     away: int,
     current: int,
     minimum: int,
+    are_alike: bool,
 ) -> None:
-    """`is_total`: one number for the service. `is_plain`: no gaps. `left`: the last samples of departed pods."""
+    """`is_total`: one number for the service. `is_plain`: no gaps. `left`: the last samples of departed pods.
+
+    `are_alike`: each doubtful pod may be replaced, and the most loaded comes in first, as in the adapter.
+    """
     serving, doubtful = pods
+    if are_alike:
+        doubtful = [doubt._replace(is_long=True, is_replaceable=True) for doubt in doubtful]
+        doubtful.sort(key=lambda doubt: doubt.usage or 0, reverse=True)
     if is_plain:
         doubtful = [doubt._replace(usage=doubt.usage or 0, is_young=False) for doubt in doubtful]
     band = band_of(rule, rule.metrics[0], total=is_total)

@@ -14,6 +14,7 @@ from adapter.cli import main
 from adapter.settings import RESTART, Settings
 from adapter.telemetry.metrics import Metrics
 from monitoring.alerts import rules
+from tests.chart import values
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.recorded import companion, explain, serving, sources
 from tests.recorded.shapes import schema, shape
@@ -142,6 +143,13 @@ def _run(*arguments: str) -> tuple[int, str]:
         return main(arguments), out.getvalue()
 
 
+def chart() -> Iterator[str]:
+    """The chart's values: path, default, and the schema of those that are no setting."""
+    for path in values.comments():
+        default = json.dumps(values.at(values.defaults(), path), sort_keys=True)
+        yield f"{path} {default} {json.dumps(values.TYPES.get(path, {}), sort_keys=True)}"
+
+
 LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "metrics": metrics,
     "labels": labels,
@@ -154,6 +162,7 @@ LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "decide": decisions,
     "cli": cli,
     "alerts": alerts,
+    "chart": chart,
     "explain": explain.lines,
 }
 
