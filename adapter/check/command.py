@@ -10,6 +10,7 @@ from fractions import Fraction
 from adapter.check import health
 from adapter.check.cluster_checks import hpa_sections, installation_sections, read_hpas, server_sections
 from adapter.check.findings import (
+    DEFINITION,
     PROBE_SERVICE,
     add_pod_matches,
     fullest_roster,
@@ -124,7 +125,8 @@ class _Check:
             policies = await _list_policies(self._cluster, self._settings, self._scope)
         except NotFound:
             section.wrong(
-                "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)"
+                "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)",
+                cause=DEFINITION,
             )
             self._notes.append(section)
             return []

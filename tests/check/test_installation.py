@@ -120,7 +120,7 @@ async def test_settings_that_cannot_be_used_are_wrong_with_their_fields(api: Fak
     assert "for this account may not get configmaps in namespace metrics; give --settings; every default" in line
 
 
-async def test_settings_that_a_deployment_mounts_and_that_do_not_exist_are_wrong(api: FakeApi, session: Session) -> None:
+async def test_settings_that_a_deployment_mounts_and_that_are_missing_are_wrong(api: FakeApi, session: Session) -> None:
     """Pods do not start without the ConfigMap of their volume."""
     api.answers[DEPLOYMENTS] = items(deployment())
     api.answers["/api/v1/namespaces/metrics/configmaps/el-settings"] = status(404, "NotFound")
