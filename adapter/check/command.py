@@ -274,13 +274,18 @@ async def _cluster(
 
 
 async def _silence(session: Session) -> str:
-    """Why the API server does not answer at all; empty where it does, though it may refuse."""
+    """Why the API server does not answer at all; empty where it does, though it may refuse.
+
+    Without its storage it answers these paths, and nothing else: every request would be waited for.
+    """
     try:
-        await session.get("/version")
+        for path in ("/version", "/readyz"):
+            await session.get(path)
     except Unreachable as error:
         return str(error)
-    except KubeError:
-        pass
+    except KubeError as error:
+        if "[-]etcd failed" in str(error):
+            return "its etcd fails (kubectl get --raw /readyz); look at the control plane"
     return ""
 
 

@@ -247,9 +247,7 @@ def test_an_hpa_that_does_not_follow_its_policy_is_wrong_as_in_files(
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "minReplicas": 2,
         "maxReplicas": 9,
-        "metrics": [
-            {"type": "Object", "object": {"describedObject": described, "metric": {"name": metric}, "target": target}}
-        ],
+        "metrics": [{"type": "Object", "object": source}],
         "behavior": {"scaleUp": rules, "scaleDown": {**rules, "stabilizationWindowSeconds": 0}},
     }
     hpa = parse_hpa({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}, DEFAULT_TOLERANCE)
