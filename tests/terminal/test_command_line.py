@@ -24,9 +24,9 @@ def test_without_arguments_the_commands_are_listed(capsys: pytest.CaptureFixture
 
 def test_a_mistyped_command_is_named_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["chek", "-v"])
+        cli.main(["migrat", "-v"])
     assert ended.value.code == cli.INVALID
-    assert "there is no command 'chek', did you mean check?; there are serve, companion" in capsys.readouterr().err
+    assert "there is no command 'migrat', did you mean migrate?; there are serve, companion" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path: Path) -> None:
