@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.load import metric_assessment, pipeline, scenarios
-from adapter.load.assessment import Assessment, AssessmentInputs, Decision
+from adapter.load.assessment import Assessment, AssessmentInputs
 from adapter.load.memory import Departed, LastSample, Memory, PodMemory
 from adapter.load.pipeline import assess, decide
 from adapter.load.samples import Samples
@@ -149,17 +149,16 @@ def _of_the_service(samples: Samples, rule: Policy) -> tuple[Samples, Policy]:
     )
 
 
-def _decisions(inputs: AssessmentInputs) -> list[tuple[Decision, list[object]]]:
+def _decisions(inputs: AssessmentInputs) -> list[tuple[object, ...]]:
+    """What is decided at each count, and the winner."""
     assessment = assess(inputs)
     return [_decision(assessment, inputs, current) for current in range(len(inputs.pods) * 2 + 6)]
 
 
-def _decision(assessment: Assessment, inputs: AssessmentInputs, current: int) -> tuple[Decision, list[object]]:
+def _decision(assessment: Assessment, inputs: AssessmentInputs, current: int) -> tuple[object, ...]:
     found = decide(assessment, scale(current), inputs.bounds, NOW)
-    winners: list[object] = [
-        (one.metric.name, one.scenario, one.proposal, one.replaced, one.held_by) for one in found.outcomes
-    ]
-    return replace(found, outcome=None, outcomes=()), winners
+    winners = [(one.scenario, one.proposal, one.replaced, one.held_by) for one in found.outcomes]
+    return current, found.desired, found.error, found.verdict, found.held_by, winners
 
 
 @given(_services())
@@ -170,4 +169,5 @@ def test_scenarios_that_are_not_compared_change_no_decision(inputs: AssessmentIn
         patch.setattr(metric_assessment, "held_with_all_in", lambda *_: None)
         patch.setattr(pipeline, "contenders", lambda scenarios, *_: scenarios)
         of_all = _decisions(inputs)
-    assert _decisions(inputs) == of_all
+    for found, wanted in zip(_decisions(inputs), of_all, strict=True):
+        assert found == wanted
