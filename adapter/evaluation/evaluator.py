@@ -124,32 +124,33 @@ class Evaluator:
     def _with_assessment(
         self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale
     ) -> Steps[PolicyView]:
+        # All of one moment, before the first step: samples that come meanwhile may be of pods that replaced these.
+        now, samples, service = self._now(), self._samples(link), service_of(link.policy)
+        roster = self._inputs.roster(service) if service is not None else None
         try:
             pods = yield from self._pods(key, link.ref, scale.selector, target)
         except SelectorError as error:
             return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name}: {error}"))
-        service = service_of(link.policy)
-        memory = yield from self._memory(key, link.policy)
         inputs = AssessmentInputs(
             policy=link.policy,
             pods=pods,
-            samples=self._samples(link),
-            roster=self._inputs.roster(service) if service is not None else None,
+            samples=samples,
+            roster=roster,
             scale=scale,
             bounds=link.hpa.bounds,
             target=target,
-            memory=memory,
-            now=self._now(),
+            memory=(yield from self._memory(key, link.policy, now)),
+            now=now,
         )
         assessment = yield from assess_in_steps(inputs)
         self._memories[key] = (link.policy, assessment.memory)
         return replace(view, assessment=assessment, inputs=inputs)
 
-    def _memory(self, key: Key, policy: Policy) -> Steps[Memory]:
+    def _memory(self, key: Key, policy: Policy, now: float) -> Steps[Memory]:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
         before, memory = self._memories.get(key, (None, Memory()))
         if before is None or before.uid != policy.uid:
-            return replace(self._status_memory(key), observing_since=self._now())
+            return replace(self._status_memory(key), observing_since=now)
         return memory if service_of(before) == service_of(policy) else (yield from without_registry(memory))
 
     def _status_memory(self, key: Key) -> Memory:

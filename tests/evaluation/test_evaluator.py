@@ -11,6 +11,7 @@ from adapter.load.pipeline import decide
 from adapter.load.pods import PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
+from adapter.load.steps import finish
 from adapter.snapshot import Key, PolicyView, Snapshot
 from tests.evaluation.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
 from tests.load.kit import NOW
@@ -173,6 +174,20 @@ def test_the_memory_of_an_assessment_is_used_by_the_next(stand: Stand) -> None:
     view = stand.view()
     assert view.assessment is not None
     assert view.assessment.memory.last_samples("uid-web-4")["cpu"].value == 1_500_000_000
+
+
+def test_what_changes_while_a_policy_is_evaluated_in_steps_is_part_of_the_next_evaluation(stand: Stand) -> None:
+    stand.world.policy_changed(entry(), entry(registry=NACOS))
+    stand.inputs.listed = first = Roster(at=NOW - 9)
+    steps = stand.evaluator.evaluate_in_steps(KEY)
+    next(steps)
+    before, stand.inputs.listed = stand.inputs.samples, Roster(at=NOW + 1)
+    stand.inputs.samples, stand.now = loads(5, "3"), NOW + 5
+    view = finish(steps)
+    assert view is not None
+    assert view.inputs is not None
+    assert (view.inputs.now, view.inputs.roster, view.inputs.samples.resources) == (NOW, first, before)
+    assert stand.view().inputs != view.inputs
 
 
 def test_a_policy_that_was_created_again_has_no_memory(stand: Stand) -> None:
