@@ -1,6 +1,7 @@
 """The command line: the table of commands. Each room declares its commands in its `arguments.py`."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,13 +15,17 @@ from adapter.render.arguments import COMMAND as RENDER
 from adapter.replay.arguments import COMMAND as REPLAY
 from adapter.replay.hpa.arguments import COMMAND as HPA
 from adapter.replay.scenarios.arguments import COMMAND as SCENARIOS
-from adapter.runtime.faults import FaultyDocument
+from adapter.runtime.faults import FaultyDocument, closest
 from adapter.terminal import output
 from adapter.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
 from adapter.terminal.completion import COMMAND as COMPLETION
 from adapter.terminal.completion import complete, complete_for_kubectl
 
 __all__ = ["COMMANDS", "FAILED", "INVALID", "NO_DECISION", "OK", "main"]
+
+
+INTERRUPTED = 130
+"""As a shell reports a command that Ctrl-C ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,10 +45,20 @@ def plugin_completion() -> int:
 
 def _main(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
     complete(parser)
-    parsed = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        parser.print_help(sys.stderr)
+        parser.exit(INVALID)
+    if unknown := _unknown_command(given[0]):
+        parser.error(unknown)
+    parsed = parser.parse_args(given)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal of another encoding lacks some characters
     try:
         status: int = parsed.run(parsed)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except FaultyDocument as error:
         output.print_faults(error)
         return INVALID
@@ -51,6 +66,14 @@ def _main(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> i
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more
         return FAILED
     return status
+
+
+def _unknown_command(name: str) -> str:
+    """What is wrong with a command's name; empty for a known one and for options."""
+    names = [command.name for command in COMMANDS]
+    if name.startswith("-") or name in names:
+        return ""
+    return f"there is no command {name!r}{closest(name, names)}; there are {', '.join(names)}"
 
 
 def _parser(prog: str = "effective-load") -> argparse.ArgumentParser:

@@ -14,7 +14,9 @@ from adapter.apiserver.provider import LiveDecision, MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
 from adapter.apiserver.status import bad_request, entity_too_large, unavailable
 from adapter.document import writer
+from adapter.load.assessment import AssessmentInputs
 from adapter.load.quantity import milli_text
+from adapter.policy.memory_json import MOST_ITEMS
 from adapter.runtime.slices import Slices
 from adapter.telemetry.metrics import package_version
 
@@ -57,6 +59,7 @@ async def _body(info: RequestInfo, live: LiveDecision) -> bytes:
     require_assessment(view)
     if view.inputs is None or view.inputs.target is None or not view.spec:
         raise unavailable(f"the inputs of WatermarkPolicy {view.policy.namespace}/{view.policy.name} are not kept")
+    _check_counts(view.inputs)
     source = writer.DecisionSource(inputs=view.inputs, spec=view.spec, scale=live.scale, now=live.now)
     body = bytearray(msgspec.json.encode(_envelope(info, live))[:-1] + b',"document":')
     slices = Slices()
@@ -67,6 +70,20 @@ async def _body(info: RequestInfo, live: LiveDecision) -> bytes:
         await slices.breathe()
     body += b"}"
     return bytes(body)
+
+
+def _check_counts(inputs: AssessmentInputs) -> None:
+    """Raises StatusError 413 where the document would have more of something than is read."""
+    rosters = {"registered instances": inputs.roster, "instances remembered": inputs.memory.last_valid}
+    memory = {"pods remembered": len(inputs.memory.pods), "departed pods remembered": len(inputs.memory.departed)}
+    counts = {"pods": len(inputs.pods), **memory}
+    counts |= {name: len(one.instances) for name, one in rosters.items() if one is not None}
+    for what, count in counts.items():
+        if count > MOST_ITEMS:
+            policy = f"{inputs.policy.namespace}/{inputs.policy.name}"
+            raise entity_too_large(
+                f"WatermarkPolicy {policy} has {count} {what}; a document has at most {MOST_ITEMS} of them"
+            )
 
 
 def _envelope(info: RequestInfo, live: LiveDecision) -> dict[str, Any]:

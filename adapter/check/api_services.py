@@ -137,9 +137,11 @@ def _add(section: ReportSection, name: str, one: ApiService | None, settings: Se
     if one is None:
         section.wrong(f"it does not exist, so no HPA is answered: {_APPLY}", cause=cause)
     elif service != own:
+        condition = one.unavailable()
+        answers = "its adapter answers the HPAs" if condition is None else f"which does not answer ({condition.reason})"
         section.wrong(
-            f"it is served by {service or 'the API server itself'}, not by {own}: its adapter answers "
-            f"the HPAs; a group has one server, so {_APPLY}; the other adapter can answer behind this one "
+            f"it is served by {service or 'the API server itself'}, not by {own}: {answers}; "
+            f"a group has one server, so {_APPLY}; the other adapter can answer behind this one "
             "(upstreams in the settings)",
             cause=cause,
         )

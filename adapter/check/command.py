@@ -10,6 +10,7 @@ from fractions import Fraction
 from adapter.check import health
 from adapter.check.cluster_checks import hpa_sections, installation_sections, read_hpas, server_sections
 from adapter.check.findings import (
+    DEFINITION,
     PROBE_SERVICE,
     add_pod_matches,
     fullest_roster,
@@ -124,7 +125,8 @@ class _Check:
             policies = await _list_policies(self._cluster, self._settings, self._scope)
         except NotFound:
             section.wrong(
-                "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)"
+                "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)",
+                cause=DEFINITION,
             )
             self._notes.append(section)
             return []
@@ -272,13 +274,18 @@ async def _cluster(
 
 
 async def _silence(session: Session) -> str:
-    """Why the API server does not answer at all; empty where it does, though it may refuse."""
+    """Why the API server does not answer at all; empty where it does, though it may refuse.
+
+    Without its storage it answers these paths, and nothing else: every request would be waited for.
+    """
     try:
-        await session.get("/version")
+        for path in ("/version", "/readyz"):
+            await session.get(path)
     except Unreachable as error:
         return str(error)
-    except KubeError:
-        pass
+    except KubeError as error:
+        if "[-]etcd failed" in str(error):
+            return "its etcd fails (kubectl get --raw /readyz); look at the control plane"
     return ""
 
 

@@ -1,17 +1,18 @@
 """Findings about registries, their services, the pods of policies, and HPAs. Pure: everything was read before."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from adapter.check.report import ReportSection, SubjectKind
 from adapter.kube.cluster import ListedPolicy
+from adapter.load.conditions import Reason
 from adapter.load.matching import RegistrationMatch, address, match_registrations, why_unmatched
 from adapter.load.membership import out_reason_of
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry as PolicyRegistry
 from adapter.load.spec import Target
-from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Wiring, flaws
+from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Flaw, Wiring, flaws
 from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa, HpaMetric, MetricSourceType
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.registries.probe import ProbeResult
@@ -21,6 +22,8 @@ from adapter.settings.registries import Registry
 
 PROBE_SERVICE = "effective-load-check"
 """The service to ask a registry about where no policy names one; `unknown` proves the connection too."""
+DEFINITION = "definition"
+"""The cause that the missing definition of the policies is."""
 MAX_LISTED = 20
 """Instances without a pod that are listed; further ones are counted."""
 
@@ -151,12 +154,34 @@ def _add_leftovers(section: ReportSection, without_pod: Sequence[RegistrationMat
         section.note(f"{len(without_pod) - MAX_LISTED} more instances count for no pod: {counts}")
 
 
+_STOPS = {
+    Reason.POLICY_CONFLICT, Reason.SHARED_TARGET, Reason.STUCK_AT_ZERO, Reason.NOT_WIRED, Reason.AVERAGE_VALUE,
+    Reason.READ_ONLY_METRIC, Reason.TOLERANCE,
+}  # fmt: skip
+"""Flaws with which the HPA does not follow the policy; others are unwise."""
+
+
+def stops(flaw: Flaw, wiring: Wiring) -> bool:
+    """Whether the HPA does not follow the policy because of the flaw.
+
+    A tolerance does not, where the policy asks for no step that it suppresses, as before Kubernetes 1.35.
+    """
+    tolerance = wiring.hpa.bounds.tolerance
+    if flaw.reason is Reason.TOLERANCE and tolerance is not None and wiring.policy.tolerance >= max(tolerance):
+        return False
+    return flaw.reason in _STOPS
+
+
 def hpa_section(wiring: Wiring) -> ReportSection:
-    """The flaws of a policy's HPA; all of them are notes."""
+    """The flaws of a policy's HPA: wrong where it does not follow the policy, else notes."""
     hpa = wiring.hpa
     section = ReportSection(f"HPA {hpa.namespace}/{hpa.name} of policy {wiring.policy.name}", SubjectKind.HPA)
-    for flaw in flaws(wiring):
-        section.note(flaw.message)
+    found = flaws(wiring)
+    for flaw in sorted(found, key=lambda one: not stops(one, wiring)):
+        if stops(flaw, wiring):
+            section.wrong(flaw.message)
+        else:
+            section.note(flaw.message)
     if not section.findings:
         asked = hpa.asks_for(wiring.policy.name)
         section.ok("it sets the count that is decided" if asked else "it is left as it is: the policy only observes")
@@ -172,7 +197,7 @@ def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iter
         for hpa in sorted(own, key=lambda one: one.name):
             section = ReportSection(f"HPA {namespace}/{hpa.name}", SubjectKind.HPA)
             for text in dict.fromkeys(_dangling_metrics(hpa, here, scaled)):
-                section.wrong(text)
+                section.wrong(text, symptom_of=(DEFINITION,))
             if section.findings:
                 yield section
 
@@ -185,6 +210,11 @@ def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[
     return frozenset(hpa.target.identity for hpa in hpas if hpa.name in followed)
 
 
+def _first(names: Collection[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(sorted(names)[:MAX_LISTED])}{more}"
+
+
 def _dangling_metrics(
     hpa: Hpa, policies: Sequence[ListedPolicy], scaled: frozenset[CrossVersionReference] | None
 ) -> Iterator[str]:
@@ -194,7 +224,7 @@ def _dangling_metrics(
         if name and name not in known:
             yield (
                 f"it asks for {metric.name} of WatermarkPolicy {name}, which does not exist in namespace "
-                f"{hpa.namespace}; create that policy, or name one that exists ({', '.join(sorted(known)) or 'none'})"
+                f"{hpa.namespace}; create that policy, or name one that exists ({_first(known) or 'none'})"
             )
         target = metric.described
         by_target = target is not None and metric.name == DESIRED_REPLICAS and not name

@@ -173,8 +173,10 @@ async def check_prometheus(
         section, probe = ReportSection(f"Prometheus {server.name}"), source.samples(*probes[server.name])
         to.sections.append(section)
         _server(section, probe, server.url, cause_of(server.name))
+        used = {query.query.name for _, _, query in _queries(scaled)}  # those are told at their policies
         for name, error in _shared_errors(source, settings, server.name):
-            section.wrong(f"query {name}: {error}", symptom_of=(cause_of(server.name),))
+            if name not in used:
+                section.wrong(f"query {name}: {error}", symptom_of=(cause_of(server.name),))
     for one, metric, query in _queries(scaled):
         _add_query(to, one, metric, query, catalog.resolve(query), source, now())
 
@@ -191,6 +193,23 @@ def symptom_of(message: str) -> tuple[str, ...]:
     """The causes that an error of a policy or an HPA names in its message."""
     servers = re.findall(r"Prometheus ([^\s:]+):", message)
     return (*((METRICS_SERVER,) if "metrics.k8s.io:" in message else ()), *map(cause_of, servers))
+
+
+_ELSEWHERE = "url leads to something else, such as a page to log in; name the server's own address"
+_CREDENTIALS = "give the server basicAuth or bearerTokenFile that it accepts"
+_ADVICE = {
+    "HTTP 401": _CREDENTIALS,
+    "HTTP 403": _CREDENTIALS,
+    "HTTP 404": "url needs the path under which its API is, and no more",
+    "HTTP 3": _ELSEWHERE,
+    "not what is expected": _ELSEWHERE,
+    "connection refused": "nothing listens there: compare url with kubectl get services",
+    "cannot be resolved": "correct the name in url",
+    "not trusted": "give the CA that signed it as caFile",
+    "TLS failed": "does it speak https, as url says?",
+    "timed out": "is it overloaded, is timeoutSeconds too short, or does a network policy drop the connection?",
+}
+"""What to do about a Prometheus server, by a part of its error."""
 
 
 def cause_of(server: str) -> str:
@@ -244,7 +263,8 @@ async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable
 def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -> None:
     if probe.total is None:
         reason = probe.error or "no answer in time"
-        section.wrong(f"{url} cannot be asked: {reason}; policies with its queries hold their counts", cause=cause)
+        text = f"{url} cannot be asked: {reason}; policies with its queries hold their counts{_advice(reason)}"
+        section.wrong(text, cause=cause)
         return
     section.ok(f"{url} answers")
     skew = probe.total.at - (probe.fetched_at or probe.total.at)
@@ -253,6 +273,11 @@ def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -
         section.wrong(
             f"its clock is {abs(skew):.0f} s {ahead} the API server's, so samples seem old or new: set it by NTP"
         )
+
+
+def _advice(reason: str) -> str:
+    """What to do about a server's error; empty where the error says it."""
+    return next((f": {advice}" for part, advice in _ADVICE.items() if part in reason), "")
 
 
 def _shared_errors(source: Prometheus, settings: Settings, server: str) -> Iterator[tuple[str, str]]:

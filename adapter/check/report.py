@@ -114,7 +114,9 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
             result.append(ReportSection(section.about, section.kind, own))
     for section in result:
         section.findings = [
-            replace(one, explains=tuple(explained.pop(one.cause))) if one.cause in explained else one
+            replace(one, explains=tuple(name for name in explained.pop(one.cause) if name != section.about))
+            if one.cause in explained
+            else one
             for one in section.findings
         ]
     return result

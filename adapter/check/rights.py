@@ -301,13 +301,14 @@ def _add_lacks(section: ReportSection, account: Account, rights: Sequence[Right]
         return
     by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
     for right, lack in zip(rights, lacks, strict=True):
-        if lack and right.only_for:
-            section.note(f"it may not {lack} ({right.role}, {right.file}), which is for {right.only_for}")
-        elif lack:
+        if lack and not right.only_for:
             by_role[right.role, right.file].append(lack)
     for (role, file), missing in by_role.items():
         # Only what stops the watches stops the answers; the rest has errors of its own.
         stops = cause if role == SERVER_ROLE else ""
         section.wrong(f"it may not {'; '.join(missing)}: apply {role} and its binding ({file})", cause=stops)
+    for right, lack in zip(rights, lacks, strict=True):
+        if lack and right.only_for and (right.role, right.file) not in by_role:
+            section.note(f"it may not {lack} ({right.role}, {right.file}), which is for {right.only_for}")
     if not section.findings:
         section.ok(f"it has all {len(rights)} rights that the settings need")

@@ -11,14 +11,22 @@ from adapter.kube.errors import (
     ServerError,
     Unauthorized,
 )
+from adapter.telemetry.metrics import package_version
 
 READER_ROLE = "effective-load-metrics-reader"
 _API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 _FROM_AGGREGATOR = ("service unavailable", "error trying to reach service")
 _NOT_SERVED = ("the server could not find the requested resource", "404 page not found")
 """Of the API server: no group of this name, or no longer."""
+_OTHER_ADAPTER = "the server could not find the metric decision for"
+"""Of every adapter that is made with custom-metrics-apiserver, such as prometheus-adapter."""
 _OLD_SERVER = "has no metric decision"
 _NO_POLICY = "there is no WatermarkPolicy"
+_OF_HPAS = frozenset({404, 409, 500, 503})
+"""The codes that a request for `desired_replicas` gets for want of a count."""
+_OF_DOCUMENT = ("other decisions took", "the inputs of WatermarkPolicy")
+"""The server has no document to hand out, whatever HPAs get."""
+_HPAS_APART = "what HPAs are served does not depend on it; the HPA's condition ScalingActive has that"
 
 
 class Place(NamedTuple):
@@ -30,9 +38,10 @@ class Place(NamedTuple):
 
 def refusal(error: KubeError) -> str:
     """The error that HPAs get as well, where this is one of the adapter; else empty."""
-    if not isinstance(error, ApiStatusError) or isinstance(error, Forbidden | Unauthorized):
+    if not isinstance(error, ApiStatusError) or error.code not in _OF_HPAS:
         return ""
-    if error.message.startswith((*_FROM_AGGREGATOR, *_NOT_SERVED, _NO_POLICY)) or _OLD_SERVER in error.message:
+    others = (*_FROM_AGGREGATOR, *_NOT_SERVED, *_OF_DOCUMENT, _NO_POLICY, _OTHER_ADAPTER)
+    if error.message.startswith(others) or _OLD_SERVER in error.message:
         return ""
     return f"{error.code} {error.reason}: {error.message}"
 
@@ -51,6 +60,8 @@ def of_server(error: KubeError, policy: Place) -> tuple[str, ...]:
         return lines
     if said := refusal(error):
         return (f"the server has no decision, and HPAs get this error: {said}",)
+    if isinstance(error, ApiStatusError) and not isinstance(error, Unauthorized):
+        return (f"the server hands out no document: {error.code} {error.reason}: {error.message}", _HPAS_APART)
     return of_connection(error)
 
 
@@ -67,6 +78,11 @@ def _of_answer(error: ApiStatusError) -> tuple[str, ...]:
         return (
             "custom.metrics.k8s.io/v1beta2 is not served: effective-load is not installed here",
             f"  kubectl get apiservice {_API_SERVICE}",
+        )
+    if isinstance(error, NotFound) and error.message.startswith(_OTHER_ADAPTER):
+        return (
+            f"another adapter serves custom.metrics.k8s.io/v1beta2: {error.message}",
+            f"  kubectl get apiservice {_API_SERVICE} -o jsonpath='{{.spec.service}}'",
         )
     if isinstance(error, ServerError) and error.message.startswith(_FROM_AGGREGATOR):
         return (
@@ -98,9 +114,9 @@ def of_object(error: KubeError, right: str, place: Place) -> tuple[str, ...]:
     return (f"it cannot be read: {error}",)
 
 
-def of_version(error: str) -> tuple[str, ...]:
-    """The server's answer has another form than this command knows."""
-    return (
-        f"the server's document cannot be read: {error}",
-        "the server is of another version: use that version of the command, as in its image",
-    )
+def of_version(error: str, server_version: str) -> tuple[str, ...]:
+    """The server's answer has another form than this command knows, or more in it than it reads."""
+    cannot = f"the server's document cannot be read: {error}"
+    if server_version == package_version():
+        return (cannot, _HPAS_APART)
+    return (cannot, "the server is of another version: use that version of the command, as in its image")

@@ -13,6 +13,7 @@ from adapter.kube.api import HPAS, WATERMARK_POLICIES, GroupVersionResource, pat
 from adapter.kube.errors import KubeError
 from adapter.kube.objects import Condition
 from adapter.kube.session import Session
+from adapter.load.quantity import parse_nano
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
@@ -31,6 +32,11 @@ class Served(msgspec.Struct, frozen=True, rename="camel"):
     served: str | None
     error: str | None
     held_by: str | None
+
+    def __post_init__(self) -> None:
+        """Raises QuantityError for a value that is no quantity."""
+        if self.served is not None:
+            parse_nano(self.served)
 
 
 class _Server(msgspec.Struct, frozen=True):
@@ -107,20 +113,22 @@ async def _decision(session: Session, namespace: str, name: str) -> dict[str, An
     """The fields of Explained that come from the server's document."""
     where = advice.Place(namespace, name)
     target = path("apis", _GROUP, _VERSION, "namespaces", namespace, WATERMARK_POLICIES.name, name, "decision")
+    version = ""
     try:
         body = await session.get(target, timeout=_SECONDS)
         answer = _ANSWER.decode(body)
+        version = answer.server.version
         document = bytes(answer.document)
         return {
             "served": answer.decision,
-            "server_version": answer.server.version,
+            "server_version": version,
             "case": read_document(document.decode()),
             "document": document,
         }
     except KubeError as error:
         return {"refusal": advice.refusal(error), "trouble": advice.of_server(error, where)}
-    except (msgspec.MsgspecError, DocumentError) as error:
-        return {"trouble": advice.of_version(str(error))}
+    except (msgspec.MsgspecError, DocumentError, UnicodeDecodeError) as error:
+        return {"trouble": advice.of_version(str(error), version)}
 
 
 async def _policy(session: Session, namespace: str, name: str) -> "_Object | None":

@@ -1,6 +1,7 @@
 """Stops asking a server that does not answer, so that its callers fail at once instead of waiting for it."""
 
 import contextlib
+import math
 from collections.abc import Callable, Hashable, Iterator
 
 from adapter.runtime.backoff import exponential
@@ -38,14 +39,14 @@ class CircuitBreaker:
         return len(self._failures) >= FAILURES
 
     @contextlib.contextmanager
-    def request(self, source: Hashable = None) -> Iterator[None]:
+    def request(self, source: Hashable = None, *, after: float = 0.0) -> Iterator[None]:
         """Surrounds one request. SourceUnreachable is no answer, any other error is one, and a cancellation is neither.
 
-        Raises CircuitOpen instead of a request.
+        `after`: seconds that it leaves a trial to other requests. Raises CircuitOpen instead of a request.
         """
         is_trial = self.is_open
         if is_trial:
-            self.check()
+            self.check(after)
             self._is_trying = True
         try:
             yield
@@ -63,14 +64,14 @@ class CircuitBreaker:
             if is_trial:
                 self._is_trying = False
 
-    def check(self) -> None:
+    def check(self, after: float = 0.0) -> None:
         """Raises CircuitOpen if a request would be refused now."""
-        if self.is_open and (self._is_trying or self._clock() < self._next_trial):
+        if self.is_open and (self._is_trying or self._clock() < self._next_trial + after):
             raise CircuitOpen(f"it did not answer the last requests: {self._cause}", public=self._cause)
 
     def allow_trial(self) -> None:
         """There is a sign of life: the next request is a trial."""
-        self._next_trial = self._clock()
+        self._next_trial = -math.inf
         self._trials = 0
 
     def reset(self) -> None:

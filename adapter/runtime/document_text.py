@@ -41,10 +41,13 @@ _SIMPLE = yaml.constructor.SafeConstructor()
 
 
 class TextError(Exception):
-    """A text is not a usable document; `faults` say why."""
+    """A text is not a usable document; `faults` say why.
 
-    def __init__(self, *faults: Fault) -> None:
-        self.faults = faults
+    Paths of faults in one of many documents begin with its number (`[0].spec`), with which `document` is set.
+    """
+
+    def __init__(self, *faults: Fault, document: int | None = None) -> None:
+        self.faults, self.document = faults, document
         super().__init__("; ".join(map(str, faults)))
 
 
@@ -67,10 +70,12 @@ def read_documents(text: str) -> list[Any]:
         raise TextError(too_large_fault())
     text = text.removeprefix("\ufeff")
     data = _json(text) if text.lstrip()[:1] in {"{", "["} else _NOT_JSON
-    documents = _yaml(text, data.reason, many=True) if isinstance(data, _NotJson) else [data]
-    if faults := list(_faults(documents)):
-        raise TextError(*faults)
-    return [one for one in documents if one is not None]
+    found = _yaml(text, data.reason, many=True) if isinstance(data, _NotJson) else [data]
+    documents = [one for one in found if one is not None]
+    for number, one in enumerate(documents):
+        if faults := list(_faults(one, (number,))):
+            raise TextError(*faults, document=number)
+    return documents
 
 
 def too_large_fault() -> Fault:
@@ -135,9 +140,9 @@ def _too_many(most: int) -> Fault:
     return Fault("", None, f"holds more than {most} values, aliases counted as often as they are used; {advice}")
 
 
-def _faults(data: Any) -> Iterator[Fault]:
+def _faults(data: Any, at: Path = ()) -> Iterator[Fault]:
     """The faults of all values. Raises TextError for too many values or too deep nesting."""
-    left: list[tuple[Path, Any]] = [((), data)]
+    left: list[tuple[Path, Any]] = [(at, data)]
     known = 1
     while left:
         path, value = left.pop()

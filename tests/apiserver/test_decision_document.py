@@ -185,6 +185,16 @@ async def test_a_document_beyond_the_bound_is_refused(monkeypatch: pytest.Monkey
     assert (await refused(documents(view()))).code == 413
 
 
+async def test_a_service_with_more_pods_than_decide_reads_is_refused_with_its_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decision_document, "MOST_ITEMS", 5)
+    assert (await answer(documents(view(5))))["kind"] == "PolicyDecision"
+    refusal = await refused(documents(view(6)))
+    assert refusal.code == 413
+    assert "6 pods; a document has at most 5" in refusal.message
+
+
 async def test_a_user_waits_for_the_document_before_and_only_some_may_wait() -> None:
     served = documents(view(300))
     results = await asyncio.gather(*(answer(served) for _ in range(8)), return_exceptions=True)

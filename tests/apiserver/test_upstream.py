@@ -1,6 +1,7 @@
 """Pass-through: what arrives at the adapter behind this one, and what comes back."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import time
@@ -12,9 +13,15 @@ import pytest
 import trustme
 from aiohttp import web
 
+from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.server import ServerOptions
+from adapter.apiserver.status import StatusError
 from adapter.apiserver.upstream import upstream as upstream_module
 from adapter.kube.session import Session
+from adapter.runtime.answer_budget import Body
+from adapter.runtime.circuit_breaker import CircuitBreaker
+from adapter.runtime.outbound import SegmentedReply
+from adapter.runtime.source_errors import SourceUnreachable
 from harness import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import Answer, Service, as_user, pem, running
@@ -356,6 +363,37 @@ async def test_an_upstream_that_answers_no_namespace_is_asked_by_none(ask: Any, 
     assert "did not answer lately" in (await ask(RPS)).message
 
 
+async def test_namespaces_that_hang_leave_trials_to_the_others(front: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three namespaces ask four times a second for what hangs, an HPA of another one every 15 s for what does not."""
+    tested = front.upstreams._by_group[CUSTOM]
+    now = 0.0
+    monkeypatch.setattr(tested, "_clock", lambda: now)
+    monkeypatch.setattr(tested, "_circuit", CircuitBreaker(lambda: now))
+    body = listing(item(namespace="good"))
+
+    @contextlib.asynccontextmanager
+    async def answer(_: str, url: Any, **__: Any) -> AsyncIterator[SegmentedReply]:
+        if "/good/" not in str(url):
+            raise SourceUnreachable("timed out", public="timed out")
+        yield SegmentedReply(200, {}, Body(body))
+
+    monkeypatch.setattr(tested._client, "answer", answer)
+
+    async def is_answered(namespace: str) -> bool:
+        try:
+            return bool(await tested.fetch(parse_target(RPS.replace("shop", namespace))))
+        except StatusError:
+            return False
+
+    answered = []
+    for step in range(1, 1200):
+        now = step / 4
+        assert not any([await is_answered(namespace) for namespace in ("a", "b", "c")])
+        if step % 60 == 7:
+            answered.append(await is_answered("good"))
+    assert answered.count(True) >= len(answered) / 2
+
+
 async def test_an_untrusted_certificate_is_an_error(front: Service, ask: Any, upstream: FakeUpstream) -> None:
     trustme.CA().cert_pem.write_to_path(str(upstream.folder / "ca.crt"))
     front.upstreams.apply_settings(upstream.settings(timeout_seconds=1.5), ())
@@ -380,6 +418,20 @@ async def test_a_request_that_passed_through_here_before_is_a_loop(ask: Any, ups
     assert (code_of(answer), answer.json()["reason"]) == (508, "LoopDetected")
     assert upstream.metrics_seen == []
     assert (await ask(RPS, headers={"Via": "1.1 gateway"})).status == 200
+
+
+async def test_a_loop_is_named_to_who_asked_first(
+    front: Service, ask: Any, upstream: FakeUpstream, proxy: trustme.LeafCert
+) -> None:
+    async def back_to_us(request: web.BaseRequest) -> web.Response:
+        answer = await front.ask(request.raw_path, leaf=proxy, headers=as_user() | {"Via": request.headers["Via"]})
+        return web.Response(body=answer.body, status=answer.status)
+
+    upstream.respond = back_to_us
+    answer = await ask(RPS)
+    assert (code_of(answer), answer.json()["reason"]) == (508, "LoopDetected")
+    assert "check upstreams" in answer.message
+    assert len(upstream.metrics_seen) == 1
 
 
 async def test_requests_are_counted_by_group_and_code(front: Service, ask: Any, upstream: FakeUpstream) -> None:

@@ -56,6 +56,7 @@ def test_helm_lint_finds_nothing_with_the_defaults_and_with_everything() -> None
             "registry.example.com/a/effective-load:2",
         ),
         ({"repository": "r/e", "tag": "2", "digest": DIGEST}, f"r/e@{DIGEST}"),
+        ({"repository": "registry.local:5000/a/e", "tag": "2"}, "registry.local:5000/a/e:2"),
     ],
 )
 def test_an_image_is_named_by_tag_or_by_digest_for_both(image: dict[str, Any], expected: str) -> None:
@@ -202,6 +203,8 @@ def test_what_others_select_by_label_gets_theirs_and_runbooks_are_where_they_are
     [
         ({"image": {"tagg": "1"}}, "at '/image': additional properties 'tagg' not allowed"),
         ({"imagee": {}}, "additional properties 'imagee' not allowed"),
+        ({"image": {"repository": "r/e:1.2"}}, "/image/repository"),
+        ({"image": {"repository": f"r/e@{DIGEST}"}}, "/image/repository"),
         ({"image": {"digest": "sha256:1"}}, "at '/image/digest': 'sha256:1' does not match pattern"),
         ({"server": {"replicas": 0}}, "at '/server/replicas': minimum: got 0, want 1"),
         ({"server": None}, "missing property 'server'"),

@@ -127,3 +127,12 @@ async def test_an_error_of_an_hpa_is_explained_by_a_fault_of_its_policy(api: Fak
     api.answers[POLICIES] = text(json.dumps({"items": []}))
     found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig)))
     assert [line for line in found if "WatermarkPolicy web, which does not exist" in line]
+
+
+async def test_an_api_server_without_its_storage_is_one_finding_at_once(api: FakeApi, kubeconfig: str) -> None:
+    body = "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n[+]poststarthook ok\nreadyz check failed\n"
+    api.answers["/version"] = text("{}")
+    api.answers["/readyz"] = text(body, 500)
+    sections = await run_checks(None, Scope(), kubeconfig)
+    (line,) = list(report_lines(sections, verbose=True))[1:-1]
+    assert line.startswith("  wrong  the cluster does not answer, so no policy is checked: its etcd fails")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapter.check.findings import dangling_hpas
-from adapter.check.report import ReportSection
+from adapter.check.findings import DEFINITION, dangling_hpas
+from adapter.check.report import ReportSection, folded
 from adapter.kube.cluster import ListedPolicy
 from adapter.policy.hpa import Hpa, parse_hpa
 from tests.load.kit import cpu, policy
@@ -97,3 +97,18 @@ def test_without_any_policy_every_hpa_that_asks_for_one_is_a_stray() -> None:
     hpas = [hpa(name, described(WMP | {"name": name})) for name in ("web", "cart")]
     assert list(found(hpas, [])) == ["HPA shop/cart", "HPA shop/web"]
     assert found(hpas, [])["HPA shop/web"][0].endswith("or name one that exists (none)")
+
+
+def test_of_many_policies_some_are_named() -> None:
+    others = [known(f"p{number}") for number in range(2000)]
+    ((text,),) = found([hpa("web", described(WMP | {"name": "wbe"}))], others).values()
+    assert "and 1980 more)" in text
+    assert len(text) < 500
+
+
+def test_without_the_definition_of_policies_only_that_is_told() -> None:
+    cause = ReportSection("cluster")
+    cause.wrong("the API server knows no WatermarkPolicy", cause=DEFINITION)
+    sections = folded([cause, *dangling_hpas([hpa("web", described(WMP | {"name": "web"}))], [])])
+    assert [one.about for one in sections] == ["cluster"]
+    assert sections[0].findings[0].explains == ("HPA shop/web",)

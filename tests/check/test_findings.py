@@ -4,15 +4,24 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.check.findings import MAX_LISTED, PROBE_SERVICE, add_pod_matches, registry_section, service_section
+from adapter.check.findings import (
+    MAX_LISTED,
+    PROBE_SERVICE,
+    add_pod_matches,
+    hpa_section,
+    registry_section,
+    service_section,
+)
 from adapter.check.report import ReportSection, SubjectKind, all_ok, report_data, report_lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
+from adapter.policy.conformance import Wiring
+from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
 from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble
 from adapter.settings.registries import ConsulRegistry, HttpRegistry
-from tests.load.kit import NOW, REGISTRY, TARGET, pod
+from tests.load.kit import NOW, REGISTRY, TARGET, cpu, pod, policy
 
 KEY = ServiceKey("main", "web", "prod", "blue")
 CONSUL = ConsulRegistry(name="main", type="Consul", servers=("http://a",))
@@ -217,3 +226,30 @@ def test_the_report_reads_as_text_and_as_json() -> None:
             }
         ],
     }
+
+
+@pytest.mark.parametrize(
+    ("metric", "tolerance", "verdicts"),
+    [
+        ("desired_replica", "0", ["wrong", "note"]),
+        ("desired_replicas", None, ["wrong", "note"]),
+        ("desired_replicas", "0", ["note"]),
+    ],
+)
+def test_an_hpa_that_does_not_follow_its_policy_is_wrong_as_in_files(
+    metric: str, tolerance: str | None, verdicts: list[str]
+) -> None:
+    rules = {"tolerance": tolerance} if tolerance is not None else {}
+    described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": "web"}
+    target = {"type": "AverageValue", "averageValue": "1"}
+    source = {"describedObject": described, "metric": {"name": metric}, "target": target}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 2,
+        "maxReplicas": 9,
+        "metrics": [{"type": "Object", "object": source}],
+        "behavior": {"scaleUp": rules, "scaleDown": {**rules, "stabilizationWindowSeconds": 0}},
+    }
+    hpa = parse_hpa({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}, DEFAULT_TOLERANCE)
+    section = hpa_section(Wiring(policy=policy(cpu(), namespace="shop", name="web", hpa="web"), hpa=hpa))
+    assert [one.verdict.value for one in section.findings] == verdicts, text(section)

@@ -120,6 +120,14 @@ async def test_settings_that_cannot_be_used_are_wrong_with_their_fields(api: Fak
     assert "for this account may not get configmaps in namespace metrics; give --settings; every default" in line
 
 
+async def test_settings_that_a_deployment_mounts_and_that_are_missing_are_wrong(api: FakeApi, session: Session) -> None:
+    """Pods do not start without the ConfigMap of their volume."""
+    api.answers[DEPLOYMENTS] = items(deployment())
+    api.answers["/api/v1/namespaces/metrics/configmaps/el-settings"] = status(404, "NotFound")
+    (line,) = lines((await installed_settings(session, await find_installation(session, Settings())))[2])
+    assert line.startswith("wrong: ConfigMap metrics/el-settings does not exist, so no new pod of Deployment ")
+
+
 async def test_a_deployment_without_ready_pods_is_the_cause_of_what_follows(api: FakeApi, session: Session) -> None:
     api.answers[DEPLOYMENTS] = items(deployment(status={}))
     section = installation_section(await find_installation(session, Settings()))
@@ -167,6 +175,15 @@ async def test_another_adapter_that_has_the_group_is_named(api: FakeApi, session
     assert found[V1BETA1][0].startswith(
         "wrong: it is served by Service monitoring/prometheus-adapter (prometheus-adapter), not by Service effective-"
     )
+
+
+async def test_an_apiservice_of_a_service_that_does_not_exist_is_not_said_to_answer(
+    api: FakeApi, session: Session
+) -> None:
+    gone = {"status": "False", "reason": "ServiceNotFound", "message": "service/nowhere is not present"}
+    api.answers[f"{API_SERVICES}/{V1BETA2}"] = api_service(("effective-load", "nowhere"), **gone)
+    (line,) = (await found_services(session))[V1BETA2]
+    assert "which does not answer (ServiceNotFound)" in line
 
 
 async def test_kedas_external_metrics_are_left_to_it(api: FakeApi, session: Session) -> None:

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.check.load_sources import LoadReport, Scaled, check_metrics_server, check_prometheus, symptom_of
-from adapter.check.report import ReportSection
+from adapter.check.report import FindingLevel, ReportSection, folded
 from adapter.kube.session import Session
 from adapter.load.pods import Pod, PodCondition
 from adapter.policy.watermark_policy import parse_policy
@@ -111,11 +111,14 @@ class FakePrometheus:
         self.series: list[dict[str, str]] = [{"namespace": "shop", "pod": name} for name in ("web-1", "web-2")]
         self.age, self.ahead, self.fails = 5.0, 0.0, False
         self.asked = 0
+        self.refusal: tuple[int, str] | None = None
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         query = (await request.post())["query"] if request.method == "POST" else request.query["query"]
         at = time.time() + self.ahead
         self.asked += 1
+        if self.refusal is not None:
+            return web.Response(status=self.refusal[0], text=self.refusal[1])
         if self.fails:
             return web.json_response({"status": "error", "errorType": "internal", "error": "disk"}, status=500)
         if query == "vector(1)":
@@ -173,6 +176,52 @@ async def test_an_answer_without_series_names_the_labels_to_keep(prometheus: Pro
     assert line.endswith("keep the labels that name the pods: by (namespace, pod)")
 
 
+@pytest.mark.parametrize("series", [{}, {"namespace": "shop"}, {"pod": "web-1"}], ids=str)
+async def test_a_query_without_the_labels_of_its_pods_is_one_finding_with_them(
+    prometheus: Prometheus, series: dict[str, str]
+) -> None:
+    prometheus[0].series = [series]
+    report = LoadReport()
+    await check_prometheus(prometheus[1], [scaled(**RPS)], time.time, report, from_here=True)
+    policy = ReportSection("policy")
+    for add in report.of_policy.get(("shop", "web"), ()):
+        add(policy)
+    found = [one for section in folded([*report.sections, policy]) for one in section.findings]
+    (fault,) = [one for one in found if one.verdict is FindingLevel.WRONG]
+    assert "by (namespace, pod)" in fault.text
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "advice"),
+    [
+        (401, "Unauthorized", "give the server basicAuth or bearerTokenFile that it accepts"),
+        (403, "Forbidden", "give the server basicAuth or bearerTokenFile that it accepts"),
+        (404, "404 page not found", "url needs the path under which its API is"),
+        (302, "", "url leads to something else, such as a page to log in"),
+        (200, "<html>Grafana</html>", "url leads to something else, such as a page to log in"),
+    ],
+)
+async def test_what_a_server_refuses_is_said_with_what_to_do(
+    prometheus: Prometheus, status: int, body: str, advice: str
+) -> None:
+    prometheus[0].refusal = (status, body)
+    (line,) = [one for one in await asked(prometheus[1], scaled(**RPS)) if one.startswith("Prometheus main: wrong: h")]
+    assert advice in line
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("http://127.0.0.1:1", "nothing listens there: compare url with kubectl get services"),
+        ("http://prometheus.nowhere.invalid:9090", "correct the name in url"),
+    ],
+)
+async def test_a_server_that_cannot_be_reached_is_said_with_what_to_do(url: str, advice: str) -> None:
+    settings = parse_settings(json.dumps({"prometheus": {"servers": [{"name": "main", "url": url}]}}))
+    (line,) = await asked(settings, scaled(resource={"name": "cpu"}))
+    assert advice in line
+
+
 async def test_one_pod_without_a_series_is_named(prometheus: Prometheus) -> None:
     prometheus[0].series = [{"namespace": "shop", "pod": "web-1"}]
     (line,) = [line for line in await asked(prometheus[1], scaled(**RPS)) if "wrong" in line]
@@ -195,11 +244,13 @@ async def test_a_clock_that_differs_is_wrong(prometheus: Prometheus) -> None:
 async def test_a_server_that_fails_explains_its_queries(prometheus: Prometheus) -> None:
     prometheus[0].fails = True
     report = LoadReport()
-    await check_prometheus(prometheus[1], [scaled(**RPS)], time.time, report, from_here=True)
+    unused = scaled(resource={"name": "cpu"})
+    await check_prometheus(prometheus[1], [unused], time.time, report, from_here=True)
     server, query = report.sections[0].findings
     assert server.cause == "prometheus/main"
     assert "cannot be asked: Prometheus main: " in server.text
     assert query.symptom_of == ("prometheus/main",)
+    assert folded(report.sections)[0].findings[0].explains == ()  # what it explains is its own section
 
 
 async def test_a_server_that_the_clusters_settings_name_is_not_asked_from_here(prometheus: Prometheus) -> None:

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,6 +214,50 @@ def test_spoilt_files_are_reported_and_never_break_the_check(tmp_path: Path) -> 
         (tmp_path / "all.yaml").write_text(json.dumps(items))
         wrong += any(level == "wrong" for level, _, _ in findings(tmp_path))
     assert wrong > 20
+
+
+WRONG: Replace = ("averageValue: '1'", "averageValue: '2'")
+
+
+def test_a_mark_of_byte_order_hides_no_object(tmp_path: Path) -> None:
+    (tmp_path / "checkout.yaml").write_text("\ufeffapiVersion: v1\n" + "---\n" + CHECKOUT.replace(*WRONG))
+    policy = CHECKOUT.split("\n---\n")[1].replace("1200m", "300m")
+    start = policy.index("apiVersion")
+    (tmp_path / "policy.yaml").write_text("\ufeff" + policy[start:].replace("apiVersion: ", "apiVersion : ", 1))
+    found = findings(tmp_path)
+    assert [where for level, where, _ in found if level == "wrong" and where.startswith("policy.yaml:")], found
+
+
+def test_a_pipe_in_the_folder_is_not_waited_for_and_a_given_one_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert findings(tmp_path)[0] == ("skip", "pipe.yaml", "not checked: it is no regular file")
+    read, write = os.pipe()
+    os.write(write, CHECKOUT.replace(*WRONG).encode())
+    os.close(write)
+    sections = check_folder(f"/dev/fd/{read}", None)
+    os.close(read)
+    assert "averageValue" in str(sections)
+
+
+@pytest.mark.parametrize("path", ["x\0y", "x" * 5000, "https://example.com/patch.yaml", "../../../.."])
+def test_any_path_of_a_patch_is_read(check: Callable[..., Found], path: str) -> None:
+    entries = {"patches": [{"path": path}, {"path": 3}, 3], "patchesStrategicMerge": [path]}
+    header = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    assert check(kustomization=yaml.safe_dump({**header, **entries})) == []
+
+
+@pytest.mark.parametrize("text", ["\n" * 400_000, " \n" * 200_000, "kind: " + ", " * 200_000], ids=["n", "sn", "c"])
+def test_a_file_of_blanks_takes_no_time(tmp_path: Path, text: str) -> None:
+    (tmp_path / "blank.yaml").write_text(text)
+    begin = time.process_time()
+    findings(tmp_path)
+    assert time.process_time() - begin < 2
+
+
+def test_a_repeated_key_has_its_line_in_its_document(tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: A\n---\n---\napiVersion: v1\nkind: B\nmetadata: {a: x}\nspec: {}\nspec: {}\n"
+    (tmp_path / "twice.yaml").write_text(text)
+    assert findings(tmp_path)[0][:2] == ("wrong", "twice.yaml:8: spec")
 
 
 def test_what_helm_or_kustomize_print_is_read_from_standard_input(

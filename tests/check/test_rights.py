@@ -123,6 +123,14 @@ async def test_a_right_for_some_uses_only_is_a_note(session: Session, rights: Ri
     assert line.endswith("which is for scale targets that are custom resources")
 
 
+async def test_a_missing_role_is_one_finding_and_its_lesser_uses_are_not_listed_before(
+    session: Session, rights: Rights
+) -> None:
+    rights.denied = {("watch", "pods", ""), ("get", "customresourcedefinitions", "")}
+    (line,) = await review(session)
+    assert line.startswith("  wrong  it may not watch pods: apply effective-load-server")
+
+
 async def test_an_account_without_any_right_is_one_finding(api: FakeApi, session: Session) -> None:
     async def deny(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"status": {"allowed": False}})

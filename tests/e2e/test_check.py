@@ -101,10 +101,10 @@ def test_matching_pods_are_counted_and_the_others_are_listed_with_the_reason(
     assert found[f"policy {workloads.namespace}/whole"][1:] == ["ok: 3 of 3 pods of Deployment web match an instance"]
     # Once both HPAs have synced, the controller's own complaint (AmbiguousSelector) stands between.
     conflict, shared, *_, hasty = found[f"HPA {workloads.namespace}/whole of policy whole"]
-    assert conflict.startswith("note: Deployment web has other policies as well (web)")
-    assert shared.startswith("note: Deployment web is scaled by other HPAs as well (web)")
+    assert conflict.startswith("wrong: Deployment web has other policies as well (web)")
+    assert shared.startswith("wrong: Deployment web is scaled by other HPAs as well (web)")
     assert hasty.startswith("note: HPA whole has scaleDown.stabilizationWindowSeconds 0")
-    assert status == 0
+    assert status == 1
 
 
 def test_a_policy_that_the_settings_do_not_allow_is_reported_with_the_settings_error(

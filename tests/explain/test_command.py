@@ -19,6 +19,7 @@ from adapter.document.reader import read_document
 from adapter.explain import command
 from adapter.explain.arguments import COMMAND
 from adapter.telemetry import logs
+from adapter.telemetry.metrics import package_version
 from tests.explain.kit import document, explained, hpa_object
 
 POLICY = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
@@ -47,11 +48,12 @@ class Api:
             code, message = found
             body = {"kind": "Status", "code": code, "reason": web_reason(code), "message": message}
             return web.json_response(body, status=code)
-        return web.json_response(found)
+        return web.Response(body=found) if isinstance(found, bytes) else web.json_response(found)
 
 
 def web_reason(code: int) -> str:
-    return {403: "Forbidden", 404: "NotFound", 409: "Conflict", 503: "ServiceUnavailable"}[code]
+    known = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 413: "RequestEntityTooLarge"}
+    return known.get(code) or {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}[code]
 
 
 @pytest.fixture
@@ -142,6 +144,11 @@ async def test_a_missing_right_is_named_with_the_role_that_has_it(run: Run, caps
         (404, "404 page not found", "effective-load is not installed here"),
         (404, "WatermarkPolicy shop/web has no metric decision; it has a", "the server is older than this command"),
         (404, "there is no WatermarkPolicy web in namespace shop", "there is no WatermarkPolicy web"),
+        (
+            404,
+            "the server could not find the metric decision for watermarkpolicies.effective-load.io web",
+            "another adapter",
+        ),
         (503, "service unavailable", "kubectl get pods,endpointslices -n effective-load"),
         (503, "error trying to reach service: dial tcp 10.0.0.1:443", "kubectl get apiservice"),
     ],
@@ -163,10 +170,59 @@ async def test_an_error_that_the_hpa_gets_is_shown_as_what_is_served(
     assert data["error"].startswith("409 Conflict: PolicyConflict")
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (413, "the document of the decision is larger than 16 MiB"),
+        (429, "4 requests of amy wait for decisions already; ask again later"),
+        (429, "too many requests, please try again later."),
+        (503, "other decisions took all of 5 s"),
+        (503, "the inputs of WatermarkPolicy shop/web are not kept"),
+        (504, "request did not complete within the allotted timeout"),
+    ],
+)
+async def test_an_error_of_the_document_alone_is_not_said_to_be_the_hpas(
+    run: Run, capsys: pytest.CaptureFixture[str], code: int, message: str
+) -> None:
+    run.api.answers[DECISION] = (code, message)
+    assert await run("web") == FAILED
+    out = capsys.readouterr().out
+    assert "HPAs get" not in out
+    assert f"the server hands out no document: {code} {web_reason(code)}: {message}" in out
+    assert await run("web", "-o", "json") == FAILED
+    assert json.loads(capsys.readouterr().out)["error"] is None
+
+
+async def test_a_document_that_a_server_of_this_version_wrote_is_not_said_to_be_of_another(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.api.answers[DECISION] |= {"document": document() | {"future": 1}, "server": {"version": package_version()}}
+    assert await run("web") == FAILED
+    out = capsys.readouterr().out
+    assert "the server's document cannot be read: " in out
+    assert "another version" not in out
+
+
 async def test_a_document_of_another_version_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run.api.answers[DECISION]["document"] = document() | {"future": 1}
+    run.api.answers[DECISION] |= {"document": document() | {"future": 1}, "server": {"version": "9.9.9"}}
     assert await run("web") == FAILED
     assert "the server is of another version" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["", "abc", "1e999"])
+async def test_a_served_value_that_is_no_number_is_no_traceback(
+    run: Run, capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    run.api.answers[DECISION]["decision"]["served"] = value
+    assert await run("web") == FAILED
+    assert "the server's document cannot be read: " in capsys.readouterr().out
+
+
+async def test_a_document_that_is_no_text_is_no_traceback(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    text = json.dumps(run.api.answers[DECISION]).encode()
+    run.api.answers[DECISION] = text.replace(b'"web-', b'"\xff', 1)
+    assert await run("web") == FAILED
+    assert "the server's document cannot be read: " in capsys.readouterr().out
 
 
 async def test_an_unreachable_cluster_and_an_unknown_context_are_told_from_each_other(

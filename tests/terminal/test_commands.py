@@ -1,11 +1,15 @@
 """Every command's help: its examples can be typed, and its exit statuses are told."""
 
+import argparse
+import io
 import re
 import shlex
+import sys
 
 import pytest
 
 from adapter import cli
+from adapter.terminal import output
 from adapter.terminal.command import INVALID, OK, Command
 
 LINES = [
@@ -42,3 +46,12 @@ def test_arguments_that_do_not_parse_have_the_status_of_invalid_ones(capsys: pyt
             cli.main(arguments)
         assert ended.value.code == INVALID
     assert "usage: effective-load" in capsys.readouterr().err
+
+
+def test_a_terminal_without_a_character_gets_another_one_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(run=lambda _: output.print_line("web \u2192 12"))
+    cli._main(parser, [])
+    assert terminal.buffer.getvalue() == b"web ? 12\n"  # type: ignore[attr-defined]

@@ -34,6 +34,7 @@ _REASONS = {
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
     HTTPStatus.GATEWAY_TIMEOUT: "Timeout",
+    HTTPStatus.LOOP_DETECTED: "LoopDetected",
 }
 """The codes that pass, each with its reason: both are labels of metrics, so the upstream does not choose them."""
 

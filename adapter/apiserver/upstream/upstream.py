@@ -23,7 +23,7 @@ from adapter.apiserver.upstream.answers import metric_list
 from adapter.apiserver.upstream.listing import KeptNames, read_listing
 from adapter.apiserver.upstream.own_names import OwnNames
 from adapter.runtime.answer_budget import MIB, Limit
-from adapter.runtime.circuit_breaker import CircuitBreaker, CircuitOpen
+from adapter.runtime.circuit_breaker import LONGEST_SECONDS, CircuitBreaker, CircuitOpen
 from adapter.runtime.log_once import LogOnce
 from adapter.runtime.outbound import Client
 from adapter.runtime.source_errors import SourceError, SourceUnreachable
@@ -101,12 +101,14 @@ class Upstream:
         seconds, namespace = self.settings.timeout_seconds, request.namespace
         ends = self._clock() + seconds
         circuit = self._circuit_of(namespace)
+        # A namespace that had no answer lately may be the only one: others, whose HPAs ask every 15 s, try before it.
+        after = LONGEST_SECONDS if circuit.is_open else 0.0
         try:
-            self._circuit.check()
+            self._circuit.check(after)
             circuit.check()
             # Half of the time at most, so that a timeout is the upstream's and not the queue's.
             async with self._gate.slot(f"namespace {namespace}", seconds / 2):
-                with circuit.request(), self._circuit.request(namespace):
+                with circuit.request(), self._circuit.request(namespace, after=after):
                     left = ends - self._clock()
                     async with self._client.answer("GET", self._url(request), deadline=left, headers=_VIA) as reply:
                         answer = await metric_list(reply, request)

@@ -1,5 +1,6 @@
 """Reads the Kubernetes objects of a folder, each with its place: file, line, field."""
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from adapter.runtime.faults import Fault, FaultyDocument
 
 MOST_FILES = 20_000
 _SUFFIXES = {".yaml", ".yml", ".json"}
-_OBJECT = re.compile(r"""(?:^|[{,])\s*["']?apiVersion["']?\s*:""", re.MULTILINE)
+_OBJECT = re.compile(r"""(?:^|[{,])[ \t]*["']?apiVersion["']?\s*:""", re.MULTILINE)
 _TEMPLATE = "{{"
 _NAMED = 3
 _PATCH_KEYS = ("patches", "patchesStrategicMerge", "patchesJson6902")
@@ -70,16 +71,18 @@ def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
     root = Path(folder)
     if not root.exists():
         raise ManifestsError([Fault("--manifests", folder, "does not exist; name a folder or a file")])
-    files = [root] if root.is_file() else sorted(_files(root))
+    if not root.is_dir():  # a file, or a pipe such as <(helm template …)
+        return _read_all([(folder, _text(root))])
+    files = sorted(_files(root))
     if len(files) > MOST_FILES:
         advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
         raise ManifestsError([Fault("--manifests", folder, advice)])
-    return _read_all((str(file), _text(file)) for file in files)
+    return _read_all((str(file), _regular_text(file)) for file in files)
 
 
 def read_stream(text: str) -> tuple[list[Located], list[ReportSection]]:
     """As `read_folder`, of one text from standard input."""
-    return _read_all([("-", text)])
+    return _read_all([("-", text.removeprefix("\ufeff"))])
 
 
 def _read_all(texts: Iterable[tuple[str, str | Fault]]) -> tuple[list[Located], list[ReportSection]]:
@@ -115,12 +118,19 @@ def _files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in files if Path(name).suffix.lower() in _SUFFIXES)
 
 
+def _regular_text(file: Path) -> str | Fault:
+    """As `_text`; but a pipe among the files of a folder would be waited for."""
+    if file.exists() and not file.is_file():
+        return Fault("", None, "it is no regular file")
+    return _text(file)
+
+
 def _text(file: Path) -> str | Fault:
     """The text of a file, or why it cannot be read."""
     try:
-        if file.stat().st_size > document_text.LARGEST_BYTES:
-            return document_text.too_large_fault()
-        return file.read_bytes().decode()
+        with file.open("rb") as opened:
+            data = opened.read(document_text.LARGEST_BYTES + 1)
+        return data.decode("utf-8-sig") if len(data) <= document_text.LARGEST_BYTES else document_text.too_large_fault()
     except (OSError, UnicodeDecodeError) as error:
         return Fault("", None, f"it cannot be read: {error}")
 
@@ -133,13 +143,23 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str])
         if _TEMPLATE in text:
             templates.append(file)
         else:
-            for fault in error.faults:
-                section.wrong(str(fault), place=Place(file=file))
+            _wrong_text(file, text, error, section)
         return
     lines = DocumentLines(text)
     for number, data in enumerate(documents):
         if isinstance(data, Mapping):
             yield from _flattened(Located(data=data, file=file, document=number, lines=lines))
+
+
+def _wrong_text(file: str, text: str, error: document_text.TextError, section: ReportSection) -> None:
+    """Add the faults of a text, those of a document that was read with their lines."""
+    for fault in error.faults:
+        if error.document is None:
+            section.wrong(str(fault), place=Place(file=file))
+            continue
+        path = fault.path.removeprefix(f"[{error.document}]").removeprefix(".")
+        line = DocumentLines(text).line(error.document, path)
+        section.wrong(str(Fault("", fault.value, fault.advice)), place=Place(file=file, line=line, field=path))
 
 
 def _flattened(one: Located) -> Iterator[Located]:
@@ -163,7 +183,8 @@ def _patches(one: Located) -> Iterator[Path]:
         for entry in entries if isinstance(entries, list) else ():
             path = entry.get("path") if isinstance(entry, Mapping) else entry
             if isinstance(path, str) and "\n" not in path:
-                yield (Path(one.file).parent / path).resolve()
+                with contextlib.suppress(ValueError, OSError):  # no path of a file
+                    yield (Path(one.file).parent / path).resolve()
 
 
 def _as_patch(one: Located) -> Located:

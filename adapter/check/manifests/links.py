@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from adapter.check.findings import dangling_hpas
+from adapter.check.findings import dangling_hpas, stops
 from adapter.check.manifests.files import Located
 from adapter.check.manifests.objects import Known, Objects, Workload, section_for
 from adapter.check.report import Finding, FindingLevel, Place, ReportSection
@@ -25,11 +25,6 @@ from adapter.usage.query_catalog import QueryCatalog, WorkloadQuery
 
 Sections = dict[str, ReportSection]
 
-_STOPS = {
-    Reason.POLICY_CONFLICT, Reason.SHARED_TARGET, Reason.STUCK_AT_ZERO, Reason.NOT_WIRED, Reason.AVERAGE_VALUE,
-    Reason.READ_ONLY_METRIC, Reason.TOLERANCE,
-}  # fmt: skip
-"""Flaws with which the HPA does not follow the policy; others are unwise."""
 _FIELDS = {
     Reason.POLICY_CONFLICT: "spec.scaleTargetRef",
     Reason.SHARED_TARGET: "spec.scaleTargetRef",
@@ -264,14 +259,8 @@ def _flaws(folder: _Folder, pair: _Pair) -> Iterator[tuple[Flaw, Finding]]:
     for flaw in flaws(wiring):
         of_policy = flaw.reason in _OF_POLICY
         at, path = (pair.policy.at, _OF_POLICY[flaw.reason]) if of_policy else (pair.hpa.at, _field(flaw, hpa))
-        stops = flaw.reason in _STOPS and not _is_excused(flaw, policy, hpa)
-        yield flaw, Finding(FindingLevel.WRONG if stops else FindingLevel.NOTE, flaw.message, at.place(path))
-
-
-def _is_excused(flaw: Flaw, policy: Policy, hpa: Hpa) -> bool:
-    """Whether the policy asks for no step that the HPA's tolerance suppresses, as before Kubernetes 1.35."""
-    tolerance = hpa.bounds.tolerance
-    return flaw.reason is Reason.TOLERANCE and tolerance is not None and policy.tolerance >= max(tolerance)
+        level = FindingLevel.WRONG if stops(flaw, wiring) else FindingLevel.NOTE
+        yield flaw, Finding(level, flaw.message, at.place(path))
 
 
 def _field(flaw: Flaw, hpa: Hpa) -> str:

@@ -1,0 +1,51 @@
+"""The command line itself: no command, a wrong one, and Ctrl-C."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adapter import cli
+
+
+def test_without_arguments_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == cli.INVALID
+    said = capsys.readouterr().err
+    for command in cli.COMMANDS:
+        assert command.summary.split()[0] in said
+        assert f"\n    {command.name}" in said
+
+
+def test_a_mistyped_command_is_named_with_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["migrat", "-v"])
+    assert ended.value.code == cli.INVALID
+    assert "there is no command 'migrat', did you mean migrate?; there are serve, companion" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path: Path) -> None:
+    """Against an API server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"
+            f"users: [{{name: a, user: {{}}}}]\nclusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:"
+            f"{silent.getsockname()[1]}'}}}}]\n"
+        )
+        command = [sys.executable, "-m", "adapter.cli", "check", "--kubeconfig", str(kubeconfig)]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+        silent.settimeout(30)
+        asked, _ = silent.accept()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        asked.close()
+    assert process.returncode == 130
+    assert "Traceback" not in said
