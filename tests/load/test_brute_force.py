@@ -90,7 +90,7 @@ def _metrics(draw: st.DrawFn, high: str | None, low: str | None, aim: str | None
 
 @st.composite
 def _rules(draw: st.DrawFn) -> Policy:
-    strategy, multiple = draw(st.sampled_from(Strategy)), draw(st.integers(1, 4))
+    strategy, multiple = draw(st.sampled_from([Strategy.WATERMARK, *Strategy])), draw(st.integers(1, 4))
     if strategy is Strategy.STEP:
         step = Step(
             tolerance=draw(st.sampled_from([0, 15, 50])), tolerance_in=ToleranceIn.RATIO,
@@ -120,9 +120,9 @@ def _rules(draw: st.DrawFn) -> Policy:
 @st.composite
 def _services(draw: st.DrawFn) -> AssessmentInputs:
     """A service with pods that serve, doubtful ones (never registered), and some that departed."""
-    rule, span = draw(_rules()), draw(SPANS)
-    drawn = {f"in{index}": one for index, one in enumerate(draw(_pods(5, span)))}
-    drawn |= {f"doubt{index}": one for index, one in enumerate(draw(_pods(14, span)))}
+    rule = draw(_rules())
+    drawn = {f"in{index}": one for index, one in enumerate(draw(SPANS.flatmap(lambda span: _pods(5, span))))}
+    drawn |= {f"doubt{index}": one for index, one in enumerate(draw(SPANS.flatmap(lambda span: _pods(14, span))))}
     pods = [
         pod(name, age=one.age, ip=f"10.0.0.{index}", limits={"cpu": str(one.limit)})
         for index, (name, one) in enumerate(drawn.items())
@@ -150,8 +150,13 @@ def _of_the_service(samples: Samples, rule: Policy) -> tuple[Samples, Policy]:
 
 
 def _decisions(inputs: AssessmentInputs) -> list[tuple[object, ...]]:
-    """What is decided at each count, and the winner."""
+    """What is decided at each count, and the winner; first, since when usage has been beyond a watermark."""
     assessment = assess(inputs)
+    beyond = tuple(metric.beyond for metric in assessment.metrics)
+    return [beyond, *_every_count(assessment, inputs)]
+
+
+def _every_count(assessment: Assessment, inputs: AssessmentInputs) -> list[tuple[object, ...]]:
     return [_decision(assessment, inputs, current) for current in range(len(inputs.pods) * 2 + 6)]
 
 
@@ -162,7 +167,7 @@ def _decision(assessment: Assessment, inputs: AssessmentInputs, current: int) ->
 
 
 @given(_services())
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_scenarios_that_are_not_compared_change_no_decision(inputs: AssessmentInputs) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scenarios, "_that_may_win", lambda steps, _: collected(range(len(steps))))
@@ -171,3 +176,14 @@ def test_scenarios_that_are_not_compared_change_no_decision(inputs: AssessmentIn
         of_all = _decisions(inputs)
     for found, wanted in zip(_decisions(inputs), of_all, strict=True):
         assert found == wanted
+
+
+def test_serving_pods_above_the_band_win_over_doubtful_ones_that_bring_the_average_into_it() -> None:
+    pods = [pod(f"web-{index}", ip=f"10.0.0.{index}") for index in range(5)]
+    doubted = {one.uid: PodMemory(doubt_since=NOW - 400) for one in pods[2:]}
+    inputs = AssessmentInputs(
+        policy=policy(cpu("1200m", "400m"), registry=REGISTRY), pods=pods, bounds=Bounds(minimum=1, maximum=99),
+        samples=usage({one.name: "1500m" if one in pods[:2] else "600m" for one in pods}), target=TARGET, now=NOW,
+        roster=roster("10.0.0.0", "10.0.0.1"), scale=scale(5), memory=Memory(pods=doubted, ever_in_roster=True),
+    )  # fmt: skip
+    assert decide(assess(inputs), scale(5), inputs.bounds, NOW).desired == 6

@@ -52,6 +52,7 @@ def test_a_terminal_without_a_character_gets_another_one_for_it(monkeypatch: pyt
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     monkeypatch.setattr(sys, "stdout", terminal)
     parser = argparse.ArgumentParser()
+    parser.add_argument("command")
     parser.set_defaults(run=lambda _: output.print_line("web \u2192 12"))
-    cli._main(parser, [])
+    cli._main(parser, ["check"])
     assert terminal.buffer.getvalue() == b"web ? 12\n"  # type: ignore[attr-defined]
