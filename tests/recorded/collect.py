@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         raise SystemExit
 
     with mock.patch.object(argparse.ArgumentParser, "parse_args", note), contextlib.suppress(SystemExit):
-        main([])
+        main(["--help"])
     return found[0]
 
 
