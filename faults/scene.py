@@ -26,8 +26,11 @@ PODS = 6
 OUT = 2
 """Pods of the service with a registry that are pulled out; without that knowledge it would shrink."""
 HIGH, LOW = "1200m", "800m"
-CALM, RISEN = 0.9, 1.3
-"""Load of a serving pod, in units of the query: within the watermarks, and above the high one."""
+CALM = 0.9
+"""Load of a serving pod, in units of the query: within the watermarks."""
+ONE_MORE = 1.2
+"""What a service needs one more pod for: load of half a pod at the high watermark beyond what its pods take."""
+MAXIMUM = 300
 _POLICIES = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io"
 METRIC = _POLICIES + "/{}/desired_replicas"
 QUERY = {
@@ -75,7 +78,8 @@ class Scene:
     # --- what there is ---
 
     def _begin_services(self) -> None:
-        self.load = dict.fromkeys((LOAD, ROSTER), CALM)
+        self.load = dict.fromkeys((LOAD, ROSTER), CALM * PODS)
+        """The load of each service, which its serving pods share."""
         self.out: dict[str, list[str]] = {}
         for name in SERVICES:
             count = PODS + (OUT if name == ROSTER else 0)
@@ -144,8 +148,8 @@ class Scene:
                 else {"name": "load", "query": {"name": "load"}, "highWatermark": HIGH, "lowWatermark": LOW}
             )
             registry: dict[str, Any] = {"registry": {"name": "consul", "service": "shop"}} if name == ROSTER else {}
-            self.workloads.policy(name, [metric], **registry)
-            self.workloads.hpa(name)
+            self.workloads.policy(name, [metric], tolerance="0%", **registry)
+            self.workloads.hpa(name, maximum=MAXIMUM)
 
     def _begin_watch(self, stack: contextlib.ExitStack) -> None:
         self._direct: Client = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
@@ -172,18 +176,19 @@ class Scene:
                 self._set_load()
 
     def _set_load(self) -> None:
-        """Each serving pod has the service's load of a pod, one that was pulled out has none."""
+        """The serving pods share the service's load, those that were pulled out have none."""
         series: dict[str, float | str] = {}
-        for name, each in self.load.items():
-            for pod in self.workloads.pod_names(name):
-                value = 0 if pod in self.out.get(name, ()) else each
-                series[f'load{{namespace="{NAMESPACE}",pod="{pod}"}}'] = value
+        for name, load in self.load.items():
+            pods, out = self.workloads.pod_names(name), self.out.get(name, [])
+            each = load / (len(pods) - len(out))
+            for pod in pods:
+                series[f'load{{namespace="{NAMESPACE}",pod="{pod}"}}'] = 0 if pod in out else each
         self.exporter.set(series)
 
     def rise(self, seconds: float) -> None:
-        """More load than the high watermark, until the count follows; then less, within the watermarks."""
+        """So much load that one more pod is needed, until the count follows; then less, within the watermarks."""
         before = self.workloads.replicas(LOAD)
-        self.load[LOAD] = RISEN
+        self.load[LOAD] = ONE_MORE * (before + 0.5)
         try:
             until(
                 lambda: self.workloads.replicas(LOAD) > before,
@@ -191,7 +196,11 @@ class Scene:
                 lambda: f"{LOAD} stays at {before}; the answer is {self.watch.answers.get(LOAD)}",
             )
         finally:
-            self.load[LOAD] = CALM
+            self.calm()
+
+    def calm(self) -> None:
+        """A load within the watermarks of the count that there is."""
+        self.load[LOAD] = CALM * self.workloads.replicas(LOAD)
 
     # --- what is seen ---
 

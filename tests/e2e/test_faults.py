@@ -34,10 +34,10 @@ class TestBrokenInvariantsAreSeen:
         def scaled_down(scene: Scene) -> Iterator[None]:
             # As an adapter does that believes half of the load.
             before = scene.workloads.replicas(LOAD)
-            scene.load[LOAD] = 0.1
+            scene.load[LOAD] = 0.1 * before
             until(lambda: scene.workloads.replicas(LOAD) < before, 60, lambda: "the count stays")
             yield
-            scene.load[LOAD] = 0.9
+            scene.calm()
 
         outcome = play(fault_scene, Scenario("planted", "the load really falls", scaled_down, hold=0))
         assert [one for one in outcome.faults if one.startswith("a count fell: by-load from")]
