@@ -26,8 +26,11 @@ PODS = 6
 OUT = 2
 """Pods of the service with a registry that are pulled out; without that knowledge it would shrink."""
 HIGH, LOW = "1200m", "800m"
-CALM = 0.9
-"""Load of a serving pod, in units of the query: within the watermarks."""
+CALM = {LOAD: 1.1, ROSTER: 0.9}
+"""Load of a serving pod within the watermarks. On the way up a new pod's first samples add to older ones of the others,
+so that a count may go a pod or two beyond its need: at 1.1 those pods stay. At 0.9 a service that forgets who is pulled
+out shrinks.
+"""
 ONE_MORE = 1.2
 """What a service needs one more pod for: load of half a pod at the high watermark beyond what its pods take."""
 MAXIMUM = 300
@@ -78,7 +81,7 @@ class Scene:
     # --- what there is ---
 
     def _begin_services(self) -> None:
-        self.load = dict.fromkeys((LOAD, ROSTER), CALM * PODS)
+        self.load = {name: each * PODS for name, each in CALM.items()}
         """The load of each service, which its serving pods share."""
         self.out: dict[str, list[str]] = {}
         for name in SERVICES:
@@ -200,7 +203,7 @@ class Scene:
 
     def calm(self) -> None:
         """A load within the watermarks of the count that there is."""
-        self.load[LOAD] = CALM * self.workloads.replicas(LOAD)
+        self.load[LOAD] = CALM[LOAD] * self.workloads.replicas(LOAD)
 
     # --- what is seen ---
 

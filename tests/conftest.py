@@ -53,6 +53,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Shows why a test had to run once more: that is a fault to explain, too."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.write_sep("_", f"first run of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext[-3000:])
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds what the collected tests need, with progress on the terminal."""
     if session.config.option.collectonly:
