@@ -21,6 +21,7 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.resource_metrics import decode_usages
+from adapter.usage.series import NamedQueryResult
 
 METRICS_SERVER = "metrics-server"
 MARGIN_SECONDS = 2.0
@@ -236,7 +237,7 @@ def _unasked(settings: Settings, scaled: Sequence[Scaled], to: LoadReport) -> No
 
 
 async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable[[], float]) -> Prometheus:
-    """A source whose queries have all been asked once, or had their time."""
+    """A source whose queries, the settings' own included, have all been asked once, or had their time."""
     left, changed = set(queries), asyncio.Event()
 
     def on_change(users: frozenset[WorkloadQuery]) -> None:
@@ -252,12 +253,16 @@ async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable
     slowest = max((server.timeout_seconds for server in prometheus.servers), default=0.0)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2 * slowest + MARGIN_SECONDS):
-            while left and not running.done():
+            while (left or any(map(_unanswered, source.named_results()))) and not running.done():
                 changed.clear()
                 await changed.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     return source
+
+
+def _unanswered(result: NamedQueryResult) -> bool:
+    return result.fetched_at is None and not result.error
 
 
 def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -> None:

@@ -1,5 +1,6 @@
 """Whether metrics-server and Prometheus answer, for which pods, and how old their samples are."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -111,12 +112,16 @@ class FakePrometheus:
         self.series: list[dict[str, str]] = [{"namespace": "shop", "pod": name} for name in ("web-1", "web-2")]
         self.age, self.ahead, self.fails = 5.0, 0.0, False
         self.asked = 0
+        self.query_seconds = 0.0
+        """How long every query takes but the one that only asks whether the server is there."""
         self.refusal: tuple[int, str] | None = None
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         query = (await request.post())["query"] if request.method == "POST" else request.query["query"]
         at = time.time() + self.ahead
         self.asked += 1
+        if query != "vector(1)":
+            await asyncio.sleep(self.query_seconds)
         if self.refusal is not None:
             return web.Response(status=self.refusal[0], text=self.refusal[1])
         if self.fails:
@@ -241,8 +246,9 @@ async def test_a_clock_that_differs_is_wrong(prometheus: Prometheus) -> None:
                for one in await asked(prometheus[1], scaled(**RPS)))  # fmt: skip
 
 
-async def test_a_server_that_fails_explains_its_queries(prometheus: Prometheus) -> None:
-    prometheus[0].fails = True
+@pytest.mark.parametrize("seconds", [0.0, 0.2])
+async def test_a_server_that_fails_explains_its_queries_even_slow_ones(prometheus: Prometheus, seconds: float) -> None:
+    prometheus[0].fails, prometheus[0].query_seconds = True, seconds
     report = LoadReport()
     unused = scaled(resource={"name": "cpu"})
     await check_prometheus(prometheus[1], [unused], time.time, report, from_here=True)
