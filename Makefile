@@ -43,7 +43,7 @@ faults: $(STAMP)  ## Break one thing after the other on the real control plane, 
 
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
 	$(BIN)/python -m harness.build
-	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadscope --durations=30 --durations-min=20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=30 --durations-min=20 $(PYTEST_ARGS)
 
 test-unit: $(STAMP)  ## The tests that need no server
 	$(BIN)/python -m pytest -m "not integration and not e2e" $(PYTEST_ARGS)
