@@ -96,6 +96,7 @@ class CompanionProcess(Server):
         kubeconfig: Path | None = None,
         name: str = "companion",
         env: Mapping[str, str] | None = None,
+        command: tuple[str, ...] = ("-m", "adapter.cli", "companion"),
     ) -> None:
         """`kubeconfig` defaults to the admin's; `companion_kubeconfig` makes one with the manifests' rights."""
         self.cluster, self.name = cluster, name
@@ -111,7 +112,7 @@ class CompanionProcess(Server):
         inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
         self.component = Component(
             name,
-            [sys.executable, "-m", "adapter.cli", "companion", *arguments],
+            [sys.executable, *command, *arguments],
             cluster.folder / f"{name}.log",
             ready=lambda: self._get("/healthz") == "ok",
             env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
