@@ -1,7 +1,7 @@
 """Cost of a start, and of a relist: `python -m benchmarks.start [--before FOLDER] [--rounds 3] [--relists 1]`.
 
-A real etcd and kube-apiserver hold 1,000 policies and 20,000 pods. The adapter runs as its command line does, compiled
-as in the image, until its first correct answer. With `--before`, the adapter of another working copy (its `.venv` runs
+A real etcd and kube-apiserver hold 1,000 policies and 20,000 pods. The adapter runs as its command line does in a pod,
+compiled as in the image and with its service account, until its first correct answer. With `--before`, the adapter of another working copy (its `.venv` runs
 it) takes turns with this one. Further starts run with a profile, which splits the processor time into parts.
 """
 
@@ -23,6 +23,7 @@ from benchmarks.processes import cpu_seconds, favour, memory
 from benchmarks.serving import machine
 from benchmarks.stage import ROOT, Stage
 from benchmarks.start_profile import PARTS
+from harness.adapter import ACCOUNT, NAMESPACE
 
 _PROFILE = ROOT / "benchmarks" / "start_profile.py"
 _RELIST_SECONDS = 30
@@ -40,7 +41,7 @@ class Version:
 
     def __init__(self, name: str, folder: Path, python: Path, compiled: Path) -> None:
         self.name, self.folder, self.python = name, folder, python
-        self.compiled = compiled / name
+        self.compiled = compiled / f"compiled-{name}"
 
     def environment(self) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
@@ -62,18 +63,25 @@ class Starts:
 
     def __init__(self, stage: Stage, scratch: Path) -> None:
         self.stage, self.scratch = stage, scratch
-        self._arguments = stage.adapter.component.command[3:]  # after `python -m adapter.cli`
+        command = stage.adapter.component.command
+        self._settings = command[command.index("--settings") :]
+        self._account = scratch / "account"
+        self._account.mkdir()
+        (self._account / "token").write_text(stage.cluster.token(NAMESPACE, ACCOUNT))
+        (self._account / "ca.crt").write_text(Path(stage.cluster.pki.cluster.file).read_text())
         self._environment = dict(stage.adapter.component.env or {})
 
     def choose(self, version: Version, *, profile: bool) -> None:
         component = self.stage.adapter.component
-        program = [str(_PROFILE)] if profile else ["-m", "adapter.cli"]
-        component.command = [str(version.python), *program, *self._arguments]
+        component.command = [str(version.python), str(_PROFILE), "serve", *self._settings]
         component.cwd = version.folder
         component.env = {
             **{key: value for key, value in self._environment.items() if key != "PYTHONDONTWRITEBYTECODE"},
             **{key: value for key, value in version.environment().items() if key.startswith("PYTHONPYCACHE")},
-            "START_PROFILE": str(self.scratch / "profile.json"),
+            "START_ACCOUNT": str(self._account),
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(self.stage.forwarder.port),
+            **({"START_PROFILE": str(self.scratch / "profile.json")} if profile else {}),
         }
 
     def start(self, version: Version) -> Figures:

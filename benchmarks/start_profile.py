@@ -1,10 +1,13 @@
-"""Runs the adapter's command line and shows where its processor time goes: `python -m benchmarks.start_profile serve …`.
+"""Runs the adapter's command line as in a pod, and shows where its processor time goes.
 
-A timer of processor time interrupts every millisecond. The innermost frame of a known file names the part of each
-interrupt. When the main thread only waits, the time belongs to the other thread that runs.
-The report is written to the file in START_PROFILE when the process gets SIGUSR1, which then ends the profile.
+The folder in START_ACCOUNT takes the place of the mounted service account. If START_PROFILE names a file, a timer of
+processor time interrupts every millisecond. The innermost frame of a known file names the part of each interrupt. When
+the main thread only waits, the time belongs to the other thread that runs. SIGUSR1 ends the profile and writes the
+report.
 """
 
+import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -66,12 +69,31 @@ _parts_of_files: dict[str, tuple[str, str]] = {}
 def main() -> None:
     startup = time.process_time()
     sys.path[0] = str(Path.cwd())  # this file may belong to another version than the adapter
-    signal.signal(signal.SIGPROF, _interrupted)
-    signal.signal(signal.SIGUSR1, lambda _number, _frame: _report(startup))
-    signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
+    if "START_PROFILE" in os.environ:
+        signal.signal(signal.SIGPROF, _interrupted)
+        signal.signal(signal.SIGUSR1, lambda _number, _frame: _report(startup))
+        signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
+    _use_account(Path(os.environ["START_ACCOUNT"]))
     from adapter import cli  # noqa: PLC0415  part of what is measured
 
     sys.exit(cli.main())
+
+
+def _use_account(folder: Path) -> None:
+    """Reads the service account from this folder; as first import it must be as lean as the adapter's own."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError):
+            from adapter.runtime.lean_imports import lean_imports  # noqa: PLC0415
+
+            stack.enter_context(lean_imports())
+        credentials = importlib.import_module("adapter.kube.credentials")
+    credentials._TOKEN_FILE = folder / "token"  # type: ignore[attr-defined]  # noqa: SLF001
+    if hasattr(credentials, "_CA_FILE"):
+        credentials._CA_FILE = folder / "ca.crt"  # noqa: SLF001
+    else:  # an older version, in which the kubernetes package reads the files
+        package = importlib.import_module("kubernetes.aio.config.incluster_config")
+        package.SERVICE_TOKEN_FILENAME = str(folder / "token")  # type: ignore[attr-defined]
+        package.SERVICE_CERT_FILENAME = str(folder / "ca.crt")  # type: ignore[attr-defined]
 
 
 def _interrupted(_number: int, frame: FrameType | None) -> None:
