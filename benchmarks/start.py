@@ -51,10 +51,8 @@ class Version:
         """Compiles the package, and what it imports: the image holds both compiled."""
         line = [self.python, "-m", "compileall", "-q", "adapter"]
         subprocess.run(line, cwd=self.folder, env=self.environment(), check=True)
-        self.wrap_up()
-
-    def wrap_up(self) -> None:
-        line = [self.python, "-c", "import adapter.assembly, kubernetes.aio.config.kube_config"]
+        packages = "adapter.assembly, adapter.apiserver.server, adapter.companion.companion"
+        line = [self.python, "-c", f"import {packages}, kubernetes.aio.config.kube_config"]
         subprocess.run(line, cwd=self.folder, env=self.environment(), check=True)
 
 

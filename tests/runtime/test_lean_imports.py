@@ -12,7 +12,7 @@ import json, sys
 from adapter import cli
 from adapter.runtime.lean_imports import lean_imports
 with lean_imports():
-    import adapter.assembly
+    import adapter.server_process
 rich = "rich" in sys.modules
 import rich as usable
 print(json.dumps([rich, "kubernetes" in sys.modules]))
