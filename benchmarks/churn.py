@@ -17,7 +17,9 @@ _Pods = dict[str, tuple[scene.Service, int]]
 class Churn:
     """Replaces `per_second` pods while it is open, one of each service in turn, in all that lists them."""
 
-    def __init__(self, services: list[scene.Service], etcd: int, registries: Registries | None, per_second: float) -> None:
+    def __init__(
+        self, services: list[scene.Service], etcd: int, registries: Registries | None, per_second: float
+    ) -> None:
         self._services, self._etcd, self._registries, self._rate = services, etcd, registries, per_second
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -80,7 +82,9 @@ class Churn:
             store.delete(self._etcd, pods)
             self.replaced += len(pods)
         changed = [(key, self._pod(*one)) for key, one in pods.items()]
-        slices = [(f"/registry/endpointslices/{one.namespace}/{one.name}", self._slice(one)) for one, _ in pods.values()]
+        slices = [
+            (f"/registry/endpointslices/{one.namespace}/{one.name}", self._slice(one)) for one, _ in pods.values()
+        ]
         store.put(self._etcd, [*changed, *slices])
         if self._registries is not None and ready:
             self._registries.replace(pods, join=True)

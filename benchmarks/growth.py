@@ -2,14 +2,13 @@
 
 import contextlib
 import http.client
-import json
-import os
+import math
 import ssl
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import trustme
 import yaml
@@ -40,7 +39,7 @@ class Watched:
         self._python, self._source = python, source
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> "Watched":
+    def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-scale-")))
             self._certificates()
@@ -81,8 +80,8 @@ class Watched:
         }
         path = self.folder / "settings.yaml"
         path.write_text(yaml.safe_dump(settings))
-        arguments = ["serve", "--kubeconfig", str(kubeconfig), "--settings", str(path)]
-        return Probed("adapter", self._python, self.folder, self._source, "adapter.cli", arguments)
+        command = [self._python, "-m", "adapter.cli", "serve", "--kubeconfig", str(kubeconfig), "--settings", str(path)]
+        return Probed.elsewhere("adapter", command, self.folder, self._source)
 
     # --- requests ---
 
@@ -135,19 +134,19 @@ class Watched:
         raise TimeoutError(f"no correct answer: {last!r}{self.adapter.component.tail()}")
 
 
-def measure(pods: int, python: str, source: Path, *, rest: float, inventory: bool) -> dict[str, Any]:
-    """All figures of one size."""
+def measure(pods: int, python: str, source: Path, rest: float) -> dict[str, Any]:
+    """All figures of one size, but the inventory."""
     with Watched(pods, python, source) as watched:
         adapter = watched.adapter
         figures: dict[str, Any] = {"pods": pods, "policies": watched.counts[0], "namespaces": watched.counts[2]}
         figures["start"] = watched.start()
         time.sleep(20)
         figures["rest"] = {**_used(adapter, rest), "mib": memory(adapter.pid)["now"]}
-        figures["rest_loop"] = adapter.timed(lambda: time.sleep(20))
+        figures["rest"]["loop"] = adapter.timed(lambda: time.sleep(20))
         watched.control(f"churn?rate={pods * CHURN_PER_MINUTE / 60:g}")
         time.sleep(8)
-        figures["churn"] = _used(adapter, rest / 2)
-        figures["churn_loop"] = adapter.timed(lambda: time.sleep(15))
+        figures["churn"] = _used(adapter, rest)
+        figures["churn"] |= {"mib": memory(adapter.pid)["now"], "loop": adapter.timed(lambda: time.sleep(20))}
         watched.control("churn?rate=0")
         time.sleep(8)
         share = figures["rest"]["cpu_share"]
@@ -155,9 +154,18 @@ def measure(pods: int, python: str, source: Path, *, rest: float, inventory: boo
             figures[name] = _relist(watched, what, share)
             time.sleep(3)
         figures["mib"] = memory(adapter.pid)
-        if inventory:
-            figures["inventory"] = adapter.inventory()
         return figures
+
+
+def inventory(pods: int, python: str, source: Path, settle: float = 40) -> dict[str, Any]:
+    """What the pipeline keeps: at rest, and after every pod was replaced by a list."""
+    with Watched(pods, python, source) as watched:
+        watched.start()
+        time.sleep(settle)
+        figures = {"mib": memory(watched.adapter.pid)["now"], "rest": watched.adapter.inventory()}
+        _relist(watched, "expire?change=1", 0)
+        time.sleep(settle / 2)
+        return {**figures, "after_relist": watched.adapter.inventory()}
 
 
 def _used(adapter: Probed, seconds: float) -> dict[str, float]:
@@ -190,16 +198,6 @@ def _relist(watched: Watched, what: str, rest: float) -> dict[str, Any]:
 
 def exponent(points: list[tuple[float, float]]) -> float:
     """The slope of a straight line through the logarithms of points, by least squares."""
-    import math
-
     xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
     return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / sum((x - mean_x) ** 2 for x in xs)
-
-
-if __name__ == "__main__":
-    print(
-        json.dumps(
-            measure(int(sys.argv[1]), sys.executable, Path(os.environ.get("SOURCE", ROOT)), rest=30, inventory=True)
-        )
-    )

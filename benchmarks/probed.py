@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from harness.processes import Component
 
@@ -16,19 +16,29 @@ _PATIENCE = 120.0
 
 
 class Probed:
-    """A module of the repository `source`, run with the probe of this one."""
+    """A component whose process runs with the probe, which writes into the folder `out`."""
 
-    def __init__(
-        self, name: str, python: str, folder: Path, source: Path, module: str, arguments: Sequence[str]
-    ) -> None:
-        self._out = Path(tempfile.mkdtemp(prefix=f"{name}-probe-", dir=folder))
-        # The working directory is first in the path: packages of two repositories.
-        for package, repository in (("adapter", source), ("benchmarks", _ROOT)):
-            (self._out / package).symlink_to(repository / package)
-        command = [python, "-m", "benchmarks.probe", str(self._out), module, *arguments]
-        inherited = {key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "PYTHONPATH"}}
-        self.component = Component(name, command, folder / f"{name}.log", env=inherited, cwd=self._out)
+    def __init__(self, component: Component, out: Path) -> None:
+        self.component, self._out = component, out
         self._position = 0
+
+    @classmethod
+    def of(cls, component: Component, folder: Path) -> Self:
+        """Adds the probe to a component that runs `python -m MODULE …` from this repository."""
+        out = Path(tempfile.mkdtemp(prefix="probe-", dir=folder))
+        python, flag, module, *arguments = component.command
+        component.command = [python, flag, "benchmarks.probe", str(out), module, *arguments]
+        return cls(component, out)
+
+    @classmethod
+    def elsewhere(cls, name: str, command: Sequence[str], folder: Path, source: Path) -> Self:
+        """A component that runs `python -m MODULE …` from the repository `source`, with the probe of this one."""
+        root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))
+        # The working directory is first in the path: packages of two repositories.
+        for package, repository in (("adapter", source), ("benchmarks", _ROOT), ("harness", _ROOT)):
+            (root / package).symlink_to(repository / package)
+        inherited = {key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "PYTHONPATH"}}
+        return cls.of(Component(name, command, folder / f"{name}.log", env=inherited, cwd=root), folder)
 
     @property
     def pid(self) -> int:

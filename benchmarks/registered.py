@@ -1,5 +1,7 @@
 """Three registries with the pods of the scene: real servers, their settings, and pods that leave and return."""
 
+import json
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -7,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from benchmarks import scene
 from harness.registries.consul import Consul
-from harness.registries.eureka import EurekaServer
+from harness.registries.eureka import PREFIX, EurekaServer
 from harness.registries.zookeeper import ZooKeeper
 
 Registration = tuple[str, str]
@@ -72,20 +74,37 @@ class _ZooKeeper:
 
 
 def _curator(name: str, ip: str) -> bytes:
-    import json
-
     instance = {"name": name, "id": ip, "address": ip, "port": 8080, "serviceType": "DYNAMIC"}
     return json.dumps({**instance, "payload": {"metadata": {"instance_status": "UP"}}}).encode()
 
 
+class _KeptEureka(EurekaServer):
+    """A server that each thread asks over one connection: thousands of instances register."""
+
+    _threads = threading.local()
+
+    def request(self, method: str, path: str, content: object = None) -> tuple[int, bytes]:
+        connection = getattr(self._threads, "connection", None)
+        if connection is None:
+            connection = self._threads.connection = self._connection()
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        connection.request(method, PREFIX + path, None if content is None else json.dumps(content), headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
 class _Eureka:
     def __init__(self, stack: ExitStack) -> None:
-        self._server = stack.enter_context(EurekaServer())
+        self._server = stack.enter_context(_KeptEureka())
         self.settings = {"type": "Eureka", "servers": [self._server.url]}
 
     def join(self, registrations: Sequence[Registration]) -> None:
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda one: self._server.register(one[0], _id(one), one[1], lease=_LEASE_SECONDS), registrations))
+            list(
+                pool.map(
+                    lambda one: self._server.register(one[0], _id(one), one[1], lease=_LEASE_SECONDS), registrations
+                )
+            )
 
     def leave(self, registrations: Sequence[Registration]) -> None:
         for one in registrations:
@@ -109,7 +128,9 @@ class Registries:
             self._kinds: dict[str, Registry] = dict(kinds)
             self._named = dict(zip((one.name for one in self._services), _names(len(self._services)), strict=True))
             for name, kind in self._kinds.items():
-                kind.join([one for service in self._services if self._named[service.name] == name for one in _all(service)])
+                kind.join(
+                    [one for service in self._services if self._named[service.name] == name for one in _all(service)]
+                )
             self._stack = stack.pop_all()
         return self
 
