@@ -19,6 +19,7 @@ from adapter.engine import Engine
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
+from adapter.runtime.garbage import collect_in_steps
 from adapter.settings import ServerSettings, Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
@@ -27,10 +28,6 @@ from adapter.telemetry.metrics import Metrics
 _log = structlog.get_logger(__name__)
 
 SETTINGS_SECONDS = 5.0
-GC_THRESHOLDS = (1_000, 3, 1_000_000)
-"""Collect young objects often: a thousand take half a millisecond, and most of them stay alive. Automatic full
-collections are off: one blocks the loop for tenths of a second."""
-COLLECT_SECONDS = 300.0
 
 
 class Process(Protocol):
@@ -97,14 +94,9 @@ async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
 
 
 async def _collect_garbage(engine: Engine) -> None:
-    """Keep the garbage collector's pauses short: collect young objects often, and those of the start never."""
+    """Collect garbage from when every policy is assessed: what exists by then stays."""
     await engine.assessed.wait()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
-    while True:
-        await asyncio.sleep(COLLECT_SECONDS)
-        gc.collect()
+    await collect_in_steps()
 
 
 async def _follow_settings(process: Process, settings: Settings, file: SettingsFile, metrics: Metrics) -> None:

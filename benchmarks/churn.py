@@ -44,7 +44,7 @@ class Churn:
     def _run(self) -> None:
         try:
             self._replace_all()
-        except BaseException as error:  # shown by the main thread
+        except Exception as error:  # noqa: BLE001  shown by the main thread
             self.error = error
 
     def _replace_all(self) -> None:

@@ -1,6 +1,7 @@
 """Scale on the real API server: three registries, churn, requests beside the constant server's, relists."""
 
 import contextlib
+import http.client
 import sys
 import time
 from collections.abc import Callable, Iterator

@@ -1,8 +1,9 @@
-"""What the pipeline keeps in memory: bytes by owner and kind of object, each object counted once, for its first owner."""
+"""What the pipeline keeps in memory: bytes by owner and kind of object, each counted for its first owner."""
 
 import enum
 import gc
 import sys
+import time
 import types
 from collections import defaultdict
 from collections.abc import Iterable
@@ -29,17 +30,14 @@ def owners(engine: Any) -> Iterable[tuple[str, list[Any]]]:
     assessments = [view.assessment for view in views if view.assessment is not None]
     index = engine._index  # noqa: SLF001
     yield "pods: the objects", list(watches["pods"].items.values())
-    yield "pods: the watch's maps", [watches["pods"]._items, watches["pods"]._versions]  # noqa: SLF001
+    yield "pods: the watch's maps", [_copy_of(watches["pods"])]
     yield "pods: the index by namespace and owner", [index.pods.__dict__]
-    yield (
-        "EndpointSlices",
-        [watches["endpointslices"]._items, watches["endpointslices"]._versions, engine._endpoints.__dict__],
-    )
+    yield "EndpointSlices", [_copy_of(watches["endpointslices"]), engine._endpoints.__dict__]  # noqa: SLF001
     yield "samples of metrics.k8s.io", [engine._resource_metrics._states]  # noqa: SLF001
     yield "samples of queries", [engine._prometheus.__dict__]  # noqa: SLF001
     yield "rosters", [engine.registries.__dict__]
-    yield "policies: the objects", [watches["watermarkpolicies"]._items, watches["watermarkpolicies"]._versions]  # noqa: SLF001
-    yield "HPAs", [watches["horizontalpodautoscalers"]._items, watches["horizontalpodautoscalers"]._versions]  # noqa: SLF001
+    yield "policies: the objects", [_copy_of(watches["watermarkpolicies"])]
+    yield "HPAs", [_copy_of(watches["horizontalpodautoscalers"])]
     yield "targets", [engine._targets.__dict__]  # noqa: SLF001
     yield "policies: the pods of a target", [evaluator._target_pods]  # noqa: SLF001
     yield "policies: census", [memory.census for memory in memories]
@@ -57,7 +55,10 @@ def owners(engine: Any) -> Iterable[tuple[str, list[Any]]]:
 
 
 def inventory(engine: Any) -> dict[str, Any]:
-    """Bytes by owner and type, and the numbers of objects."""
+    """Bytes by owner and type, the numbers of objects, and what a collection of all garbage takes."""
+    was_on, began = gc.isenabled(), time.thread_time()
+    garbage = gc.collect()
+    collected = time.thread_time() - began
     gc.disable()
     seen: set[int] = set()
     sizes: dict[str, Any] = {}
@@ -68,8 +69,11 @@ def inventory(engine: Any) -> dict[str, Any]:
             "bytes": sum(size for _, size in kinds.values()),
             "kinds": {kind: {"count": count, "bytes": size} for kind, (count, size) in ordered[:8]},
         }
-    gc.enable()
+    if was_on:
+        gc.enable()
     return {
+        "full_collection_ms": round(1000 * collected, 1),
+        "garbage": garbage,
         "pods": len({id(pod) for one in engine._reflectors if one.name == "pods" for pod in one.items.values()}),  # noqa: SLF001
         "policies": len(engine._index.policies),  # noqa: SLF001
         "owners": sizes,
@@ -91,6 +95,10 @@ def _claimed(roots: list[Any], seen: set[int]) -> dict[str, tuple[int, int]]:
         if isinstance(one, dict):  # a table of texts does not tell its keys
             stack += one
     return {kind: (count, size) for kind, (count, size) in kinds.items()}
+
+
+def _copy_of(watch: Any) -> list[Any]:
+    return [watch._items, watch._versions]  # noqa: SLF001
 
 
 def _is_immortal(one: Any) -> bool:
