@@ -18,7 +18,7 @@ import gc
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,7 @@ class Scene:
 
     inputs: AssessmentInputs
     changes: bool = False
-    _usage: UsageColumns = NO_USAGE
+    _usage: UsageColumns = field(default_factory=lambda: NO_USAGE)
 
     def advance(self, seconds: float = _INTERVAL) -> None:
         """Advances to new samples of every pod."""
