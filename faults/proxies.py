@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.client import Client
+from harness.prometheus import QuietServer
 
 LOOPBACK = "127.0.0.1"
 _CHUNK = 65536
@@ -120,7 +121,7 @@ class FalsifyingProxy:
         self._forward = forward
         self.falsify: Falsify | None = None
         self.slow = 0.0
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), self._handler())
+        self._server = QuietServer((LOOPBACK, 0), self._handler())
         self._server.daemon_threads = True
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)

@@ -43,11 +43,13 @@ QUERY = {
     "intervalSeconds": 1,
     "maxAgeSeconds": 10,
 }
-ADAPTER = ("-m", "faults.shim")
 
 
 class Scene:
     """Use it as a context manager; everything is started on entry and ended on exit."""
+
+    command: tuple[str, ...] = ("-m", "faults.shim")
+    """What runs the adapter; the folder that it shares with the scene and `serve` follow."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -101,6 +103,16 @@ class Scene:
         for pod in self.out[ROSTER]:
             self.consul.maintenance(pod, on=True)
 
+    def register_again(self) -> None:
+        """Tells a Consul that lost its data what it knew."""
+        for pod in self.workloads.pods(ROSTER):
+            self.consul.register("shop", pod["metadata"]["name"], pod["status"]["podIP"])
+        self.pull_out()
+
+    def registered_in(self) -> list[str]:
+        """The pods that Consul has and that are not pulled out."""
+        return [pod for pod in self.workloads.pod_names(ROSTER) if pod not in self.out[ROSTER]]
+
     def _begin_proxies(self, stack: contextlib.ExitStack) -> None:
         pair = self.cluster.pki.cluster.issue("metrics-proxy", hosts=["localhost", "127.0.0.1"])
         asked = self.cluster.as_aggregator(self.cluster.layout.port("metrics-server"), "admin", "system:masters")
@@ -124,15 +136,8 @@ class Scene:
         self.shim.mkdir()
         self.small_disk = self.folder / "tmp"
         self.small_disk.mkdir()
-        self.settings = {
-            "resourceMetrics": {"intervalSeconds": 2},
-            "prometheus": {
-                "servers": [{"name": "main", "url": f"http://127.0.0.1:{self.prometheus_proxy.port}"}],
-                "queries": [QUERY],
-            },
-            "registries": [{"name": "consul", "type": "Consul", "servers": [self.consul.url]}],
-        }
-        command = (*ADAPTER, str(self.shim), "serve")
+        self.settings = self._settings()
+        command = (*self.command, str(self.shim), "serve")
         env = {"TMPDIR": str(self.small_disk)}
         self.adapter = AdapterProcess(self.cluster, self.settings, kubeconfig=kubeconfig, command=command, env=env)
         stack.enter_context(self.adapter)
@@ -144,6 +149,19 @@ class Scene:
             )
             for number in range(2)
         ]
+        self._begin_policies()
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "resourceMetrics": {"intervalSeconds": 2},
+            "prometheus": {
+                "servers": [{"name": "main", "url": f"http://127.0.0.1:{self.prometheus_proxy.port}"}],
+                "queries": [QUERY],
+            },
+            "registries": [{"name": "consul", "type": "Consul", "servers": [self.consul.url]}],
+        }
+
+    def _begin_policies(self) -> None:
         for name in SERVICES:
             metric = (
                 cpu_watermarks(HIGH, LOW)
@@ -156,10 +174,7 @@ class Scene:
 
     def _begin_watch(self, stack: contextlib.ExitStack) -> None:
         self._direct: Client = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
-        stack.callback(self._end_load)
-        self._ended = threading.Event()
-        self._loader = threading.Thread(target=self._keep_load, daemon=True)
-        self._loader.start()
+        self._begin_load(stack)
         self.watch = Watch(SERVICES, self.workloads.replicas, self._ask)
         stack.callback(self.watch.close)
 
@@ -168,6 +183,12 @@ class Scene:
         return answer.status, answer.body
 
     # --- load ---
+
+    def _begin_load(self, stack: contextlib.ExitStack) -> None:
+        stack.callback(self._end_load)
+        self._ended = threading.Event()
+        self._loader = threading.Thread(target=self._keep_load, daemon=True)
+        self._loader.start()
 
     def _end_load(self) -> None:
         self._ended.set()

@@ -22,6 +22,13 @@ from harness.processes import Component, free_ports
 LOOPBACK = "127.0.0.1"
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    """A server whose clients may be killed: what they leave undone is no news."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing."""
+
+
 class Exporter:
     """A /metrics page on loopback with exactly the series that a test sets."""
 
@@ -30,7 +37,7 @@ class Exporter:
         self.failing = False
         """If True, scrapes get status 500: the series go stale, as when a target is down."""
         self.scrapes = 0
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), self._handler())
+        self._server = QuietServer((LOOPBACK, 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()

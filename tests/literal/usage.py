@@ -9,7 +9,6 @@ from tests.literal.facts import Answer, Facts, Metric, Pod, quantity
 from tests.literal.memory import Ahead, Beyond, Memory, Past, Sample
 from tests.literal.states import DOUBTFUL, FINISHED, PULLED_OUT, SERVING, STARTING, TERMINATING, UNREADY
 
-MAX_AGE = 90
 ABOVE, INSIDE, BELOW, ERROR = "Above", "Inside", "Below", "Error"
 
 
@@ -87,8 +86,8 @@ def first_seen(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str,
     # Another sample was given: that one is forgotten.
     ahead.pop(metric.name, None)
     if metric.answered is not None and answer.at > metric.answered:
-        ahead[metric.name] = Ahead(dated=answer.at, value=value, first_seen=now)
-        return now
+        ahead[metric.name] = Ahead(dated=answer.at, value=value, first_seen=metric.answered)
+        return metric.answered
     return answer.at
 
 
@@ -111,7 +110,7 @@ def fit_sample(situation: Situation, metric: Metric, pod: Pod, sample: Sample) -
     """Whether this pod's sample is fit: not too old, not warming, no unbelievable zero."""
     now, window = situation.facts.now, metric.by_pod[pod.name].window
     known = situation.past(pod).samples.get(metric.name)
-    if now - sample.at > MAX_AGE:
+    if now - sample.at > metric.max_age:
         return False
     if pod.started is not None and sample.at < pod.started:
         return False
@@ -128,7 +127,7 @@ def fit_sample(situation: Situation, metric: Metric, pod: Pod, sample: Sample) -
 def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
     """Whether a service total is older than maxAgeSeconds."""
     assert metric.total is not None
-    return facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > MAX_AGE
+    return facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > metric.max_age
 
 
 def total_began(facts: Facts, memory: Memory, metric: Metric) -> float:
@@ -293,6 +292,9 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             if not usage < low_minus:
                 scenario.held = "Missing"
                 return scenario
+        if departed_is_unknown(situation, metric):
+            scenario.held = "Departed"
+            return scenario
         gone, load = departed_load(situation, metric, sampled)
         sigma += load
         usage = sigma if is_sum else sigma / size
@@ -306,7 +308,7 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     scenario.verdict = INSIDE
     # converge
     towards = spec.get("convergeTowards")
-    if towards == "High" and not missing and not young:
+    if towards == "High" and not missing and not young and not departed_is_unknown(situation, metric):
         # The load of departed pods counts here as it does below the band.
         gone, load = departed_load(situation, metric, sampled)
         loaded = (sigma + load) * (n + gone) / n if is_sum and not metric.is_total else sigma + load
@@ -408,6 +410,15 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
             load += max(average, last.value) if last is not None else average
             count += 1
     return count, load
+
+
+def departed_is_unknown(situation: Situation, metric: Metric) -> bool:
+    """Whether the count changed after the samples began and before this process looked: nobody knows which pods left.
+
+    Only a server's document tells such a change.
+    """
+    changed = situation.memory.unobserved_change
+    return changed is not None and changed >= samples_began(situation, metric)
 
 
 def changed_since(situation: Situation, metric: Metric) -> bool:
@@ -554,6 +565,9 @@ def step(
     scenario.verdict = BELOW
     if load.missing or load.young:
         scenario.held = "Missing"
+        return scenario
+    if departed_is_unknown(situation, metric):
+        scenario.held = "Departed"
         return scenario
     _, departed = departed_load(situation, metric, load.sampled)
     share = departed / load.size

@@ -1,0 +1,252 @@
+"""What is watched all the time of a run: answers, documents, the controller's log. Findings go into one list."""
+
+import datetime as dt
+import json
+import re
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from faults.scene import NAMESPACE
+from faults.watch import LATEST_ANSWER
+from soak import checks
+from soak.checks import Asked, Given, Spell, Synced
+from soak.stage import DECISION, REACH, Stage, Truth
+
+ASK_SECONDS = 0.25
+DOCUMENT_SECONDS = 0.15
+PULSE_SECONDS = 0.05
+LATE_SECONDS = 0.05
+BUSY_SECONDS = {"metrics": REACH["resource"], "prometheus": REACH["query"]}
+"""For how long a change of a service itself may leave its policy without an answer."""
+_HEADER = re.compile(r"^[IWE](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
+_SYNCED = re.compile(
+    rf'"Successfully rescaled" HPA="{NAMESPACE}/([a-z0-9-]+)".* currentReplicas=(\d+) desiredReplicas=(\d+)'
+    rf'|"Decided not to scale" scaleTarget="Deployment/{NAMESPACE}/([a-z0-9-]+)" desiredReplicas=(\d+)'
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A broken invariant: which, when (seconds), in words, and the document where there is one."""
+
+    invariant: str
+    at: float
+    text: str
+    document: dict[str, Any] | None = None
+
+
+@dataclass
+class Counted:
+    """What was looked at since the last line."""
+
+    documents: int = 0
+    answers: int = 0
+    errors: int = 0
+    syncs: int = 0
+    rescaled: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+    not_judged: int = 0
+    """Late answers and errors while this machine had no processor to spare."""
+
+
+class Machine:
+    """Whether this machine has a processor to spare: how late a thread wakes up, and how long `cat` takes for a byte.
+
+    What is late while it has none is not judged, but counted.
+    """
+
+    def __init__(self) -> None:
+        self._late: deque[tuple[float, float]] = deque(maxlen=4000)
+        self.total = 0.0
+
+    def watch(self, ended: threading.Event) -> None:
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as cat:
+            assert cat.stdin is not None
+            assert cat.stdout is not None
+            while not ended.is_set():
+                before = time.monotonic()
+                time.sleep(PULSE_SECONDS)
+                cat.stdin.write(b".")
+                cat.stdout.read(1)
+                late = time.monotonic() - before - PULSE_SECONDS
+                if late > LATE_SECONDS:
+                    self._late.append((before, late))
+                    self.total += late
+            cat.stdin.close()
+
+    def was_busy(self, begin: float, end: float) -> bool:
+        """Whether there was no processor for a while, from three seconds before this time on (`time.monotonic`)."""
+        return any(at < end and at + PULSE_SECONDS + late > begin - 3 for at, late in list(self._late))
+
+
+class Observer:
+    """Watches a stage until it is closed."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.findings: list[Finding] = []
+        self.counted = Counted()
+        self.spells: list[Spell] = []
+        """When faults were under way or had just ended."""
+        self.busy: dict[str, list[Spell]] = {name: [] for name in stage.truths}
+        self.must_answer = True
+        self.machine = Machine()
+        self._given: deque[Given] = deque(maxlen=5000)
+        self._last: dict[str, Given] = {}
+        self._ended = threading.Event()
+        askers = [lambda name=name: self._keep(ASK_SECONDS, lambda: self._ask(name)) for name in stage.truths]
+        watchers: list[Callable[[], None]] = [
+            lambda: self.machine.watch(self._ended),
+            lambda: self._keep(0.0, self._fetch_documents),
+            lambda: self._keep(0.3, self._read_log),
+            *askers,
+        ]
+        self._log, self._answers = stage.cluster.hpa_log.path, stage.shim / "answers.jsonl"
+        self._log_at, self._answers_at = self._log.stat().st_size, 0
+        self._synced: list[Synced] = []
+        self._threads = [threading.Thread(target=one, daemon=True) for one in watchers]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(10)
+
+    def take(self) -> Counted:
+        """What was counted since the last time."""
+        counted, self.counted = self.counted, Counted()
+        return counted
+
+    def changed(self, name: str, seconds: float = 0.0) -> None:
+        """Notes that a service itself is changed now: for a while its policy may have no answer."""
+        truth, now = self.stage.truths[name], time.time()
+        seconds = seconds or max(BUSY_SECONDS[one] for one in truth.service.rules.inputs)
+        self.busy[name] = [one for one in self.busy[name] if one.end > now - 60][-200:]
+        self.busy[name].append(Spell(now - 1, now + seconds, None))
+
+    def report(self, invariant: str, text: str, document: dict[str, Any] | None = None) -> None:
+        if text:
+            self.findings.append(Finding(invariant, time.time(), text, document))
+
+    # --- threads ---
+
+    def _keep(self, period: float, act: Callable[[], None]) -> None:
+        while not self._ended.wait(period):
+            try:
+                act()
+            except (OSError, HTTPException):  # the servers may be what is broken
+                time.sleep(0.1)
+            except Exception as error:  # noqa: BLE001 - a check that fails is a finding
+                self.report("the soak itself", f"{type(error).__name__}: {error}")
+                return
+
+    def _ask(self, name: str) -> None:
+        truth, must = self.stage.truths[name], self.must_answer
+        at, began = time.time(), time.monotonic()
+        try:
+            status, body, retry_after = self.stage.ask(name)
+            message = "" if status == 200 else str(json.loads(body).get("message", body))
+        except (OSError, HTTPException) as error:
+            status, message, retry_after = 0, f"{type(error).__name__}: {error}", False
+        ended = time.monotonic()
+        asked = Asked(at, name, ended - began, status, message, retry_after)
+        must = must and self.must_answer
+        self.counted.answers += 1
+        self.counted.errors += status != 200
+        if (status != 200 or asked.seconds > LATEST_ANSWER) and self.machine.was_busy(began, ended):
+            self.counted.not_judged += 1
+            return
+        if must:
+            self.counted.slowest = max(self.counted.slowest, asked.seconds)
+        self.report("answers in time", checks.answer_fault(asked, must_answer=must))
+        if truth.x == 0:
+            self.changed(name)
+        if must:
+            fault = checks.error_fault(asked, truth.service.inputs, list(self.spells), list(self.busy[name]))
+            self.report("a fault of one input is an error of those who use it", fault)
+
+    def _fetch_documents(self) -> None:
+        for name in self.stage.truths:
+            if self._ended.wait(DOCUMENT_SECONDS):
+                return
+            status, body, _ = self.stage.ask(name, DECISION)
+            if status != 200:
+                continue
+            found = json.loads(body)
+            self.counted.documents += 1
+            self.report("the answer is the model's", checks.document_difference(found), found)
+
+    # --- the controller ---
+
+    def _read_log(self) -> None:
+        self._answers_at, lines = _appended(self._answers, self._answers_at)
+        for line in lines:
+            self._note_answer(Given(**json.loads(line)))
+        self._log_at, lines = _appended(self._log, self._log_at)
+        self._synced += [one for one in map(synced_in, lines) if one is not None]
+        now = time.time()
+        # The answer is noted a moment after it was sent.
+        ripe = [one for one in self._synced if one.at < now - 1]
+        self._synced = [one for one in self._synced if one.at >= now - 1]
+        for one in ripe:
+            self._judge(one)
+
+    def _note_answer(self, given: Given) -> None:
+        self._given.append(given)
+        before = self._last.get(given.name)
+        if before is not None and self.stage.truths[given.name].may_not_shrink_twice:
+            self.report("the same samples shrink once", checks.shrunk_twice(before, given))
+        self._last[given.name] = given
+
+    def _judge(self, synced: Synced) -> None:
+        truth = self.stage.truths.get(synced.name)
+        if truth is None:
+            return
+        self.counted.syncs += 1
+        if synced.rescaled:
+            self.counted.rescaled.append(f"{synced.name} {synced.current}→{synced.desired}")
+            self.changed(synced.name, 8.0)
+        own = [one for one in self._given if one.name == synced.name and one.at <= synced.at]
+        differences = [checks.sync_difference(synced, own, bounds) for bounds in truth.recent_bounds(synced.at)]
+        self.report("the controller sets the answer", differences[-1] if all(differences) else "")
+        fault = checks.shrink_difference(synced, truth.fewest(synced.at))
+        self.report("no count shrinks below its need", fault, self._document(truth) if fault else None)
+
+    def _document(self, truth: Truth) -> dict[str, Any] | None:
+        try:
+            status, body, _ = self.stage.ask(truth.service.name, DECISION)
+        except (OSError, HTTPException):
+            return None
+        return dict(json.loads(body)) if status == 200 else None
+
+
+def synced_in(line: str) -> Synced | None:
+    """The look of the controller that a line of its log tells of; None for any other line."""
+    header, match = _HEADER.match(line), _SYNCED.search(line)
+    if header is None or match is None:
+        return None
+    month, day, hour, minute, second, micro = (int(part) for part in header.groups())
+    year = dt.datetime.now().astimezone().year
+    at = dt.datetime(year, month, day, hour, minute, second, micro).astimezone().timestamp()
+    if match[1]:
+        return Synced(at, match[1], int(match[2]), int(match[3]), rescaled=True)
+    return Synced(at, match[4], int(match[5]), int(match[5]), rescaled=False)
+
+
+def _appended(file: Path, since: int) -> tuple[int, Sequence[str]]:
+    """The whole lines that a file got since an offset, and the new offset."""
+    if not file.exists():
+        return since, ()
+    with file.open("rb") as opened:
+        opened.seek(since)
+        found = opened.read()
+    end = found.rfind(b"\n") + 1
+    return since + end, found[:end].decode(errors="replace").splitlines()
