@@ -51,9 +51,11 @@ def _step_clock(file: Path) -> None:
 
 
 async def _count(file: Path) -> None:
+    whole = file.with_suffix(".new")
     while True:
-        with contextlib.suppress(OSError):
-            file.write_text(str(len(asyncio.all_tasks()) - 1))  # noqa: ASYNC240 - a byte or two, in memory
+        with contextlib.suppress(OSError):  # renamed, so that nobody reads an empty file
+            whole.write_text(str(len(asyncio.all_tasks()) - 1))
+            whole.replace(file)
         await asyncio.sleep(PERIOD)
 
 
