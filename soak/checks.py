@@ -16,16 +16,20 @@ ANSWER = ("current", "desiredReplicas", "served", "error", "verdict", "heldBy")
 # --- the answers against the model ---
 
 
-def document_difference(found: Mapping[str, Any]) -> str:
-    """How the decision that a server handed out differs from its document, decided again by both implementations."""
+def document_difference(found: Mapping[str, Any]) -> tuple[str, set[str]]:
+    """How the decision that a server handed out differs from its document, decided again by both implementations.
+
+    Also what the decision has reached: its verdict, its reason to hold, and the states of its pods.
+    """
     document = found["document"]
     case = reader.read_document(json.dumps(document))
     own = decision.decision_json(case)
+    reached = {own["verdict"], f"held by {own['heldBy']}", *(pod["state"] for pod in own["pods"])}
     for name in ANSWER:
         if own[name] != found["decision"][name]:
-            return f"replay: {name}: the document says {own[name]}, the server said {found['decision'][name]}"
+            return f"replay: {name}: the document says {own[name]}, the server said {found['decision'][name]}", reached
     literal, _ = model.answer(copy.deepcopy(document), memory.load(document.get("memory")))
-    return compare.difference(literal, compare.reduced(own))
+    return compare.difference(literal, compare.reduced(own)), reached
 
 
 # --- the counts against the answers ---

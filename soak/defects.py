@@ -46,12 +46,12 @@ def _other_value() -> None:
     """The value in the answer is one more than the decision."""
     from adapter.apiserver import provider
 
-    desired = provider.desired_replicas
+    desired = vars(provider)["desired_replicas"]
 
     def more(view: Any, decision: Any, **named: Any) -> Any:
         return desired(view, replace(decision, served=decision.served and decision.served + 1000), **named)
 
-    provider.desired_replicas = more
+    vars(provider)["desired_replicas"] = more
 
 
 def _believes_zeros() -> None:
@@ -71,7 +71,7 @@ def _forgets_departed() -> None:
     from adapter.load import metric_assessment
     from adapter.load.departures import NO_DEPARTURES
 
-    metric_assessment.departed_load = lambda *_: NO_DEPARTURES
+    vars(metric_assessment)["departed_load"] = lambda *_: NO_DEPARTURES
 
 
 def _slow() -> None:

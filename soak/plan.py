@@ -18,7 +18,7 @@ INTERVALS = (1, 2, 3)
 
 @dataclass(frozen=True)
 class Service:
-    """A Deployment with its HPA and policy. `x`: its load at first, in pods' worth. `registry`: Consul knows its pods."""
+    """A Deployment with its HPA and policy. `x`: its load at first, in pods' worth. `registry`: Consul has its pods."""
 
     name: str
     pods: int
@@ -46,8 +46,19 @@ class Step:
     arguments: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
-        told = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in self.arguments.values())
-        return " ".join(part for part in (self.kind, self.service, told) if part)
+        return " ".join(part for part in (self.kind, self.service, _told(self.arguments)) if part)
+
+
+def _told(value: object) -> str:
+    """Arguments in short; a field of a policy that goes is left out."""
+    if not isinstance(value, dict):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    parts = [
+        f"{key}={_told(one)}" if isinstance(one, str | int) else _told(one)
+        for key, one in value.items()
+        if one is not None
+    ]
+    return " ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -141,7 +152,7 @@ def groups(seed: int, faults: Sequence[str]) -> Iterator[Group]:
     number = 0
     while True:
         number += 1
-        steps = [_step(rng, known) for _ in range(rng.randint(1, 4))]
+        steps = [_step(rng, known) for _ in range(rng.randint(2, 5))]
         seconds = rng.choice([6.0, 8.0, 12.0])
         if faults and number % 2 == 0:
             steps.insert(rng.randint(0, len(steps)), Step("fault", "", {"name": rng.choice(list(faults))}))
@@ -153,7 +164,7 @@ def groups(seed: int, faults: Sequence[str]) -> Iterator[Group]:
 def _step(rng: random.Random, known: Sequence[Service]) -> Step:
     service = rng.choice(known)
     kinds = (
-        ["load"] * 8
+        ["load"] * 12
         + ["skew"] * 2
         + ["delete_pod", "unready", "heal", "annotate", "scale", "edit_policy", "edit_policy"]
     )

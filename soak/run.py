@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,11 @@ class Result:
     slowest: float = 0.0
     stalled: float = 0.0
     not_judged: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    sizes: list[tuple[float, Size]] = field(default_factory=list)
+    """Seconds since the beginning, and what the adapter used, a minute after its start and later."""
     findings: list[Finding] = field(default_factory=list)
     growth: str = ""
 
@@ -70,10 +75,9 @@ class Result:
         self.rescaled += len(counted.rescaled)
         self.not_judged += counted.not_judged
         self.slowest = max(self.slowest, counted.slowest)
-        for step in group.steps:
-            if step.kind == "fault":
-                name = str(step.arguments["name"])
-                self.faults[name] = self.faults.get(name, 0) + 1
+        self.shrunk += counted.shrunk
+        self.kinds.update(step.kind for step in group.steps)
+        self.faults.update(str(step.arguments["name"]) for step in group.steps if step.kind == "fault")
 
 
 class Run:
@@ -114,6 +118,7 @@ class Run:
         result = self.result
         result.seconds, result.stalled = time.monotonic() - self._began, self.observer.machine.total
         result.findings = list(self.observer.findings)
+        result.reached = self.observer.reached
         for number, finding in enumerate(result.findings[:20]):
             if finding.document is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -183,9 +188,10 @@ class Run:
             return
         try:
             pid, size = self.stage.adapter.component.pid, self.stage.size()
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError):  # it is being restarted
             return
         assert pid is not None
+        self.result.sizes.append((time.monotonic() - self._began, size))
         if self._size is None or self._size[0] != pid:
             self._size = (pid, size)
             return

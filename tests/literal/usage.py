@@ -127,7 +127,9 @@ def fit_sample(situation: Situation, metric: Metric, pod: Pod, sample: Sample) -
 def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
     """Whether a service total is older than maxAgeSeconds."""
     assert metric.total is not None
-    return facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > metric.max_age
+    return (
+        facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > metric.max_age
+    )
 
 
 def total_began(facts: Facts, memory: Memory, metric: Metric) -> float:
@@ -306,8 +308,8 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             n += gone
         return scale_down(situation, scenario, metric, n, usage, doubt_out)
     scenario.verdict = INSIDE
-    # converge
-    towards = spec.get("convergeTowards")
+    # converge: a step is relative to the count that was assessed
+    towards = spec.get("convergeTowards") if current == facts.watched else None
     if towards == "High" and not missing and not young and not departed_is_unknown(situation, metric):
         # The load of departed pods counts here as it does below the band.
         gone, load = departed_load(situation, metric, sampled)
@@ -417,13 +419,20 @@ def departed_is_unknown(situation: Situation, metric: Metric) -> bool:
 
     Only a server's document tells such a change.
     """
+    if metric.total is not None:
+        in_total = situation.facts.spec.get("average", "PerPod") == "Total"
+        if not in_total or metric.total.value == 0:  # it has their load in it, or there is none
+            return False
     changed = situation.memory.unobserved_change
     return changed is not None and changed >= samples_began(situation, metric)
 
 
 def changed_since(situation: Situation, metric: Metric) -> bool:
     """A step is relative to the count: samples that began before its last change take none."""
-    changes = [min(at, situation.facts.now) for at in (situation.facts.last_scale, situation.memory.last_scale) if at]
+    facts = situation.facts
+    if facts.current != facts.watched:  # only a server's document tells both
+        return True
+    changes = [min(at, facts.now) for at in (facts.last_scale, situation.memory.last_scale) if at]
     return bool(changes) and max(changes) > samples_began(situation, metric)
 
 
