@@ -1,10 +1,10 @@
 """Plays the groups of a plan on a stage, judges what was seen, and tells a line about each."""
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,7 +131,7 @@ class Run:
         """Takes the steps of a group, and tells a line."""
         before = len(self.observer.findings)
         pause = group.seconds / len(group.steps)
-        faults: list[threading.Thread] = []
+        faults: list[Future[None]] = []
         for step in group.steps:
             if step.kind == "fault":
                 faults.append(self._begin_fault(step))
@@ -141,8 +141,7 @@ class Run:
             self._compare_sizes()
             if self.observer.findings and not self._keep_going:
                 break
-        for thread in faults:
-            thread.join(180)
+        wait(faults, 180)
         counted = self.observer.take()
         self.result.add(group, counted)
         self._tell(self._line(group, counted, self.observer.findings[before:]))
@@ -157,11 +156,9 @@ class Run:
 
     # --- faults ---
 
-    def _begin_fault(self, step: Step) -> threading.Thread:
+    def _begin_fault(self, step: Step) -> Future[None]:
         scenario = next(one for one in SCENARIOS if one.name == step.arguments["name"])
-        thread = threading.Thread(target=self._fault, args=(scenario,), daemon=True)
-        thread.start()
-        return thread
+        return self.stage.workers.submit(self._fault, scenario)
 
     def _fault(self, scenario: Scenario) -> None:
         inputs = inputs_of(scenario.name)

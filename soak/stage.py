@@ -4,6 +4,7 @@ import contextlib
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,8 +84,14 @@ class Stage(Scene):
         self._used: dict[str, tuple[float, int]] = {}
         self._registered: set[str] = set()
         self._lock = threading.RLock()
+        self.workers = ThreadPoolExecutor(1)
+        """Runs the faults. A process that a fault starts ends with the thread that started it."""
 
     # --- what there is ---
+
+    def _start(self, stack: contextlib.ExitStack) -> None:
+        stack.enter_context(self.workers)
+        super()._start(stack)
 
     def _begin_services(self) -> None:
         for name, truth in self.truths.items():
