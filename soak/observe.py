@@ -23,6 +23,7 @@ ASK_SECONDS = 0.5
 DOCUMENT_SECONDS = 0.25
 PULSE_SECONDS = 0.05
 LATE_SECONDS = 0.02
+RIPE_SECONDS = 3.0
 SWITCHES = 8
 """How often a request waits for a processor on its way, through the adapter, its proxy, the API server and etcd."""
 BUSY_SECONDS = {"metrics": REACH["resource"], "prometheus": REACH["query"]}
@@ -212,9 +213,9 @@ class Observer:
         self._log_at, lines = _appended(self._log, self._log_at)
         self._synced += [one for one in map(synced_in, lines) if one is not None]
         now = time.time()
-        # The answer is noted a moment after it was sent.
-        ripe = [one for one in self._synced if one.at < now - 1]
-        self._synced = [one for one in self._synced if one.at >= now - 1]
+        # The answer is noted a moment after it was sent, and where the load went when the pods are looked at next.
+        ripe = [one for one in self._synced if one.at < now - RIPE_SECONDS]
+        self._synced = [one for one in self._synced if one.at >= now - RIPE_SECONDS]
         for one in ripe:
             self._judge(one)
 

@@ -53,6 +53,13 @@ class Truth:
         """Adds the state of this moment to the history."""
         self.history.append(Known(time.time(), self.x, self.rules, self.minimum, self.maximum))
 
+    def note_carried(self, since: float, carried: float) -> None:
+        """Adds that from a moment on its pods carried less than the load: some left, the others had not more yet."""
+        if carried < 0.999 * self.x:
+            one = Known(since, round(carried, 4), self.rules, self.minimum, self.maximum)
+            after = Known(time.time(), self.x, self.rules, self.minimum, self.maximum)
+            self.history = sorted([*self.history, one, after], key=lambda known: known.at)
+
     def fewest(self, at: float) -> int:
         return fewest_since(self.history, at, reach)
 
@@ -82,6 +89,8 @@ class Stage(Scene):
         self.interval = 1
         self._pods: list[dict[str, Any]] = []
         self._used: dict[str, tuple[float, int]] = {}
+        self._shared: dict[str, tuple[float, dict[str, float]]] = {}
+        """Since when each service's pods have which share of its load."""
         self._registered: set[str] = set()
         self._lock = threading.RLock()
         self.workers = ThreadPoolExecutor(1)
@@ -162,10 +171,16 @@ class Stage(Scene):
             self._look()
         with self._lock:
             series: dict[str, float | str] = {}
+            now = time.time()
             for name, truth in self.truths.items():
+                since, before = self._shared.get(name, (now, {}))
+                here = {pod["metadata"]["name"] for pod in self.pods_of(name) if is_ready(pod)}
+                if before:
+                    truth.note_carried(since, sum(share for pod, share in before.items() if pod in here - truth.out))
                 series[f'total{{service="{name}"}}'] = truth.x
                 series[f'forecast{{service="{name}"}}'] = round(truth.x / 2, 3)
                 shares = self._shares(truth)
+                self._shared[name] = (now, shares)
                 for pod in self.pods_of(name):
                     own = pod["metadata"]["name"]
                     series[f'load{{namespace="{NAMESPACE}",pod="{own}"}}'] = shares.get(own, 0)
