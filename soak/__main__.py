@@ -91,7 +91,7 @@ def summary(seed: int, result: Result) -> str:
     faults = ", ".join(f"{name} {count}" for name, count in sorted(result.faults.items()))
     kinds = ", ".join(sorted({one.invariant for one in result.findings}))
     head = f"{'FAILED' if result.findings else 'ok'}  seed {seed}: {result.groups} groups of {result.steps} steps"
-    starved = f"{result.not_judged} late or errors while this machine had no processor to spare, not judged"
+    starved = f"{result.not_judged} late or errors while {result.sharing:.1f} processes shared a processor, not judged"
     lines = (
         f"{head} in {result.seconds / 60:.1f} minutes",
         f"    {result.documents} documents compared with the model",

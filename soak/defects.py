@@ -75,7 +75,7 @@ def _forgets_departed() -> None:
 
 
 def _slow() -> None:
-    """Every tenth answer takes 1.5 s."""
+    """Every tenth answer takes 4 s."""
     from adapter.apiserver.handler import Handler
 
     answer, count = Handler.__call__, [0]
@@ -83,7 +83,7 @@ def _slow() -> None:
     async def late(self: Any, request: Any) -> Any:
         count[0] += 1
         if not count[0] % 10:
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(4)
         return await answer(self, request)
 
     Handler.__call__ = late  # type: ignore[method-assign]
@@ -168,7 +168,7 @@ DEFECTS = (
         (Step("reload", "", {"seconds": 8}), _load("roster-ratio", 3.0), _load("load-band", 2.2), REST),
         32.0,
     ),
-    Defect("slow", "every tenth answer takes 1.5 s", "answers in time", _slow, (REST,)),
+    Defect("slow", "every tenth answer takes 4 s", "answers in time", _slow, (REST,)),
     Defect(
         "tells-to-wait",
         "errors have Retry-After",

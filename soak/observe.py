@@ -2,8 +2,8 @@
 
 import datetime as dt
 import json
+import os
 import re
-import subprocess
 import threading
 import time
 from collections import Counter, deque
@@ -21,11 +21,11 @@ from soak.stage import DECISION, REACH, Stage, Truth
 
 ASK_SECONDS = 0.5
 DOCUMENT_SECONDS = 0.25
-PULSE_SECONDS = 0.05
-LATE_SECONDS = 0.02
+PULSE_SECONDS = 0.1
+LOAD = Path("/proc/loadavg")
+ENOUGH = 2.0
+"""Processes for each processor with which the limits still hold."""
 RIPE_SECONDS = 3.0
-SWITCHES = 8
-"""How often a request waits for a processor on its way, through the adapter, its proxy, the API server and etcd."""
 BUSY_SECONDS = {"metrics": REACH["resource"], "prometheus": REACH["query"]}
 """For how long a change of a service itself may leave its policy without an answer."""
 _HEADER = re.compile(r"^[IWE](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
@@ -61,34 +61,30 @@ class Counted:
 
 
 class Machine:
-    """How long this machine keeps everybody waiting: how late a thread wakes up, and how long `cat` takes for a byte.
+    """How many processes share one processor of this machine, pulse by pulse.
 
-    What is late on that account is not judged, but counted.
+    An answer takes so many times as long, and a limit of its sources' is passed as early. What is late on that account
+    is not judged, but counted.
     """
 
     def __init__(self) -> None:
-        self._late: deque[tuple[float, float]] = deque(maxlen=4000)
-        self.total = 0.0
+        self._shared: deque[tuple[float, float]] = deque(maxlen=1200)
+        self._processors = os.cpu_count() or 1
 
-    def watch(self, ended: threading.Event) -> None:
-        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as cat:
-            assert cat.stdin is not None
-            assert cat.stdout is not None
-            while not ended.is_set():
-                before = time.monotonic()
-                time.sleep(PULSE_SECONDS)
-                cat.stdin.write(b".")
-                cat.stdout.read(1)
-                late = time.monotonic() - before - PULSE_SECONDS
-                if late > LATE_SECONDS:
-                    self._late.append((before, late))
-                    self.total += late
-            cat.stdin.close()
+    def look(self) -> None:
+        """Notes how many processes want to run now (the fourth field of /proc/loadavg, this one among them)."""
+        running = int(LOAD.read_text().split()[3].partition("/")[0]) - 1
+        self._shared.append((time.monotonic(), running / self._processors))
 
-    def worst(self, begin: float, end: float) -> float:
-        """The longest wait (seconds) of those that overlap this time (`time.monotonic`)."""
-        waits = [late for at, late in list(self._late) if at < end and at + PULSE_SECONDS + late > begin]
-        return max(waits, default=0.0)
+    def sharing(self, begin: float, end: float) -> float:
+        """The average of this time and the three seconds before it (`time.monotonic`); at least 1."""
+        seen = [shared for at, shared in list(self._shared) if begin - 3 <= at <= end + PULSE_SECONDS]
+        return max(1.0, sum(seen) / len(seen)) if seen else 1.0
+
+    @property
+    def typical(self) -> float:
+        """The average of the last minutes."""
+        return sum(shared for _, shared in self._shared) / max(1, len(self._shared))
 
 
 class Observer:
@@ -110,7 +106,7 @@ class Observer:
         self._ended = threading.Event()
         askers = [lambda name=name: self._keep(ASK_SECONDS, lambda: self._ask(name)) for name in stage.truths]
         watchers: list[Callable[[], None]] = [
-            lambda: self.machine.watch(self._ended),
+            lambda: self._keep(PULSE_SECONDS, self.machine.look),
             lambda: self._keep(0.0, self._fetch_documents),
             lambda: self._keep(0.3, self._read_log),
             *askers,
@@ -181,15 +177,12 @@ class Observer:
             self.report("a fault of one input is an error of those who use it", fault)
 
     def _starved(self, asked: Asked, began: float, ended: float) -> bool:
-        """Whether an answer may be late, or an error, because this machine had no processor for it."""
-        lately = self.machine.worst(began - 3, ended)
-        if asked.seconds > LATEST_ANSWER and asked.seconds < LATEST_ANSWER + SWITCHES * lately:
-            return True
-        if asked.status in {0, 200}:
+        """Whether an answer may be late, or an error, because too many share this machine's processors."""
+        sharing = self.machine.sharing(began, ended) / ENOUGH
+        if sharing <= 1:
             return False
-        if "live replica count" in asked.message:  # it is given half a second
-            return SWITCHES * lately > 0.5
-        return SWITCHES * self.machine.worst(began - 10, ended) > LATEST_ANSWER * 5  # a source is given five seconds
+        is_late = LATEST_ANSWER < asked.seconds < LATEST_ANSWER * sharing
+        return is_late or asked.status not in {0, 200}
 
     def _fetch_documents(self) -> None:
         for name in self.stage.truths:

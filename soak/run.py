@@ -56,8 +56,9 @@ class Result:
     shrunk: int = 0
     seconds: float = 0.0
     slowest: float = 0.0
-    stalled: float = 0.0
     not_judged: int = 0
+    sharing: float = 0.0
+    """Processes that wanted to run, for each processor."""
     kinds: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
@@ -116,7 +117,7 @@ class Run:
         if self.observer.findings:
             self._tell(f"the adapter's log:\n{self.stage.adapter.logs(25)}")
         result = self.result
-        result.seconds, result.stalled = time.monotonic() - self._began, self.observer.machine.total
+        result.seconds, result.sharing = time.monotonic() - self._began, self.observer.machine.typical
         result.findings = list(self.observer.findings)
         result.reached = self.observer.reached
         for number, finding in enumerate(result.findings[:20]):
