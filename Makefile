@@ -8,7 +8,7 @@ WORKERS ?= 4
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
-.PHONY: help image-steps setup demo scenarios faults soak performance test test-unit test-e2e check docs pictures format lock clean
+.PHONY: help image-steps setup demo scenarios faults soak endurance performance test test-unit test-e2e check docs pictures format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -43,6 +43,9 @@ faults: $(STAMP)  ## Break one thing after the other on the real control plane, 
 
 soak: $(STAMP)  ## Random policies, loads and faults on the real control plane, compared with the model (SOAK_ARGS="--seed 7 --minutes 30")
 	$(BIN)/python -m soak $(SOAK_ARGS)
+
+endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 20")
+	$(BIN)/python -m endurance $(ENDURANCE_ARGS)
 
 performance: $(STAMP)  ## Run the benchmarks behind docs/performance.md again and write the page (PERFORMANCE="decide queries" for some)
 	$(BIN)/python -m benchmarks.page --run $(PERFORMANCE)

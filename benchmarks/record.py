@@ -8,6 +8,7 @@ import datetime as dt
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -20,15 +21,26 @@ RESULTS = ROOT / "benchmarks" / "results"
 KEYS = ("command", "commit", "date", "machine")
 """What every stored result begins with."""
 _CODE = ("adapter", "benchmarks", "endurance", "faults", "harness", "soak")
+_NUMBERS = re.compile(r"\[\s+([-+\d.eE,\s]+?)\s+\]")
 _OUTPUTS = ("-o", "--out", "--output")
 
 
-def write(path: Path, figures: Mapping[str, Any], command: str | None = None) -> None:
-    """Stores figures (JSON values) with command (by default this process's), commit, date and machine."""
-    written = {**origin(command), **{key: value for key, value in figures.items() if key not in KEYS}}
+def write(
+    path: Path, figures: Mapping[str, Any], command: str | None = None, came_from: Mapping[str, Any] | None = None
+) -> None:
+    """Stores figures (JSON values) with command (by default this process's), commit, date and machine.
+
+    `came_from`: what `origin` said at the start of a long run.
+    """
+    written = {**(came_from or origin(command)), **{key: one for key, one in figures.items() if key not in KEYS}}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = _NUMBERS.sub(_on_a_line, json.dumps(written, indent=1, ensure_ascii=False))
+    path.write_text(text + "\n", encoding="utf-8")
     print(f"stored in {path}", file=sys.stderr)
+
+
+def _on_a_line(numbers: re.Match[str]) -> str:
+    return f"[{' '.join(numbers[1].split())}]"
 
 
 def origin(command: str | None = None) -> dict[str, Any]:

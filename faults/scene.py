@@ -73,7 +73,7 @@ class Scene:
         self.workloads = Workloads(self.cluster, NAMESPACE)
         self.exporter = stack.enter_context(Exporter())
         self.prometheus = stack.enter_context(Prometheus([self.exporter]))
-        self.consul = stack.enter_context(Consul())
+        self.consul = stack.enter_context(self._registry())
         self._begin_services()
         self._begin_proxies(stack)
         self._begin_processes(stack)
@@ -81,6 +81,9 @@ class Scene:
         self.until_right(90)
 
     # --- what there is ---
+
+    def _registry(self) -> Consul:
+        return Consul()
 
     def _begin_services(self) -> None:
         self.load = {name: each * PODS for name, each in CALM.items()}
@@ -143,13 +146,11 @@ class Scene:
         stack.enter_context(self.adapter)
         reset_lease(self.cluster)
         rights = companion_kubeconfig(self.cluster)
-        self.companions = [
-            stack.enter_context(
-                CompanionProcess(self.cluster, self.settings, kubeconfig=rights, name=f"companion-{number}")
-            )
-            for number in range(2)
-        ]
+        self.companions = [stack.enter_context(self._companion(f"companion-{number}", rights)) for number in range(2)]
         self._begin_policies()
+
+    def _companion(self, name: str, rights: Path) -> CompanionProcess:
+        return CompanionProcess(self.cluster, self.settings, kubeconfig=rights, name=name)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -242,15 +243,7 @@ class Scene:
         until(lambda: not wrong(), seconds, wrong)
 
     def size(self) -> Size:
-        pid = self._process()
-        links = [_link(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
-        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        return Size(
-            memory=int(status["VmRSS"].split()[0]) / 1024,
-            tasks=int((self.shim / "tasks").read_text()),
-            sockets=sum(link.startswith("socket:") for link in links),
-            threads=int(status["Threads"]),
-        )
+        return size_of(self._process(), self.shim)
 
     def _process(self) -> int:
         """The adapter's process: the component's own, or the child of the shim that started it."""
@@ -269,6 +262,18 @@ class Scene:
 
     def step_clock(self, seconds: float) -> None:
         (self.shim / "offset").write_text(str(seconds))
+
+
+def size_of(pid: int, shim: Path) -> Size:
+    """What a process uses; `shim` is its folder of faults.shim."""
+    links = [_link(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return Size(
+        memory=int(status["VmRSS"].split()[0]) / 1024,
+        tasks=int((shim / "tasks").read_text()),
+        sockets=sum(link.startswith("socket:") for link in links),
+        threads=int(status["Threads"]),
+    )
 
 
 def _link(path: Path) -> str:
