@@ -182,14 +182,12 @@ def _consul_emptied(scene: Scene) -> Iterator[None]:
     scene.consul.wipe()
     scene.consul.resume()
     yield
-    for pod in scene.workloads.pods("by-roster"):
-        scene.consul.register("shop", pod["metadata"]["name"], pod["status"]["podIP"])
-    scene.pull_out()
+    scene.register_again()
 
 
 @contextmanager
 def _all_registered_out(scene: Scene) -> Iterator[None]:
-    pods = [pod for pod in scene.workloads.pod_names("by-roster") if pod not in scene.out["by-roster"]]
+    pods = scene.registered_in()
     for pod in pods:
         scene.consul.maintenance(pod, on=True)
     yield

@@ -8,16 +8,18 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 PERIOD = 0.5
 
 
-def main() -> int:
+def main(prepare: Callable[[], None] = lambda: None) -> int:
+    """`prepare` runs once the clock is replaced, before anything else of the adapter is loaded."""
     folder = Path(sys.argv[1])
     _step_clock(folder / "offset")
+    prepare()
     from adapter import cli
 
     real = asyncio.run

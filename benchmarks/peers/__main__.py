@@ -1,31 +1,32 @@
 """KEDA, prometheus-adapter and this adapter on the same Prometheus.
 
-    python -m benchmarks.peers latency|hpas|freshness|start|faults [-o FILE]
+    python -m benchmarks.peers latency|hpas|freshness|start|hung|down|no_samples [-o FILE]
 
-A part takes less than six minutes. Each stores its figures in a file of its own.
+Each part takes less than six minutes and stores a file of its own, by default `peers_PART.json` in the results.
 """
 
 import argparse
-import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from benchmarks.processes import favour
+from benchmarks import record
+from benchmarks.peers import faults, freshness, hpas, latency, start
 
-PARTS = ("latency", "hpas", "freshness", "start", "faults")
+PARTS = {"latency": latency.run, "hpas": hpas.run, "freshness": freshness.run, "start": start.run}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("part", choices=PARTS)
+    """Runs one part."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("part", choices=[*PARTS, *faults.FAULTS])
     parser.add_argument("-o", "--out", type=Path, help="file for the figures (JSON)")
     options = parser.parse_args()
-    favour()
-    figures = importlib.import_module(f"benchmarks.peers.{options.part}").run()
+    began = record.origin()
+    figures: dict[str, Any] = PARTS[options.part]() if options.part in PARTS else faults.run(options.part)
     print(json.dumps(figures, indent=1))
-    if options.out:
-        options.out.write_text(json.dumps(figures, indent=1) + "\n")
+    record.write(options.out or record.RESULTS / f"peers_{options.part}.json", {**figures, **began})
     return 0
 
 
