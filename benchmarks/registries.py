@@ -28,11 +28,11 @@ from pydantic import TypeAdapter
 
 from adapter.assembly import GC_THRESHOLDS
 from adapter.registries.manager import RegistryManager
-from adapter.registries.polling.http1 import RawReply, Request
 from adapter.registries.polling.pool import CONNECTIONS, Pool
 from adapter.registries.roster import EVIDENCE_SECONDS, ServiceKey
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.fair_slots import Claim
+from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.outbound import Access, Client
 from adapter.settings.registries import Registry
 from adapter.telemetry import logs

@@ -11,9 +11,10 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from harness.client import Client
 from harness.prometheus import QuietServer
@@ -25,7 +26,7 @@ Falsify = Callable[[str, Any], Any]
 """Changes an answer: (the request with its query decoded, the decoded JSON) to the JSON that is sent."""
 
 
-class TcpProxy:
+class TcpProxy(AbstractContextManager["TcpProxy"]):
     """Passes connections on to one port. Bytes are not looked at, so TLS passes.
 
     `silence` stops what passes through the open connections, as a firewall that forgets them does: neither side hears
@@ -62,9 +63,6 @@ class TcpProxy:
         for pair in pairs:
             for end in pair:
                 _end(end)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -111,7 +109,7 @@ def _end(end: socket.socket) -> None:
     end.close()
 
 
-class FalsifyingProxy:
+class FalsifyingProxy(AbstractContextManager["FalsifyingProxy"]):
     """An HTTP server that answers what another one does; `falsify` changes the JSON, `slow` waits that many seconds."""
 
     def __init__(
@@ -133,9 +131,6 @@ class FalsifyingProxy:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -10,14 +10,15 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from harness import binaries
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 LOOPBACK = "127.0.0.1"
 
@@ -29,7 +30,7 @@ class QuietServer(http.server.ThreadingHTTPServer):
         """Says nothing."""
 
 
-class Exporter:
+class Exporter(AbstractContextManager["Exporter"]):
     """A /metrics page on loopback with exactly the series that a test sets."""
 
     def __init__(self) -> None:
@@ -63,9 +64,6 @@ class Exporter:
         self._server.server_close()
         self._thread.join(5)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -90,7 +88,7 @@ class Exporter:
         return Handler
 
 
-class Prometheus:
+class Prometheus(Server):
     """A Prometheus that scrapes exporters every second; a restart keeps its port and its data.
 
     with Exporter() as exporter, Prometheus([exporter]) as prometheus:
@@ -159,15 +157,6 @@ class Prometheus:
         """Ends the server and removes its data."""
         self.component.stop(3)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def query(self, expression: str, *, at: float | None = None) -> list[dict[str, Any]]:
         """The result of an instant query, now or `at` (in seconds): [{"metric": {...}, "value": [time, "12"]}, …]."""

@@ -93,7 +93,7 @@ class ScaleReader:
 
     async def _ask(self, path: str) -> Scale | KubeError:
         try:
-            return decode_scale(await self._session.get(path, timeout=DEADLINE_SECONDS))
+            return decode_scale(await self._session.exchange("GET", path, timeout=DEADLINE_SECONDS))
         except msgspec.MsgspecError as error:
             return MalformedAnswer(f"GET {path}: {error}")
         except KubeError as error:

@@ -130,6 +130,7 @@ class Scenario(NamedTuple):
 class MetricAssessment:
     """One metric in every scenario that may win, the one with every doubtful pod in last; or its error (a sentence).
 
+    Of doubtful pods that differ in their usage alone, `scenarios` has those at the ends of spans (`scenario_spans`).
     `high` and `low` are the watermarks, or the limits above and below the `target` (`Policy.limits_of`), in nano-units.
     `usage` is the effective average (or total) with the doubtful pods in, `raw` that of all running pods (nano-units,
     exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the time of the oldest sample that counted,

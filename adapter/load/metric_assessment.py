@@ -27,6 +27,7 @@ from adapter.load.memory import AheadSample, LastSample
 from adapter.load.pod_groups import PodGroups
 from adapter.load.sample_columns import Column, Columns, MetricRows, RowBlock, read_columns, static_rows
 from adapter.load.scenario_list import ScenarioList
+from adapter.load.scenario_spans import AlikePods, are_comparable, sorted_in_steps, spans_of
 from adapter.load.scenarios import held_with_all_in, only_scenario, scenarios_of
 from adapter.load.spec import Average, Metric, Policy, Strategy
 from adapter.load.steps import Steps
@@ -163,6 +164,9 @@ def _scenarios(
         if scenario is not None:
             return ScenarioList([scenario], [0]), all_in
     yield
+    alike = yield from _alike_pods(weights, groups, columns.doubtful)
+    if alike is not None and are_comparable(policy, weights.band, groups.away, none_in, alike):
+        return spans_of(policy, weights.band, groups.away, none_in, alike), all_in
     orders = []
     doubtful = yield from _doubtful_pods(weights, groups, columns)
     for order in (yield from _orders(weights, doubtful)):
@@ -203,6 +207,22 @@ def _young_samples(groups: PodGroups, columns: Columns) -> list[PodSample]:
     """The samples of the pods that are young in every scenario."""
     uids = {one.pod.uid for one in groups.young}
     return [sample for sample in columns.others if sample.pod.uid in uids] if uids else []
+
+
+def _alike_pods(weights: Weights, groups: PodGroups, column: Column) -> Steps[AlikePods | None]:
+    """The doubtful pods, if they differ in nothing but their usage; else None."""
+    usages, capacities = column.values, column.capacities
+    if column.gaps or groups.young_doubtful or capacities.count(capacities[0]) < len(usages):
+        return None
+    in_order = yield from sorted_in_steps(usages)
+    return _alike(groups, in_order, weights.weigh(capacities[0]))
+
+
+def _alike(groups: PodGroups, usages: Sequence[int], weight: int) -> AlikePods | None:
+    long, replaceable = len(groups.long_doubtful), len(groups.replaceable_doubtful)
+    if groups.young_doubtful or not {long, replaceable} <= {0, len(usages)}:
+        return None
+    return AlikePods(usages=usages, weight=weight, is_long=long > 0, is_replaceable=replaceable > 0)
 
 
 def _doubtful_pods(weights: Weights, groups: PodGroups, columns: Columns) -> Steps[list[DoubtfulPod]]:
@@ -301,15 +321,20 @@ def _scenarios_of_total(
 ) -> Steps[Sequence[Scenario]]:
     weights = Weights(band, None, is_utilization=False)
     fill = weights.fill(1, 0)
-    doubtful = []
-    for uid in (one.pod.uid for one in groups.census.doubtful):
-        is_long, is_replaceable = uid in groups.long_doubtful, uid in groups.replaceable_doubtful
-        doubtful.append(DoubtfulPod(0, 1, fill, is_long, is_replaceable, uid in groups.young_doubtful))
     n, young = len(groups.census.serving), len(groups.young) + len(groups.young_doubtful)
     totals = Totals(
         usage=value, n=n, weight=n, young=young, young_weight=young, young_fill=fill * young,
         total=True, fill_unit=weights.fill_unit, departed=departed,
     )  # fmt: skip
+    if not groups.census.doubtful:
+        return ScenarioList([only_scenario(policy, band, groups.away, totals)], [0])
+    alike = _alike(groups, [0] * len(groups.census.doubtful), 1)
+    if alike is not None and are_comparable(policy, band, groups.away, totals, alike):
+        return spans_of(policy, band, groups.away, totals, alike)
+    doubtful = []
+    for uid in (one.pod.uid for one in groups.census.doubtful):
+        is_long, is_replaceable = uid in groups.long_doubtful, uid in groups.replaceable_doubtful
+        doubtful.append(DoubtfulPod(0, 1, fill, is_long, is_replaceable, uid in groups.young_doubtful))
     candidates = yield from scenarios_of(policy, band, groups.away, totals, doubtful)
     return (yield from ScenarioList.of(candidates))
 

@@ -67,7 +67,8 @@ def assess_in_steps(inputs: AssessmentInputs) -> Steps[Assessment]:
     memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
     memory = after_takeover(memory, inputs.bounds, now)
     memory = after_replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
-    inputs = replace(inputs, memory=memory)
+    if memory is not inputs.memory:
+        inputs = replace(inputs, memory=memory)
     groups = yield from group_pods(inputs, census)
     measured = []
     for metric in policy.metrics:
@@ -365,7 +366,8 @@ def _with_own_decision(assessment: Assessment, inputs: AssessmentInputs) -> Asse
     decision = decide(assessment, scale, inputs.bounds, now)
     replaced = decision.outcome.replaced if decision.outcome else 0
     memory = after_replacement_request(assessment.memory, scale.replicas, replaced, decision.desired, now)
-    return replace(assessment, memory=after_errors(memory, _in_error(assessment, scale.replicas), now))
+    memory = after_errors(memory, _in_error(assessment, scale.replicas), now)
+    return assessment if memory is assessment.memory else replace(assessment, memory=memory)
 
 
 def _in_error(assessment: Assessment, current: int) -> bool:

@@ -3,6 +3,7 @@
 Thousands of doubtful pods below the band leave thousands of them. One decision looks at a few.
 """
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -82,7 +83,32 @@ class _Sorter:
         return (ladder for ladder in self._down.values() if ladder.places)
 
 
-class ScenarioList(Sequence[Scenario]):
+class LazyScenarios(Sequence[Scenario]):
+    """Scenarios that are made when they are asked for."""
+
+    @abstractmethod
+    def contenders(self, current: int, multiple_of: int, propose: Callable[[Scenario], int]) -> Sequence[Scenario]:
+        """The scenarios of which one wins at this count, where each proposes so many pods.
+
+        The one with the most doubtful pods in is among them.
+        """
+
+    @property
+    @abstractmethod
+    def verdicts(self) -> set[Verdict]:
+        """The verdicts of all scenarios, before any change."""
+
+    @abstractmethod
+    def changed(self, change: ScenarioMap) -> "LazyScenarios":
+        """These scenarios with a change that makes all of one kind (a verdict, a step) hold the count."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ScenarioList(LazyScenarios):
     """The scenarios of each order in which doubtful pods come in, by the number of those in.
 
     `others` are the places of those that are on no ladder.
@@ -122,7 +148,7 @@ class ScenarioList(Sequence[Scenario]):
         return cls(tuple(chain.from_iterable(orders)), others, ladders, steps_down)
 
     def contenders(self, current: int, multiple_of: int, propose: Callable[[Scenario], int]) -> list[Scenario]:
-        """The scenarios of which one wins at this count, where each proposes so many pods.
+        """`LazyScenarios.contenders`.
 
         Of a ladder it is the first one that proposes as much as the last, or the first of all where a change makes all
         of them hold: on a tie, the one with the most doubtful pods in.
@@ -149,7 +175,7 @@ class ScenarioList(Sequence[Scenario]):
         return {candidate.recommended.verdict for candidate in self._candidates}
 
     def changed(self, change: ScenarioMap) -> "ScenarioList":
-        """These scenarios with a change that makes all of one kind (a verdict, a step) hold the count."""
+        """`LazyScenarios.changed`."""
         before = self._change
         both = change if before is None else lambda one: change(before(one))
         return ScenarioList(self._candidates, self._others, self._ladders, self._steps_down, both)
@@ -173,20 +199,15 @@ class ScenarioList(Sequence[Scenario]):
             made = self._made[index] = scenario if self._change is None else self._change(scenario)
         return made
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 def changed(scenarios: Sequence[Scenario], change: ScenarioMap) -> Sequence[Scenario]:
-    """`ScenarioList.changed`, also for scenarios in another sequence."""
-    return scenarios.changed(change) if isinstance(scenarios, ScenarioList) else tuple(map(change, scenarios))
+    """`LazyScenarios.changed`, also for scenarios in another sequence."""
+    return scenarios.changed(change) if isinstance(scenarios, LazyScenarios) else tuple(map(change, scenarios))
 
 
 def verdicts_of(scenarios: Sequence[Scenario]) -> set[Verdict]:
     """The verdicts of all scenarios, before any change."""
-    if isinstance(scenarios, ScenarioList):
+    if isinstance(scenarios, LazyScenarios):
         return scenarios.verdicts
     return {scenario.verdict for scenario in scenarios}
 
@@ -194,7 +215,7 @@ def verdicts_of(scenarios: Sequence[Scenario]) -> set[Verdict]:
 def contenders(
     scenarios: Sequence[Scenario], current: int, multiple_of: int, propose: Callable[[Scenario], int]
 ) -> Sequence[Scenario]:
-    """`ScenarioList.contenders`; all scenarios of another sequence."""
-    if isinstance(scenarios, ScenarioList):
+    """`LazyScenarios.contenders`; all scenarios of another sequence."""
+    if isinstance(scenarios, LazyScenarios):
         return scenarios.contenders(current, multiple_of, propose)
     return scenarios

@@ -37,7 +37,7 @@ class AwayPods(NamedTuple):
     reserved: int
 
 
-class _Step(NamedTuple):
+class ScenarioSketch(NamedTuple):
     """A scenario before it is known whether it may win; usage and weight as in its totals."""
 
     recommended: Recommendation
@@ -58,12 +58,12 @@ def scenarios_of(
 
     The pods come in in this order. `totals` begin without them and end with all of them.
     """
-    steps = yield from collected(_steps(policy, band, away, totals, order))
+    steps = yield from collected(_sketches(policy, band, away, totals, order))
     kept = yield from _that_may_win(steps, policy.multiple_of)
     yield
     if _has_delay(policy):
         kept = _with_every_verdict(kept, steps)
-    make = _maker(band, totals)
+    make = maker_of(band, totals)
     return (yield from mapped(lambda inside: make.candidate(inside, steps[inside]), kept))
 
 
@@ -82,42 +82,47 @@ def held_with_all_in(policy: Policy, band: Band, away: AwayPods, totals: Totals,
 
 def only_scenario(policy: Policy, band: Band, away: AwayPods, totals: Totals, doubtful: int = 0) -> Candidate:
     """The scenario with so many doubtful pods in, all that there are."""
-    step = _step(_recommended(policy, band, totals), totals, away.replaceable, away.reserved, away.out)
-    return _maker(band, totals).candidate(doubtful, step)
+    step = sketch(recommendation_of(policy, band, totals), totals, away.replaceable, away.reserved, away.out)
+    return maker_of(band, totals).candidate(doubtful, step)
 
 
-def _maker(band: Band, totals: Totals) -> "_Maker":
-    return _Maker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
+def maker_of(band: Band, totals: Totals) -> "ScenarioMaker":
+    """The maker of the scenarios that begin with these totals."""
+    return ScenarioMaker(is_average=band.average is Average.PER_POD, unit=totals.unit, departed=len(totals.departed))
 
 
 def _has_delay(policy: Policy) -> bool:
     return any(metric.delay.up or metric.delay.down for metric in policy.metrics)
 
 
-def _recommended(policy: Policy, band: Band, totals: Totals) -> Recommendation:
+def recommendation_of(policy: Policy, band: Band, totals: Totals) -> Recommendation:
+    """What the strategy asks for at these totals."""
     return _RECOMMEND[policy.strategy](totals, band, policy.converge_towards) if totals.n else _INCOMPARABLE
 
 
-def _step(recommended: Recommendation, totals: Totals, replaceable: int, reserved: int, out: int) -> _Step:
-    return _Step(
+def sketch(recommended: Recommendation, totals: Totals, replaceable: int, reserved: int, out: int) -> ScenarioSketch:
+    """The sketch of the scenario with these totals."""
+    return ScenarioSketch(
         recommended, totals.usage, totals.weight, totals.n, totals.missing, totals.young, replaceable, reserved, out
     )
 
 
-def _steps(policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]) -> Iterator[_Step]:
+def _sketches(
+    policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]
+) -> Iterator[ScenarioSketch]:
     replaceable = away.replaceable + sum(1 for pod in order if pod.is_replaceable)
     reserved = away.reserved + sum(1 for pod in order if not pod.is_long)
     out = away.out + len(order)
-    yield _step(_recommended(policy, band, totals), totals, replaceable, reserved, out)
+    yield sketch(recommendation_of(policy, band, totals), totals, replaceable, reserved, out)
     for pod in order:
         totals.add(pod)
         replaceable -= pod.is_replaceable
         reserved -= not pod.is_long
         out -= 1
-        yield _step(_recommended(policy, band, totals), totals, replaceable, reserved, out)
+        yield sketch(recommendation_of(policy, band, totals), totals, replaceable, reserved, out)
 
 
-def _that_may_win(steps: Sequence[_Step], multiple_of: int) -> Steps[list[int]]:
+def _that_may_win(steps: Sequence[ScenarioSketch], multiple_of: int) -> Steps[list[int]]:
     """The indices of the scenarios that no others beat at every replica count.
 
     At any count a scenario above the band proposes at least that count, one that holds proposes it, and one below the
@@ -161,13 +166,13 @@ def _that_may_win(steps: Sequence[_Step], multiple_of: int) -> Steps[list[int]]:
     return [inside for inside in reversed(kept) if inside not in beaten]
 
 
-def _spare(step: _Step) -> int:
+def _spare(step: ScenarioSketch) -> int:
     """How many pods a step down can spare, at most as many as it takes."""
     shrink = step.recommended.shrink
     return 0 if shrink is None else max(0, min(step.n - shrink.fewest, shrink.by))
 
 
-def _with_every_verdict(kept: Iterable[int], steps: Sequence[_Step]) -> list[int]:
+def _with_every_verdict(kept: Iterable[int], steps: Sequence[ScenarioSketch]) -> list[int]:
     """These indices, and one of each verdict that none of them has: delays ask for the verdicts of all scenarios."""
     first = {step.recommended.verdict: inside for inside, step in enumerate(steps)}
     missing = first.keys() - {steps[inside].recommended.verdict for inside in kept}
@@ -190,7 +195,7 @@ class _Offer(NamedTuple):
         return covers and self.least >= other.least and self.most >= other.most
 
 
-def _offer(step: _Step, needed: int | None) -> _Offer:
+def _offer(step: ScenarioSketch, needed: int | None) -> _Offer:
     """The offer of a scenario that needs so many pods; None: one pod more than now, whatever the count."""
     if needed is None:
         return _ALWAYS
@@ -238,17 +243,19 @@ class _Offers:
         return beaten
 
 
-class _Maker(NamedTuple):
+class ScenarioMaker(NamedTuple):
     """Makes the scenarios of a metric."""
 
     is_average: bool
     unit: int
     departed: int
 
-    def candidate(self, inside: int, step: _Step) -> Candidate:
+    def candidate(self, inside: int, step: ScenarioSketch) -> Candidate:
+        """The scenario with so many doubtful pods in, to be made when it is asked for."""
         return Candidate(step.recommended, step.out, _spare(step), partial(self.scenario, inside, step))
 
-    def scenario(self, inside: int, step: _Step) -> Scenario:
+    def scenario(self, inside: int, step: ScenarioSketch) -> Scenario:
+        """The scenario with so many doubtful pods in."""
         recommended = step.recommended
         if recommended is _INCOMPARABLE:
             return Scenario(inside=inside, verdict=Verdict.ERROR, missing=step.missing, out=step.out)

@@ -75,7 +75,9 @@ SPANS = st.sampled_from([(0, 410), (300, 900), (750, 1400), (1000, 3000), (0, 30
 def _pods(draw: st.DrawFn, most: int, span: tuple[int, int]) -> list[Doubt]:
     loads = st.integers(*span) | st.none() if draw(st.booleans()) else st.integers(*span)
     ages = st.sampled_from([9000.0, 9000.0, 250.0])
-    return draw(st.lists(st.builds(Doubt, loads, st.sampled_from([1, 1, 4]), DOUBT, ages), max_size=most))
+    alike = st.builds(Doubt, st.integers(*span), st.just(1), st.just(draw(DOUBT)), st.just(9000.0))
+    unlike = st.builds(Doubt, loads, st.sampled_from([1, 1, 4]), DOUBT, ages)
+    return draw(st.lists(alike if draw(st.booleans()) else unlike, max_size=most))
 
 
 @st.composite
@@ -172,6 +174,7 @@ def test_scenarios_that_are_not_compared_change_no_decision(inputs: AssessmentIn
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scenarios, "_that_may_win", lambda steps, _: collected(range(len(steps))))
         patch.setattr(metric_assessment, "held_with_all_in", lambda *_: None)
+        patch.setattr(metric_assessment, "are_comparable", lambda *_: False)
         patch.setattr(pipeline, "contenders", lambda scenarios, *_: scenarios)
         of_all = _decisions(inputs)
     for found, wanted in zip(_decisions(inputs), of_all, strict=True):

@@ -24,6 +24,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.sample_columns import Column, read_columns, static_rows
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.scenario_list import ScenarioList
+from adapter.load.scenario_spans import ScenarioSpans
 from adapter.load.scenarios import AwayPods, scenarios_of
 from adapter.load.spec import (
     Average,
@@ -410,21 +411,24 @@ def test_few_steps_down_of_many_doubtful_pods_are_kept(trigger: Trigger) -> None
 
 @pytest.mark.parametrize(("high", "low"), [("200m", "100m"), ("900m", "700m"), ("305m", "200m")])
 @pytest.mark.parametrize("multiple", [1, 3])
-def test_a_decision_makes_few_of_the_scenarios_of_many_doubtful_pods(high: str, low: str, multiple: int) -> None:
+@pytest.mark.parametrize("gaps", [0, 1])
+def test_a_decision_makes_few_of_the_scenarios_of_many_doubtful_pods(
+    high: str, low: str, multiple: int, gaps: int
+) -> None:
     rule = policy(cpu(high, low), registry=REGISTRY, multiple_of=multiple)
     service = Service(rule, pods=[pod(f"p{i}", ip=f"10.0.1.{i}") for i in range(250)])
     for _ in range(3):  # doubtful for long in the end, so that each may be replaced where it is out
         usage = {
             one.name: PodUsage(service.now - 1, 15.0, {"app": {"cpu": nano(f"{250 + index % 99}m")}})
-            for index, one in enumerate(service.pods)
+            for index, one in enumerate(service.pods[gaps:])
         }
         service.samples = Samples(ResourceSamples(pods=usage, fetched_at=service.now))
         found = service.look(service.memory)
         service.memory, service.now = found.memory, service.now + 400
     listed = found.metrics[0].scenarios
-    assert isinstance(listed, ScenarioList)
+    assert isinstance(listed, ScenarioList if gaps else ScenarioSpans)
     for current in (1, 100, 249, 250, 251, 400):
-        assert len(listed.contenders(current, multiple, lambda one: one.n)) <= 8
+        assert len(listed.contenders(current, multiple, lambda one: one.n)) <= 8 * (1 + gaps)
 
 
 def test_few_scenarios_of_many_doubtful_pods_are_kept() -> None:
