@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks import record
 from endurance.run import SAMPLE_SECONDS, LongRun
 from endurance.scene import LongScene
-from endurance.verdict import judge_all
+from endurance.verdict import judge_all, together
 from harness import binaries
 
 WARM_UP = 20.0
@@ -31,7 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     binaries.ensure(*binaries.CONTROL_PLANE, "prometheus", "consul")
     with LongScene(options.seed) as scene:
         recorded = LongRun(scene, options.minutes, lambda line: print(line, flush=True)).run()
-    verdicts = judge_all(recorded.series, options.warm_up)
+    # The one that leads has more tasks and connections than the other; which one leads changes.
+    companions = together([rows for name, rows in recorded.series.items() if name != "adapter"])
+    verdicts = judge_all({"adapter": recorded.series["adapter"], "companions": companions}, options.warm_up)
     for verdict in verdicts:
         print(verdict.line())
     for fault in recorded.faults:

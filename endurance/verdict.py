@@ -26,11 +26,11 @@ BOUNDS: Mapping[str, Bound] = {
     "blocks": Bound("blocks", share=0.05),
     "tasks": Bound("tasks", more=2),
     "sockets": Bound("sockets", more=2),
-    "threads": Bound("threads", more=1),
+    "threads": Bound("threads", more=3),
     "log": Bound("bytes a minute", share=0.2, more=500),
 }
 """By quantity. 5 % of 80 MiB in 40 minutes is a leak of 1.7 KB a second; single tasks, sockets and threads come and go
-with connections that happen to be open.
+with connections that happen to be open, and a pool of threads for files grows to six.
 """
 
 
@@ -78,6 +78,14 @@ def judge(process: str, quantity: str, series: Series, warm_up: float) -> Verdic
     growth = slope(after) * (after[-1][0] - after[0][0])
     bound = BOUNDS[quantity]
     return Verdict(process, quantity, median, growth, bound.of(median), bound.unit)
+
+
+def together(processes: Sequence[Sequence[Mapping[str, float]]]) -> list[dict[str, float]]:
+    """The sums of the figures of several processes, row by row, at the minute of the first."""
+    return [
+        {**{key: sum(row[key] for row in rows) for key in rows[0]}, "minute": rows[0]["minute"]}
+        for rows in zip(*processes, strict=False)
+    ]
 
 
 def judge_all(processes: Mapping[str, Sequence[Mapping[str, float]]], warm_up: float) -> list[Verdict]:

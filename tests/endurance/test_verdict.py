@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from endurance.run import per_minute
-from endurance.verdict import BOUNDS, Bound, judge, judge_all, slope
+from endurance.verdict import BOUNDS, Bound, judge, judge_all, slope, together
 
 HOUR = [minute / 2 for minute in range(120)]
 WARM_UP = 10.0
@@ -90,6 +90,16 @@ def test_what_grows_is_named_with_its_process() -> None:
     louder = [_row(minute, log=9000 + 100 * minute) for minute in HOUR]
     growing = [one for one in judge_all({"adapter": steady, "companion": louder}, WARM_UP) if not one.flat]
     assert [(one.process, one.quantity) for one in growing] == [("companion", "log")]
+
+
+def test_two_processes_that_take_turns_are_flat_together() -> None:
+    first = [_row(minute, tasks=45 if minute < 30 else 33) for minute in HOUR]
+    second = [_row(minute, tasks=33 if minute < 30 else 45) for minute in HOUR]
+    both = together([first, second])
+    assert both[3]["minute"] == first[3]["minute"]
+    assert {one["tasks"] for one in both} == {78}
+    assert [one.quantity for one in judge_all({"second": second}, WARM_UP) if not one.flat] == ["tasks"]
+    assert all(one.flat for one in judge_all({"companions": both}, WARM_UP))
 
 
 def test_a_bound_is_a_share_of_the_median_and_a_number() -> None:
