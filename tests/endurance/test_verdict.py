@@ -98,7 +98,6 @@ def test_two_processes_that_take_turns_are_flat_together() -> None:
     both = together([first, second])
     assert both[3]["minute"] == first[3]["minute"]
     assert {one["tasks"] for one in both} == {78}
-    assert [one.quantity for one in judge_all({"second": second}, WARM_UP) if not one.flat] == ["tasks"]
     assert all(one.flat for one in judge_all({"companions": both}, WARM_UP))
 
 
