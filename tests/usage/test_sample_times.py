@@ -189,6 +189,13 @@ async def test_a_pod_whose_series_ended_is_asked_for_by_name() -> None:
     assert 'x{pod=~"b"}' in ended
 
 
+async def test_a_series_of_no_pod_dates_no_pod_whose_own_series_ended() -> None:
+    """The root's series live, those of the pods have ended, one of a pod without a value among them."""
+    inputs = [Input(0, "shop", "", NOW - 1, False), Input(0, "shop", "gone", NOW - 40, True)]
+    server = Server(inputs, "rate(x[1m])", by_pod=True)
+    assert await dates_of("rate(x[1m])", True, [("shop", "a")], server, all_at_once=False) == {("shop", "a"): None}
+
+
 async def test_where_every_series_lives_one_query_is_asked() -> None:
     server = Server([Input(0, "shop", "a", NOW - 1, False)], "rate(x[1m])", by_pod=True)
     await dates_of("rate(x[1m])", True, [("shop", "a")], server, all_at_once=False)
