@@ -321,7 +321,7 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
             await reflector.synced.wait()
         phases.append(phase)
         after_list = resident_mib()
-        collecting = asyncio.create_task(collect_in_steps())  # as the adapter does after its first assessments
+        garbage = asyncio.create_task(collect_in_steps())  # as the adapter does after its first assessments
         async with steps.measured("list, nothing changed") as phase:
             await _relisted(session, reflector)
         phases.append(phase)
@@ -334,9 +334,9 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
         phases.append(phase)
         assert len(reflector.items) == count
         assert random.choice(list(reflector.items.values())).containers
-        for one in (task, collecting):
-            one.cancel()
-        await asyncio.gather(task, collecting, return_exceptions=True)
+        task.cancel()
+        garbage.cancel()
+        await asyncio.gather(task, garbage, return_exceptions=True)
     return {
         "pods": count,
         "pod_bytes": address["pod_bytes"],
