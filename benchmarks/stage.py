@@ -65,7 +65,7 @@ class Stage:
         self._counts = (policies, pods, namespaces)
         self._python, self._announce = python, announce
         self._calm = threading.Event()
-        self._log_position = 0
+        self._log_positions: dict[str, int] = {}
         self.generation = 0
         self._stack = ExitStack()
 
@@ -91,7 +91,6 @@ class Stage:
         self._fill()
         self._start_usage()
         self.adapter = self._adapter()
-        self._stack.callback(self.adapter.stop)
         self.constant, self.constant_port = self._constant()
         self._begin_churn()
 
@@ -157,10 +156,11 @@ class Stage:
 
     def new_log_lines(self) -> list[dict[str, Any]]:
         """The adapter's log lines since the last call."""
+        name = self.adapter.name
         with self.adapter.component.log.open("rb") as log:
-            log.seek(self._log_position)
+            log.seek(self._log_positions.get(name, 0))
             whole = log.read().rpartition(b"\n")[0]
-        self._log_position += len(whole)
+        self._log_positions[name] = self._log_positions.get(name, 0) + len(whole)
         return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
     # -- the scene
@@ -225,6 +225,16 @@ class Stage:
         adapter = AdapterProcess(self.cluster, kubeconfig=path)
         adapter.component.command[0] = self._python
         adapter.register()
+        self._stack.callback(adapter.stop)
+        return adapter
+
+    def other_version(self, folder: Path) -> AdapterProcess:
+        """The adapter of another version beside the first, unregistered: `folder` is its worktree with a `.venv`."""
+        path = self.cluster.folder / "kubeconfig-forwarded"
+        adapter = AdapterProcess(self.cluster, kubeconfig=path, name="adapter-before", register=False)
+        adapter.component.command[0] = str(folder / ".venv/bin/python")
+        adapter.component.cwd = folder
+        self._stack.callback(adapter.stop)
         return adapter
 
     def _constant(self) -> tuple[Component, int]:
