@@ -1,4 +1,4 @@
-"""The serving benchmark: `python -m benchmarks.serving [--policies 1000] [--pods 20000] [--out benchmarks/results]`.
+"""The serving benchmark: `python -m benchmarks.serving [--policies 1000] [--pods 20000] [-o FILE]`.
 
 A real etcd and kube-apiserver hold the scene, the adapter runs as its command line does, and an aiohttp server whose
 handler does nothing answers the same requests over the same TLS. Both are measured in turn, many times, so that other
@@ -7,8 +7,6 @@ work on the machine affects both.
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import time
@@ -17,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import record, report
 from benchmarks.load import Plan
 from benchmarks.measure import Load, Measured, Trace, measure
 from benchmarks.processes import cpu_seconds, favour, memory
@@ -214,15 +212,6 @@ def joined(done: Sequence[Measured]) -> Trace:
     return whole
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "processors": os.cpu_count(),
-        "architecture": platform.machine(),
-        "python": platform.python_version(),
-        "system": platform.system(),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("--policies", type=int, default=1000)
@@ -233,18 +222,15 @@ def main() -> None:
         "--seconds", type=float, default=5, help="duration of one run at full speed (default: %(default)s)"
     )
     parser.add_argument("--python", default=sys.executable, help="interpreter of the servers (default: this one)")
-    parser.add_argument("--out", type=Path, help="a folder for serving.json and serving.txt")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="a file for the figures, as JSON")
     given = parser.parse_args()
     favour()
     scene = {name: getattr(given, name) for name in ("policies", "pods", "namespaces")}
     with Stage(**scene, python=given.python, announce=announce) as stage:
-        figures = {"machine": machine(), "scene": scene, **Benchmark(stage, given.rounds, given.seconds).run()}
-    text = report.text(figures)
-    print(text)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "serving.json").write_text(json.dumps(figures, indent=1) + "\n")
-        (given.out / "serving.txt").write_text(text)
+        figures = {"scene": scene, **Benchmark(stage, given.rounds, given.seconds).run()}
+    print(report.text({"machine": record.machine(), **figures}))
+    if given.output:
+        record.write(given.output, figures)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from benchmarks.stage import Stage
 from harness.adapter import AdapterProcess
 
 NOW, BEFORE = "now", "before"
+_SCALE = "the live read alone"
 _TURNS = 6
 _TURN_SECONDS = 1.0
 _LATENCY_SECONDS = 4.0
@@ -108,7 +109,9 @@ class Versions:
         for row in _ROWS:
             rate = SLOW_RATE if row[1] == DESIRED else RATE
             figures.append({**_named(row), "rate": rate, **self._run(row, _LATENCY_SECONDS, rate).trace.summary})
-        return figures
+        plan = self.stage.scale_plan(seconds=_LATENCY_SECONDS, rate=SLOW_RATE)
+        bare = measure(plan, self.stage.constant.pid or 0).trace.summary
+        return [*figures, {"version": "", "metric": _SCALE, "rate": SLOW_RATE, **bare}]
 
     def relists(self) -> list[dict[str, Any]]:
         """One relist of each version, the other one being stopped, with requests to it and to the constant server."""

@@ -285,6 +285,25 @@ class Stage:
             rate=rate,
         )
 
+    def scale_plan(self, *, seconds: float, rate: float) -> Plan:
+        """A plan of the live reads behind `desired_replicas`, on the adapter's way to the API server."""
+        pair = self.cluster.pki.client("admin", "system:masters")
+        base = "/apis/apps/v1/namespaces"
+        requests = [
+            (f"{base}/{service.namespace}/deployments/{service.name}/scale", f'"replicas":{service.replicas}')
+            for service in self.services
+        ]
+        return Plan(
+            port=self.forwarder.port,
+            certificate=str(pair.cert_file),
+            key=str(pair.key_file),
+            headers=[("Host", "127.0.0.1"), ("Accept", "application/json")],
+            requests=requests,
+            connections=8,
+            seconds=seconds,
+            rate=rate,
+        )
+
     @staticmethod
     def value(service: scene.Service, metric: str) -> str:
         """The expected value of a metric."""
