@@ -70,7 +70,7 @@ class Benchmark:
         """Requests every path once, which fills the cache of access reviews; then waits for rest."""
         time.sleep(5)
         for metric in (READ_ONLY, DESIRED):
-            measure(self._paced(metric, 2 * len(self.stage.services) / RATE, RATE), self.stage.pid)
+            measure(self._tolerant(metric, 2 * len(self.stage.services) / RATE, RATE), self.stage.pid)
         time.sleep(5)
 
     def rest(self) -> dict[str, float]:
@@ -140,7 +140,7 @@ class Benchmark:
         stage = self.stage
         for metric in filter(None, rates):
             # HPAs send requests all the time, so cached access reviews must not expire during the list
-            measure(self._paced(metric, len(stage.services) / _WARM_RATE + 1, _WARM_RATE), stage.pid)
+            measure(self._tolerant(metric, len(stage.services) / _WARM_RATE + 1, _WARM_RATE), stage.pid)
         # With bookmarks the adapter could resume at the other API server without a list.
         stage.forwarder.hold()
         if changed:
@@ -148,8 +148,8 @@ class Benchmark:
         name = stage.prepare_other()
         stage.new_log_lines()
         # During the change the API server answers no scale or access review: refusals of the adapter are correct then.
-        plans = {metric: self._paced(metric, _RELIST_SECONDS + 5, rate) for metric, rate in rates.items()}
-        loads = {metric: Load(replace(plan, tolerant=True), self._pid(metric)) for metric, plan in plans.items()}
+        plans = {metric: self._tolerant(metric, _RELIST_SECONDS + 5, rate) for metric, rate in rates.items()}
+        loads = {metric: Load(plan, self._pid(metric)) for metric, plan in plans.items()}
         time.sleep(1)
         before = cpu_seconds(stage.pid)
         began = stage.roll_over(name)
@@ -183,6 +183,9 @@ class Benchmark:
 
     def _paced(self, metric: str, seconds: float, rate: float) -> Plan:
         return self.stage.plan(metric, seconds=seconds, rate=rate)
+
+    def _tolerant(self, metric: str, seconds: float, rate: float) -> Plan:
+        return replace(self._paced(metric, seconds, rate), tolerant=True)
 
 
 def relist_figures(rates: Mapping[str, float], done: Sequence[Mapping[str, Measured]]) -> dict[str, Any]:

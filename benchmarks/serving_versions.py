@@ -37,6 +37,7 @@ _SCALE = "the live read alone"
 _TURNS = 6
 _TURN_SECONDS = 1.0
 _LATENCY_SECONDS = 4.0
+_BEGIN_SECONDS = 8.0
 _REST_SECONDS = 16.0
 """One interval of the samples, so that every policy is assessed once."""
 
@@ -120,6 +121,7 @@ class Versions:
         self.adapters[NOW].stop()
         with self._using(BEFORE):
             self.stage.first_answer()
+        time.sleep(_BEGIN_SECONDS)
         return [*figures, self._relist(BEFORE)]
 
     def _relist(self, version: str) -> dict[str, Any]:
