@@ -86,14 +86,14 @@ def _use_account(folder: Path) -> None:
             from adapter.runtime.lean_imports import lean_imports
 
             stack.enter_context(lean_imports())
-        credentials = importlib.import_module("adapter.kube.credentials")
-    credentials._TOKEN_FILE = folder / "token"  # type: ignore[attr-defined]  # noqa: SLF001
+        credentials: Any = importlib.import_module("adapter.kube.credentials")
+    credentials._TOKEN_FILE = folder / "token"  # noqa: SLF001
     if hasattr(credentials, "_CA_FILE"):
         credentials._CA_FILE = folder / "ca.crt"  # noqa: SLF001
     else:  # an older version, in which the kubernetes package reads the files
-        package = importlib.import_module("kubernetes.aio.config.incluster_config")
-        package.SERVICE_TOKEN_FILENAME = str(folder / "token")  # type: ignore[attr-defined]
-        package.SERVICE_CERT_FILENAME = str(folder / "ca.crt")  # type: ignore[attr-defined]
+        package: Any = importlib.import_module("kubernetes.aio.config.incluster_config")
+        package.SERVICE_TOKEN_FILENAME = str(folder / "token")
+        package.SERVICE_CERT_FILENAME = str(folder / "ca.crt")
 
 
 def _interrupted(_number: int, frame: FrameType | None) -> None:
