@@ -82,7 +82,7 @@ async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
 
 
 async def _collect_garbage(engine: Engine) -> None:
-    """Collect garbage from when every policy is assessed: what exists by then stays. An outage may keep that waiting."""
+    """Collect garbage from when every policy is assessed, since what exists by then stays, or after a minute."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LONGEST_START_SECONDS):
             await engine.assessed.wait()
