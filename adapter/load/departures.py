@@ -11,10 +11,10 @@ from fractions import Fraction
 from itertools import accumulate
 
 from adapter.load.membership import Classification
-from adapter.load.memory import Departed, Memory, recent
+from adapter.load.memory import Departed, Memory, PodMemory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
-from adapter.load.steps import Steps, mapped
+from adapter.load.steps import Steps, collected, mapped
 
 DEPARTED_SECONDS = 900.0
 """Departed pods are remembered for this long, whatever the windows of the samples."""
@@ -63,6 +63,11 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Steps[M
     present = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
     yield
     left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in present}
+    return (yield from after_leaving(memory, left, now))
+
+
+def after_leaving(memory: Memory, left: Mapping[str, PodMemory], now: float) -> Steps[Memory]:
+    """The memory after these pods, which served, have left."""
     if not left:
         return memory
     departed = yield from _all_departed(memory, [uid for uid, known in left.items() if known.out_since is None], now)
@@ -72,25 +77,34 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Steps[M
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
 
 
-def after_pull_outs(memory: Memory, classified: Mapping[str, Classification], now: float) -> Steps[Memory]:
+def after_pull_outs(
+    memory: Memory, classified: Mapping[str, Classification], now: float, among: Iterable[str] | None = None
+) -> Steps[Memory]:
     """The memory after classifying the pods: one that served and is now pulled out leaves its load to others too.
 
-    One that came back is no longer departed: it carries load itself, or its gap is filled.
+    One that came back is no longer departed: it carries load itself, or its gap is filled. `among`: the UIDs of the
+    pods whose state or memory may have changed; None: all.
     """
-    uids = [
+    uids = yield from collected(
         uid
-        for uid, known in memory.pods.items()
+        for uid, known in _known_pods(memory, among)
         if known.served
         and known.out_since is None
         and uid in classified
         and classified[uid].state is PodState.PULLED_OUT
-    ]
+    )
     out = yield from _all_departed(memory, uids, now)
     back = {uid for uid in memory.departed if uid in classified and classified[uid].state not in _AWAY}
     if not out and not back:
         return memory
     kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}
     return replace(memory, departed={**kept, **out})
+
+
+def _known_pods(memory: Memory, among: Iterable[str] | None) -> Iterable[tuple[str, PodMemory]]:
+    if among is None:
+        return memory.pods.items()
+    return ((uid, memory.pods[uid]) for uid in among if uid in memory.pods)
 
 
 def after_takeover(memory: Memory, bounds: Bounds, now: float) -> Memory:

@@ -1,6 +1,6 @@
 """The next memory: after a roster, the pods' states, samples, a rollout, the watched scale and a decision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor
 from typing import Any, TypeGuard
@@ -69,10 +69,25 @@ def after_roster_in_steps(
         lambda pod: _after_listing(remembered.get(pod.uid, _NO_MEMORY), pod.uid in listed, counted), pods
     )
     after = dict(zip((pod.uid for pod in pods), known, strict=True))
+    return _with_roster(memory, roster, _unless_equal(memory.pods, after), now, lists_any=bool(listed))
+
+
+def after_roster_of_some(
+    memory: Memory, pods: Iterable[Pod], roster: Roster, now: float, listed: Registrations
+) -> Memory:
+    """The memory after a new roster that changes nothing for other pods than these."""
+    before = ((pod.uid, memory.pods.get(pod.uid, _NO_MEMORY)) for pod in pods)
+    after = {uid: _after_listing(known, uid in listed, roster) for uid, known in before}
+    return _with_roster(memory, roster, _with_some(memory.pods, after, ()), now, lists_any=bool(listed))
+
+
+def _with_roster(
+    memory: Memory, roster: Roster, pods: Mapping[str, PodMemory], now: float, *, lists_any: bool
+) -> Memory:
     return replace(
         memory,
-        pods=_unless_equal(memory.pods, after),
-        ever_in_roster=memory.ever_in_roster or bool(listed),
+        pods=pods,
+        ever_in_roster=memory.ever_in_roster or lists_any,
         roster_at=roster.at,
         last_valid=roster,
         rosters=memory.rosters + 1,
@@ -111,9 +126,28 @@ def _unless_equal(before: Mapping[str, PodMemory], after: Mapping[str, PodMemory
     return before if same else after
 
 
+def _with_some(
+    before: Mapping[str, PodMemory], after: Mapping[str, PodMemory], gone: Iterable[str]
+) -> Mapping[str, PodMemory]:
+    """The memory of the pods with that of some pods, and without those that are gone; `before` if nothing changed."""
+    changed = {uid: known for uid, known in after.items() if before.get(uid) is not known}
+    lost = {uid for uid in gone if uid in before}
+    if not changed and not lost:
+        return before
+    pods = {**before, **changed}
+    for uid in lost:
+        del pods[uid]
+    return pods
+
+
+def is_registered(known: PodMemory | None) -> bool:
+    """Whether the memory of a pod stays as it is after a roster that lists the pod."""
+    return known is not None and known.seen is not None and known.absent_since is None and not known.absent_count
+
+
 def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemory:
     if is_listed:
-        if known.seen is not None and known.absent_since is None and not known.absent_count:
+        if is_registered(known):
             return known
         return replace(
             known, seen=known.seen if known.seen is not None else roster.at, absent_since=None, absent_count=0
@@ -168,6 +202,16 @@ def after_states_in_steps(memory: Memory, states: Mapping[str, Classification], 
     )
     same = _unless_equal(memory.pods, dict(zip(states, known, strict=True)))
     return memory if same is memory.pods else replace(memory, pods=same)
+
+
+def after_some_states(memory: Memory, states: Mapping[str, Classification], gone: Iterable[str], now: float) -> Memory:
+    """The memory after classifying these pods, without those that are gone; that of all others stays as it is."""
+    after = {
+        uid: _after_state(memory.pods.get(uid, _NO_MEMORY), classified.state, classified.by_absence, now)
+        for uid, classified in states.items()
+    }
+    pods = _with_some(memory.pods, after, gone)
+    return memory if pods is memory.pods else replace(memory, pods=pods)
 
 
 def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float) -> PodMemory:

@@ -18,7 +18,7 @@ from adapter.load.memory import AHEAD_SECONDS, AheadSample, LastSample, SampleMe
 from adapter.load.pods import Pod
 from adapter.load.samples import PodUsage, Point
 from adapter.load.spec import Metric
-from adapter.load.steps import AT_ONCE, Steps, collected, mapped
+from adapter.load.steps import AT_ONCE, Steps, collected, mapped, sorted_in_steps
 
 _last_sample = partial(tuple.__new__, LastSample)
 """A LastSample of a pair: without the call in Python that `LastSample(…)` takes."""
@@ -75,7 +75,32 @@ def static_rows(
     """
     before = {row.uid: row for block in known for row in block.rows}
     rows = yield from collected(_rows(reader, pods, before))
+    rows = yield from sorted_in_steps(rows, _plain_since)
+    return (yield from _blocks(rows))
+
+
+def renewed_rows(
+    reader: MetricReader, anew: Iterable[PodAssessment], known: Iterable[RowBlock], changed: frozenset[str]
+) -> Steps[Sequence[RowBlock]]:
+    """The rows of a group of pods, from the `known` blocks of this metric and group.
+
+    `changed`: the UIDs of the pods that changed or are gone; `anew` are those of them that are in the group now. Blocks
+    without any of them stay; small ones are filled up.
+    """
+    blocks, rows = [], []
+    for block in known:
+        if len(block.rows) > AT_ONCE // 2 and changed.isdisjoint(block.uids):
+            blocks.append(block)
+        else:
+            rows += [row for row in block.rows if row.uid not in changed]
+            yield
+    rows += _rows(reader, anew, {})
     rows.sort(key=_plain_since)
+    yield
+    return [*blocks, *(yield from _blocks(rows))]
+
+
+def _blocks(rows: Sequence[StaticRow]) -> Steps[list[RowBlock]]:
     return (yield from mapped(_block, (rows[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE)), 1))
 
 
