@@ -8,7 +8,7 @@ WORKERS ?= 4
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
-.PHONY: help image-steps setup demo scenarios faults test test-unit test-e2e check docs pictures format lock clean
+.PHONY: help image-steps setup demo scenarios faults endurance performance test test-unit test-e2e check docs pictures format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -41,9 +41,15 @@ scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and polici
 faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS="--rounds 3 --stretch 5")
 	$(BIN)/python -m faults $(FAULTS_ARGS)
 
+endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 20")
+	$(BIN)/python -m endurance $(ENDURANCE_ARGS)
+
+performance: $(STAMP)  ## Run the benchmarks behind docs/performance.md again and write the page (PERFORMANCE="decide queries" for some)
+	$(BIN)/python -m benchmarks.page --run $(PERFORMANCE)
+
 test: $(STAMP)  ## Every test, the real control plane and the real registries included
 	$(BIN)/python -m harness.build
-	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadscope --durations=30 --durations-min=20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=30 --durations-min=20 $(PYTEST_ARGS)
 
 test-unit: $(STAMP)  ## The tests that need no server
 	$(BIN)/python -m pytest -m "not integration and not e2e" $(PYTEST_ARGS)

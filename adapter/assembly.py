@@ -60,7 +60,7 @@ async def _run(
 ) -> int:
     settings = await asyncio.to_thread(load_settings, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
-    gc.disable()  # until the caches are filled: objects created by then stay
+    gc.disable()  # until every policy is assessed: what is created by then stays
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -97,8 +97,8 @@ async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
 
 
 async def _collect_garbage(engine: Engine) -> None:
-    """Keep the garbage collector's pauses short: collect young objects often, and those after the caches rarely."""
-    await engine.wait_for_caches()
+    """Keep the garbage collector's pauses short: collect young objects often, and those of the start never."""
+    await engine.assessed.wait()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()

@@ -16,6 +16,7 @@ from adapter.replay.arguments import COMMAND as REPLAY
 from adapter.replay.hpa.arguments import COMMAND as HPA
 from adapter.replay.scenarios.arguments import COMMAND as SCENARIOS
 from adapter.runtime.faults import FaultyDocument, closest
+from adapter.runtime.lean_imports import lean_imports
 from adapter.terminal import output
 from adapter.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
 from adapter.terminal.completion import COMMAND as COMPLETION
@@ -111,13 +112,15 @@ def _add_connection(command: argparse.ArgumentParser) -> None:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
-    from adapter.assembly import run_server
+    with lean_imports():
+        from adapter.assembly import run_server
 
     return _run("serve", run_server, parsed)
 
 
 def _companion(parsed: argparse.Namespace) -> int:
-    from adapter.assembly import run_companion
+    with lean_imports():
+        from adapter.assembly import run_companion
 
     return _run("run the companion", run_companion, parsed)
 

@@ -51,6 +51,8 @@ class Engine:
         self._session = session
         self._metrics = metrics
         self.snapshots = SnapshotStore()
+        self.assessed = asyncio.Event()
+        """Set once every listed policy was evaluated for the first time."""
         self._queue = DelayQueue(asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
         self._index = ObjectIndex(self._queue.add, self._links_changed.set, partial(self._queue.add, expedited=True))
@@ -148,6 +150,7 @@ class Engine:
             tasks.create_task(self._worker.run())
             await self._worker.evaluated()
             self._publish_objects()
+            self.assessed.set()
 
     async def _follow_links(self) -> None:
         """Update the targets, queries, namespaces and services to follow after each change of a link.

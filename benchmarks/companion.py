@@ -5,7 +5,6 @@ The API server's own counters give the writes by kind, second by second; Linux g
 
 import argparse
 import json
-import platform
 import re
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 from adapter.companion.writes.event_body import CONTROLLER
 from adapter.settings import Settings
+from benchmarks import record
 from benchmarks.processes import cpu_seconds, memory
 from benchmarks.stage import Stage
 from harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
@@ -106,7 +106,6 @@ def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) 
             written = companion.writes("WriteStatus")
             events = counter.events()
     return {
-        "machine": {"python": platform.python_version(), "architecture": platform.machine()},
         "scene": {"policies": policies, "pods": pods, "namespaces": namespaces},
         "seconds_to_lead": round(led, 1),
         "statuses_written": int(written),
@@ -114,6 +113,7 @@ def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) 
         "seconds_until_quiet": round(first["seconds"] + quiet_after, 1),
         "events": events,
         "steady": steady,
+        "limit_per_second": LIMIT_PER_SECOND,
         "met": steady["busiest_5_s_per_second"] < LIMIT_PER_SECOND,
     }
 
@@ -130,10 +130,10 @@ def main() -> int:
     parser.add_argument("--namespaces", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=240, help="duration of the steady-state measurement")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the companion")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="file for the figures (JSON)")
+    parser.add_argument("-o", "--out", type=Path, default=RESULTS, help="file for the figures (JSON)")
     options = parser.parse_args()
     figures = run(options.policies, options.pods, options.namespaces, options.python, options.seconds)
-    options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    record.write(options.out, figures)
     print(json.dumps(figures, indent=1))
     return 0 if figures["met"] else 1
 

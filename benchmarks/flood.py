@@ -26,7 +26,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from benchmarks import record
 from benchmarks.measure import Trace, measure
 from benchmarks.processes import cpu_seconds, favour, memory
 from benchmarks.stage import Stage
@@ -73,6 +75,20 @@ class Beside:
     def cost(self) -> float:
         """Milliseconds that the attack adds at the 99th percentile."""
         return _p99(self.flooded) - _p99(self.calm)
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "calm_p50_ms": round(_p50(self.calm), 3),
+            "calm_p99_ms": round(_p99(self.calm), 3),
+            "flooded_p50_ms": round(_p50(self.flooded), 3),
+            "flooded_p99_ms": round(_p99(self.flooded), 3),
+            "p99_more_ms": round(self.cost(), 3),
+            "busy_share": round(statistics.median(self.busy), 3),
+            "peak_mib": round(self.peak, 1),
+            "slowest_probe_ms": round(self.probe, 1),
+            "failed_probes": self.failed,
+            "attacks": self.done,
+        }
 
 
 def _p99(traces: list[Trace]) -> float:
@@ -186,6 +202,21 @@ class Flood:
         lines.append(_aim("probes that were not answered within 1 s", failed, 0))
         return "\n".join(lines) + "\n", cost <= MOST_MS and grown <= MOST_MIB and not failed
 
+    def figures(self) -> dict[str, Any]:
+        """What is stored: each attack, and the largest of each figure beside its limit."""
+        attacks = {name: beside.figures() for name, beside in self.results.items()}
+        peak = max(one["peak_mib"] for one in attacks.values())
+        return {
+            "aims": {"p99_more_ms": MOST_MS, "rss_more_mib": MOST_MIB},
+            "most": {
+                "p99_more_ms": max(one["p99_more_ms"] for one in attacks.values()),
+                "rss_more_mib": round(peak - self.before, 1),
+                "slowest_probe_ms": max(one["slowest_probe_ms"] for one in attacks.values()),
+                "failed_probes": sum(one["failed_probes"] for one in attacks.values()),
+            },
+            "attacks": attacks,
+        }
+
 
 def _aim(what: str, value: float, aim: float) -> str:
     return f"{'met   ' if value <= aim else 'missed'}  {what}: {value:.1f} (aim ≤ {aim:g})"
@@ -208,6 +239,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=8, help="duration of one measurement (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of every attack (default: %(default)s)")
     parser.add_argument("--only", nargs="*", default=[], choices=sorted({kind for kind, _, _ in ATTACKS.values()}))
+    parser.add_argument("-o", dest="output", metavar="FILE", type=Path)
     given = parser.parse_args()
     with Stage(policies=50, pods=500, namespaces=5, python=sys.executable, announce=announce) as stage:
         announce(f"first answer after {stage.first_answer():.1f} s")
@@ -218,6 +250,8 @@ def main() -> int:
             flood.round()
     text, is_met = flood.report()
     print(text)
+    if given.output:
+        record.write(given.output, {"rounds": given.rounds, "seconds": given.seconds, **flood.figures()})
     return 0 if is_met else 1
 
 

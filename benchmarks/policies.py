@@ -1,13 +1,16 @@
 """Decoding WatermarkPolicies: processor time for each of 1,000 valid ones, and for the most expensive ones.
 
-`python -m benchmarks.policies`
+`python -m benchmarks.policies [-o FILE]`
 """
 
+import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 from adapter.policy.objects import PolicyError
 from adapter.policy.watermark_policy import parse_policy
+from benchmarks import record
 
 Spec = dict[str, Any]
 
@@ -54,5 +57,12 @@ def _round(document: Spec, count: int) -> float:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", dest="output", metavar="FILE", type=Path)
+    options = parser.parse_args()
+    costs = {}
     for name, (spec, count) in CASES.items():
-        print(f"{name:28}{milliseconds(spec, count):8.3f} ms")
+        costs[name] = round(milliseconds(spec, count), 4)
+        print(f"{name:28}{costs[name]:8.3f} ms", flush=True)
+    if options.output:
+        record.write(options.output, {"milliseconds": costs})

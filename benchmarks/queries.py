@@ -1,6 +1,6 @@
 """The cost of one request for a named query, and for a policy's metric on pods, by the number of other series.
 
-    python -m benchmarks.queries [--requests 300] [--sizes 100,1000,20000]
+    python -m benchmarks.queries [--requests 300] [--sizes 100,1000,20000] [-o FILE]
 
 The handlers' own code runs in this process, without a network: processor time of one request, the snapshot replaced
 before each, as after an assessment. A request is for the 20 pods of one policy, or for one series; the size is the
@@ -12,11 +12,13 @@ import asyncio
 import statistics
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestInfo, RequestKind, parse_target
 from adapter.load.pods import Pod
 from adapter.snapshot import Snapshot, SnapshotStore
+from benchmarks import record
 from harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL
@@ -60,21 +62,30 @@ async def cost(snapshots: SnapshotStore, answers: MetricsProvider, target: Reque
     return statistics.median(times)
 
 
-async def measure(sizes: list[int], requests: int) -> None:
+async def measure(sizes: list[int], requests: int) -> dict[str, list[float]]:
+    """Prints and returns milliseconds of processor time of one request: by request, for each size."""
     stores = []
     for size in sizes:
         snapshots = SnapshotStore()
         snapshots.swap(scene(size))
         stores.append((snapshots, MetricsProvider(snapshots, StubScales(), lambda _: None, lambda: "", lambda: NOW)))
     print(f"{'ms of processor time of one request':48}", *(f"{size:>9,}" for size in sizes), "   ratio")
+    by_request = {}
     for name, target in REQUESTS.items():
-        costs = [await cost(snapshots, answers, parse_target(target), requests) for snapshots, answers in stores]
+        costs = by_request[name] = [
+            await cost(snapshots, answers, parse_target(target), requests) for snapshots, answers in stores
+        ]
         print(f"{name:48}", *(f"{each:9.3f}" for each in costs), f"{costs[-1] / costs[0]:8.1f}")
+    return {name: [round(each, 4) for each in costs] for name, costs in by_request.items()}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--sizes", default="100,1000,20000")
+    parser.add_argument("-o", dest="output", metavar="FILE", type=Path)
     options = parser.parse_args()
-    asyncio.run(measure([int(each) for each in options.sizes.split(",")], options.requests))
+    sizes = [int(each) for each in options.sizes.split(",")]
+    milliseconds = asyncio.run(measure(sizes, options.requests))
+    if options.output:
+        record.write(options.output, {"sizes": sizes, "milliseconds": milliseconds})

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import gc
 import json
-import platform
 import subprocess
 import sys
 import time
@@ -29,15 +28,16 @@ from pydantic import TypeAdapter
 
 from adapter.assembly import GC_THRESHOLDS
 from adapter.registries.manager import RegistryManager
-from adapter.registries.polling.http1 import RawReply, Request
 from adapter.registries.polling.pool import CONNECTIONS, Pool
 from adapter.registries.roster import EVIDENCE_SECONDS, ServiceKey
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.fair_slots import Claim
+from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.outbound import Access, Client
 from adapter.settings.registries import Registry
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
+from benchmarks import record
 from benchmarks.processes import cpu_seconds, memory
 from harness.registries.consul import Consul
 from harness.registries.eureka import EurekaServer
@@ -305,7 +305,7 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=500)
     parser.add_argument("--instances", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--out", type=Path, default=_RESULTS)
+    parser.add_argument("-o", "--out", type=Path, help=f"default: {_RESULTS.name}")
     parser.add_argument("--requests", action="store_true", help="compare one request of the pool with aiohttp's")
     parser.add_argument("--follow", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -314,24 +314,28 @@ def main() -> None:
             services = _services(options.services, 1)
             print(json.dumps(asyncio.run(compare_requests(json.loads(options.follow)["url"], services))))
         else:
-            print(json.dumps(measure_requests(options.services)))
+            microseconds = measure_requests(options.services)
+            print(json.dumps(microseconds))
+            if options.out:
+                record.write(options.out, {"microseconds": microseconds})
         return
     if options.follow:
         asyncio.run(follow(json.loads(options.follow), options.services, options.instances))
         return
-    kept = json.loads(options.out.read_text())["registries"] if options.out.exists() else []
+    out = options.out or _RESULTS
+    kept = json.loads(out.read_text())["registries"] if out.exists() else []
     results = {one["registry"]: one for one in kept}
     for name in options.only.split(","):
         results[name] = measure(name, options.services, options.instances, options.seconds)
         print(json.dumps(results[name]))
-        _write(options.out, options.services, options.instances, list(results.values()))
+        _write(out, options.services, options.instances, list(results.values()))
 
 
 def _write(out: Path, services: int, instances: int, results: list[dict[str, Any]]) -> None:
     scene = {"services": services, "instances_each": instances, "aim_cpu_share": AIM}
-    machine = {"architecture": platform.machine(), "python": platform.python_version()}
-    out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"scene": scene, "machine": machine, "registries": results}, indent=2) + "\n")
+    # A run of some registries renews their part; the whole is what the command without `--only` measures.
+    command = f"python -m benchmarks.registries --services {services} --instances {instances}"
+    record.write(out, {"scene": scene, "registries": results}, command)
 
 
 if __name__ == "__main__":

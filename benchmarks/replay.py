@@ -26,6 +26,7 @@ from adapter.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.replay.hpas import judge_of, stock_hpa_for
 from adapter.replay.service import Autoscaler, Setup, Tick
 from adapter.replay.simulation import simulate
+from benchmarks import record
 
 BEGAN = 1_767_225_600.0
 _DAY = 86_400.0
@@ -84,7 +85,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """The figures, in seconds of processor time."""
     began = time.process_time()
     made = sum(1 for _ in ticks(options.days, options.step, options.pods))
-    spent: dict[str, Any] = {"ticks": made, "making them": round(time.process_time() - began, 2)}
+    making = time.process_time() - began
     setup = Setup(
         replicas=options.pods // 2,
         delay=options.delay,
@@ -94,16 +95,23 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     )
     rule, autoscalers = comparison(setup)
     judge = judge_of(rule, setup)
+    rows = []
     for autoscaler in autoscalers:
         began = time.process_time()
         (run,) = simulate(ticks(options.days, options.step, options.pods), setup, [autoscaler], judge)
-        spent[run.name] = round(time.process_time() - began - spent["making them"], 2)
-        spent[f"{run.name}: changes"] = run.summary.changes
+        seconds = round(time.process_time() - began - making, 2)
+        rows.append({"name": run.name, "seconds": seconds, "changes": run.summary.changes})
     _, again = comparison(setup)
     began = time.process_time()
     simulate(ticks(options.days, options.step, options.pods), setup, again, judge)
-    spent["all in one pass"] = round(time.process_time() - began, 2)
-    return spent
+    return {
+        "pods": options.pods,
+        "days": options.days,
+        "ticks": made,
+        "seconds_to_make_ticks": round(making, 2),
+        "autoscalers": rows,
+        "seconds_in_one_pass": round(time.process_time() - began, 2),
+    }
 
 
 def memory(options: argparse.Namespace) -> dict[str, float]:
@@ -130,11 +138,10 @@ def main() -> None:
     parser.add_argument("--window", type=float, default=0)
     parser.add_argument("-o", dest="output", metavar="FILE", type=Path)
     options = parser.parse_args()
-    figures = {"seconds": measure(options), "memory (MiB)": memory(options)}
-    text = json.dumps(figures, indent=2)
-    print(text)
+    figures = {**measure(options), "peak_mib": memory(options)}
+    print(json.dumps(figures, indent=2))
     if options.output:
-        options.output.write_text(text + "\n")
+        record.write(options.output, figures)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ set the same counts in the same order; their times differ by the phase of syncs 
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from adapter.replay.hpas import judge_of
 from adapter.replay.service import Change, Setup, Tick
 from adapter.replay.simulation import simulate
 from adapter.settings import parse_settings
+from benchmarks import record
 from benchmarks.replay_play import Record, play, settings
 from harness.prometheus import Prometheus
 
@@ -103,19 +105,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay_check", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800, help="how long to play (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1, help="of the load (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, required=True, help="for the record and the data of Prometheus")
+    parser.add_argument(
+        "--folder", type=Path, help="for the record and the data of Prometheus (default: a temporary one)"
+    )
     parser.add_argument("--replay-only", action="store_true", help="replay what the folder holds from an earlier run")
     parser.add_argument("--write", action="store_true", help="write the results of this seed")
+    parser.add_argument("-o", dest="output", metavar="FILE", type=Path)
     parsed = parser.parse_args(arguments)
+    folder = parsed.folder or Path(tempfile.mkdtemp(prefix="replay-check-"))
     if parsed.replay_only:
-        record = json.loads((parsed.folder / "record.json").read_text())
+        played = json.loads((folder / "record.json").read_text())
     else:
-        record = play(parsed.seconds, parsed.folder, parsed.seed)
-    figures = compared(record, replayed(record, parsed.folder))
-    text = json.dumps(figures, indent=2)
-    print(text)
-    if parsed.write:
-        (RESULTS / f"replay_check_{parsed.seed}.json").write_text(text + "\n")
+        played = play(parsed.seconds, folder, parsed.seed)
+    figures = compared(played, replayed(played, folder))
+    print(json.dumps(figures, indent=2))
+    if parsed.write or parsed.output:
+        record.write(parsed.output or RESULTS / f"replay_check_{parsed.seed}.json", figures)
     return 0 if figures["same"] else 1
 
 

@@ -25,6 +25,7 @@ from adapter.replay.fleet.parts import ServiceRow
 from adapter.replay.fleet.runner import Task, replay_one, run_tasks
 from adapter.replay.fleet.services import FleetService
 from adapter.replay.service import Tick
+from benchmarks import record
 
 RESULTS = Path(__file__).parent / "results" / "replay_fleet.json"
 DAY, STEP = 86_400, 15
@@ -115,6 +116,7 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=50, help="default: %(default)s")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("-o", dest="output", metavar="FILE", type=Path)
     parsed = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source = Generated(parsed.days, parsed.pods, Path(folder))
@@ -139,8 +141,8 @@ def main() -> int:
     }
     text = json.dumps(figures, indent=2)
     print(text)
-    if parsed.write:
-        RESULTS.write_text(text + "\n")
+    if parsed.write or parsed.output:
+        record.write(parsed.output or RESULTS, figures)
     return 1 if figures["failed"] else 0
 
 

@@ -283,16 +283,16 @@ class Stage:
         self.adapter.component.start()
         favour(self.pid)
         last = b""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.adapter.port, context=context, timeout=5)
         while time.monotonic() - began < patience:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.adapter.port, context=context, timeout=5)
             try:
                 connection.request("GET", target, headers=_folded(HEADERS))
                 last = connection.getresponse().read()
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 last = str(error).encode()
-            finally:
                 connection.close()
             if wanted in last:
+                connection.close()
                 return time.monotonic() - began
             time.sleep(0.05)
         raise TimeoutError(f"no correct answer within {patience:g} s: {last!r}{self.adapter.logs()}")

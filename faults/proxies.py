@@ -11,11 +11,13 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from harness.client import Client
+from harness.prometheus import QuietServer
 
 LOOPBACK = "127.0.0.1"
 _CHUNK = 65536
@@ -24,7 +26,7 @@ Falsify = Callable[[str, Any], Any]
 """Changes an answer: (the request with its query decoded, the decoded JSON) to the JSON that is sent."""
 
 
-class TcpProxy:
+class TcpProxy(AbstractContextManager["TcpProxy"]):
     """Passes connections on to one port. Bytes are not looked at, so TLS passes.
 
     `silence` stops what passes through the open connections, as a firewall that forgets them does: neither side hears
@@ -61,9 +63,6 @@ class TcpProxy:
         for pair in pairs:
             for end in pair:
                 _end(end)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -110,7 +109,7 @@ def _end(end: socket.socket) -> None:
     end.close()
 
 
-class FalsifyingProxy:
+class FalsifyingProxy(AbstractContextManager["FalsifyingProxy"]):
     """An HTTP server that answers what another one does; `falsify` changes the JSON, `slow` waits that many seconds."""
 
     def __init__(
@@ -120,7 +119,7 @@ class FalsifyingProxy:
         self._forward = forward
         self.falsify: Falsify | None = None
         self.slow = 0.0
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), self._handler())
+        self._server = QuietServer((LOOPBACK, 0), self._handler())
         self._server.daemon_threads = True
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
@@ -132,9 +131,6 @@ class FalsifyingProxy:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

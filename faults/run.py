@@ -11,7 +11,7 @@ from faults.watch import Seen, Size
 
 MOST_GROWTH = Size(memory=24.0, tasks=16, sockets=16, threads=4)
 """How much more a process may use after a fault than before it. Idle connections of the aggregator, each a socket and a
-task, last 90 s; a leak shows in the growth over all scenarios, which has the same bound.
+task, last 90 s. What leaks less in one fault than this is for the long run to find.
 """
 SETTLE_SECONDS = 10.0
 

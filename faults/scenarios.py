@@ -14,6 +14,9 @@ from faults.proxies import Falsify, FalsifyingProxy
 from faults.scene import Scene, freeze, thaw
 from harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
 from harness.pki import Authority
+from harness.processes import Component
+from harness.prometheus import Prometheus
+from harness.registries.consul import Consul
 from harness.workloads import until
 
 RECOVERY_SECONDS = 15.0
@@ -26,7 +29,8 @@ Break = Callable[[Scene], AbstractContextManager[None]]
 @dataclass(frozen=True)
 class Scenario:
     """A fault. `hold`: seconds that it lasts. `answers`: whether the adapter itself can answer meanwhile. `recovery`:
-    seconds from its end until all answers are right again; `why`: where that is more than 15. `rights`: needs root.
+    seconds from its end until all answers are right again. `root`: only root can break it. `restarts`: the adapter is
+    another process afterwards.
     """
 
     name: str
@@ -35,36 +39,68 @@ class Scenario:
     hold: float = 5.0
     answers: bool = True
     recovery: float = RECOVERY_SECONDS
-    why: str = ""
     root: bool = False
     restarts: bool = False
-    """Whether the adapter is another process afterwards."""
+
+
+# --- processes ---
+
+
+def _frozen(process: Callable[[Scene], Component]) -> Break:
+    """It keeps its connections and does not answer."""
+
+    @contextmanager
+    def broken(scene: Scene) -> Iterator[None]:
+        frozen = process(scene)
+        freeze(frozen)
+        try:
+            yield
+        finally:
+            thaw(frozen)
+
+    return broken
+
+
+def _killed(server: Callable[[Scene], Consul | Prometheus]) -> Break:
+    @contextmanager
+    def broken(scene: Scene) -> Iterator[None]:
+        server(scene).kill()
+        yield
+        server(scene).resume()
+
+    return broken
+
+
+def _component_killed(name: str) -> Break:
+    @contextmanager
+    def broken(scene: Scene) -> Iterator[None]:
+        scene.cluster.kill(name)
+        yield
+        scene.cluster.start_component(name)
+
+    return broken
 
 
 # --- the adapter and its companions ---
+
+
+def _start(adapter: Component) -> None:
+    adapter.start()
+    adapter.wait_ready(30)
 
 
 @contextmanager
 def _adapter_killed(scene: Scene) -> Iterator[None]:
     scene.adapter.kill()
     yield
-    scene.adapter.component.start()
-    scene.adapter.component.wait_ready(30)
-
-
-@contextmanager
-def _adapter_frozen(scene: Scene) -> Iterator[None]:
-    freeze(scene.adapter.component)
-    yield
-    thaw(scene.adapter.component)
+    _start(scene.adapter.component)
 
 
 @contextmanager
 def _adapter_restarted(scene: Scene) -> Iterator[None]:
     yield
     scene.adapter.component.stop()
-    scene.adapter.component.start()
-    scene.adapter.component.wait_ready(30)
+    _start(scene.adapter.component)
 
 
 @contextmanager
@@ -97,24 +133,12 @@ def _leader_frozen(scene: Scene) -> Iterator[None]:
 
 
 @contextmanager
-def _api_server_restarted(scene: Scene) -> Iterator[None]:
-    scene.cluster.kill("kube-apiserver")
-    yield
-    scene.cluster.start_component("kube-apiserver")
-
-
-@contextmanager
-def _etcd_paused(scene: Scene) -> Iterator[None]:
-    freeze(scene.cluster.components["etcd"])
-    yield
-    thaw(scene.cluster.components["etcd"])
-
-
-@contextmanager
 def _connections_cut(scene: Scene) -> Iterator[None]:
     scene.server_proxy.silence()
-    yield
-    scene.server_proxy.reset()
+    try:
+        yield
+    finally:
+        scene.server_proxy.reset()
 
 
 @contextmanager
@@ -125,20 +149,6 @@ def _some_delayed(scene: Scene) -> Iterator[None]:
 
 
 # --- load sources ---
-
-
-@contextmanager
-def _prometheus_gone(scene: Scene) -> Iterator[None]:
-    scene.prometheus.kill()
-    yield
-    scene.prometheus.resume()
-
-
-@contextmanager
-def _prometheus_frozen(scene: Scene) -> Iterator[None]:
-    freeze(scene.prometheus.component)
-    yield
-    thaw(scene.prometheus.component)
 
 
 @contextmanager
@@ -163,28 +173,7 @@ def _metrics_server(falsify: Falsify) -> Break:
     return lambda scene: _false(scene.metrics_proxy, falsify)
 
 
-@contextmanager
-def _metrics_server_gone(scene: Scene) -> Iterator[None]:
-    scene.cluster.kill("metrics-server")
-    yield
-    scene.cluster.start_component("metrics-server")
-
-
 # --- the registry ---
-
-
-@contextmanager
-def _consul_restarted(scene: Scene) -> Iterator[None]:
-    scene.consul.kill()
-    yield
-    scene.consul.resume()
-
-
-@contextmanager
-def _consul_frozen(scene: Scene) -> Iterator[None]:
-    freeze(scene.consul.component)
-    yield
-    thaw(scene.consul.component)
 
 
 @contextmanager
@@ -193,14 +182,12 @@ def _consul_emptied(scene: Scene) -> Iterator[None]:
     scene.consul.wipe()
     scene.consul.resume()
     yield
-    for pod in scene.workloads.pods("by-roster"):
-        scene.consul.register("shop", pod["metadata"]["name"], pod["status"]["podIP"])
-    scene.pull_out()
+    scene.register_again()
 
 
 @contextmanager
 def _all_registered_out(scene: Scene) -> Iterator[None]:
-    pods = [pod for pod in scene.workloads.pod_names("by-roster") if pod not in scene.out["by-roster"]]
+    pods = scene.registered_in()
     for pod in pods:
         scene.consul.maintenance(pod, on=True)
     yield
@@ -291,20 +278,22 @@ def _disk_full(scene: Scene) -> Iterator[None]:
         subprocess.run(["umount", "-l", scene.small_disk], check=True)
 
 
-METRICS_SERVER = "metrics-server needs two scrapes, 10 s apart, after its start"
-
 SCENARIOS = (
     Scenario("adapter-killed", "kill -9", _adapter_killed, answers=False, restarts=True),
-    Scenario("adapter-frozen", "stopped for 5 s, then goes on", _adapter_frozen, answers=False),
+    Scenario(
+        "adapter-frozen", "stopped for 5 s, then goes on", _frozen(lambda scene: scene.adapter.component), answers=False
+    ),
     Scenario("adapter-restarted", "SIGTERM and a new process", _adapter_restarted, answers=False, restarts=True),
     Scenario("leader-lost", "the companion that leads is killed", _leader_lost, hold=1),
     Scenario("leader-frozen", "the companion that leads is stopped until another leads", _leader_frozen, hold=1),
-    Scenario("api-server-restarted", "kube-apiserver is killed and starts again", _api_server_restarted),
-    Scenario("etcd-paused", "etcd is stopped", _etcd_paused, hold=8),
+    Scenario("api-server-restarted", "kube-apiserver is killed and starts again", _component_killed("kube-apiserver")),
+    Scenario("etcd-paused", "etcd is stopped", _frozen(lambda scene: scene.cluster.components["etcd"]), hold=8),
     Scenario("connections-cut", "open connections to the API server pass nothing", _connections_cut, hold=10),
     Scenario("requests-delayed", "2 % of what passes to and from the API server waits 3 s", _some_delayed, hold=10),
-    Scenario("prometheus-gone", "Prometheus is killed", _prometheus_gone),
-    Scenario("prometheus-frozen", "Prometheus accepts and does not answer", _prometheus_frozen),
+    Scenario("prometheus-gone", "Prometheus is killed", _killed(lambda scene: scene.prometheus)),
+    Scenario(
+        "prometheus-frozen", "Prometheus accepts and does not answer", _frozen(lambda scene: scene.prometheus.component)
+    ),
     Scenario("prometheus-slow", "each answer takes 3 s", lambda scene: _slow(scene.prometheus_proxy, 3), hold=8),
     Scenario("prometheus-zeros", "every other pod has load 0", _prometheus(falsehoods.zeros)),
     Scenario("prometheus-halves", "every other pod has no series", _prometheus(falsehoods.halves)),
@@ -315,17 +304,16 @@ SCENARIOS = (
     Scenario(
         "metrics-server-gone",
         "metrics-server is killed",
-        _metrics_server_gone,
-        recovery=2 * RECOVERY_SECONDS + 10,
-        why=METRICS_SERVER,
+        _component_killed("metrics-server"),
+        recovery=2 * RECOVERY_SECONDS + 10,  # it needs two scrapes, 10 s apart, after its start
     ),
     Scenario("metrics-server-slow", "each answer takes 3 s", lambda scene: _slow(scene.metrics_proxy, 3), hold=8),
     Scenario("metrics-server-zeros", "every other pod uses nothing", _metrics_server(falsehoods.zero_usage), hold=12),
     Scenario("metrics-server-halves", "every other pod is missing", _metrics_server(falsehoods.half_of_the_pods)),
     Scenario("metrics-server-future", "its clock is an hour ahead", _metrics_server(falsehoods.usage_ahead(HOUR))),
     Scenario("metrics-server-old", "a quarter, ten minutes ago", _metrics_server(falsehoods.usage_of_the_past(600))),
-    Scenario("consul-restarted", "Consul is killed and starts again", _consul_restarted),
-    Scenario("consul-frozen", "Consul accepts and does not answer", _consul_frozen),
+    Scenario("consul-restarted", "Consul is killed and starts again", _killed(lambda scene: scene.consul)),
+    Scenario("consul-frozen", "Consul accepts and does not answer", _frozen(lambda scene: scene.consul.component)),
     Scenario("consul-emptied", "Consul starts again without its data", _consul_emptied, hold=10),
     Scenario("all-pulled-out", "every pod is in maintenance", _all_registered_out),
     Scenario("clock-ahead", "the adapter's clock jumps an hour ahead", _clock(HOUR)),

@@ -43,11 +43,13 @@ QUERY = {
     "intervalSeconds": 1,
     "maxAgeSeconds": 10,
 }
-ADAPTER = ("-m", "faults.shim")
 
 
 class Scene:
     """Use it as a context manager; everything is started on entry and ended on exit."""
+
+    command: tuple[str, ...] = ("-m", "faults.shim")
+    """What runs the adapter; the folder that it shares with the scene and `serve` follow."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -71,7 +73,7 @@ class Scene:
         self.workloads = Workloads(self.cluster, NAMESPACE)
         self.exporter = stack.enter_context(Exporter())
         self.prometheus = stack.enter_context(Prometheus([self.exporter]))
-        self.consul = stack.enter_context(Consul())
+        self.consul = stack.enter_context(self._registry())
         self._begin_services()
         self._begin_proxies(stack)
         self._begin_processes(stack)
@@ -79,6 +81,9 @@ class Scene:
         self.until_right(90)
 
     # --- what there is ---
+
+    def _registry(self) -> Consul:
+        return Consul()
 
     def _begin_services(self) -> None:
         self.load = {name: each * PODS for name, each in CALM.items()}
@@ -100,6 +105,16 @@ class Scene:
     def pull_out(self) -> None:
         for pod in self.out[ROSTER]:
             self.consul.maintenance(pod, on=True)
+
+    def register_again(self) -> None:
+        """Tells a Consul that lost its data what it knew."""
+        for pod in self.workloads.pods(ROSTER):
+            self.consul.register("shop", pod["metadata"]["name"], pod["status"]["podIP"])
+        self.pull_out()
+
+    def registered_in(self) -> list[str]:
+        """The pods that Consul has and that are not pulled out."""
+        return [pod for pod in self.workloads.pod_names(ROSTER) if pod not in self.out[ROSTER]]
 
     def _begin_proxies(self, stack: contextlib.ExitStack) -> None:
         pair = self.cluster.pki.cluster.issue("metrics-proxy", hosts=["localhost", "127.0.0.1"])
@@ -124,7 +139,21 @@ class Scene:
         self.shim.mkdir()
         self.small_disk = self.folder / "tmp"
         self.small_disk.mkdir()
-        self.settings = {
+        self.settings = self._settings()
+        command = (*self.command, str(self.shim), "serve")
+        env = {"TMPDIR": str(self.small_disk)}
+        self.adapter = AdapterProcess(self.cluster, self.settings, kubeconfig=kubeconfig, command=command, env=env)
+        stack.enter_context(self.adapter)
+        reset_lease(self.cluster)
+        rights = companion_kubeconfig(self.cluster)
+        self.companions = [stack.enter_context(self._companion(f"companion-{number}", rights)) for number in range(2)]
+        self._begin_policies()
+
+    def _companion(self, name: str, rights: Path) -> CompanionProcess:
+        return CompanionProcess(self.cluster, self.settings, kubeconfig=rights, name=name)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
             "resourceMetrics": {"intervalSeconds": 2},
             "prometheus": {
                 "servers": [{"name": "main", "url": f"http://127.0.0.1:{self.prometheus_proxy.port}"}],
@@ -132,18 +161,8 @@ class Scene:
             },
             "registries": [{"name": "consul", "type": "Consul", "servers": [self.consul.url]}],
         }
-        command = (*ADAPTER, str(self.shim), "serve")
-        env = {"TMPDIR": str(self.small_disk)}
-        self.adapter = AdapterProcess(self.cluster, self.settings, kubeconfig=kubeconfig, command=command, env=env)
-        stack.enter_context(self.adapter)
-        reset_lease(self.cluster)
-        rights = companion_kubeconfig(self.cluster)
-        self.companions = [
-            stack.enter_context(
-                CompanionProcess(self.cluster, self.settings, kubeconfig=rights, name=f"companion-{number}")
-            )
-            for number in range(2)
-        ]
+
+    def _begin_policies(self) -> None:
         for name in SERVICES:
             metric = (
                 cpu_watermarks(HIGH, LOW)
@@ -156,10 +175,7 @@ class Scene:
 
     def _begin_watch(self, stack: contextlib.ExitStack) -> None:
         self._direct: Client = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
-        stack.callback(self._end_load)
-        self._ended = threading.Event()
-        self._loader = threading.Thread(target=self._keep_load, daemon=True)
-        self._loader.start()
+        self._begin_load(stack)
         self.watch = Watch(SERVICES, self.workloads.replicas, self._ask)
         stack.callback(self.watch.close)
 
@@ -168,6 +184,12 @@ class Scene:
         return answer.status, answer.body
 
     # --- load ---
+
+    def _begin_load(self, stack: contextlib.ExitStack) -> None:
+        stack.callback(self._end_load)
+        self._ended = threading.Event()
+        self._loader = threading.Thread(target=self._keep_load, daemon=True)
+        self._loader.start()
 
     def _end_load(self) -> None:
         self._ended.set()
@@ -221,15 +243,7 @@ class Scene:
         until(lambda: not wrong(), seconds, wrong)
 
     def size(self) -> Size:
-        pid = self._process()
-        links = [_link(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
-        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        return Size(
-            memory=int(status["VmRSS"].split()[0]) / 1024,
-            tasks=int((self.shim / "tasks").read_text()),
-            sockets=sum(link.startswith("socket:") for link in links),
-            threads=int(status["Threads"]),
-        )
+        return size_of(self._process(), self.shim)
 
     def _process(self) -> int:
         """The adapter's process: the component's own, or the child of the shim that started it."""
@@ -248,6 +262,18 @@ class Scene:
 
     def step_clock(self, seconds: float) -> None:
         (self.shim / "offset").write_text(str(seconds))
+
+
+def size_of(pid: int, shim: Path) -> Size:
+    """What a process uses; `shim` is its folder of faults.shim."""
+    links = [_link(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return Size(
+        memory=int(status["VmRSS"].split()[0]) / 1024,
+        tasks=int((shim / "tasks").read_text()),
+        sockets=sum(link.startswith("socket:") for link in links),
+        threads=int(status["Threads"]),
+    )
 
 
 def _link(path: Path) -> str:

@@ -8,16 +8,18 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 PERIOD = 0.5
 
 
-def main() -> int:
+def main(prepare: Callable[[], None] = lambda: None) -> int:
+    """`prepare` runs once the clock is replaced, before anything else of the adapter is loaded."""
     folder = Path(sys.argv[1])
     _step_clock(folder / "offset")
+    prepare()
     from adapter import cli
 
     real = asyncio.run
@@ -49,9 +51,11 @@ def _step_clock(file: Path) -> None:
 
 
 async def _count(file: Path) -> None:
+    whole = file.with_suffix(".new")
     while True:
-        with contextlib.suppress(OSError):
-            file.write_text(str(len(asyncio.all_tasks()) - 1))  # noqa: ASYNC240 - a byte or two, in memory
+        with contextlib.suppress(OSError):  # renamed, so that nobody reads an empty file
+            whole.write_text(str(len(asyncio.all_tasks()) - 1))
+            whole.replace(file)
         await asyncio.sleep(PERIOD)
 
 

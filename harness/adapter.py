@@ -6,15 +6,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from harness import objects
 from harness.client import Client, condition_true
 from harness.control_plane import ControlPlane
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ROOT / "manifests"
@@ -48,7 +47,7 @@ def merged(base: Settings, over: Mapping[str, Any]) -> Settings:
     return result
 
 
-class AdapterProcess:
+class AdapterProcess(Server):
     """One adapter process: its settings file, its registration with the aggregator, its life cycle.
 
     with AdapterProcess(cluster, {"resourceMetrics": {"intervalSeconds": 2}}) as adapter:
@@ -120,19 +119,6 @@ class AdapterProcess:
         self.stop()
         if self.register_it:
             self.unregister()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- settings
 

@@ -5,15 +5,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from harness import objects
 from harness.adapter import MANIFESTS, NAMESPACE, ROOT, Settings, merged
 from harness.control_plane import ControlPlane
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 from harness.workloads import until
 
 ACCOUNT = "effective-load-companion"
@@ -80,7 +79,7 @@ def reset_lease(cluster: ControlPlane) -> None:
     cluster.client.apply(lease)
 
 
-class CompanionProcess:
+class CompanionProcess(Server):
     """One companion process: its settings file and its life cycle.
 
     with CompanionProcess(cluster, {"companion": {"features": {"fastScaleUp": True}}}, kubeconfig=rights) as companion:
@@ -97,6 +96,7 @@ class CompanionProcess:
         kubeconfig: Path | None = None,
         name: str = "companion",
         env: Mapping[str, str] | None = None,
+        command: tuple[str, ...] = ("-m", "adapter.cli", "companion"),
     ) -> None:
         """`kubeconfig` defaults to the admin's; `companion_kubeconfig` makes one with the manifests' rights."""
         self.cluster, self.name = cluster, name
@@ -112,7 +112,7 @@ class CompanionProcess:
         inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
         self.component = Component(
             name,
-            [sys.executable, "-m", "adapter.cli", "companion", *arguments],
+            [sys.executable, *command, *arguments],
             cluster.folder / f"{name}.log",
             ready=lambda: self._get("/healthz") == "ok",
             env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
@@ -138,19 +138,6 @@ class CompanionProcess:
     def kill(self) -> None:
         """Kills the process at once, as a crash would; the Lease stays with it until it expires."""
         self.component.kill()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Writes the settings file anew, merged over the defaults; a running companion reloads it within 5 s."""

@@ -17,7 +17,6 @@ import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from harness import binaries, commands, kwok, objects
@@ -25,12 +24,12 @@ from harness.client import Client, brief, condition_true, tls_context
 from harness.commands import LOOPBACK, Layout
 from harness.hpa_log import HpaLog
 from harness.pki import ClusterPki, Pair
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 CLUSTER_METRICS = "metrics.k8s.io"
 
 
-class ControlPlane:
+class ControlPlane(Server):
     """etcd, kube-apiserver, and the other programs that the arguments select."""
 
     def __init__(
@@ -78,26 +77,10 @@ class ControlPlane:
 
     # -- life cycle
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def start(self) -> None:
         """Builds missing programs, starts all of them and returns when they are ready."""
-        built = binaries.ensure(*self.wanted, announce=self.announce)
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-cluster-"))
-        try:
-            self._start(built)
-        except BaseException:
-            self.stop()
-            raise
-
-    def _start(self, built: Mapping[str, Path]) -> None:
+        built = binaries.ensure(*self.wanted, announce=self.announce)
         self.pki = ClusterPki(self.folder / "pki")
         ports = dict(zip(commands.ROLES, free_ports(len(commands.ROLES)), strict=True))
         self.layout = Layout(self.folder, self.pki, ports, built)

@@ -10,15 +10,14 @@ Both speak mutual TLS with each other. Nothing registers the adapter with the ag
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from harness import binaries, objects
 from harness.client import Client, condition_true
 from harness.control_plane import ControlPlane
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 PROGRAMS = ("keda-operator", "keda-adapter")
 NAMESPACE = "keda"
@@ -27,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 EXTERNAL = "external.metrics.k8s.io"
 
 
-class Keda:
+class Keda(Server):
     """KEDA's two programs with the rights of the administrator."""
 
     def __init__(self, cluster: ControlPlane) -> None:
@@ -96,19 +95,6 @@ class Keda:
             component.kill()
             if component in self.cluster.watched:
                 self.cluster.watched.remove(component)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def _certificates(cluster: ControlPlane) -> Path:

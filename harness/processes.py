@@ -1,5 +1,6 @@
 """Child processes that never outlive their parent, with their output in files."""
 
+import abc
 import contextlib
 import os
 import shlex
@@ -10,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 # The child asks the kernel for SIGKILL on its parent's death, then becomes the program. This is a shim instead of
 # preexec_fn, which forks a process with threads and causes a warning. The kernel watches the parent's thread: start
@@ -34,6 +37,36 @@ def free_ports(count: int) -> list[int]:
         for held in sockets:
             held.bind(("127.0.0.1", 0))
         return [held.getsockname()[1] for held in sockets]
+
+
+class Server(abc.ABC):
+    """Something with a start and an end, as a context manager: it ends on exit, and where its start fails."""
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Starts it, and returns when it is ready."""
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Ends it; harmless where it does not run."""
+
+    def close(self) -> None:
+        """What exit does: ends it and removes what it leaves."""
+        self.stop()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            with contextlib.suppress(AttributeError):  # where its program was not even built
+                self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Component:

@@ -10,19 +10,27 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from harness import binaries
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 LOOPBACK = "127.0.0.1"
 
 
-class Exporter:
+class QuietServer(http.server.ThreadingHTTPServer):
+    """A server whose clients may be killed: what they leave undone is no news."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing."""
+
+
+class Exporter(AbstractContextManager["Exporter"]):
     """A /metrics page on loopback with exactly the series that a test sets."""
 
     def __init__(self) -> None:
@@ -30,7 +38,7 @@ class Exporter:
         self.failing = False
         """If True, scrapes get status 500: the series go stale, as when a target is down."""
         self.scrapes = 0
-        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), self._handler())
+        self._server = QuietServer((LOOPBACK, 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -56,9 +64,6 @@ class Exporter:
         self._server.server_close()
         self._thread.join(5)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -83,7 +88,7 @@ class Exporter:
         return Handler
 
 
-class Prometheus:
+class Prometheus(Server):
     """A Prometheus that scrapes exporters every second; a restart keeps its port and its data.
 
     with Exporter() as exporter, Prometheus([exporter]) as prometheus:
@@ -152,15 +157,6 @@ class Prometheus:
         """Ends the server and removes its data."""
         self.component.stop(3)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def query(self, expression: str, *, at: float | None = None) -> list[dict[str, Any]]:
         """The result of an instant query, now or `at` (in seconds): [{"metric": {...}, "value": [time, "12"]}, …]."""

@@ -4,20 +4,19 @@ with PrometheusAdapter(cluster, prometheus.url, series="orders") as other:
     ...
 """
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from harness import binaries
 from harness.client import Client
 from harness.control_plane import ControlPlane
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 LOOPBACK = "127.0.0.1"
 
 
-class PrometheusAdapter:
+class PrometheusAdapter(Server):
     """Serves one series with the labels `namespace` and `pod` on pods and namespaces, under its own name."""
 
     def __init__(self, cluster: ControlPlane, prometheus: str, series: str) -> None:
@@ -63,19 +62,6 @@ class PrometheusAdapter:
         self.component.kill()
         if self.component in self.cluster.watched:
             self.cluster.watched.remove(self.component)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def _rule(series: str) -> dict[str, Any]:

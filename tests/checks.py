@@ -1,4 +1,6 @@
-"""`python -m tests.checks`: manifests and documents that the code can vouch for. `--write` renews what code makes.
+"""`python -m tests.checks`: manifests and documents that the code can vouch for.
+
+`--write` renews those that are made from code and from stored results.
 
 Each check yields sentences about what is wrong; none is good news.
 """
@@ -18,6 +20,7 @@ from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import parse_settings
 from adapter.telemetry.metrics import Metrics
+from benchmarks.page import rendering
 from tests import reference
 from tests.manifests.network import network_faults
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
@@ -42,6 +45,11 @@ def made_from_code() -> Iterator[str]:
     for path, make in reference.FILES.items():
         if not path.is_file() or path.read_text(encoding="utf-8") != make():
             yield f"{path.relative_to(ROOT)} is not what the code says; run `python -m tests.checks --write`"
+
+
+def performance_page() -> Iterator[str]:
+    """docs/performance.md and its pictures are what the stored results say now."""
+    yield from rendering.faults()
 
 
 def schemas() -> Iterator[str]:
@@ -139,6 +147,7 @@ def rows_without_test(text: str) -> Iterator[str]:
 
 CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
     made_from_code,
+    performance_page,
     schemas,
     own_objects,
     wiring,
@@ -245,11 +254,14 @@ def _texts(*patterns: str) -> Iterator[Path]:
 def main(arguments: list[str] | None = None) -> int:
     """Run every check; the status is 1 if anything is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.checks", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="renew the documents that are made from code")
+    parser.add_argument(
+        "--write", action="store_true", help="renew the documents that are made from code and from stored results"
+    )
     if parser.parse_args(arguments).write:
         reference.DOCS.mkdir(exist_ok=True)
         for path, make in reference.FILES.items():
             path.write_text(make(), encoding="utf-8")
+        rendering.write()
     sentences = [sentence for check in CHECKS for sentence in check()]
     for sentence in sentences:
         print(sentence, file=sys.stderr)

@@ -41,14 +41,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "builds(*names): needs these programs built, beyond what its fixtures need")
 
 
+@pytest.hookimpl(trylast=True)  # once the folders have marked theirs
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs a failed test once more where a merge hangs on it; the summary names each that needed it, and why.
+    """Tests of real servers come first, so that the short ones fill the workers' ends.
 
-    Some thirty servers share two processors there. A developer's own runs show such a failure at once.
+    A failed test runs once more where a merge hangs on it; the summary names each that needed it, and why: some thirty
+    servers share two processors there. A developer's own runs show such a failure at once.
     """
+    items.sort(key=_order)
     if "CI" in os.environ:
         for item in items:
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _order(item: pytest.Item) -> int:
+    return 0 if item.get_closest_marker("e2e") else 1 if item.get_closest_marker("integration") else 2
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

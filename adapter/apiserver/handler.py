@@ -25,6 +25,7 @@ from adapter.apiserver.authorization.authorizer import Authorizer
 from adapter.apiserver.decision_document import DecisionDocuments, is_decision
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
 from adapter.apiserver.health import REASONS_PATH, Health, Probe
+from adapter.apiserver.json_answer import HEADERS, SERVER, json_answer
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import (
     CUSTOM,
@@ -46,12 +47,10 @@ from adapter.telemetry.metrics import Metrics, package_version
 _log = structlog.get_logger(__name__)
 _GROUP_LABELS = frozenset({CUSTOM, EXTERNAL})
 _CUSTOM_KINDS = frozenset({RequestKind.POLICY, RequestKind.TARGET, RequestKind.PODS})
-_SERVER = "effective-load"
-_HEADERS = CIMultiDict({"Content-Type": JSON, "Server": _SERVER})
-_PRIVATE = CIMultiDict({**_HEADERS, "Cache-Control": "no-store"})
+_PRIVATE = CIMultiDict({**HEADERS, "Cache-Control": "no-store"})
 """For what only those may see who may ask for it."""
 _PLAIN = CIMultiDict(
-    {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff", "Server": _SERVER}
+    {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff", "Server": SERVER}
 )
 _REASONS = Attributes(path=REASONS_PATH)
 _PROBE_METHODS = frozenset({"GET", "HEAD"})
@@ -123,7 +122,7 @@ class Handler:
             raise StatusError(info.error.code, info.error.reason, info.error.message)
         if info.kind is RequestKind.REGISTRY:
             await self._roster_push.receive(info, request.content)
-            return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": _SERVER})
+            return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": SERVER})
         self._check_accept(request)
         if is_decision(info):
             return await _private_json(request, await self._decisions.answer(info, identity.flow))
@@ -146,17 +145,19 @@ class Handler:
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
 
-    async def _respond(self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels") -> web.Response:
+    async def _respond(
+        self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels"
+    ) -> web.StreamResponse:
         is_metric = info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self._external)
         upstream = self._upstreams.of(info) if is_metric and self._upstreams is not None else None
         if upstream is not None:
             labels.kind = RequestKind.UPSTREAM
             refuse_loop(request.headers.getall("Via", ()))
-            return _json(await upstream.fetch(info))
+            return json_answer(request, await upstream.fetch(info))
         if info.kind in _CUSTOM_KINDS:
-            return _json(await self._provider.custom(info))
+            return json_answer(request, await self._provider.custom(info))
         if info.kind is RequestKind.EXTERNAL and self._external:
-            return _json(await self._provider.external(info))
+            return json_answer(request, await self._provider.external(info))
         return self._document(request, info)
 
     def _document(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
@@ -196,7 +197,7 @@ class Handler:
         self._errors.labels(error.reason).inc()
         is_stranger = error.code == HTTPStatus.UNAUTHORIZED
         body = status.UNAUTHORIZED if is_stranger else status.encode_status(error)
-        answer = web.Response(body=body, status=int(error.code), headers=_HEADERS)
+        answer = web.Response(body=body, status=int(error.code), headers=HEADERS)
         if is_stranger or isinstance(error, FrontProxyUnknownError):
             # This handshake may have come before the client CAs were known; the next one requests a certificate.
             answer.force_close()
@@ -226,10 +227,6 @@ def _peer(request: web.BaseRequest) -> Peer:
     return connection.peer if isinstance(connection, PeerConnection) else NO_CERTIFICATE
 
 
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, headers=_HEADERS)
-
-
 async def _private_json(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
     """The answer in pieces: encrypting a large one at once would hold up the loop."""
     response = web.StreamResponse(headers=_PRIVATE)
@@ -244,7 +241,7 @@ async def _private_json(request: web.BaseRequest, body: bytes) -> web.StreamResp
 
 
 def _document_response(document: DiscoveryDocument, if_none_match: str) -> web.Response:
-    headers = {"Content-Type": document.content_type, "Vary": "Accept", "Server": _SERVER}
+    headers = {"Content-Type": document.content_type, "Vary": "Accept", "Server": SERVER}
     if document.etag:
         headers["ETag"] = document.etag
         if document.etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(",")):

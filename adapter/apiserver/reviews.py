@@ -23,9 +23,9 @@ class ReviewClient:
     async def create(self, path: str, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  as the session has it
         """The review with its status. Raises KubeError; for a missing right, with the manifest that grants it."""
         try:
-            answer = await self._api.request("POST", path, body=review, timeout=timeout)
+            answer = await self._api.exchange("POST", path, body=review, timeout=timeout)
         except Forbidden as error:
             self._forbidden[path] = f"{error.message}; {_REMEDY}"
             raise KubeError(self._forbidden[path], public=self._forbidden[path]) from error
         self._forbidden.pop(path, None)
-        return answer.body
+        return answer

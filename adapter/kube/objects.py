@@ -1,13 +1,16 @@
 """Kubernetes objects with only the fields that are used, decoded straight from bytes; absent fields have defaults."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from adapter.kube import selectors
 from adapter.load.spec import Scale
-from adapter.runtime.decoding import Decoder
+from adapter.runtime.decoding import Decoder, decode
+
+W = TypeVar("W")
+T_co = TypeVar("T_co", covariant=True)
 
 Quantity = str | int | float
 """A quantity as on the wire; hand-written documents also hold bare numbers."""
@@ -41,6 +44,37 @@ class ListMeta(_Narrow, frozen=True):
 
     resource_version: str = ""
     token: str = msgspec.field(name="continue", default="")
+
+
+class WatchedMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """The metadata by which a watch tells objects and their versions apart."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`; `/name` of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ObjectDecoder(Generic[W, T_co]):
+    """Decodes objects in two steps, so that a whole page of a list is read in one pass over its bytes.
+
+    `kind` is a msgspec type with the fields that are used; its `metadata` is a WatchedMeta. `build` makes the item of
+    a decoded object and copies what it needs. All raise msgspec.MsgspecError for anything else.
+    """
+
+    kind: type[W]
+
+    def __call__(self, body: bytes | msgspec.Raw) -> T_co:
+        """The item of an object's bytes."""
+        return self.build(decode(body, self.kind))
+
+    def build(self, wire: W) -> T_co:
+        """The item of a decoded object."""
+        raise NotImplementedError
 
 
 class ObjectMeta(_Narrow, frozen=True):

@@ -8,8 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.kube.objects import Condition as WireCondition
-from adapter.kube.objects import OwnerReference, Quantity
+from adapter.kube.objects import ObjectDecoder, OwnerReference, Quantity, WatchedMeta
 from adapter.load import quantity
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.policy.watermark_policy import GROUP
@@ -47,9 +46,7 @@ class _Annotations(msgspec.Struct, frozen=True, gc=False):
     mark: str = msgspec.field(name=MARK_ANNOTATION, default="")
 
 
-class _Metadata(_Narrow, frozen=True):
-    name: str = ""
-    namespace: str = ""
+class _Metadata(WatchedMeta, frozen=True):
     uid: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
@@ -109,10 +106,16 @@ class _Ip(_Narrow, frozen=True):
     ip: str = ""
 
 
+class _Condition(_Narrow, frozen=True):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
 class _Status(_Narrow, frozen=True):
     phase: str | None = None
     start_time: str | None = None
-    conditions: list[WireCondition] | None = None
+    conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
@@ -120,13 +123,15 @@ class _Status(_Narrow, frozen=True):
     host_ip: str | None = msgspec.field(name="hostIP", default=None)
 
 
-class _Pod(_Narrow, frozen=True):
+class WirePod(_Narrow, frozen=True):
+    """A Pod with only the fields that are used."""
+
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
-_DECODER = Decoder(_Pod)
+_DECODER = Decoder(WirePod)
 _LABELS: Decoder[dict[str, str] | None] = Decoder(dict[str, str] | None)
 _OWNERS: Decoder[list[OwnerReference] | None] = Decoder(list[OwnerReference] | None)
 _RESOURCES: Decoder[_Resources | None] = Decoder(_Resources | None)
@@ -135,7 +140,7 @@ _RESOURCES: Decoder[_Resources | None] = Decoder(_Resources | None)
 _PORTS: Decoder[list[_Port] | None] = Decoder(list[_Port] | None)
 
 
-class PodDecoder:
+class PodDecoder(ObjectDecoder[WirePod, Pod]):
     """Decodes a Pod; pods share equal labels, containers and owners.
 
     Pods of one template have these parts in the same bytes, which are decoded once.
@@ -146,13 +151,19 @@ class PodDecoder:
     anything but a Pod.
     """
 
+    kind = WirePod
+
     def __init__(self) -> None:
         self._labels: _Shared[_Labels] = _Shared()
         self._containers: _Shared[tuple[Container, ...]] = _Shared()
         self._owners: _Shared[Owner | None] = _Shared()
 
     def __call__(self, body: bytes | msgspec.Raw) -> Pod:
-        wire = _DECODER.decode(body)
+        """The pod of these bytes."""
+        return self.build(_DECODER.decode(body))
+
+    def build(self, wire: WirePod) -> Pod:
+        """The pod of a decoded object."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         conditions = {condition.type: condition for condition in status.conditions or ()}
         labels, owners = _bounded(meta.labels), _bounded(meta.owner_references)
@@ -261,13 +272,13 @@ def _owner(body: bytes) -> Owner | None:
     return None
 
 
-def _ready(condition: WireCondition | None) -> PodCondition | None:
+def _ready(condition: _Condition | None) -> PodCondition | None:
     if condition is None:
         return None
     return PodCondition(condition.status == "True", parse_time(condition.last_transition_time))
 
 
-def _is_true(condition: WireCondition | None) -> bool:
+def _is_true(condition: _Condition | None) -> bool:
     return condition is not None and condition.status == "True"
 
 
@@ -278,7 +289,7 @@ def _cost(text: str) -> int:
     return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 
 
-def _gates(gates: Sequence[_Gate] | None, conditions: Mapping[str, WireCondition]) -> Mapping[str, bool]:
+def _gates(gates: Sequence[_Gate] | None, conditions: Mapping[str, _Condition]) -> Mapping[str, bool]:
     if not gates:
         return _NO_GATES
     return {gate.condition_type: _is_true(conditions.get(gate.condition_type)) for gate in gates[:_MOST]}

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -29,10 +29,11 @@ from adapter.kube.errors import (
     Unreachable,
     error_from_answer,
 )
-from adapter.kube.objects import ListMeta
+from adapter.kube.object_reader import ObjectReader, Page, TooDeep
+from adapter.kube.objects import ListMeta, WatchedMeta
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.decoding import Decoder, TooDeepError, truncate_nesting
+from adapter.runtime.decoding import truncate_nesting
 from adapter.runtime.log_once import LogOnce
 from adapter.runtime.slices import Slices, freeze_live_objects
 from adapter.telemetry.metrics import Metrics
@@ -60,43 +61,6 @@ _SHORTER = 4
 _log = structlog.get_logger(__name__)
 
 
-class _Narrow(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    pass
-
-
-class _Page(_Narrow, frozen=True):
-    metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Meta(_Narrow, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-class _Head(_Narrow, frozen=True):
-    metadata: _Meta = _Meta()
-
-
-class _Event(_Narrow, frozen=True):
-    type: str
-    object: msgspec.Raw
-
-
-_PAGE = Decoder(_Page)
-_HEAD = Decoder(_Head)
-_EVENT = Decoder(_Event)
-
-
-class _TooDeep(MalformedAnswer):
-    """A part of the answer is nested too deeply to decode."""
-
-
 def _nothing(_old: object, _new: object) -> None:
     pass
 
@@ -104,7 +68,8 @@ def _nothing(_old: object, _new: object) -> None:
 class Reflector(Generic[T]):
     """A live copy of one collection.
 
-    `decode` turns an object's JSON into the item to keep; it copies what it needs of the Raw. Where it raises
+    `decode` turns an object's JSON into the item to keep; it copies what it needs of the Raw. With an ObjectDecoder
+    pages are read in one pass. Where it raises
     msgspec.MsgspecError, the object's last known item stays. `on_event(old, new)` is called for each object that is
     added (old None), changed, or deleted (new None); items that compare equal are unchanged. `name` is the resource in
     metrics and logs, `namespace` the one in `path` (empty: all of them); `params` are selectors for list and watch.
@@ -136,7 +101,7 @@ class Reflector(Generic[T]):
         """The last error; None once the copy is confirmed again."""
         self._session = session
         self._path = path
-        self._decode = decode
+        self._reader = ObjectReader(decode, path)
         self._params = dict(params or {})
         self._on_event = on_event
         self._page = page
@@ -202,17 +167,17 @@ class Reflector(Generic[T]):
         if len(items) >= _MANY:
             freeze_live_objects()
 
-    async def _fetch(self, token: str, slices: Slices) -> _Page:
+    async def _fetch(self, token: str, slices: Slices) -> Page[T]:
         """One page, its objects not yet decoded. The next page's length follows from the size of these objects."""
         body = await self._read_page(token)
         await slices.breathe()  # joining the body is one step, finding the objects in it the next
         try:
-            page = _read(_PAGE, body, self._path)
-        except _TooDeep:
-            page = _read(_PAGE, await asyncio.to_thread(truncate_nesting, body), self._path)
+            page = self._reader.page(body)
+        except TooDeep:
+            page = self._reader.page(await asyncio.to_thread(truncate_nesting, body))
         await slices.breathe()
-        if page.items:
-            self._limit = max(1, min(self._page, _PAGE_BYTES * len(page.items) // len(body)))
+        if page.objects:
+            self._limit = max(1, min(self._page, _PAGE_BYTES * len(page.objects) // len(body)))
         return page
 
     async def _read_page(self, token: str) -> bytes:
@@ -227,24 +192,26 @@ class Reflector(Generic[T]):
                     raise
                 self._limit = max(1, self._limit // _SHORTER)
 
-    async def _collect(self, page: _Page, items: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
-        for raw in page.items or ():
-            meta = _read(_HEAD, raw, self._path).metadata
-            known = self._known(meta, raw)
+    async def _collect(self, page: Page[T], items: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
+        for one in page.objects:
+            meta = page.meta_of(one)
+            key = meta.key
+            known = self._known(key, meta.resource_version, one, page.decode)
             if known is not None:
-                versions[meta.key], items[meta.key] = known
-            await slices.breathe()
+                versions[key], items[key] = known
+            if slices.is_over:
+                await slices.next()
 
-    def _known(self, meta: _Meta, raw: msgspec.Raw) -> tuple[str, T] | None:
-        """The object's version and item; an unchanged object is not decoded again."""
-        key, version = meta.key, self._versions.get(meta.key)
-        if version is not None and version == meta.resource_version:
+    def _known(self, key: str, version: str, one: Any, decode: Callable[[Any], T]) -> tuple[str, T] | None:
+        """The object's version and item; an unchanged object keeps its item."""
+        before = self._versions.get(key)
+        if before is not None and before == version:
             return version, self._items[key]
         try:
-            return meta.resource_version, self._decode(raw)
+            return version, decode(one)
         except msgspec.MsgspecError as error:
             self._log_unreadable(key, error)
-            return None if version is None else (version, self._items[key])
+            return None if before is None else (before, self._items[key])
 
     async def _replace(self, items: Mapping[str, T], versions: Mapping[str, str], slices: Slices) -> None:
         for key in [key for key in self._items if key not in items]:
@@ -252,7 +219,8 @@ class Reflector(Generic[T]):
             await slices.breathe()
         for key, item in items.items():
             self._put(key, versions[key], item)
-            await slices.breathe()
+            if slices.is_over:
+                await slices.next()
 
     # --- watch ---
 
@@ -272,7 +240,7 @@ class Reflector(Generic[T]):
             async for line in lines:
                 try:
                     self._apply(line)
-                except _TooDeep:  # one object must not stop the watch of all others
+                except TooDeep:  # one object must not stop the watch of all others
                     self._apply(await asyncio.to_thread(truncate_nesting, line))
                 await slices.breathe()
         if self._resume_from == place and self._session.clock.monotonic() - began < _AT_ONCE_SECONDS:
@@ -281,22 +249,21 @@ class Reflector(Generic[T]):
 
     def _apply(self, line: bytes) -> None:
         """Applies one line of the watch."""
-        event = _read(_EVENT, line, self._path)
-        if event.type == "ERROR":
+        event = self._reader.event(line)
+        if event.is_error:
             raise error_from_answer(500, event.object, request=f"watch of {self._path}")
-        meta = _read(_HEAD, event.object, self._path).metadata
-        place = self._version_of(meta)
+        place, key = self._version_of(event.meta), event.meta.key
         if event.type == "DELETED":
-            self._drop(meta.key)
-        elif event.type != "BOOKMARK":
-            known = self._known(meta, event.object)
+            self._drop(key)
+        elif not event.is_bookmark:
+            known = self._known(key, place, event.object, event.decode)
             if known is not None:
-                self._put(meta.key, *known)
+                self._put(key, *known)
         self._resume_from = place
         self._confirm(self._session.now())
         self._recovered()
 
-    def _version_of(self, meta: ListMeta | _Meta) -> str:
+    def _version_of(self, meta: ListMeta | WatchedMeta) -> str:
         """The version from which a watch resumes; without one it would miss objects deleted in between."""
         if not meta.resource_version:
             raise MalformedAnswer(f"{self._path}: an answer without resourceVersion")
@@ -379,12 +346,3 @@ _REASONS: tuple[tuple[type[KubeError], str], ...] = (
 
 def _reason(error: KubeError) -> str:
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "refused")
-
-
-def _read(decoder: Decoder[T], body: bytes | msgspec.Raw, path: str) -> T:
-    try:
-        return decoder.decode(body)
-    except TooDeepError as error:
-        raise _TooDeep(f"{path}: {error}") from error
-    except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"{path}: {error}") from error

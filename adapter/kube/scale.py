@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 from cachetools import TTLCache
@@ -20,8 +21,29 @@ _PATHS = 10_000
 _UNREAD = "{cause}; and no watched count was confirmed within 5 s"
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An answer, and what was watched when it was asked for."""
+
+    answer: Scale | KubeError
+    watched: Scale | None
+
+    def holds(self, watched: Scale | None) -> bool:
+        """Whether no other count was seen since, or none but the answer's own."""
+        if watched is None or isinstance(self.answer, KubeError):
+            return True
+        return _counts(watched) in (_counts(self.answer), _counts(self.watched))
+
+
+def _counts(scale: Scale | None) -> tuple[int, int] | None:
+    return (scale.replicas, scale.status_replicas) if scale is not None else None
+
+
 class ScaleReader:
-    """Reads scale subresources: at most one request a second and one at a time per path, with a deadline of 0.5 s."""
+    """Reads scale subresources: one at a time per path, with a deadline of 0.5 s.
+
+    An answer is used again for a second, unless the watch has shown another count since.
+    """
 
     def __init__(
         self, session: Session, metrics: Metrics | None = None, *, timer: Callable[[], float] = time.monotonic
@@ -31,7 +53,7 @@ class ScaleReader:
         self._timer = timer
         self._flights: SingleFlight[str, Scale | KubeError] = SingleFlight()
         # Failures are cached as well, so that a slow API server gets one request a second, too.
-        self._answers: TTLCache[str, Scale | KubeError] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
+        self._answers: TTLCache[str, _Kept] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
 
     async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale:
         """The scale at this path, at most a second old; if that fails the watched one, confirmed within 5 s.
@@ -39,9 +61,11 @@ class ScaleReader:
         `confirmed_at` is in the API server's time. Raises a KubeError that names the path and the cause.
         """
         began = self._timer()
-        answer, result = self._answers.get(scale_path), "cached"
-        if answer is None:
-            answer, result = await self._flights.join(scale_path, lambda: self._fetch(scale_path)), "live"
+        kept = self._answers.get(scale_path)
+        if kept is not None and kept.holds(watched):
+            answer, result = kept.answer, "cached"
+        else:
+            answer, result = await self._flights.join(scale_path, lambda: self._fetch(scale_path, watched)), "live"
         if isinstance(answer, Scale):
             self._observe(result, began)
             return answer
@@ -62,14 +86,14 @@ class ScaleReader:
     def _observe(self, result: str, began: float) -> None:
         self._metrics.scale_reads.labels(result).observe(self._timer() - began)
 
-    async def _fetch(self, path: str) -> Scale | KubeError:
+    async def _fetch(self, path: str, watched: Scale | None) -> Scale | KubeError:
         answer = await self._ask(path)
-        self._answers[path] = answer
+        self._answers[path] = _Kept(answer, watched)
         return answer
 
     async def _ask(self, path: str) -> Scale | KubeError:
         try:
-            return decode_scale(await self._session.get(path, timeout=DEADLINE_SECONDS))
+            return decode_scale(await self._session.exchange("GET", path, timeout=DEADLINE_SECONDS))
         except msgspec.MsgspecError as error:
             return MalformedAnswer(f"GET {path}: {error}")
         except KubeError as error:

@@ -2,10 +2,6 @@
 
 import asyncio
 import contextlib
-import email.utils
-import statistics
-import time
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,7 +13,9 @@ from yarl import URL
 from adapter.kube import credentials
 from adapter.kube.api import JSON
 from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load
-from adapter.kube.errors import KubeError, TimedOut, TooLarge, Unreachable, error_from_answer
+from adapter.kube.errors import KubeError, MalformedAnswer, TimedOut, TooLarge, Unreachable, error_from_answer
+from adapter.kube.kept_connections import KeptConnections
+from adapter.kube.server_clock import ServerClock
 from adapter.runtime.answer_budget import (
     ANSWERS,
     MIB,
@@ -29,17 +27,15 @@ from adapter.runtime.answer_budget import (
     read_body,
 )
 from adapter.runtime.connector import Connector, error_text
-from adapter.runtime.source_errors import AnswerTooLarge
+from adapter.runtime.http1 import RawReply, Request
+from adapter.runtime.source_errors import AnswerTooLarge, WrongAnswer
 from adapter.telemetry.metrics import Metrics, package_version
 
-_CLOCK_SAMPLES = 15
-_HALF_SECOND = 0.5
-"""A Date header is cut to whole seconds: on average half of one is missing."""
 _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
 _OK = range(200, 300)
 _UNAUTHORIZED = 401
-_USER_AGENT = f"effective-load/{package_version()}"
+_HEADERS = {"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"}
 
 LARGEST_ANSWER = 16 * MIB
 """Bytes of an answer: an object has a few MiB at most, and lists are read in pages."""
@@ -56,39 +52,8 @@ class ApiResponse:
     body: bytes
 
 
-class ServerClock:
-    """The API server's time in epoch seconds: the monotonic clock plus the median of its last offsets.
-
-    Before the first `Date` header it is this machine's time. The median may move it by a fraction of a second.
-    """
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
-        self.monotonic = monotonic
-        self._wall = wall
-        self._offsets: deque[float] = deque(maxlen=_CLOCK_SAMPLES)
-        self._offset = wall() - monotonic()
-
-    def observe(self, date: str) -> None:
-        """Records a `Date` header that has just arrived; an unreadable one is ignored."""
-        try:
-            server_time = email.utils.parsedate_to_datetime(date).timestamp()
-        except (ValueError, OverflowError):
-            return
-        self._offsets.append(server_time + _HALF_SECOND - self.monotonic())
-        self._offset = statistics.median(self._offsets)
-
-    def now(self) -> float:
-        """Epoch seconds."""
-        return self.monotonic() + self._offset
-
-    @property
-    def skew(self) -> float:
-        """Seconds by which this machine's clock is ahead of the API server's; 0 until that is known."""
-        return self._wall() - self.now() if self._offsets else 0.0
-
-
 class Session:
-    """One connection pool to one API server. All its errors are KubeErrors.
+    """Connections to one API server. All its errors are KubeErrors.
 
     `now()` is the API server's time. After a 401 the credentials are loaded again and the request is repeated once.
     """
@@ -105,11 +70,12 @@ class Session:
         self._budget = budget
         self._keeper = CredentialKeeper(load, self.clock.monotonic)
         self._metrics = metrics or Metrics()
+        self._kept: KeptConnections | None = None
         self._http = aiohttp.ClientSession(
             connector=Connector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             # Compression costs both ends more time than the cluster's network saves.
-            headers={"User-Agent": _USER_AGENT, "Accept-Encoding": "identity"},
+            headers=_HEADERS,
         )
 
     @classmethod
@@ -129,6 +95,8 @@ class Session:
     async def close(self) -> None:
         """Closes the connections."""
         await self._keeper.close()
+        if self._kept is not None:
+            self._kept.close()
         await self._http.close()
 
     async def __aenter__(self) -> Self:
@@ -204,6 +172,46 @@ class Session:
         answer = await self._whole(question, timeout, Limit(largest), None)
         return ApiResponse(answer.status, answer.headers, answer.body.whole())
 
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes = b"",
+        timeout: float,  # noqa: ASYNC109  see `get`
+    ) -> bytes:
+        """As `request`, for small requests that are many and may be repeated after a lost connection.
+
+        They have connections of their own, unless a proxy leads to the API server.
+        """
+        headers = {"Accept": JSON, "Content-Type": JSON} if body else {"Accept": JSON}
+        request = Request(method, path, tuple(headers.items()), body)
+        with _translated(f"{method} {path}", lambda: f"no answer within {timeout:g} s"):
+            async with asyncio.timeout(timeout):
+                reply = await self._exchanged(request, await self._keeper.current())
+        if reply is None:
+            return (await self.request(method, path, body=body or None, timeout=timeout)).body
+        if reply.status in _OK:
+            return reply.body.whole()
+        retry_after = (reply.header(b"retry-after") or b"").decode("latin-1")
+        shown = reply.body.start(SEGMENT_BYTES)
+        raise error_from_answer(reply.status, shown, request=f"{method} {path}", retry_after=retry_after)
+
+    async def _exchanged(self, request: Request, access: ClusterAccess, *, is_last: bool = False) -> RawReply | None:
+        """The answer over a kept connection, None where a proxy leads to the API server."""
+        if access.proxy:
+            return None
+        if self._kept is None or self._kept.access != access:
+            if self._kept is not None:
+                self._kept.close()
+            self._kept = KeptConnections(access, _HEADERS)
+        reply = await self._kept.exchange(request, Limit(LARGEST_ANSWER))
+        self._observe_date((reply.header(b"date") or b"").decode("latin-1"))
+        if reply.status != _UNAUTHORIZED or is_last:
+            return reply
+        renewed = await self._keeper.renew(access)
+        return reply if renewed is access else await self._exchanged(request, renewed, is_last=True)
+
     async def _whole(
         self,
         question: "_Question",
@@ -272,10 +280,13 @@ class Session:
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=question.idle),
         )
-        if "Date" in answer.headers:
-            self.clock.observe(answer.headers["Date"])
-            self._metrics.clock_skew.set(self.clock.skew)
+        self._observe_date(answer.headers.get("Date", ""))
         return answer
+
+    def _observe_date(self, date: str) -> None:
+        if date:
+            self.clock.observe(date)
+            self._metrics.clock_skew.set(self.clock.skew)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +352,7 @@ async def _lines(question: _Question, answer: aiohttp.ClientResponse) -> AsyncGe
 
 
 @contextlib.contextmanager
-def _translated(question: _Question, late: Callable[[], str]) -> Iterator[None]:
+def _translated(question: object, late: Callable[[], str]) -> Iterator[None]:
     """Translates errors of the transport into KubeErrors."""
     try:
         yield
@@ -351,5 +362,7 @@ def _translated(question: _Question, late: Callable[[], str]) -> Iterator[None]:
         raise TimedOut(f"{question}: {late()}", public=late()) from error
     except AnswerTooLarge as error:
         raise TooLarge(f"{question}: {error}") from error
+    except WrongAnswer as error:
+        raise MalformedAnswer(f"{question}: {error}") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Unreachable(f"{question}: {error_text(error)}") from error

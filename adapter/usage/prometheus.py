@@ -15,14 +15,18 @@ from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import interval_shares, retry_delay, with_age
-from adapter.usage.prometheus_api import PrometheusClient, Sample
-from adapter.usage.promql import parse_inputs, sample_times_query
+from adapter.usage.prometheus_api import PrometheusClient
+from adapter.usage.promql import ended_times_query, live_times_query, parse_inputs, sample_times_query
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
-from adapter.usage.query_results import QueryResult, SampleTimes, build_result, release
+from adapter.usage.query_results import QueryResult, Vector, build_result, new_table, release
+from adapter.usage.sample_times import SampleTimes
 from adapter.usage.series import NamedQueryResult
 
 SLOW_QUERY_SECONDS = 1.0
 """A query whose last poll took longer is slow; slow queries share fewer slots of their server."""
+
+POLLS_FOR_ALL_TIMES = 20
+"""A query whose live series did not date its values asks for all times in so many polls, then tries again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -63,6 +67,8 @@ class Prometheus:
         self._metrics = metrics
         self._clients: dict[str, PrometheusClient] = {}
         self._states: dict[InstantQuery, _QueryState] = {}
+        self._all_times: dict[InstantQuery, int] = {}
+        """How often each query will still ask for the times of all series at once."""
         self._log_once = LogOnce()
         self._pollers: dict[InstantQuery, asyncio.Task[None]] = {}
         self._wanted: frozenset[WorkloadQuery] = frozenset()
@@ -183,6 +189,7 @@ class Prometheus:
             self._pollers.pop(query).cancel()
         for query in self._states.keys() - self._users.keys():
             del self._states[query]
+            self._all_times.pop(query, None)
             self._log_once.clear(query)
 
     async def _poll(self, query: InstantQuery, tasks: asyncio.TaskGroup) -> None:
@@ -228,22 +235,42 @@ class Prometheus:
     async def _query(self, client: PrometheusClient, query: InstantQuery, source: str) -> QueryResult:
         """Send the query, then the query for the times of its inputs at the same moment. Raises SourceError."""
         slices = Slices()
-        inputs = parse_inputs(query.text)
         duration = self._metrics.source_duration.labels(source)
-        samples: list[Sample] = []
-        await client.query(query.text, samples.append, slices, max_age=query.max_age, duration=duration)
-        times = SampleTimes(inputs, query, samples[0].at if samples else self._clock())
-        if samples and inputs.selectors:
-            times_query = sample_times_query(inputs.selectors, query.labels, query.max_age)
+        last = self._states.get(query, _NOTHING).result
+        table = last.table if last is not None and not last.is_outgrown else new_table(query)
+        vector = Vector(table)
+        await client.query(query.text, vector.add, slices, max_age=query.max_age, duration=duration)
+        vector.separate()
+        inputs = parse_inputs(query.text)
+        times = SampleTimes(inputs, table, self._clock() if vector.at is None else vector.at)
+        if vector.sets and inputs.selectors:
             try:
-                await client.query(times_query, times.add, slices, max_age=query.max_age, at=samples[0].at)
+                await self._date(client, query, vector, times, slices)
             except QueryRejected as error:
                 fault = "the times of its samples cannot be had (name one metric in each selector)"
                 raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-        last = self._states.get(query, _NOTHING).result
-        result = await build_result(query, samples, times, self._clock(), slices, last=last)
-        await times.clear(slices)
-        return result
+        return await build_result(query, vector, times, self._clock(), slices, last=last)
+
+    async def _date(
+        self, client: PrometheusClient, query: InstantQuery, vector: Vector, times: SampleTimes, slices: Slices
+    ) -> None:
+        """Ask for the times of the samples that the answer was computed from: of live series first, then of others."""
+        selectors, labels, max_age = times.selectors, query.labels, query.max_age
+
+        async def ask(text: str) -> None:
+            await client.query(text, times.add, slices, max_age=max_age, at=vector.at)
+
+        if self._all_times.get(query, 0):
+            self._all_times[query] -= 1
+            await ask(sample_times_query(selectors, labels, max_age))
+            return
+        await ask(live_times_query(selectors, labels))
+        missing = await times.missing(vector.sets, slices)
+        if missing is None:
+            self._all_times[query] = POLLS_FOR_ALL_TIMES
+            await ask(sample_times_query(selectors, labels, max_age))
+        elif missing:
+            await ask(ended_times_query(selectors, labels, max_age, missing))
 
     def _report_failure(self, source: str, query: InstantQuery, error: SourceError) -> None:
         self._metrics.source_up.labels(source).set(0)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 
 import msgspec
 from prometheus_client import Histogram
@@ -20,8 +20,6 @@ CONCURRENT_SLOW_QUERIES = AT_ONCE - 2
 """Slow queries in progress at a time; the other slots stay free for fast queries."""
 
 _SHOWN = 200
-_MAX_INTERNED = 1024
-"""Distinct values of a label to intern. Labels with more, as `pod`, seldom repeat a value."""
 _SERVER_ERRORS = {"timeout", "canceled", "internal", "unavailable", "not_found"}
 """Error types that are faults of the server, not of the query."""
 
@@ -35,16 +33,17 @@ _TOO_MANY_REQUESTS = 429
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """An element of an instant vector: labels, time of the evaluation (epoch seconds), and value as text."""
+    """An element of an instant vector: its labels as JSON, the time of the evaluation (epoch seconds), value as text.
 
-    labels: Mapping[str, str]
-    at: float
-    value: str
+    The labels are not decoded: a series has the same text in each answer, so its reader recognizes it by that.
+    """
 
-
-class _Series(msgspec.Struct, frozen=True, gc=False):
-    metric: dict[str, str]
+    metric: msgspec.Raw
     value: tuple[float, str] | None = None
+
+
+OnSamples = Callable[[list[Sample]], None]
+"""Receives the samples of an answer in several parts; raises msgspec.MsgspecError for labels that are none."""
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,61 +60,38 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _RESPONSE = Decoder(_Response)
-_MANY = Decoder(list[_Series])
+_MANY = Decoder(list[Sample])
 _SCALAR = Decoder(tuple[float, str])
 _RESULT = array("result")
 
 
-async def read_samples(body: Body, on_sample: Callable[[Sample], None], slices: Slices) -> None:
-    """Decode a successful response and pass each sample to `on_sample`; a scalar is one sample without labels.
+async def read_samples(body: Body, on_samples: OnSamples, slices: Slices) -> None:
+    """Decode a successful response and pass on its samples; a scalar is one sample without labels.
 
     It consumes the body. Raises QueryRejected for a fault of the query, SourceFailing for a fault of the server and for
     warnings (the result may be partial), and WrongAnswer for a body that is no vector or scalar; the caller drops the
     samples that it received before.
     """
     beginning = response_beginning(body.start(_SHOWN))
-    interned = _Interned()
     try:
         for piece in pieces(body, _RESULT):
-            samples = _last(piece.text, interned) if piece.is_last else _samples(_MANY.decode(piece.text), interned)
-            for sample in samples:
-                on_sample(sample)
+            samples = _last(piece.text) if piece.is_last else _MANY.decode(piece.text)
+            if None in [sample.value for sample in samples]:
+                histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
+                raise QueryRejected(histogram, public=histogram)
+            on_samples(samples)
+            del samples
             await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {beginning}") from error
 
 
-class _Interned:
-    """Keeps label values and times that repeat in a result once: most of its text is a few names."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, dict[str, str]] = {}
-        self._at = 0.0
-
-    def labels(self, labels: dict[str, str]) -> dict[str, str]:
-        for name, value in labels.items():
-            known = self._values.get(name)
-            if known is None:
-                known = self._values[name] = {}
-            if len(known) < _MAX_INTERNED:
-                labels[name] = known.setdefault(value, value)
-            else:
-                labels[name] = known.get(value, value)
-        return labels
-
-    def at(self, at: float) -> float:
-        if at != self._at:
-            self._at = at
-        return self._at
-
-
-def _last(text: bytes | bytearray, interned: _Interned) -> Iterator[Sample]:
+def _last(text: bytes | bytearray) -> list[Sample]:
     """Decode the last piece of a response, with the envelope, or a whole response."""
     data = decode_envelope(text, "vector", "scalar")
     if data.result_type == "scalar":
-        at, value = _SCALAR.decode(data.result)
-        return iter([Sample({}, at, value)])
-    return _samples(_MANY.decode(data.result), interned)
+        return [Sample(msgspec.Raw(b"{}"), _SCALAR.decode(data.result))]
+    return _MANY.decode(data.result)
 
 
 def decode_envelope(text: bytes | bytearray, *kinds: str) -> _Data:
@@ -147,19 +123,6 @@ def _api_error(response: _Response) -> SourceError:
         f"{response.error_type[:_SHOWN] or 'error'}: {response.error[:_SHOWN] or 'no message'}",
         public=f"{kind.summary} ({named})" if named else "",
     )
-
-
-def _samples(vector: list[_Series], interned: _Interned) -> Iterator[Sample]:
-    for series in vector:
-        at, value = _value(series)
-        yield Sample(interned.labels(series.metric), interned.at(at), value)
-
-
-def _value(series: _Series) -> tuple[float, str]:
-    if series.value is None:
-        histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
-        raise QueryRejected(histogram, public=histogram)
-    return series.value
 
 
 def error_from_response(status: int, body: bytes) -> SourceError:
@@ -202,14 +165,14 @@ class PrometheusClient:
     async def query(
         self,
         text: str,
-        on_sample: Callable[[Sample], None],
+        on_samples: OnSamples,
         slices: Slices,
         *,
         max_age: float,
         at: float | None = None,
         duration: Histogram | None = None,
     ) -> None:
-        """Send an instant query and pass its samples to `on_sample`; `at` is its time (default: the server's now).
+        """Send an instant query and pass its samples to `on_samples`; `at` is its time (default: the server's now).
 
         Instant selectors find no sample older than `max_age` seconds. `duration` observes the seconds until the
         response or the failure. Raises SourceError; the caller drops the samples that it received before.
@@ -223,7 +186,7 @@ class PrometheusClient:
                     response = await stack.enter_async_context(self._client.answer("POST", self._url, data=form))
                 if response.status not in _OK:
                     raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
-                await read_samples(response.body, on_sample, slices)
+                await read_samples(response.body, on_samples, slices)
         except SourceError as error:
             raise error.at(self._url) from error
 

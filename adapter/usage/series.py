@@ -1,4 +1,8 @@
-"""The series of one namespace in the result of a query, found by selector and by pod."""
+"""The series of a query's results, found by selector and by pod.
+
+The labels of a series hardly ever change, its value changes with each answer. So a `SeriesTable` numbers the label sets
+of a query once, by the text that the server writes, and an answer adds only columns: values and times by that number.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +12,15 @@ import msgspec
 
 from adapter.kube.label_index import LabelIndex, Shape
 from adapter.kube.selectors import LabelSelector
+from adapter.load.quantity import parse_number
 from adapter.load.samples import Point
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.slices import Slices
 
 _MAX_CACHED_SELECTORS = 64
+_MAX_ENDED = 1000
+_SAFE_DIGITS = 12  # far below the limit of a quantity
+_LABELS = Decoder(dict[str, str])
 
 
 class Series(msgspec.Struct, frozen=True, gc=False):
@@ -22,74 +31,192 @@ class Series(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
-class SeriesList(Sequence[Series]):
-    """Series in the order of the result. `add` fills it before the first read.
+class LabelSet(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The labels of a series as JSON, with the number of the series, and that of its namespace and pod, in a table.
 
-    `of_pod` finds series by the label `pod_label`; without one they belong to no pod.
+    `pod` is empty if the series belongs to none.
     """
 
-    def __init__(self, pod_label: str = "", series: Iterable[Series] = ()) -> None:
-        self._pod_label = pod_label
-        self._all: list[Series] = []
-        self._by_pod: dict[str, Series] = {}
-        self._several: dict[str, list[Series]] = {}
-        self._index: LabelIndex[int, Series] = LabelIndex(lambda: enumerate(self._all))
-        self._repeated: dict[LabelSelector, tuple[Series, ...]] = {}
-        for each in series:
-            self.add(each)
+    number: int
+    place: int
+    namespace: str
+    pod: str
+    text: bytes
 
-    def add(self, series: Series) -> None:
-        """Append a series."""
-        self._all.append(series)
-        pod = series.labels.get(self._pod_label) if self._pod_label else None
-        if not pod:
-            return
-        first = self._by_pod.setdefault(pod, series)
-        if first is not series:
-            self._several.setdefault(pod, [first]).append(series)
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels, decoded at each call: few series are ever asked for by their labels."""
+        return _LABELS.decode(self.text)
+
+
+class SeriesGroup:
+    """The label sets of one namespace. It only grows."""
+
+    def __init__(self) -> None:
+        self.sets: list[LabelSet] = []
+        self.by_pod: dict[str, LabelSet] = {}
+        """The first label set of each pod."""
+        self.several: dict[str, list[LabelSet]] = {}
+        """The label sets of pods with more than one."""
+        self.index: LabelIndex[int, LabelSet] = LabelIndex(lambda: ((each.number, each) for each in self.sets))
+
+    def add(self, labels: LabelSet) -> None:
+        """Append a label set."""
+        self.sets.append(labels)
+        self.index.change(labels.number, None, labels)
+        if labels.pod:
+            first = self.by_pod.setdefault(labels.pod, labels)
+            if first is not labels:
+                self.several.setdefault(labels.pod, [first]).append(labels)
+
+
+class SeriesTable:
+    """Numbers the label sets of one query's results, and their places: pairs of namespace and pod.
+
+    It only grows, so that earlier results may still be read; replace it once `is_outgrown`. With an empty `pod_label`
+    the series belong to no pod.
+    """
+
+    def __init__(self, namespace_label: str, pod_label: str) -> None:
+        self._namespace_label = namespace_label
+        self._pod_label = pod_label
+        self._known: dict[bytes, LabelSet] = {}
+        self._places: dict[str, dict[str, int]] = {}
+        self.places: list[tuple[str, str]] = []
+        """Namespace and pod of each place."""
+        self.groups: dict[str, SeriesGroup] = {}
+        self.time_rows: dict[bytes, int] = {}
+        """The rows of the times of samples (`SampleTimes`), by the labels as JSON."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def is_outgrown(self, live: int) -> bool:
+        """Whether most of it are series that have ended; `live` is the number of the others."""
+        return max(len(self._known), len(self.places), len(self.time_rows)) > 2 * live + _MAX_ENDED
+
+    def label_sets(self, texts: Iterable[bytes]) -> list[LabelSet]:
+        """The label sets with these texts. Raises msgspec.MsgspecError for a text that holds no labels."""
+        return [self._known.get(text) or self._add(text) for text in texts]
+
+    def shared(self, text: bytes) -> bytes:
+        """The same text, in memory once."""
+        known = self._known.get(text)
+        return text if known is None else known.text
+
+    def place(self, namespace: str, pod: str) -> int:
+        """The number of a place."""
+        in_namespace = self._places.setdefault(namespace, {})
+        number = in_namespace.get(pod)
+        if number is None:
+            number = in_namespace[pod] = len(self.places)
+            self.places.append((namespace, pod))
+        return number
+
+    def known_place(self, namespace: str, pod: str) -> int | None:
+        """The number of a place, if it has one."""
+        in_namespace = self._places.get(namespace)
+        return None if in_namespace is None else in_namespace.get(pod)
+
+    def place_of(self, labels: Mapping[str, str]) -> int:
+        """The number of the place that labels name."""
+        return self.place(labels.get(self._namespace_label, ""), labels.get(self._pod_label, ""))
+
+    def _add(self, text: bytes) -> LabelSet:
+        labels = _LABELS.decode(text)
+        place = self.place_of(labels)
+        namespace, pod = self.places[place]
+        added = LabelSet(len(self._known), place, namespace, pod, text)
+        self._known[text] = added
+        group = self.groups.get(namespace)
+        if group is None:
+            group = self.groups[namespace] = SeriesGroup()
+        group.add(added)
+        return added
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Values as text and times (epoch seconds) by the numbers of a table; None: that series has no sample."""
+
+    values: Sequence[str | None] = ()
+    times: Sequence[float | None] = ()
+
+    def has(self, labels: LabelSet) -> bool:
+        """Whether the series has a sample."""
+        return labels.number < len(self.values) and self.values[labels.number] is not None
+
+    def point(self, labels: LabelSet) -> Point | None:
+        """The sample of the series."""
+        number = labels.number
+        text = self.values[number] if number < len(self.values) else None
+        if text is None:
+            return None
+        at = self.times[number]
+        return None if at is None else Point(at, sample_nano(text))
+
+    def series(self, sets: Iterable[LabelSet]) -> Iterator[Series]:
+        """Those that have a sample."""
+        for labels in sets:
+            if (point := self.point(labels)) is not None:
+                yield Series(labels.labels, point.value, point.at)
+
+
+class SeriesList(Sequence[Series]):
+    """The series of one namespace that have a sample in one result."""
+
+    def __init__(self, group: SeriesGroup | None = None, columns: Columns | None = None) -> None:
+        self._group = group or SeriesGroup()
+        self._columns = columns or Columns()
+        self._all: list[Series] | None = None
+        self._several: dict[str, list[Series]] | None = None
+        self._repeated: dict[LabelSelector, tuple[Series, ...]] = {}
+
+    def _series(self) -> list[Series]:
+        if self._all is None:
+            self._all = list(self._columns.series(self._group.sets))
+        return self._all
 
     @overload
     def __getitem__(self, index: int) -> Series: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Series]: ...
     def __getitem__(self, index: int | slice) -> Series | Sequence[Series]:
-        return self._all[index]
+        return self._series()[index]
 
     def __iter__(self) -> Iterator[Series]:
-        return iter(self._all)
+        return self._columns.series(self._group.sets)
 
     def __len__(self) -> int:
-        return len(self._all)
+        return sum(map(self._columns.has, self._group.sets))
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """The shapes of the selectors that requests used."""
-        return self._index.shapes
+        return self._group.index.shapes
 
     async def prepare(self, shapes: Iterable[Shape], slices: Slices) -> None:
         """Index the series for selectors of these shapes, so that the first request need not."""
-        await self._index.prepare(shapes, slices)
+        await self._group.index.prepare(shapes, slices)
 
     def selected(self, selector: LabelSelector | None) -> Collection[Series]:
         """The series that the selector matches; without a selector all."""
-        return self._all if selector is None else self._index.selected(selector)
+        if selector is None or not selector.requirements:
+            return self._series()
+        return list(self._columns.series(self._group.index.selected(selector)))
 
     @property
     def points(self) -> Mapping[str, Point]:
         """The value of each pod; of a pod with several series the first."""
-        return _Points(self._by_pod)
+        return _Points(self._group, self._columns)
 
     def of_pod(self, pod: str) -> Sequence[Series]:
         """The series of one pod."""
-        several = self._several.get(pod)
-        if several is not None:
-            return several
-        only = self._by_pod.get(pod)
-        return () if only is None else (only,)
+        return tuple(self._columns.series(_sets_of(self._group, pod)))
 
     def of_repeated_pods(self, selector: LabelSelector | None) -> Sequence[Series]:
         """The matching series of pods with several matching series; empty for a correct query."""
-        if not self._several:
+        if not self._group.several:
             return ()
         selector = selector or LabelSelector()
         repeated = self._repeated.get(selector)
@@ -100,40 +227,65 @@ class SeriesList(Sequence[Series]):
         return repeated
 
     def _of_repeated_pods(self, selector: LabelSelector) -> tuple[Series, ...]:
-        own = {
-            pod: [each for each in several if selector.matches(each.labels)] for pod, several in self._several.items()
-        }
-        repeated = {pod for pod, several in own.items() if len(several) > 1}
-        if not repeated:
-            return ()
-        return tuple(
-            each for each in self._all if each.labels.get(self._pod_label) in repeated and selector.matches(each.labels)
-        )
+        if self._several is None:
+            live = ((pod, list(self._columns.series(sets))) for pod, sets in self._group.several.items())
+            self._several = {pod: series for pod, series in live if len(series) > 1}
+        own = ([each for each in series if selector.matches(each.labels)] for series in self._several.values())
+        return tuple(each for series in own if len(series) > 1 for each in series)
+
+
+def _sets_of(group: SeriesGroup, pod: str) -> Sequence[LabelSet]:
+    several = group.several.get(pod)
+    if several is not None:
+        return several
+    only = group.by_pod.get(pod)
+    return () if only is None else (only,)
 
 
 class _Points(Mapping[str, Point]):
-    """A view of series by pod as points; copies would double the memory."""
+    """A view of series by pod as points; a value is parsed only if it is asked for."""
 
-    __slots__ = ("_series",)
+    __slots__ = ("_columns", "_group")
 
-    def __init__(self, series: Mapping[str, Series]) -> None:
-        self._series = series
+    def __init__(self, group: SeriesGroup, columns: Columns) -> None:
+        self._group = group
+        self._columns = columns
+
+    def get(self, pod: str, default: object = None) -> "Point | None":  # type: ignore[override]
+        """The point of a pod; a pod without one costs no exception."""
+        for labels in _sets_of(self._group, pod):
+            if (point := self._columns.point(labels)) is not None:
+                return point
+        return default  # type: ignore[return-value]
 
     def __getitem__(self, pod: str) -> Point:
-        series = self._series[pod]
-        return Point(series.at, series.value)
+        point = self.get(pod)
+        if point is None:
+            raise KeyError(pod)
+        return point
 
     def __contains__(self, pod: object) -> bool:
-        return pod in self._series
+        return isinstance(pod, str) and any(map(self._columns.has, _sets_of(self._group, pod)))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._series)
+        return filter(self.__contains__, self._group.by_pod)
 
     def __len__(self) -> int:
-        return len(self._series)
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+
+def sample_nano(text: str) -> int:
+    """`parse_number`, with a fast path for plain digits."""
+    whole, _, fraction = text.partition(".")
+    if not (whole.isdecimal() and text.isascii() and len(whole) <= _SAFE_DIGITS and (fraction or "0").isdecimal()):
+        return parse_number(text)
+    return int(whole + fraction[:9].ljust(9, "0")) + (fraction[9:].strip("0") != "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

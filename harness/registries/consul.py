@@ -9,17 +9,16 @@ import uuid
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from harness import binaries
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 LOOPBACK = "127.0.0.1"
 _READY_SECONDS = 60
 
 
-class Consul:
+class Consul(Server):
     """A Consul server; a restart keeps its ports, and its data unless they are wiped.
 
     with Consul() as consul:
@@ -78,15 +77,6 @@ class Consul:
         """Ends the server and removes its data."""
         self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     # --- its API ---
 

@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from harness import binaries
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 LOOPBACK = "127.0.0.1"
 SPRING_CLOUD = "2024.0.1"
@@ -94,7 +92,7 @@ def _options(values: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items()]
 
 
-class EurekaServer:
+class EurekaServer(Server):
     """A Eureka server. Its registry is only in memory: after a restart it is empty.
 
     with EurekaServer() as eureka:
@@ -143,7 +141,12 @@ class EurekaServer:
         return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{PREFIX}"
 
     def start(self) -> None:
-        """Starts the process; `wait` waits until it answers."""
+        """Starts the process and waits until it answers."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Starts the process; `wait` waits until it answers. So several start at once."""
         program = ensure()
         self.folder = Path(tempfile.mkdtemp(prefix="effective-load-eureka-"))
         archive = f"-XX:SharedArchiveFile={_ARCHIVE}"
@@ -163,16 +166,6 @@ class EurekaServer:
         """Ends the server and removes its folder."""
         self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        self.wait()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     # --- calls of instances and operators ---
 

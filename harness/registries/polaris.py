@@ -8,13 +8,12 @@ import tempfile
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
 from harness import binaries
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 LOOPBACK = "127.0.0.1"
 NACOS_GRPC_OFFSET = 1000
@@ -24,7 +23,7 @@ _CHECKER = "polaris.checker"
 _BATCH = {"open": True, "queueSize": 10240, "waitTime": "32ms", "maxBatchCount": 128, "concurrency": 16}
 
 
-class Polaris:
+class Polaris(Server):
     """A Polaris server; a restart keeps its ports, and its data unless they are wiped.
 
     with Polaris() as polaris:
@@ -109,15 +108,6 @@ class Polaris:
         """Ends the server and removes its data. No grace period: it needs more than 3 s for SIGTERM."""
         self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def call(self, method: str, path: str, content: object = None) -> dict[str, Any]:
         """Its own API's answer to the console's user. Raises RuntimeError for an error status."""

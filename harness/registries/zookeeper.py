@@ -10,14 +10,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
 
 from harness import binaries
-from harness.processes import Component, free_ports
+from harness.processes import Component, Server, free_ports
 
 LOOPBACK = "127.0.0.1"
 VERSION = "3.9.5"
@@ -58,7 +57,7 @@ def _bring(scratch: Path) -> Path:
     return scratch / "jars"
 
 
-class ZooKeeper:
+class ZooKeeper(Server):
     """A ZooKeeper server; a restart keeps its ports, and its data unless they are wiped.
 
     with ZooKeeper() as zookeeper, zookeeper.session() as client:
@@ -123,15 +122,6 @@ class ZooKeeper:
         """Ends the server and removes its data."""
         self.component.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @contextlib.contextmanager
     def session(self, timeout: float = 10, **more: Any) -> Iterator[Any]:

@@ -22,9 +22,9 @@ from adapter.registries.nacos import push as nacos_push
 from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.nacos.http import ADMIN_CALLS, CLIENT_CALLS
 from adapter.registries.polaris import wire as polaris_wire
-from adapter.registries.polling.http1 import RawReply, ResponseReader
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.runtime.answer_budget import Body, Limit
+from adapter.runtime.http1 import RawReply, ResponseReader
 from adapter.runtime.json_pieces import Uncut
 from adapter.runtime.outbound import Reply
 from adapter.runtime.source_errors import SourceError

@@ -4,7 +4,7 @@ import email.utils
 
 import pytest
 
-from adapter.kube.session import ServerClock
+from adapter.kube.server_clock import ServerClock
 
 
 class Hands:

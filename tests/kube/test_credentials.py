@@ -249,12 +249,9 @@ class TestInCluster:
     @pytest.fixture(autouse=True)
     def _mounted(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ca_file: Path) -> None:
         """A service account's files, and the variables that a pod has."""
-        import kubernetes.aio.config.incluster_config as package
-
         (tmp_path / "sa-token").write_text("first\n")
-        monkeypatch.setattr(package, "SERVICE_TOKEN_FILENAME", str(tmp_path / "sa-token"))
-        monkeypatch.setattr(package, "SERVICE_CERT_FILENAME", str(ca_file))
         monkeypatch.setattr(credentials, "_TOKEN_FILE", tmp_path / "sa-token")
+        monkeypatch.setattr(credentials, "_CA_FILE", ca_file)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
 

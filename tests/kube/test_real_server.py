@@ -352,13 +352,10 @@ class TestIdentity:
     async def test_a_pod_s_service_account(
         self, cluster: ControlPlane, space: str, metrics: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import kubernetes.aio.config.incluster_config as package
-
         token = tmp_path / "token"
         token.write_text(cluster.token(space, "pod"))
-        monkeypatch.setattr(package, "SERVICE_TOKEN_FILENAME", str(token))
-        monkeypatch.setattr(package, "SERVICE_CERT_FILENAME", str(cluster.pki.cluster.file))
         monkeypatch.setattr(credentials, "_TOKEN_FILE", token)
+        monkeypatch.setattr(credentials, "_CA_FILE", cluster.pki.cluster.file)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cluster.layout.port("kube-apiserver")))
         async with await Session.open(metrics=metrics) as session:

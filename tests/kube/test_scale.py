@@ -109,6 +109,24 @@ async def test_an_answer_younger_than_a_second_is_used_again(
     assert (reads(metrics, "live"), reads(metrics, "cached")) == (2, 1)
 
 
+async def test_an_answer_is_not_used_again_once_another_count_is_watched(reader: ScaleReader, server: Server) -> None:
+    # Somebody scales from 5 to 13 within the second: an answer about 5 would take that back.
+    before, after = Scale(replicas=5, status_replicas=4), Scale(replicas=13, status_replicas=4)
+    await reader.read(PATH, before, None)
+    server.replicas = 13
+    assert (await reader.read(PATH, after, None)).replicas == 13
+    assert (await reader.read(PATH, after, None)).replicas == 13
+    assert server.asked == 2
+
+
+async def test_a_watch_that_only_catches_up_with_the_answer_asks_for_no_other(
+    reader: ScaleReader, server: Server
+) -> None:
+    for watched in (Scale(replicas=3, status_replicas=4), Scale(replicas=5, status_replicas=4)):
+        assert (await reader.read(PATH, watched, None)).replicas == 5
+    assert server.asked == 1
+
+
 async def test_targets_are_read_apart(reader: ScaleReader, server: Server) -> None:
     await reader.read(PATH, None, None)
     await reader.read(OTHER, None, None)

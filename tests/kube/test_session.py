@@ -11,7 +11,8 @@ from aiohttp import web
 
 from adapter.kube import errors
 from adapter.kube.credentials import ClusterAccess
-from adapter.kube.session import ServerClock, Session
+from adapter.kube.server_clock import ServerClock
+from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import Answer, FakeApi, Watch, cut_short, hang_up, status, text
 

@@ -47,7 +47,7 @@ def peers() -> Iterator[tuple[EurekaServer, EurekaServer]]:
     """Two that replicate to each other; one that starts takes over all that the other knows."""
     pair = servers.peers()
     for server in pair:
-        server.start()
+        server.begin()
     try:
         for server in pair:
             server.wait()

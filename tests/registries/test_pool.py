@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, Request
 from adapter.registries.polling.pool import CONNECTIONS, Pool, Unanswered
 from adapter.runtime.answer_budget import MIB, Limit
+from adapter.runtime.http1 import LARGEST_HEAD, RawReply, Request
 from adapter.runtime.outbound import Access
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
 

@@ -10,7 +10,6 @@ import msgspec
 
 from adapter.apiserver.reviews import ReviewClient
 from adapter.kube.errors import Unreachable
-from adapter.kube.session import ApiResponse
 
 
 class Reviewer:
@@ -43,9 +42,9 @@ class Reviewer:
     async def get(self, path: str, *, timeout: float) -> bytes:  # noqa: ASYNC109  the session's own deadline
         raise NotImplementedError
 
-    async def request(self, method: str, path: str, *, body: bytes | None = None, **_more: Any) -> ApiResponse:
-        assert (method, body is not None) == ("POST", True)
-        spec = msgspec.json.decode(body or b"")["spec"]
+    async def exchange(self, method: str, path: str, *, body: bytes, **_more: Any) -> bytes:
+        assert method == "POST"
+        spec = msgspec.json.decode(body)["spec"]
         self.asked.append(spec)
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
@@ -59,7 +58,7 @@ class Reviewer:
             self.under_way -= 1
         user = {"username": spec["token"]} if spec.get("token", "").startswith("good") else {}
         status = {"allowed": self.allows(spec), "authenticated": bool(user), "user": user}
-        return ApiResponse(201, {}, msgspec.json.encode({"status": status}))
+        return msgspec.json.encode({"status": status})
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a review makes the condition true."""

@@ -26,12 +26,12 @@ from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.polaris import wire as polaris_wire
-from adapter.registries.polling.http1 import LARGEST_HEAD, RawReply, ResponseReader
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.registries.zookeeper.override_rules import LARGEST_RULE, MOST_RULES, parse_configurator
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import DEEPEST_OBJECT, Decoder, truncate_nesting
 from adapter.runtime.faults import Fault, FaultyDocument
+from adapter.runtime.http1 import LARGEST_HEAD, RawReply, ResponseReader
 from adapter.runtime.outbound import Reply
 from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings import SettingsError

@@ -18,6 +18,7 @@ from adapter.inbound.fairness import EvictingPool
 _SHUTDOWN_SECONDS = 2.0
 _BUFFER_BYTES = 16 * 1024  # a TLS record
 _STEP_BYTES = 2 * 1024
+_AGAIN = (ssl.SSLWantReadError, ssl.SSLSyscallError)
 HANDSHAKE_BYTES = 8 * 1024
 """Largest input of a handshake; a certificate with 200 groups and an intermediate CA fit in."""
 
@@ -108,6 +109,24 @@ class TlsConnection(SSLProtocol):
             self._settle()
         if self._http.known:
             self.max_size = _BUFFER_BYTES  # type: ignore[misc]  # asyncio reads this per connection
+
+    def _do_read__copied(self) -> None:
+        """Read a known client's request, usually one record; everything else as asyncio does.
+
+        asyncio reads on until OpenSSL raises an error, which is a part of each request's cost.
+        """
+        if self._http.known:
+            tls, received = self._sslobj, self._incoming  # type: ignore[attr-defined]  # typeshed leaves them out
+            try:
+                data = tls.read(self.max_size)
+            except _AGAIN:
+                return
+            if data:
+                self._http.data_received(data)
+            transport = self._http.raw_transport
+            if (data and not received.pending and not tls.pending()) or transport is None or transport.is_closing():
+                return
+        super()._do_read__copied()  # type: ignore[misc]  # typeshed leaves it out
 
     def resume_writing(self) -> None:
         super().resume_writing()

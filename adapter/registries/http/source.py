@@ -12,11 +12,11 @@ from http import HTTPStatus
 
 from adapter.registries.client import refusal
 from adapter.registries.http import wire
-from adapter.registries.polling.http1 import RawReply, Request
 from adapter.registries.polling.source import UNCHANGED, PollingSource, Unchanged
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
+from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.source_errors import (
     SourceError,
     SourceFailing,

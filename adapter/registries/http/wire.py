@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.registries.polling.http1 import Request
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.http1 import Request
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongRegistryAnswer

@@ -10,10 +10,10 @@ one of that address.
 
 from adapter.registries.client import base_urls
 from adapter.registries.polaris import wire
-from adapter.registries.polling.http1 import RawReply, Request
 from adapter.registries.polling.source import UNCHANGED, PollingSource, Unchanged
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
+from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.source_errors import SourceError, WrongRegistryAnswer
 from adapter.settings.registries import PolarisRegistry
 

@@ -6,9 +6,9 @@ import msgspec
 
 from adapter.load.roster import Instance
 from adapter.registries.client import refusal
-from adapter.registries.polling.http1 import RawReply, Request
 from adapter.registries.polling.source import UNCHANGED, Unchanged
 from adapter.runtime.decoding import Decoder
+from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.json_pieces import Uncut, array, pieces
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import (

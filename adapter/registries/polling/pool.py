@@ -12,10 +12,11 @@ from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from adapter.registries.polling.http1 import RawReply, Request, ResponseReader, SurplusAnswer
-from adapter.runtime.answer_budget import ANSWERS, FREE_BYTES, AnswerBudget, Limit, Reservation
+from adapter.runtime.answer_budget import ANSWERS, AnswerBudget, Limit, Reservation
+from adapter.runtime.http1 import RawReply, Request, SurplusAnswer
+from adapter.runtime.http1_connection import Connection
 from adapter.runtime.outbound import UNREADABLE_CREDENTIALS, Access, credentials, tls_context
-from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer, connection_fault
+from adapter.runtime.source_errors import SourceError, SourceUnreachable, connection_fault
 
 CONNECTIONS = 8
 """Requests under way at a time: a server that takes 100 ms for each still answers 80 a second."""
@@ -71,7 +72,7 @@ class Pool:
         self.budget = budget
         self._on_loss = on_loss
         self.on_surplus = on_surplus
-        self._kept: list[_Connection] = []
+        self._kept: list[Connection] = []
 
     async def ask(self, requests: Sequence[Request], read: Read[T]) -> list[T | SourceError]:
         """The outcome of each request, in their order. Requests must be safe to repeat after a lost connection.
@@ -126,12 +127,12 @@ class Pool:
 class _Batch(Generic[T]):
     """Requests that are sent together. `lost`: whether a connection was; `error`: the first error."""
 
-    def __init__(self, pool: Pool, requests: Sequence[bytes], kept: Sequence["_Connection"], read: Read[T]) -> None:
+    def __init__(self, pool: Pool, requests: Sequence[bytes], kept: Sequence[Connection], read: Read[T]) -> None:
         self._pool = pool
         self._requests = requests
         self._read = read
         self._left: Iterator[tuple[int, bytes]] = iter(enumerate(requests))
-        self._connections: list[_Connection | None] = [*kept, *[None] * CONNECTIONS][:CONNECTIONS]
+        self._connections: list[Connection | None] = [*kept, *[None] * CONNECTIONS][:CONNECTIONS]
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
         self._answers = 0
         self._begun = 0
@@ -144,7 +145,7 @@ class _Batch(Generic[T]):
         self.error: SourceError | None = None
         self.lost = False
 
-    async def run(self, seconds: float | None) -> list["_Connection"]:
+    async def run(self, seconds: float | None) -> list[Connection]:
         """Send the requests, for at most `seconds` (None: no limit); returns the connections that can be used again.
 
         Connections that are cut off by the time are closed.
@@ -181,7 +182,7 @@ class _Batch(Generic[T]):
             return Unanswered.LATE if index < self._begun else Unanswered.NOT_ASKED
         return self.error  # the server does not answer: the remaining requests would have failed alike
 
-    async def _work(self, connection: "_Connection | None") -> "_Connection | None":
+    async def _work(self, connection: Connection | None) -> Connection | None:
         """Send one request after the other; returns the connection where it can be used again."""
         answered: list[int] = []
         for index, request in self._left:
@@ -238,8 +239,8 @@ class _Batch(Generic[T]):
         self._failures += 1
 
     async def _send(
-        self, connection: "_Connection | None", request: bytes, reservation: Reservation
-    ) -> tuple["_Connection | None", RawReply]:
+        self, connection: Connection | None, request: bytes, reservation: Reservation
+    ) -> tuple[Connection | None, RawReply]:
         """Send a request over this connection or a new one; returns the reusable connection, and the answer."""
         if connection is not None:
             reply = await connection.exchange(request, self._pool.limit, reservation)
@@ -252,7 +253,7 @@ class _Batch(Generic[T]):
             raise ConnectionResetError("the connection was closed without an answer")
         return (None if connection.closed else connection), reply
 
-    async def _connect(self) -> "_Connection":
+    async def _connect(self) -> Connection:
         url = self._pool.url
         tls = None
         if url.scheme == "https":
@@ -260,100 +261,9 @@ class _Batch(Generic[T]):
                 self._tls = asyncio.create_task(asyncio.to_thread(tls_context, self._pool.access))
             tls = await asyncio.shield(self._tls)
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: _Connection(self._pool.on_surplus), url.hostname or "", port_of(url), ssl=tls
+            lambda: Connection(self._pool.on_surplus), url.hostname or "", port_of(url), ssl=tls
         )
         return connection
-
-
-class _Large:
-    """Signals that the answer turns out to be large."""
-
-
-class _Connection(asyncio.Protocol):
-    """The bytes of one connection: a request out, its answer in."""
-
-    def __init__(self, on_surplus: Callable[[], None]) -> None:
-        self._on_surplus = on_surplus
-        self._transport: asyncio.Transport | None = None
-        self._reader = ResponseReader(Limit(0))
-        self._answer: asyncio.Future[RawReply | _Large | None] | None = None
-        self._may_be_large = False
-        self._announced = False
-        self.closed = False
-
-    @property
-    def lost(self) -> bool:
-        """Whether it ended without the server's announcement."""
-        return self.closed and not self._announced
-
-    async def exchange(self, request: bytes, limit: Limit, reservation: Reservation) -> RawReply | None:
-        """Send a request; the answer, None where the connection ended before. Raises WrongAnswer."""
-        if self.closed:
-            return None
-        assert self._transport is not None
-        self._reader, self._may_be_large = ResponseReader(limit), False
-        loop = asyncio.get_running_loop()
-        self._answer = loop.create_future()
-        self._transport.write(request)
-        try:
-            while isinstance(reply := await self._answer, _Large):
-                self._answer = loop.create_future()
-                await reservation.take(self._reader.expected if self._reader.is_sized else limit.size)
-                self._transport.resume_reading()
-            return reply  # noqa: TRY300  every exception closes the connection
-        except BaseException:
-            self.close()  # the next request would get the answer to this one
-            raise
-        finally:
-            self._answer = None
-
-    def close(self) -> None:
-        """Close it at once."""
-        self.closed = self._announced = True
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Read on. Bytes without a request close the connection."""
-        if self._answer is None or self._answer.done():
-            if not self.closed:
-                self.close()
-                self._on_surplus()
-            return
-        try:
-            reply = self._reader.feed(data)
-        except WrongAnswer as error:
-            self.close()
-            self._answer.set_exception(error)
-            return
-        if reply is None:
-            self._ask_for_room()
-            return
-        if (reply.header(b"connection") or b"").lower() == b"close":
-            self.close()
-        self._answer.set_result(reply)
-
-    def _ask_for_room(self) -> None:
-        """Pause a large answer until the budget has room for it."""
-        if self._may_be_large or self._reader.expected <= FREE_BYTES:
-            return
-        self._may_be_large = True
-        assert self._transport is not None
-        assert self._answer is not None
-        self._transport.pause_reading()
-        self._answer.set_result(_Large())
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended: a waiting request gets no answer."""
-        del exc
-        self.closed = True
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(None)
 
 
 def port_of(url: SplitResult) -> int:

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import TypeVar
 
-from adapter.registries.polling.http1 import Request
 from adapter.registries.polling.pool import Answers, Pool, Read, Unanswered
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.http1 import Request
 from adapter.runtime.source_errors import SourceError
 
 T = TypeVar("T")

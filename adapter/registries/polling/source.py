@@ -11,11 +11,11 @@ from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
 from adapter.registries.client import Failover, limit_of, source_name
-from adapter.registries.polling.http1 import RawReply, Request
 from adapter.registries.polling.pool import Pool, Unanswered
 from adapter.registries.polling.schedule import PollSchedule
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
+from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import HttpRegistry, PolarisRegistry

@@ -16,7 +16,7 @@ from adapter.replay.history.span import Span
 from adapter.replay.service import Tick
 from adapter.runtime.source_errors import SourceError
 from adapter.usage.prometheus_range import RangeClient, RangeSeries
-from adapter.usage.query_results import sample_nano
+from adapter.usage.series import sample_nano
 
 SETTLED = 300_000
 """Milliseconds. What is younger may still change (late samples, recording rules), so it is read again each time."""

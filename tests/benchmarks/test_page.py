@@ -1,0 +1,128 @@
+"""The performance page says what the stored results say, and says so itself where it does not."""
+
+import json
+import sys
+import types
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import record
+from benchmarks.page import charts, rendering
+from benchmarks.page.figures import exponent, figure, pairs, percent
+from benchmarks.page.rendering import Page, PageError, Results
+
+_LAYOUT = """{% for one in aims %}
+{{ one.what }} {{ one.figure }} {{ one.met }} {{ one.reason }}
+{% endfor %}
+{{ sections | join }}"""
+_ORIGIN = {"command": "python -m x", "commit": "abc", "date": "2026-11-22 21:00 UTC", "machine": {"processors": 2}}
+
+
+def _page(folder: Path, section: str, **results: Any) -> Page:
+    (folder / "page.md.j2").write_text(_LAYOUT)
+    (folder / "10_one.md.j2").write_text(section)
+    for name, content in results.items():
+        (folder / f"{name}.json").write_text(json.dumps({**_ORIGIN, **content}))
+    return Page(folder, Results(folder))
+
+
+def test_figures_have_the_digits_that_were_asked_for() -> None:
+    written = [figure(value) for value in (0.15834, 1.481, 16.38, 967.2, 20000, 0.0999, 0.0, 1.0)]
+    assert written == ["0.16", "1.5", "16", "967", "20,000", "0.10", "0", "1.0"]
+    assert figure(10.86, 3) == "10.9"
+    assert percent(0.0082) == "0.82 %"
+
+
+def test_the_exponent_of_a_line_is_1_and_of_a_square_2() -> None:
+    assert exponent([(1, 5), (2, 10), (4, 20)]) == pytest.approx(1)
+    assert exponent([(1, 5), (2, 20), (4, 80)]) == pytest.approx(2)
+
+
+def test_pairs_leave_out_rows_without_a_figure() -> None:
+    assert pairs([{"a": 1, "b": 2}, {"a": 3}, {"a": 4, "b": None}], "a", "b") == [(1, 2)]
+
+
+def test_a_section_has_its_figures_from_the_results_and_its_aims_come_first(tmp_path: Path) -> None:
+    section = '{{ aim("cost", results.x.ms, "<=", 2, "ms") }}It takes {{ results.x.ms | figure }} ms.'
+    assert _page(tmp_path, section, x={"ms": 1.23}).text() == "cost 1.23 ms True \nIt takes 1.2 ms.\n"
+
+
+def test_an_aim_that_is_missed_is_shown_with_its_reason(tmp_path: Path) -> None:
+    page = _page(tmp_path, '{{ aim("cost", results.x.ms, "<=", 1, "ms", "TLS alone takes 1 ms") }}', x={"ms": 1.23})
+    assert page.text() == "cost 1.23 ms False TLS alone takes 1 ms\n"
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ('{{ aim("cost", 3, "<=", 1) }}', "the aim 'cost' is missed (3, limit 1), and the template gives no reason"),
+        ("{{ results.y.ms }}", "there is no result y.json"),
+        ("{{ results.x.seconds | figure }}", "'dict object' has no attribute 'seconds'"),
+        ("{{ source('old') }}", "old.json lacks command, commit, date, machine"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_named_with_what_is_missing(
+    tmp_path: Path, section: str, says: str
+) -> None:
+    (tmp_path / "old.json").write_text("{}")
+    with pytest.raises(PageError, match="10_one") as raised:
+        _page(tmp_path, section, x={"ms": 1}).text()
+    assert says in str(raised.value)
+
+
+def test_a_page_that_differs_from_the_results_is_a_fault_until_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = '{{ growth("x", "Growth", {"CPU": [(1, 1.5), (2, 3)]}, "pods", "seconds") }}'
+    monkeypatch.setattr(rendering, "Page", lambda: _page(tmp_path, picture))
+    monkeypatch.setattr(rendering, "ROOT", tmp_path)
+    monkeypatch.setattr(rendering, "PAGE", tmp_path / "performance.md")
+    stale = tmp_path / "pictures" / "performance-gone.svg"
+    stale.parent.mkdir()
+    stale.write_text("")
+    assert len(list(rendering.faults())) == 3
+    rendering.write()
+    assert list(rendering.faults()) == []
+    assert not stale.exists()
+    assert "![Growth](pictures/performance-x.svg)" in (tmp_path / "performance.md").read_text()
+
+
+def test_a_picture_of_growth_has_its_exponents_and_loads_nothing() -> None:
+    svg = charts.growth("CPU", {"start": [(1000, 0.1), (2000, 0.2)], "rest": [(1000, 0), (2000, 1)]}, "pods", "s")
+    words = [one.text for one in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert "start, exponent 1.00" in words
+    assert "rest" in words
+    assert {"1k", "2k"} <= set(words)
+    assert "prefers-color-scheme:dark" in svg
+    assert "href" not in svg
+
+
+def test_the_marks_of_a_scale_cover_all_figures() -> None:
+    assert charts.decades(3, 40) == [2, 5, 10, 20, 50]
+    assert charts.decades(1, 5000) == [1, 10, 100, 1000, 10000]
+
+
+def test_a_course_over_time_draws_every_series() -> None:
+    panel = {"title": "Memory", "unit": "MiB", "series": {"server": [(0, 60), (30, 61)], "companion": [(0, 50)]}}
+    root = ET.fromstring(charts.course("An hour", [panel] * 3))
+    words = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert words.count("Memory, MiB") == words.count("companion") == 3
+
+
+def test_a_stored_result_says_how_to_measure_it_again_without_paths_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = types.SimpleNamespace(__spec__=types.SimpleNamespace(name="benchmarks.serving.__main__"))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(
+        sys, "argv", ["x", "--rounds", "2", "-o", str(tmp_path / "a.json"), "--python", "/some/where/python"]
+    )
+    record.write(tmp_path / "a.json", {"ms": 1, "machine": "not mine"})
+    stored = json.loads((tmp_path / "a.json").read_text())
+    assert list(stored) == [*record.KEYS, "ms"]
+    assert stored["command"] == "python -m benchmarks.serving --rounds 2 --python python"
+    assert stored["machine"]["processors"] > 0
+    assert str(tmp_path) not in json.dumps(stored)
