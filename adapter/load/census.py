@@ -5,21 +5,24 @@ Between two samples usually nothing does: pods, roster and the memory of both st
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
+from typing import Any, TypeVar
 
-from adapter.load.assessment import PodAssessment
+from adapter.load.assessment import Assessment, PodAssessment
 from adapter.load.matching import Registrations, matched_by
 from adapter.load.membership import Classification, classify_in_steps, turning_points, turning_points_of_pods
 from adapter.load.memory import Memory, PodMemory
+from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.sample_columns import MetricRows
 from adapter.load.spec import Policy
-from adapter.load.steps import Steps, collected, sorted_in_steps
+from adapter.load.steps import Steps, collected, selected, sorted_in_steps
 from adapter.load.totals import Band
 
+T = TypeVar("T")
 CLOSE_SECONDS = 0.01
 """Nothing that is kept holds this close to a turning point: sums of floating-point times are not exact."""
 _COUNTED = (PodState.SERVING, PodState.DOUBTFUL)
@@ -43,7 +46,8 @@ class Census:
 
     Three fields keep what others derive from it: `rows` has the static rows by metric name, `last_rows` those of the
     previous census that are not taken over yet (`metric_assessment`), and `groups` the latest `pod_groups.PodGroups`
-    with what they hold for. `bands` are the bands of the metrics with samples of pods.
+    with what they hold for. `bands` are the bands of the metrics with samples of pods. `derived` has what others
+    computed of its pods or of `settled`, by name (`derived_from`).
     """
 
     states: Mapping[str, Classification]
@@ -72,6 +76,7 @@ class Census:
     last_rows: dict[str, MetricRows] = field(default_factory=dict)
     groups: object = None
     bands: dict[str, Band] = field(default_factory=dict)
+    derived: dict[str, Any] = field(default_factory=dict)
 
     @property
     def running(self) -> Iterable[PodAssessment]:
@@ -112,6 +117,28 @@ class Census:
         return len(pods) == len(self.pods) and all(map(is_, pods, self.pods))
 
 
+def derived_from(assessment: Assessment, name: str, compute: Callable[[Sequence[PodAssessment]], T]) -> T:
+    """What is computed of the pods of an assessment alone; computed once as long as the census is the same."""
+    census, pods = assessment.memory.census, without_usage(assessment.pods)
+    if not isinstance(census, Census) or census.assessed is not pods:
+        return compute(pods)
+    if name not in census.derived:
+        census.derived[name] = compute(pods)
+    known: T = census.derived[name]
+    return known
+
+
+def derived_from_memory(memory: Memory, name: str, compute: Callable[[Mapping[str, PodMemory]], T]) -> T:
+    """What is computed of the memory of pods alone; computed once as long as it is the same."""
+    census = memory.census
+    if not isinstance(census, Census) or census.settled is not memory.pods:
+        return compute(memory.pods)
+    if name not in census.derived:
+        census.derived[name] = compute(memory.pods)
+    known: T = census.derived[name]
+    return known
+
+
 def lists_the_same(roster: Roster | None, other: Roster | None) -> bool:
     """Whether the registrations are the same in both rosters, and mean the same."""
     if roster is None or other is None:
@@ -133,9 +160,9 @@ def take_census(
 ) -> Steps[Census]:
     """Classify the pods. `memory` already counts the latest roster, and `registrations` are those of the pods in it."""
     states = yield from classify_in_steps(policy, pods, memory, now, registrations)
-    assessed = yield from collected(without_usage(pod, states[pod.uid]) for pod in pods)
+    assessed = yield from collected(classified(pod, states[pod.uid]) for pod in pods)
     points = turning_points_of_pods(policy, pods, memory.pods.values(), registrations.values())
-    turns = yield from collected(at for at in points if at > now - CLOSE_SECONDS)
+    turns = yield from selected(lambda at: at > now - CLOSE_SECONDS, points)
     return (
         yield from census_of(
             policy,
@@ -145,7 +172,7 @@ def take_census(
             registrations=registrations,
             now=now,
             pods_until=min(turns, default=math.inf) - CLOSE_SECONDS,
-            is_guarded=any(one.by_absence or one.guarded for one in states.values()),
+            is_guarded=bool((yield from selected(lambda one: one.by_absence or one.guarded, states.values()))),
         )
     )
 
@@ -176,7 +203,7 @@ def census_of(
         doubtful=doubtful,
         idle=[*by_state[PodState.STARTING], *by_state[PodState.UNREADY]],
         out=by_state[PodState.PULLED_OUT],
-        others=(yield from collected(one for one in assessed if one.state not in _COUNTED)),
+        others=(yield from selected(lambda one: one.state not in _COUNTED, assessed)),
         pods=tuple([one.pod for one in assessed]),
         policy=policy,
         remembered=memory.pods,
@@ -195,7 +222,7 @@ def _name(one: PodAssessment) -> str:
     return one.pod.name
 
 
-def without_usage(pod: Pod, known: Classification) -> PodAssessment:
+def classified(pod: Pod, known: Classification) -> PodAssessment:
     """The pod in this state."""
     return PodAssessment(
         pod=pod, state=known.state, reason=known.reason, evidence=known.evidence, guarded=known.guarded

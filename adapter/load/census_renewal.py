@@ -4,7 +4,7 @@ Nearly every change concerns a few pods of a target: the state of each other one
 before. A new answer of the registry that lists the same registrations concerns those pods that it does not list.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adapter.load.assessment import AssessmentInputs, PodAssessment
@@ -12,10 +12,10 @@ from adapter.load.census import (
     CLOSE_SECONDS,
     Census,
     census_of,
+    classified,
     is_matched_alike,
     lists_the_same,
     take_census,
-    without_usage,
 )
 from adapter.load.departures import after_departures, after_leaving, after_pull_outs
 from adapter.load.matching import Registrations, registrations_in_steps
@@ -23,6 +23,7 @@ from adapter.load.membership import (
     ABSENCE_TRUSTED_SECONDS,
     Classification,
     classify_each,
+    decides_otherwise,
     service_registry,
     turning_points_of_pods,
 )
@@ -38,8 +39,9 @@ from adapter.load.memory_updates import (
 )
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Roster
-from adapter.load.steps import AT_ONCE, Steps, collected
+from adapter.load.steps import AT_ONCE, Steps, collected, selected
 
+_NO_MEMORY = PodMemory()
 _SHARE = 8
 """If more than one in so many pods changed, all are classified."""
 
@@ -78,17 +80,32 @@ def _of_all_pods(
     memory = yield from after_pull_outs(memory, census.states, now)
     memory = yield from after_states_in_steps(memory, census.states, now)
     known, before = memory.pods, census.remembered
-    census.settled = known
-    if known is not before:
-        census.moved = frozenset((yield from collected(uid for uid in known if known[uid] is not before.get(uid))))
+    moved = () if known is before else (yield from selected(lambda uid: _moved(before, known, uid), known))
+    _settle(census, known, moved)
     if registry is not None:
-        census.unregistered = frozenset((yield from collected(_unregistered(census.states, registered, known))))
+        unregistered = yield from selected(lambda uid: _is_unregistered(uid, registered, known), known)
+        census.unregistered = frozenset(unregistered)
     return replace(memory, census=census), census
 
 
-def _unregistered(uids: Collection[str], registered: Registrations, known: Mapping[str, PodMemory]) -> Iterator[str]:
-    """Those of the pods that a further roster may change, though it lists the same."""
-    return (uid for uid in uids if uid not in registered or not is_registered(known.get(uid)))
+def _moved(before: Mapping[str, PodMemory], after: Mapping[str, PodMemory], uid: str) -> bool:
+    """Whether the memory of a pod changed in a way that may change its state."""
+    one, other = before.get(uid, _NO_MEMORY), after.get(uid, _NO_MEMORY)
+    return one is not other and decides_otherwise(one, other)
+
+
+def _settle(census: Census, known: Mapping[str, PodMemory], moved: Sequence[str]) -> None:
+    """Note the memory of the pods after a census; if it changes no state, the census holds for it too."""
+    census.settled = known
+    if moved:
+        census.moved = frozenset(moved)
+    else:
+        census.remembered = known
+
+
+def _is_unregistered(uid: str, registered: Registrations, known: Mapping[str, PodMemory]) -> bool:
+    """Whether a further roster may change the pod, though it lists the same."""
+    return uid not in registered or not is_registered(known.get(uid))
 
 
 def _may_renew(previous: Census, inputs: AssessmentInputs, memory: Memory, new: Roster | None) -> bool:
@@ -129,16 +146,16 @@ def _difference(previous: Census, pods: Sequence[Pod], again: Collection[str]) -
     yield
     repeated = set()
     if again:
-        repeated = set((yield from collected(id(pod) for pod in previous.pods if pod.uid in again)))
+        repeated = set(map(id, (yield from selected(lambda pod: pod.uid in again, previous.pods))))
         for each in repeated:
             del kept[each]
     found = yield from collected(map(kept.get, map(id, pods)))
-    anew = yield from collected(pod for pod, one in zip(pods, found, strict=True) if one is None)
+    anew = yield from selected(lambda pod: id(pod) not in kept, pods)
     gone: Sequence[Pod] = ()
     if len(found) - len(anew) < len(kept) or repeated:
         there = set(map(id, pods))
         yield
-        gone = yield from collected(pod for pod in previous.pods if id(pod) not in there)
+        gone = yield from selected(lambda pod: id(pod) not in there, previous.pods)
     return _Difference(kept=found, anew=anew, gone=gone)
 
 
@@ -168,11 +185,10 @@ def _renewed(
     memory = yield from after_pull_outs(memory, census.states, now, states)
     memory = after_some_states(memory, states, gone, now)
     known, before = memory.pods, census.remembered
-    census.settled = known
-    census.moved = frozenset(uid for uid in states if known.get(uid) is not before.get(uid))
+    _settle(census, known, [uid for uid in states if _moved(before, known, uid)])
     if service_registry(policy) is not None:
         others = previous.unregistered - states.keys() - gone
-        census.unregistered = others.union(_unregistered(states, registered, known))
+        census.unregistered = others.union(uid for uid in states if _is_unregistered(uid, registered, known))
     return replace(memory, census=census), census
 
 
@@ -206,7 +222,7 @@ def _census(
     now: float,
 ) -> Steps[Census]:
     policy, registered = previous.policy, previous.registrations
-    anew = iter([without_usage(pod, states[pod.uid]) for pod in difference.anew])
+    anew = iter([classified(pod, states[pod.uid]) for pod in difference.anew])
     assessed = yield from collected(next(anew) if one is None else one for one in difference.kept)
     by_uid = {**previous.states, **states}
     for uid in gone:
@@ -229,7 +245,7 @@ def _census(
         pods_until=min([previous.pods_until, *turns]),
     )
     census.changed = frozenset({*states, *gone})
-    census.anew = [one for one in assessed if one.pod.uid in states] if states else ()
+    census.anew = [one for one, known in zip(assessed, difference.kept, strict=True) if known is None]
     census.last_rows = dict(previous.rows)
     census.bands = previous.bands
     return census

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
+from operator import attrgetter
 
 from adapter.load.membership import Classification
 from adapter.load.memory import Departed, Memory, PodMemory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
-from adapter.load.steps import Steps, collected, mapped
+from adapter.load.steps import Steps, mapped, selected
 
 DEPARTED_SECONDS = 900.0
 """Departed pods are remembered for this long, whatever the windows of the samples."""
@@ -60,10 +61,14 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Steps[M
 
     A pod that was out when it left carried no load any more.
     """
-    present = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
+    if not memory.pods:
+        return memory
+    gone = yield from selected(lambda pod: pod.deleting or pod.phase in FINISHED_PHASES, pods)
+    present = set((yield from mapped(attrgetter("uid"), pods))) - {pod.uid for pod in gone}
     yield
-    left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in present}
-    return (yield from after_leaving(memory, left, now))
+    known = memory.pods
+    left = yield from selected(lambda uid: uid not in present and known[uid].served, known)
+    return (yield from after_leaving(memory, {uid: known[uid] for uid in left}, now))
 
 
 def after_leaving(memory: Memory, left: Mapping[str, PodMemory], now: float) -> Steps[Memory]:
@@ -85,26 +90,20 @@ def after_pull_outs(
     One that came back is no longer departed: it carries load itself, or its gap is filled. `among`: the UIDs of the
     pods whose state or memory may have changed; None: all.
     """
-    uids = yield from collected(
-        uid
-        for uid, known in _known_pods(memory, among)
-        if known.served
-        and known.out_since is None
-        and uid in classified
-        and classified[uid].state is PodState.PULLED_OUT
-    )
+    pods = memory.pods
+
+    def is_pulled_out(uid: str) -> bool:
+        state = classified.get(uid)
+        return state is not None and state.state is PodState.PULLED_OUT and uid in pods
+
+    candidates = yield from selected(is_pulled_out, pods if among is None else among)
+    uids = [uid for uid in candidates if pods[uid].served and pods[uid].out_since is None]
     out = yield from _all_departed(memory, uids, now)
     back = {uid for uid in memory.departed if uid in classified and classified[uid].state not in _AWAY}
     if not out and not back:
         return memory
     kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}
     return replace(memory, departed={**kept, **out})
-
-
-def _known_pods(memory: Memory, among: Iterable[str] | None) -> Iterable[tuple[str, PodMemory]]:
-    if among is None:
-        return memory.pods.items()
-    return ((uid, memory.pods[uid]) for uid in among if uid in memory.pods)
 
 
 def after_takeover(memory: Memory, bounds: Bounds, now: float) -> Memory:

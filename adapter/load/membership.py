@@ -9,13 +9,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
-from adapter.load.steps import AT_ONCE, Steps, collected, finish, mapped, sorted_in_steps
+from adapter.load.steps import AT_ONCE, Steps, collected, finish, mapped, selected, sorted_in_steps
 
 NEVER_READY_SECONDS = 30.0
 """A pod that turned not Ready this soon after its start was never Ready (the HPA's initial readiness delay)."""
@@ -77,7 +78,7 @@ def classify_in_steps(
     """`classify` in short steps."""
     by_uid = yield from classify_each(policy, pods, memory, now, registered)
     registry = service_registry(policy)
-    if registry is not None and any(known.by_absence for known in by_uid.values()):
+    if registry is not None and (yield from selected(lambda one: one.by_absence, by_uid.values())):
         yield from _guard_absence(policy, _RegistryView(registry, memory, registered, now), pods, by_uid)
     yield from _doubt_if_all_are_out(by_uid)
     return by_uid
@@ -90,7 +91,21 @@ def classify_each(
     registry = service_registry(policy)
     view = _RegistryView(registry, memory, registered, now) if registry else None
     states = yield from mapped(partial(_classify, view=view), pods)
-    return dict(zip((pod.uid for pod in pods), states, strict=True))
+    uids = yield from mapped(attrgetter("uid"), pods)
+    by_uid = dict(zip(uids, states, strict=True))
+    yield
+    return by_uid
+
+
+def decides_otherwise(one: PodMemory, other: PodMemory) -> bool:
+    """Whether a pod may be classified otherwise, or have other turning points, with the other memory."""
+    return (one.seen, one.absent_since, one.absent_count, one.out_since, one.by_absence) != (
+        other.seen,
+        other.absent_since,
+        other.absent_count,
+        other.out_since,
+        other.by_absence,
+    )
 
 
 def turning_points(policy: Policy, memory: Memory) -> Iterator[float]:
@@ -211,7 +226,7 @@ def _guard_absence(
 
 def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> Steps[None]:
     """Doubt explicit evidence where it would leave no pod in. Absence has its own guard (`_guard_absence`)."""
-    states = {classification.state for classification in by_uid.values()}
+    states = set((yield from mapped(lambda one: one.state, by_uid.values())))
     if PodState.PULLED_OUT not in states or states & {PodState.SERVING, PodState.DOUBTFUL}:
         return
     for index, (uid, classification) in enumerate(by_uid.items()):

@@ -9,7 +9,7 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.census import Census
 from adapter.load.matching import Registrations, registrations
 from adapter.load.membership import Classification, service_registry
-from adapter.load.memory import AheadSample, Beyond, Memory, PodMemory, Replacement, SampleMemory, recent
+from adapter.load.memory import AheadSample, Beyond, Memory, PodMemory, Replacement, SampleMemory, pod_memory, recent
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.sample_columns import Columns
@@ -149,12 +149,15 @@ def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemo
     if is_listed:
         if is_registered(known):
             return known
-        return replace(
-            known, seen=known.seen if known.seen is not None else roster.at, absent_since=None, absent_count=0
-        )
-    if known.seen is None:
+        seen, absent_since, absent_count = known.seen if known.seen is not None else roster.at, None, 0
+    elif known.seen is None:
         return known
-    return replace(known, absent_since=_earliest(known.absent_since, roster.at), absent_count=known.absent_count + 1)
+    else:
+        seen, absent_count = known.seen, known.absent_count + 1
+        absent_since = _earliest(known.absent_since, roster.at)
+    return pod_memory(
+        seen, absent_since, absent_count, known.out_since, known.by_absence, known.doubt_since, known.served
+    )
 
 
 def _earliest(since: float | None, at: float) -> float:
@@ -226,8 +229,7 @@ def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float
     )
     if after == (known.out_since, known.by_absence, known.doubt_since, known.served):
         return known
-    out_since, by_absence, doubt_since, served = after
-    return replace(known, out_since=out_since, by_absence=by_absence, doubt_since=doubt_since, served=served)
+    return pod_memory(known.seen, known.absent_since, known.absent_count, *after)
 
 
 def after_samples(

@@ -73,7 +73,10 @@ def static_rows(
 
     `known` blocks are of the same metric: a pod that is still the same object keeps its row.
     """
-    before = {row.uid: row for block in known for row in block.rows}
+    before: dict[str, StaticRow] = {}
+    for block in known:
+        before |= zip(block.uids, block.rows, strict=True)
+        yield
     rows = yield from collected(_rows(reader, pods, before))
     rows = yield from sorted_in_steps(rows, _plain_since)
     return (yield from _blocks(rows))

@@ -12,6 +12,8 @@ AT_ONCE = 512
 """Items that are worked on in one step."""
 SORTED_AT_ONCE = 2048
 """Items that are sorted in one step."""
+SELECTED_AT_ONCE = 2048
+"""Items that are looked at in one step, where most are not worked on."""
 
 
 def finish(steps: Steps[T]) -> T:
@@ -40,6 +42,16 @@ def collected(items: Iterable[T], at_once: int = AT_ONCE) -> Steps[list[T]]:
     remaining = iter(items)
     while some := list(islice(remaining, at_once)):
         results += some
+        yield
+    return results
+
+
+def selected(condition: Callable[[T], bool], items: Iterable[T]) -> Steps[list[T]]:
+    """The items for which a condition is true; SELECTED_AT_ONCE are looked at in a step."""
+    results: list[T] = []
+    remaining = iter(items)
+    while some := list(islice(remaining, SELECTED_AT_ONCE)):
+        results += filter(condition, some)
         yield
     return results
 
