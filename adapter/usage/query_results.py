@@ -50,17 +50,21 @@ class Vector:
         if self.at is None and samples and samples[0].value is not None:
             self.at = samples[0].value[0]
 
-    def separate(self) -> None:
+    async def separate(self, slices: Slices) -> None:
         """Number series with the same labels apart: Prometheus never answers such, what speaks its language may."""
         if len(set(self.sets)) == len(self.sets):
             return
-        seen: set[LabelSet] = set()
+        seen: dict[LabelSet, int] = {}
         for index, labels in enumerate(self.sets):
-            own = labels
-            while own in seen:
-                [own] = self.table.label_sets([own.text + b" "])  # the same JSON as another text
-            seen.add(own)
-            self.sets[index] = own
+            number = seen[labels] = seen.get(labels, 0) + 1
+            if number > 1:
+                [self.sets[index]] = self.table.label_sets([labels.text + _spaces(number)])
+            await slices.breathe()
+
+
+def _spaces(number: int) -> bytes:
+    """White space that is another for each number: JSON with it is another text of the same meaning."""
+    return f"{number:b}".translate({48: " ", 49: "\t"}).encode()
 
 
 def _usable(values: list[str]) -> list[str | None]:
@@ -221,8 +225,8 @@ async def build_result(
 
 async def _columns(vector: Vector, dates: Sequence[float | None], slices: Slices) -> tuple[Columns, list[LabelSet]]:
     """The values and times by the numbers of the table, and the label sets without a sample."""
-    values: list[str | None] = [None] * len(vector.table)
-    times: list[float | None] = [None] * len(vector.table)
+    values: list[str | None] = [None] * vector.table.size
+    times: list[float | None] = [None] * vector.table.size
     without: list[LabelSet] = []
     for start in range(0, len(vector), _STEP):
         step = slice(start, start + _STEP)

@@ -88,7 +88,9 @@ class SeriesTable:
         self.time_rows: dict[bytes, int] = {}
         """The rows of the times of samples (`SampleTimes`), by the labels as JSON."""
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """The number of label sets."""
         return len(self._known)
 
     def is_outgrown(self, live: int) -> bool:
