@@ -195,6 +195,9 @@ def census_of(
             by_state[one.state].append(one)
         yield
     doubtful = yield from sorted_in_steps(by_state[PodState.DOUBTFUL], _name)
+    others: Sequence[PodAssessment] = ()
+    if sum(len(by_state[state]) for state in _COUNTED) < len(assessed):
+        others = yield from selected(lambda one: one.state not in _COUNTED, assessed)
     return Census(
         states=states,
         assessed=tuple(assessed),
@@ -203,7 +206,7 @@ def census_of(
         doubtful=doubtful,
         idle=[*by_state[PodState.STARTING], *by_state[PodState.UNREADY]],
         out=by_state[PodState.PULLED_OUT],
-        others=(yield from selected(lambda one: one.state not in _COUNTED, assessed)),
+        others=others,
         pods=tuple([one.pod for one in assessed]),
         policy=policy,
         remembered=memory.pods,

@@ -150,7 +150,8 @@ def _difference(previous: Census, pods: Sequence[Pod], again: Collection[str]) -
         for each in repeated:
             del kept[each]
     found = yield from collected(map(kept.get, map(id, pods)))
-    anew = yield from selected(lambda pod: id(pod) not in kept, pods)
+    anew = [pod for pod, one in zip(pods, found, strict=True) if one is None]
+    yield
     gone: Sequence[Pod] = ()
     if len(found) - len(anew) < len(kept) or repeated:
         there = set(map(id, pods))
@@ -223,7 +224,8 @@ def _census(
 ) -> Steps[Census]:
     policy, registered = previous.policy, previous.registrations
     anew = iter([classified(pod, states[pod.uid]) for pod in difference.anew])
-    assessed = yield from collected(next(anew) if one is None else one for one in difference.kept)
+    assessed = [next(anew) if one is None else one for one in difference.kept]
+    yield
     by_uid = {**previous.states, **states}
     for uid in gone:
         del by_uid[uid]

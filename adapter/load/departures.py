@@ -129,16 +129,18 @@ def _departed(memory: Memory, uid: str, now: float) -> Departed:
     return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})
 
 
-def forget_departed(memory: Memory, now: float) -> Memory:
+def forget_departed(memory: Memory, now: float) -> Steps[Memory]:
     """The memory without the pods that departed more than DEPARTED_SECONDS ago.
 
     Not sooner: where a source has several servers (two metrics-servers), one may answer older samples than another did.
     """
-    if not memory.departed:
+    departed = memory.departed
+    wrong = yield from selected(lambda uid: not 0 <= now - departed[uid].at <= DEPARTED_SECONDS, departed)
+    if not wrong:
         return memory
-    kept = {
-        uid: pod if pod.at <= now else pod._replace(at=now)
-        for uid, pod in memory.departed.items()
-        if now - pod.at <= DEPARTED_SECONDS
-    }
-    return memory if kept == memory.departed else replace(memory, departed=kept)
+    kept = dict(departed)
+    for uid in wrong:
+        at = kept.pop(uid)
+        if at.at > now:
+            kept[uid] = at._replace(at=now)
+    return replace(memory, departed=kept)

@@ -9,7 +9,17 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.census import Census
 from adapter.load.matching import Registrations, registrations
 from adapter.load.membership import Classification, service_registry
-from adapter.load.memory import AheadSample, Beyond, Memory, PodMemory, Replacement, SampleMemory, pod_memory, recent
+from adapter.load.memory import (
+    AheadSample,
+    Beyond,
+    LastSample,
+    Memory,
+    PodMemory,
+    Replacement,
+    SampleMemory,
+    pod_memory,
+    recent,
+)
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.sample_columns import Columns
@@ -234,23 +244,27 @@ def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float
 
 def after_samples(
     memory: Memory, census: Census, columns: Mapping[str, Columns], ahead: Mapping[str, AheadSample | None], now: float
-) -> Memory:
+) -> Steps[Memory]:
     """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones.
 
     `columns` and `ahead` (of service totals) are by metric name.
     """
-    samples = {name: _after_metric(memory.samples_of(name), census, read, now) for name, read in columns.items()}
+    samples = {}
+    for name, read in columns.items():
+        samples[name] = yield from _after_metric(memory.samples_of(name), census, read, now)
     return replace(
         memory, samples=samples, ahead={name: sample for name, sample in ahead.items() if sample is not None}
     )
 
 
-def _after_metric(seen: SampleMemory, census: Census, columns: Columns, now: float) -> SampleMemory:
-    kept = {}
-    if seen.last:
-        uids = (one.pod.uid for one in (census.others if columns.measured else census.assessed))
-        kept = {uid: sample for uid in uids if (sample := recent(seen.last.get(uid), now)) is not None}
-    return SampleMemory(last=kept | columns.newest, ahead=columns.ahead, zeros=columns.zeros)
+def _after_metric(seen: SampleMemory, census: Census, columns: Columns, now: float) -> Steps[SampleMemory]:
+    kept: Mapping[str, LastSample] = {}
+    others = census.others if columns.measured else census.assessed
+    if seen.last and others:
+        last = yield from mapped(lambda one: (one.pod.uid, recent(seen.last.get(one.pod.uid), now)), others)
+        kept = {uid: sample for uid, sample in last if sample is not None}
+        yield
+    return SampleMemory(last={**kept, **columns.newest}, ahead=columns.ahead, zeros=columns.zeros)
 
 
 def after_delays(memory: Memory, beyond: Mapping[str, Beyond | None]) -> Memory:

@@ -135,6 +135,7 @@ def _assess_columns(
     departed = departed_load(inputs.memory, metric.name, began)
     scenarios, everyone = yield from _scenarios(policy, weights, groups, columns, departed)
     usage = everyone.effective_usage(policy.average) if everyone.n else None
+    raw = yield from _raw_usage(policy, weights, columns, usage)
     oldest = min(counted, key=lambda column: min(column.knows), default=None)
     limits = metric if metric.target is None else policy.limits_of(metric)
     return MetricAssessment(
@@ -145,7 +146,7 @@ def _assess_columns(
         n=everyone.n,
         missing=everyone.missing,
         usage=usage,
-        raw=_raw_usage(policy, weights, columns, usage),
+        raw=raw,
         total=is_service_total(metric, samples),
         scenarios=scenarios,
         sampled_at=None if oldest is None else min(oldest.knows),
@@ -185,9 +186,9 @@ def _scenarios(
     return (yield from ScenarioList.of(*orders)), all_in
 
 
-def _raw_usage(policy: Policy, weights: Weights, columns: Columns, usage: Fraction | None) -> Fraction | None:
+def _raw_usage(policy: Policy, weights: Weights, columns: Columns, usage: Fraction | None) -> Steps[Fraction | None]:
     """The usage of all running pods; `usage` is that of the pods that count."""
-    others = _measured_column(columns.others)
+    others = yield from _measured_column(columns.others)
     if not others.uids:
         return usage
     return weights.totals((columns.serving, columns.doubtful, others)).effective_usage(policy.average)
@@ -203,10 +204,12 @@ def _mean_capacity(columns: Columns) -> Fraction | None:
     return Fraction(sum(known), len(known)) if known else None
 
 
-def _measured_column(samples: Iterable[PodSample]) -> Column:
+def _measured_column(samples: Iterable[PodSample]) -> Steps[Column]:
     """The column of the pods that have a sample."""
     column = Column()
-    for sample in samples:
+    for index, sample in enumerate(samples):
+        if index % _STEP == _STEP - 1:
+            yield
         if sample.usage is not None:
             column.add(sample)
     return column

@@ -69,8 +69,10 @@ def assess_in_steps(inputs: AssessmentInputs) -> Steps[Assessment]:
         measured.append((yield from assess_metric(inputs, metric, groups)))
         yield
     columns = {one.assessment.name: one.columns for one in measured}
-    memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
+    ahead = {one.assessment.name: one.ahead for one in measured}
+    memory = yield from after_samples(memory, census, columns, ahead, now)
     memory = after_delays(memory, {one.assessment.name: one.assessment.beyond for one in measured})
+    memory = yield from forget_departed(memory, now)
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
@@ -88,7 +90,7 @@ def assess_in_steps(inputs: AssessmentInputs) -> Steps[Assessment]:
             census,
             measured,
         ),
-        memory=forget_departed(memory, now),
+        memory=memory,
     )
     return _with_own_decision(assessment, inputs)
 

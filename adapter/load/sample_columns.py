@@ -20,6 +20,8 @@ from adapter.load.samples import PodUsage, Point
 from adapter.load.spec import Metric
 from adapter.load.steps import AT_ONCE, Steps, collected, mapped, sorted_in_steps
 
+_CHECKED_AT_ONCE = 256
+"""Samples that are read with all checks in one step."""
 _last_sample = partial(tuple.__new__, LastSample)
 """A LastSample of a pair: without the call in Python that `LastSample(…)` takes."""
 _time, _window = attrgetter("at"), attrgetter("window")
@@ -230,7 +232,7 @@ class ColumnReader:
     def others(self, pods: Iterable[PodAssessment]) -> Steps[None]:
         """Read pods that do not count for the load; none of their samples is plain."""
         for index, pod in enumerate(one.pod for one in pods):
-            if index % AT_ONCE == AT_ONCE - 1:
+            if index % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
                 yield
             sample = self._reader.sample(pod, self._seen)
             if sample.ahead is not None:
@@ -252,7 +254,7 @@ class ColumnReader:
             return
         read = set(column.uids)
         for index, pod in enumerate(one.pod for one in pods if one.pod.uid not in read):
-            if index % AT_ONCE == AT_ONCE - 1:
+            if index % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
                 yield
             sample = self._sample(column, pod)
             if pod.uid in whole:

@@ -12,7 +12,7 @@ AT_ONCE = 512
 """Items that are worked on in one step."""
 SORTED_AT_ONCE = 2048
 """Items that are sorted in one step."""
-SELECTED_AT_ONCE = 2048
+SELECTED_AT_ONCE = 1024
 """Items that are looked at in one step, where most are not worked on."""
 
 

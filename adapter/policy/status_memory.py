@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from heapq import nsmallest
 from typing import Any
 
 from adapter.load.census import derived_from_memory
@@ -42,7 +43,7 @@ def to_status(memory: Memory) -> dict[str, Any]:
     for uid in sorted({uid for seen in before.values() for uid in seen.last}):
         known = memory.pods.get(uid, _EMPTY)
         kept.setdefault(uid, PodMemory(seen=known.seen, served=known.served))
-    left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_STATUS_PODS])
+    left = dict(nsmallest(MOST_STATUS_PODS, memory.departed.items(), key=lambda item: (-item[1].at, item[0])))
     bounded = replace(memory, pods=kept, samples=before, departed=left)
     data = memory_json.memory_to_json(_without_connection_state(bounded))
     # A list instead of one key each: managedFields records every key of an object.
