@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import gc
 import signal
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import structlog
 
 from adapter.engine import Engine
 from adapter.kube.session import Session
+from adapter.runtime.garbage import collect_in_steps
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
@@ -21,10 +23,8 @@ from adapter.telemetry.metrics import Metrics
 _log = structlog.get_logger(__name__)
 
 SETTINGS_SECONDS = 5.0
-GC_THRESHOLDS = (1_000, 3, 1_000_000)
-"""Collect young objects often: a thousand take half a millisecond, and most of them stay alive. Automatic full
-collections are off: one blocks the loop for tenths of a second."""
-COLLECT_SECONDS = 300.0
+LONGEST_START_SECONDS = 60.0
+"""How long nothing is collected at the start; whoever waits for an API server for hours makes garbage, too."""
 
 
 class Process(Protocol):
@@ -82,14 +82,11 @@ async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
 
 
 async def _collect_garbage(engine: Engine) -> None:
-    """Keep the garbage collector's pauses short: collect young objects often, and those of the start never."""
-    await engine.assessed.wait()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
-    while True:
-        await asyncio.sleep(COLLECT_SECONDS)
-        gc.collect()
+    """Collect garbage from when every policy is assessed, since what exists by then stays, or after a minute."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_START_SECONDS):
+            await engine.assessed.wait()
+    await collect_in_steps()
 
 
 async def _follow_settings(process: Process, settings: Settings, file: SettingsFile, metrics: Metrics) -> None:

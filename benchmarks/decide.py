@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from adapter.load.pod_groups import LONG_DOUBT_SECONDS
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
-from adapter.load.samples import PodUsage, ResourceSamples, Samples
+from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import (
     Average,
     Bounds,
@@ -57,7 +57,8 @@ from adapter.load.spec import (
     ToleranceIn,
     Trigger,
 )
-from adapter.usage.resource_metrics import CpuAndMemory
+from adapter.load.steps import finish
+from adapter.load.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -75,6 +76,7 @@ class Scene:
 
     inputs: AssessmentInputs
     case: str = ""
+    _usage: UsageColumns = field(default_factory=lambda: NO_USAGE)
 
     def advance(self, seconds: float = _INTERVAL) -> None:
         """Advances to new samples of every pod."""
@@ -112,12 +114,12 @@ class Scene:
     def _samples(self, at: float) -> Samples:
         """Samples of every pod, as the decoder makes them."""
         turn = int((at - BEGAN) / _INTERVAL)
-        usage = {
-            pod.name: PodUsage(at - 5, 15.0, {"app": CpuAndMemory(
-                (300 + (index * 7 + turn) % 90) * NANO // 1000, (400 + (index * 3 + turn) % 60) * _MEBI)})
-            for index, pod in enumerate(self.inputs.pods)
-        }  # fmt: skip
-        return Samples(resources=ResourceSamples(pods=usage, fetched_at=at - 1))
+        builder = UsageColumnsBuilder(self._usage)
+        for index, pod in enumerate(self.inputs.pods):
+            cpu, memory = (300 + (index * 7 + turn) % 90) * NANO // 1000, (400 + (index * 3 + turn) % 60) * _MEBI
+            builder.add(pod.name, at - 5, 15.0, {"app": (("cpu", cpu), ("memory", memory))})
+        self._usage = finish(builder.columns())
+        return Samples(resources=ResourceSamples(pods=self._usage, fetched_at=at - 1))
 
 
 def scene(case: str, size: int) -> Scene:
@@ -289,11 +291,21 @@ def _measure_row(row: str, seconds: float) -> dict[str, float]:
     return measure(name, int(group), seconds)
 
 
+_ROW = """
+import gc, json, sys
+from benchmarks import decide
+gc.set_threshold(700, 10, 1_000_000)
+group, name = sys.argv[1].split(" ", 1)
+known = group != "policies" and name in decide.CASES
+print(json.dumps(decide.measure(name, int(group), float(sys.argv[2])) if known else {}))
+"""
+
+
 def _measure_before(folder: Path, row: str, seconds: float) -> dict[str, float]:
-    """The same row with the adapter of another checkout, in a process of its own."""
-    command = [sys.executable, __file__, "--row", row, "--seconds", str(seconds)]
+    """The same row by another checkout, in a process of its own; empty where its benchmark does not have it."""
     environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    command = [sys.executable, "-c", _ROW, row, str(seconds)]
+    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
     before: dict[str, float] = json.loads(done.stdout)
     return before
 
@@ -311,13 +323,9 @@ def main() -> None:
     parser.add_argument("--sizes", default="20,1000,10000")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--before", type=Path)
-    parser.add_argument("--row", help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     gc.set_threshold(700, 10, 1_000_000)
-    if options.row:
-        print(json.dumps(_measure_row(options.row, options.seconds)))
-        return
     titles = "".join(f"{title:>10}" for title in ("assess", "step", "decide", "cold"))
     more = "".join(f"{title:>14}" for title in ("assess before", "ratio", "decide before")) if options.before else ""
     print(f"{'ms of processor time':32}{titles}{more}")

@@ -11,7 +11,7 @@ load. The controller manager, where there is one, is the stock one: a sync every
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +44,12 @@ _LOADS: dict[str, Callable[[scene.Service], float]] = {
     "requests": requests_per_second,
     "in_flight": lambda service: requests_per_second(service) * IN_FLIGHT_SECONDS,
 }
+_HPAS = "/apis/autoscaling/v2"
 _PATIENCE_SECONDS = 180
 
 Object = dict[str, Any]
+Services = Sequence[scene.Service] | None
+"""Some of the services with objects; None is all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +64,25 @@ class Size:
 
 
 class PrometheusScene:
-    """Prometheus and a control plane with the objects; `controller` is whether a controller manager runs."""
+    """Prometheus and a control plane with the objects; `controller` is whether a controller manager runs.
+
+    The rates are right a minute after the start. With `wait` false the caller does something else meanwhile, and calls
+    `wait_rates` itself.
+    """
 
     def __init__(
-        self, size: Size | None = None, *, controller: bool = False, announce: Callable[[str], None] | None = None
+        self,
+        size: Size | None = None,
+        *,
+        controller: bool = False,
+        wait: bool = True,
+        announce: Callable[[str], None] | None = None,
     ) -> None:
         self.size = size or Size()
         self.services = scene.services(self.size.services, self.size.services * self.size.pods, self.size.namespaces)
         self.scaled = self.services[: self.size.scaled]
         self._announce = announce or _print_to_stderr
-        self._controller = controller
+        self._controller, self._wait = controller, wait
         self._stack = ExitStack()
 
     # -- life cycle
@@ -84,8 +96,9 @@ class PrometheusScene:
             stack.enter_context(self.cluster)
             self._start_page()
             self._fill()
-            self.wait_rates()
-            self._announce(f"the scene is complete after {time.monotonic() - began:.0f} s")
+            if self._wait:
+                self.wait_rates()
+            self._announce(f"the scene is there after {time.monotonic() - began:.0f} s")
             self._stack = stack.pop_all()
         return self
 
@@ -179,14 +192,12 @@ class PrometheusScene:
         queries = [{"name": name, "server": "main", **QUERIES[name], **query} for name in names]
         return {"prometheus": {"servers": [server], "queries": queries}}
 
-    def put_policies(self, names: Iterable[str], *, hpas: bool = True) -> None:
-        """A policy for each service with objects, with watermarks around its load, and the HPA that follows it."""
+    def put_policies(self, names: Iterable[str], services: Services = None) -> None:
+        """A policy for each of these services, with watermarks around its load, and the HPA that follows it."""
         chosen = list(names)
-        for service in self.scaled:
+        for service in services or self.scaled:
             self.cluster.client.apply(policy(service, chosen))
-        if hpas:
-            for service in self.scaled:
-                self._put(hpa(service, scene.hpa(service)["spec"]))
+            self._put(hpa(service, scene.hpa(service)["spec"]))
 
     def metric_path(self, service: scene.Service, metric: str = "desired_replicas") -> str:
         """The path of a metric of a service's policy."""
@@ -198,18 +209,18 @@ class PrometheusScene:
         base = "/apis/external.metrics.k8s.io/v1beta1/namespaces"
         return f"{base}/{service.namespace}/{metric}?labelSelector=service%3D{service.name}"
 
-    def put_metric_hpas(self, metric: Callable[[scene.Service], Object]) -> None:
-        """An HPA for each service with objects, with this metric and everything else by default."""
-        for service in self.scaled:
+    def put_metric_hpas(self, metric: Callable[[scene.Service], Object], services: Services = None) -> None:
+        """An HPA for each of these services, with this metric and everything else by default."""
+        for service in services or self.scaled:
             target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": service.name}
             bounds = {"minReplicas": 2, "maxReplicas": 100}
             self._put(hpa(service, {"scaleTargetRef": target, **bounds, "metrics": [metric(service)]}))
 
     # -- KEDA
 
-    def put_scaled_objects(self, *, cached: bool = False, **spec: Any) -> None:
-        """A ScaledObject for each service with objects; KEDA makes the HPAs. `cached`: with `useCachedMetrics`."""
-        for service in self.scaled:
+    def put_scaled_objects(self, services: Services = None, *, cached: bool = False, **spec: Any) -> None:
+        """A ScaledObject for each of these services; KEDA makes the HPAs. `cached`: with `useCachedMetrics`."""
+        for service in services or self.scaled:
             self.cluster.client.apply(self.scaled_object(service, cached=cached, **spec))
 
     def scaled_object(self, service: scene.Service, *, cached: bool = False, **spec: Any) -> Object:
@@ -238,9 +249,21 @@ class PrometheusScene:
             path = f"{keda_api}/namespaces/{item['metadata']['namespace']}/scaledobjects/{item['metadata']['name']}"
             client.patch(path, {"metadata": {"finalizers": None}})
             client.delete(path)
+        self.remove_policies()
+        self.remove_only_hpas()
+
+    def remove_policies(self) -> None:
+        """Removes all policies and their HPAs, not KEDA's."""
+        client = self.cluster.client
         for namespace in self.namespaces:
             client.delete(f"/apis/effective-load.io/v1alpha1/namespaces/{namespace}/watermarkpolicies")
-            client.delete(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers")
+        for service in self.scaled:
+            client.delete(f"{_HPAS}/namespaces/{service.namespace}/horizontalpodautoscalers/{service.name}")
+
+    def remove_only_hpas(self) -> None:
+        """Removes all HPAs, and nothing of what makes them."""
+        for namespace in self.namespaces:
+            self.cluster.client.delete(f"{_HPAS}/namespaces/{namespace}/horizontalpodautoscalers")
 
     def replicas(self) -> dict[str, int]:
         """`spec.replicas` by service: what the HPAs made of it."""

@@ -29,12 +29,12 @@ from typing import Any
 import trustme
 from aiohttp import web
 
-from adapter.assembly import GC_THRESHOLDS
 from adapter.kube.credentials import ClusterAccess, TlsContexts
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.load.pods import Pod
+from adapter.runtime.garbage import collect_in_steps
 from adapter.telemetry.metrics import Metrics
 from benchmarks import record
 
@@ -321,9 +321,7 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
             await reflector.synced.wait()
         phases.append(phase)
         after_list = resident_mib()
-        gc.freeze()  # as the adapter does after its first assessments
-        gc.set_threshold(*GC_THRESHOLDS)
-        gc.enable()
+        garbage = asyncio.create_task(collect_in_steps())  # as the adapter does after its first assessments
         async with steps.measured("list, nothing changed") as phase:
             await _relisted(session, reflector)
         phases.append(phase)
@@ -337,7 +335,8 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
         assert len(reflector.items) == count
         assert random.choice(list(reflector.items.values())).containers
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        garbage.cancel()
+        await asyncio.gather(task, garbage, return_exceptions=True)
     return {
         "pods": count,
         "pod_bytes": address["pod_bytes"],

@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -57,13 +57,25 @@ HEADERS = [
 class Stage:
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
-    `python` is the interpreter of the adapter and of the constant server.
+    `python` is the interpreter of the adapter and of the constant server, `policy` makes the policy of a service,
+    `settings` are those of the adapter.
     """
 
-    def __init__(self, policies: int, pods: int, namespaces: int, python: str, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        policies: int,
+        pods: int,
+        namespaces: int,
+        python: str,
+        announce: Callable[[str], None],
+        *,
+        policy: Callable[[scene.Service], scene.Object] = scene.policy,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self.services = scene.services(policies, pods, namespaces)
         self._counts = (policies, pods, namespaces)
         self._python, self._announce = python, announce
+        self._policy, self._settings = policy, settings
         self._calm = threading.Event()
         self._log_position = 0
         self.generation = 0
@@ -171,7 +183,7 @@ class Stage:
         for name in sorted({service.namespace for service in self.services}):
             client.create(objects.namespace(name))
         for service in self.services:
-            client.create(scene.policy(service))
+            client.create(self._policy(service))
         etcd = self.cluster.layout.port("etcd")
         count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
         self._announce(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
@@ -222,7 +234,7 @@ class Stage:
         server = f"https://127.0.0.1:{self.forwarder.port}"
         token = self.cluster.token(NAMESPACE, ACCOUNT)
         objects.kubeconfig(path, server, self.cluster.pki.cluster.certificate, token)
-        adapter = AdapterProcess(self.cluster, kubeconfig=path)
+        adapter = AdapterProcess(self.cluster, self._settings, kubeconfig=path)
         adapter.component.command[0] = self._python
         adapter.register()
         return adapter

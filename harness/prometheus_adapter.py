@@ -4,6 +4,7 @@ with PrometheusAdapter(cluster, prometheus.url, series="orders") as other:
     ...
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -17,13 +18,24 @@ LOOPBACK = "127.0.0.1"
 
 
 class PrometheusAdapter(Server):
-    """Serves one series with the labels `namespace` and `pod` on pods and namespaces, under its own name."""
+    """Serves one series with the labels `namespace` and `pod` on pods and namespaces, under its own name.
 
-    def __init__(self, cluster: ControlPlane, prometheus: str, series: str) -> None:
+    With a `config` it serves that instead. It lists the series again every `relist`.
+    """
+
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        prometheus: str,
+        series: str = "",
+        *,
+        config: Mapping[str, Any] | None = None,
+        relist: str = "1s",
+    ) -> None:
         self.cluster = cluster
         [self.port] = free_ports(1)
         rules = cluster.folder / "prometheus-adapter.yaml"
-        rules.write_text(yaml.safe_dump({"rules": [_rule(series)]}))
+        rules.write_text(yaml.safe_dump(dict(config) if config else {"rules": [_rule(series)]}))
         kubeconfig = cluster.kubeconfig
         serving = cluster.pki.serving
         flags = {
@@ -35,7 +47,7 @@ class PrometheusAdapter(Server):
             "authorization-kubeconfig": kubeconfig,
             "lister-kubeconfig": kubeconfig,
             "prometheus-url": prometheus,
-            "metrics-relist-interval": "1s",
+            "metrics-relist-interval": relist,
             "metrics-max-age": "1m",
             "config": rules,
         }

@@ -144,7 +144,9 @@ class Evaluator:
         )
         assessment = yield from assess_in_steps(inputs)
         self._memories[key] = (link.policy, assessment.memory)
-        return replace(view, assessment=assessment, inputs=inputs)
+        # A decision on the kept inputs needs no census; this one would keep pods that are gone, and their rows.
+        kept = replace(inputs, memory=replace(inputs.memory, census=None))
+        return replace(view, assessment=assessment, inputs=kept)
 
     def _memory(self, key: Key, policy: Policy, now: float) -> Steps[Memory]:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""

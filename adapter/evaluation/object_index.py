@@ -43,6 +43,8 @@ class ObjectIndex:
         self._by_selector_alone: dict[str, set[Key]] = defaultdict(set)
         """Policies by namespace whose targets' pods are known by selector alone, so that any pod may be theirs."""
         self._by_service: dict[ServiceKey, set[Key]] = defaultdict(set)
+        self._with_resources: dict[str, set[Key]] = defaultdict(set)
+        """Policies by namespace that need metrics.k8s.io."""
 
     def policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
         """A policy was added, changed or deleted."""
@@ -60,6 +62,10 @@ class ObjectIndex:
             self._by_namespace[key.namespace].add(key)
         if (service := _service_of(new)) is not None:
             self._by_service[service].add(key)
+        if _needs_resources(new):
+            self._with_resources[key.namespace].add(key)
+        else:
+            discard(self._with_resources, key.namespace, key)
         self._links[key.namespace].put_policy(key.name, new.policy if new is not None else None)
         self._relink(key)
         self._drop_unlinked(key.namespace)
@@ -166,11 +172,7 @@ class ObjectIndex:
 
     def namespaces_with_resources(self) -> set[str]:
         """The namespaces whose policies need metrics.k8s.io."""
-        return {
-            key.namespace
-            for key, entry in self.policies.items()
-            if entry.policy is not None and any(metric.resource for metric in entry.policy.metrics)
-        }
+        return set(self._with_resources)
 
     def pods_metric_targets(self, resource_of: Callable[[str, str], str]) -> dict[str, tuple[PodsMetricTarget, ...]]:
         """HPAs that ask for this adapter's Pods metrics, by namespace."""
@@ -222,6 +224,10 @@ def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> It
     target = TargetKey(ref.namespace, resource, ref.name) if resource else None
     for metric, average in hpa.pods_metrics:
         yield PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
+
+
+def _needs_resources(entry: DecodedPolicy | None) -> bool:
+    return entry is not None and entry.policy is not None and any(metric.resource for metric in entry.policy.metrics)
 
 
 def _service_of(entry: DecodedPolicy | None) -> ServiceKey | None:

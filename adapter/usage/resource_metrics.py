@@ -4,7 +4,7 @@ import asyncio
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,6 +17,8 @@ from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.session import Session
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
+from adapter.load.steps import Steps, finish
+from adapter.load.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
@@ -39,7 +41,6 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
 _LONGEST_DURATION = 64  # the regular expression takes quadratic time for a long text that is no duration
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
-_CPU_AND_MEMORY = {"cpu", "memory"}
 _COMMON_SUFFIXES = {"n": 1, "Ki": 1024 * NANO, "m": NANO // 1000}
 _SAFE_DIGITS = 12  # far below the limit of a quantity
 
@@ -55,9 +56,9 @@ class _Container(msgspec.Struct, frozen=True, gc=False):
     usage: dict[str, str | int | float]
 
 
-class _PodMetrics(msgspec.Struct, frozen=True):
+class _PodMetrics(msgspec.Struct, frozen=True, gc=False):
     metadata: _Meta
-    timestamp: datetime
+    timestamp: str
     window: str = ""
     containers: list[_Container] | None = None
 
@@ -75,88 +76,74 @@ _ITEMS = array("items")
 def decode_usage(body: bytes) -> tuple[str, PodUsage]:
     """Decode one PodMetrics object: the pod's name and its usage. Raises msgspec.MsgspecError for another body."""
     item = _ONE.decode(body)
-    return item.metadata.name, _usage(item)
+    builder = UsageColumnsBuilder()
+    _add(builder, item)
+    return item.metadata.name, finish(builder.columns())[item.metadata.name]
 
 
-async def decode_usages(body: Body) -> dict[str, PodUsage]:
-    """Decode a PodMetricsList by pod name in slices of about 2 ms, and consume the body. Raises WrongAnswer."""
+async def decode_usages(body: Body, last: UsageColumns = NO_USAGE) -> UsageColumns:
+    """Decode a PodMetricsList in slices of about 2 ms, and consume the body. Raises WrongAnswer.
+
+    `last` is the answer before this one, whose names are taken over where the pods are the same.
+    """
     slices = Slices()
-    pods: dict[str, PodUsage] = {}
+    builder = UsageColumnsBuilder(last)
     try:
         for piece in pieces(body, _ITEMS):
             items = (_WHOLE.decode(piece.text).items or []) if piece.is_last else _MANY.decode(piece.text)
-            pods |= await _usages(items, slices)
+            for index, item in enumerate(items):
+                _add(builder, item)
+                if index % _STEP == 0:
+                    await slices.breathe()
             await slices.breathe()
+        return await _in_slices(builder.columns(), slices)
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongAnswer(
             f"the answer is no PodMetricsList: {error}", public="the answer is no PodMetricsList"
         ) from error
-    return pods
 
 
-async def _usages(items: list[_PodMetrics], slices: Slices) -> dict[str, PodUsage]:
-    pods: dict[str, PodUsage] = {}
-    for index, item in enumerate(items):
-        pods[item.metadata.name] = _usage(item)
-        if index % _STEP == 0:
-            await slices.breathe()
-    return pods
+async def _in_slices(steps: Steps[UsageColumns], slices: Slices) -> UsageColumns:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            columns: UsageColumns = end.value
+            return columns
+        await slices.breathe()
 
 
-def _usage(item: _PodMetrics) -> PodUsage:
-    if item.timestamp.tzinfo is None:
-        raise msgspec.ValidationError(f"timestamp of {item.metadata.name} lacks its offset")
-    containers = {sys.intern(container.name): _amounts(container.usage) for container in item.containers or ()}
-    return PodUsage(at=item.timestamp.timestamp(), window=parse_go_duration(item.window), containers=containers)
+def _add(builder: UsageColumnsBuilder, item: _PodMetrics) -> None:
+    containers = {sys.intern(one.name): _amounts(one.usage) for one in item.containers or ()}
+    builder.add(item.metadata.name, _seconds(item.timestamp), parse_go_duration(item.window), containers)
 
 
-class CpuAndMemory(Mapping[str, int]):
-    """The usage of nearly every container, in a quarter of a dict's memory: there is one for each container."""
-
-    __slots__ = ("_cpu", "_memory")
-
-    def __init__(self, cpu: int, memory: int) -> None:
-        self._cpu = cpu
-        self._memory = memory
-
-    def __getitem__(self, resource: str) -> int:
-        if resource == "cpu":
-            return self._cpu
-        if resource == "memory":
-            return self._memory
-        raise KeyError(resource)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(("cpu", "memory"))
-
-    def __len__(self) -> int:
-        return 2
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
+@functools.lru_cache(1024)  # samples of many pods have the same time
+def _seconds(timestamp: str) -> float:
+    at = msgspec.convert(timestamp, datetime)
+    if at.tzinfo is None:
+        raise msgspec.ValidationError(f"timestamp {timestamp} lacks its offset")
+    return at.timestamp()
 
 
-def _amounts(usage: Mapping[str, str | int | float]) -> Mapping[str, int]:
+def _amounts(usage: Mapping[str, str | int | float]) -> list[tuple[str, int]]:
     """Nano-units by resource without unreadable ones, so that the pod's sample is missing for these alone."""
-    try:
-        if usage.keys() == _CPU_AND_MEMORY:
-            return CpuAndMemory(_nano(usage["cpu"]), _nano(usage["memory"]))
-    except QuantityError:
-        pass
-    amounts = {}
+    amounts = []
     for resource, text in usage.items():
-        with suppress(QuantityError):
-            amounts[resource] = _nano(text)
+        try:
+            amounts.append((resource, _nano(text)))
+        except QuantityError:
+            continue
     return amounts
 
 
 def _nano(quantity: str | float) -> int:
     """`parse_nano`, with a fast path for the quantities of metrics-server: `250m`, `12345678n`, `120336Ki`."""
     text = str(quantity)
-    number = text.rstrip("nmKi")
-    factor = _COMMON_SUFFIXES.get(text[len(number) :])
-    if factor and number.isdecimal() and number.isascii() and len(number) <= _SAFE_DIGITS:
-        return int(number) * factor
+    digits = text[:-2] if text.endswith("Ki") else text[:-1]
+    factor = _COMMON_SUFFIXES.get(text[len(digits) :])
+    if factor and len(digits) <= _SAFE_DIGITS and digits.isdecimal() and digits.isascii():
+        return int(digits) * factor
     return parse_nano(text)
 
 
@@ -171,12 +158,12 @@ def parse_go_duration(duration: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _NamespaceState:
-    pods: Mapping[str, PodUsage]
+    pods: UsageColumns
     fetched_at: float | None = None
     cause: str = ""
 
 
-_NOTHING = _NamespaceState({})
+_NOTHING = _NamespaceState(NO_USAGE)
 
 
 class ResourceMetrics:
@@ -264,7 +251,7 @@ class ResourceMetrics:
                     body = await stack.enter_async_context(
                         self._session.reading(path, source=SOURCE, limit=limit, timeout=self.settings.timeout_seconds)
                     )
-                pods = await decode_usages(body)
+                pods = await decode_usages(body, last.pods)
         except (KubeError, WrongAnswer) as error:
             self._report_failure(namespace, error)
             return replace(last, cause=error.public)
@@ -283,15 +270,11 @@ class ResourceMetrics:
     def _keep(self, namespace: str, state: _NamespaceState) -> None:
         last = self._states.get(namespace)
         self._states[namespace] = state
-        if last is None or last.cause != state.cause or _times(last) != _times(state):
+        if last is None or last.cause != state.cause or not last.pods.has_same_times(state.pods):
             self._on_change(namespace)
 
     def _failure(self, state: _NamespaceState) -> str | None:
         return with_age(state.cause, state.fetched_at, self._session.now()) if state.cause else None
-
-
-def _times(state: _NamespaceState) -> dict[str, float]:
-    return {name: usage.at for name, usage in state.pods.items()}
 
 
 def _reason(error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from benchmarks.page import charts
-from benchmarks.page.figures import COMPARISONS, Pairs, exponent, figure, pairs, percent
+from benchmarks.page.figures import COMPARISONS, Pairs, columns, exponent, figure, pairs, percent
 from benchmarks.record import KEYS, RESULTS, ROOT
 
 TEMPLATES = Path(__file__).parent
@@ -133,7 +133,7 @@ class Page:
             aim=self.aim, tried=self.reject, source=self.source, growth=self.growth, course=self.course,
             min=min, max=max,
         )  # fmt: skip
-        environment.filters.update(figure=figure, percent=percent, pairs=pairs, exponent=exponent)
+        environment.filters.update(figure=figure, percent=percent, pairs=pairs, columns=columns, exponent=exponent)
         return environment
 
     def machines(self) -> list[tuple[dict[str, Any], list[str]]]:

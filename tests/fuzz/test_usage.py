@@ -12,7 +12,7 @@ from adapter.load.quantity import QuantityError
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceError
-from adapter.usage import prometheus_api, promql, query_results, resource_metrics
+from adapter.usage import prometheus_api, promql, query_results, resource_metrics, series
 from adapter.usage.promql import INPUT_LABEL, PromqlError, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.sample_times import SampleTimes
@@ -196,7 +196,7 @@ def test_a_query_as_long_as_a_policys_may_be_is_no_long_step(piece: str, frame: 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_for_numbers_and_durations_are_read_or_refused_at_once(text: str) -> None:
-    for read in (query_results.sample_nano, resource_metrics._nano):
+    for read in (series.sample_nano, resource_metrics._nano):
         try:
             assert in_a_step(lambda read=read: read(text)) >= 0
         except QuantityError as error:

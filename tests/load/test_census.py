@@ -44,7 +44,7 @@ from adapter.load.spec import (
 )
 from adapter.load.steps import collected, finish
 from adapter.load.totals import DoubtfulPod, PodLoad, Totals
-from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
+from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale, with_columns
 
 BOUNDS = Bounds(minimum=1, maximum=100)
 OF_LIMIT = ResourceMetric(name="cpu", of=Capacity.LIMIT)
@@ -199,7 +199,8 @@ def test_an_assessment_with_the_last_census_equals_one_without(rule: Policy, dat
         if data.draw(st.booleans()):
             service.pods.reverse()  # as a watch may list them
         anew, decided_anew = service.decide(replace(service.memory, census=None))
-        found, decided = service.decide(service.memory)
+        in_columns = replace(service, samples=with_columns(service.samples))
+        found, decided = in_columns.decide(service.memory)
         assert found == anew
         assert decided == decided_anew
         assert explain(found, decided, BOUNDS, service.now) == explain(anew, decided_anew, BOUNDS, service.now)
@@ -219,8 +220,9 @@ def test_plain_samples_are_read_as_with_all_checks(rule: Policy, data: st.DataOb
         service.now += data.draw(st.sampled_from([0.0, 20.0, 61.0, 301.0, -20.0]))
     census = service.memory.census
     assert isinstance(census, Census)
+    samples = with_columns(service.samples) if data.draw(st.booleans()) else service.samples
     for metric in rule.metrics:
-        reader = MetricReader(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
+        reader = MetricReader(metric, samples, service.now, believes_zero=rule.tolerate_zero is True)
         seen = service.memory.samples_of(metric.name)
         groups = [(group, finish(static_rows(reader, group))) for group in (census.serving, census.doubtful)]
         everyone = frozenset(one.uid for one in service.pods)

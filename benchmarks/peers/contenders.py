@@ -1,0 +1,325 @@
+"""The adapters that are compared: how each is set up, asked, paused and registered.
+
+Every one gives the HPA of a service the same signal, the service's requests a second, by the settings that its manuals
+show. Only one of them works at a time: the others are stopped by SIGSTOP.
+"""
+
+import datetime as dt
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks import scene
+from benchmarks.processes import cpu_seconds, memory
+from benchmarks.prometheus_page import requests_per_second
+from benchmarks.prometheus_scene import RATE, PrometheusScene
+from harness import keda, objects
+from harness.adapter import AdapterProcess, account_kubeconfig
+from harness.client import Client
+from harness.keda import Keda
+from harness.processes import Component
+from harness.prometheus_adapter import PrometheusAdapter
+from harness.quantities import number
+from harness.workloads import until
+
+EXTERNAL = "external.metrics.k8s.io"
+SAMPLE_TIME = "sample_time"
+"""The metric whose value is the time of the sample."""
+PEER_NAMESPACE = "peer"
+RAISED_LIMITS = {"kube-api-qps": "500", "kube-api-burst": "1000"}
+"""KEDA's limits for setting up; at its own, 20 and 30, it takes minutes for 300 ScaledObjects."""
+RAISED_RECONCILES = {"KEDA_SCALEDOBJECT_CTRL_MAX_RECONCILES": "50"}
+_MATCHERS = "{<<.LabelMatchers>>}"
+_NEAR = 0.08
+
+Object = dict[str, Any]
+
+
+class Contender:
+    """One adapter in one way of using it; `title` is its row in the tables."""
+
+    name = title = ""
+    by_policy = False
+    """Whether its answer is a count of pods; otherwise it is the requests a second of the service."""
+
+    def __init__(self, stage: PrometheusScene, services: Sequence[scene.Service] | None = None) -> None:
+        self.scene, self.services = stage, services or stage.scaled
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        raise NotImplementedError
+
+    @property
+    def port(self) -> int:
+        raise NotImplementedError
+
+    def path(self, service: scene.Service) -> str:
+        """Where the HPA asks for the service."""
+        raise NotImplementedError
+
+    def put_hpas(self) -> None:
+        """Makes the HPAs that follow it, and leads their API group to it."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Comes before each measurement."""
+
+    # -- processes
+
+    def processes(self) -> dict[str, int]:
+        return {name: component.pid or 0 for name, component in self.components.items() if component.running}
+
+    def pause(self) -> None:
+        for component in self.components.values():
+            component.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for component in self.components.values():
+            component.signal(signal.SIGCONT)
+
+    def start(self) -> None:
+        for component in self.components.values():
+            component.start()
+
+    def wait_ready(self) -> None:
+        for component in self.components.values():
+            component.wait_ready()
+
+    def kill(self) -> None:
+        for component in self.components.values():
+            component.kill()
+
+    def cpu(self) -> float:
+        return sum(map(cpu_seconds, self.processes().values()))
+
+    def mib(self) -> dict[str, float]:
+        return {name: memory(pid)["now"] for name, pid in self.processes().items()}
+
+    # -- answers
+
+    def client(self) -> Client:
+        """Asks it directly as the HPA controller, through the front proxy."""
+        return self.scene.cluster.as_aggregator(self.port, "system:hpa", "system:masters")
+
+    def right(self, service: scene.Service, answer: Object) -> bool:
+        """Whether an answer is what the service's load asks for."""
+        items = answer.get("items") or [{}]
+        value = number(str(items[0].get("value", "0")))
+        wanted = float(self.scene.size.pods) * (1 if self.by_policy else requests_per_second(service))
+        return abs(value / wanted - 1) < (_NEAR if not self.by_policy else 1e-9)
+
+    def wait_right(self, timeout: float = 120) -> None:
+        """Waits until the answers for all services are right."""
+        client = self.client()
+        waiting = list(self.services)
+
+        def answered() -> bool:
+            while waiting and self.asks(client, waiting[-1]):
+                waiting.pop()
+            return not waiting
+
+        until(answered, timeout, lambda: f"{self.name}: {self.last} for {waiting[-1]}, {len(waiting)} left", every=0.2)
+
+    last: object = None
+
+    def asks(self, client: Client, service: scene.Service) -> bool:
+        try:
+            response = client.raw(self.path(service), timeout=10)
+        except OSError as error:
+            self.last = error
+            return False
+        self.last = response.text
+        return response.status == 200 and self.right(service, response.json())
+
+
+class Ours(Contender):
+    """This adapter with a policy for each service; the HPA asks for `desired_replicas`."""
+
+    name, title, by_policy = "ours", "this adapter, a policy for each service", True
+    queries: tuple[str, ...] = ("requests",)
+    external = False
+
+    def __init__(self, stage: PrometheusScene, services: Sequence[scene.Service] | None = None) -> None:
+        super().__init__(stage, services)
+        rights = account_kubeconfig(stage.cluster)
+        self.adapter = AdapterProcess(
+            stage.cluster, stage.settings(*self.queries), external=self.external, kubeconfig=rights, name=self.name
+        )
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        return {"adapter": self.adapter.component}
+
+    @property
+    def port(self) -> int:
+        return self.adapter.port
+
+    def path(self, service: scene.Service) -> str:
+        return self.scene.metric_path(service)
+
+    def prepare(self) -> None:
+        self.scene.put_policies(self.queries, self.services)
+
+    def put_hpas(self) -> None:
+        self.adapter.register()
+        self.adapter.wait_available()
+        self.scene.put_policies(self.queries, self.services)
+
+
+class OursQuery(Ours):
+    """This adapter without policies: a named query as an External metric, asked once for all services."""
+
+    name, title, by_policy = "ours_query", "this adapter, a named query, no policy", False
+    queries = ("service_requests", SAMPLE_TIME)
+    external = True
+
+    def path(self, service: scene.Service) -> str:
+        return self.scene.external_path(service, "service_requests")
+
+    def prepare(self) -> None:
+        pass
+
+    def put_hpas(self) -> None:
+        self.adapter.register()
+        self.adapter.wait_available()
+        self.scene.put_metric_hpas(lambda service: external_metric(service, "service_requests"), self.services)
+
+
+class OfPrometheusAdapter(Contender):
+    """prometheus-adapter with an External rule, listed every minute as its manifests do."""
+
+    name, title = "prometheus_adapter", "prometheus-adapter 0.12, an External rule"
+
+    def __init__(self, stage: PrometheusScene, services: Sequence[scene.Service] | None = None) -> None:
+        super().__init__(stage, services)
+        rules = [
+            _rule("http_requests_total", f"sum({RATE.format(selector=_MATCHERS)})", "service_requests"),
+            _rule("sample_time_seconds", f"max(sample_time_seconds{_MATCHERS})", SAMPLE_TIME),
+        ]
+        self.adapter = PrometheusAdapter(
+            stage.cluster, stage.prometheus.url, config={"externalRules": rules}, relist="1m"
+        )
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        return {"adapter": self.adapter.component}
+
+    @property
+    def port(self) -> int:
+        return self.adapter.port
+
+    def path(self, service: scene.Service) -> str:
+        return self.scene.external_path(service, "service_requests")
+
+    def put_hpas(self) -> None:
+        serve_external(self.scene, self.name, self.port)
+        self.scene.put_metric_hpas(lambda service: external_metric(service, "service_requests"), self.services)
+
+
+class OfKeda(Contender):
+    """KEDA, operator and adapter, with a ScaledObject for each service; asks Prometheus at each request."""
+
+    name, title = "keda", "KEDA 2.21, a ScaledObject for each service"
+    cached = False
+
+    def __init__(
+        self,
+        stage: PrometheusScene,
+        services: Sequence[scene.Service] | None = None,
+        programs: Keda | None = None,
+    ) -> None:
+        super().__init__(stage, services)
+        self.keda = programs or Keda(stage.cluster)
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        return {"operator": self.keda.operator, "adapter": self.keda.adapter}
+
+    @property
+    def port(self) -> int:
+        return self.keda.port
+
+    def path(self, service: scene.Service) -> str:
+        return self.scene.keda_path(service)
+
+    def install(self, **spec: Any) -> list[Object]:
+        """Sets up the programs with raised limits, and a ScaledObject for each service; returns the HPAs."""
+        operator = self.keda.operator
+        operator.command += [f"--{name}={value}" for name, value in RAISED_LIMITS.items()]
+        operator.env = {**(operator.env or {}), **RAISED_RECONCILES}
+        self.keda.start()
+        self.scene.put_scaled_objects(self.services, **spec)
+        path, count = "/apis/autoscaling/v2/horizontalpodautoscalers", len(self.services)
+        client = self.scene.cluster.client
+        until(lambda: len(client.list(path)) >= count, 120, lambda: f"{len(client.list(path))} HPAs of {count}")
+        return client.list(path)
+
+    def prepare(self) -> None:
+        """Switches all ScaledObjects to cached answers, or to fresh ones."""
+        self.scene.remove_policies()
+        for service in self.services:
+            self.scene.cluster.client.apply(self.scene.scaled_object(service, cached=self.cached))
+
+    def put_hpas(self) -> None:
+        serve_external(self.scene, keda.SERVICE, self.port, keda.NAMESPACE)
+
+    def stock(self) -> None:
+        """Takes back the raised limits, for the next start."""
+        flags = {f"--{name}={value}" for name, value in RAISED_LIMITS.items()}
+        self.keda.operator.command = [part for part in self.keda.operator.command if part not in flags]
+        for name in RAISED_RECONCILES:
+            (self.keda.operator.env or {}).pop(name, None)
+
+
+class OfKedaCached(OfKeda):
+    """KEDA with `useCachedMetrics`: asks Prometheus every 30 s for each ScaledObject."""
+
+    name, title = "keda_cached", "KEDA 2.21 with useCachedMetrics"
+    cached = True
+
+
+def _rule(series: str, query: str, name: str) -> Object:
+    return {
+        "seriesQuery": f'{series}{{namespace!=""}}',
+        "resources": {"overrides": {"namespace": {"resource": "namespace"}}},
+        "name": {"as": name},
+        "metricsQuery": query,
+    }
+
+
+def external_metric(service: scene.Service, name: str) -> Object:
+    """The metric of an HPA that asks for an External one of the service."""
+    selector = {"matchLabels": {"service": service.name}}
+    target = {"type": "AverageValue", "averageValue": f"{requests_per_second(service):g}"}
+    return {"type": "External", "external": {"metric": {"name": name, "selector": selector}, "target": target}}
+
+
+def serve_external(stage: PrometheusScene, service: str, port: int, namespace: str = PEER_NAMESPACE) -> None:
+    """Leads external.metrics.k8s.io to a program on this machine."""
+    client, name = stage.cluster.client, service.replace("_", "-")
+    client.apply(objects.namespace(namespace))
+    client.apply(objects.external_service(name, namespace, port))
+    client.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.{EXTERNAL}")
+    client.apply(objects.api_service(EXTERNAL, "v1beta1", (namespace, name, port)))
+    stage.cluster.wait_api_service(f"v1beta1.{EXTERNAL}")
+
+
+def sample_time_path(contender: Contender, service: scene.Service) -> str:
+    """Where the contender answers the time of the service's sample; KEDA's ScaledObject is made for it."""
+    if isinstance(contender, OfKeda):
+        return contender.path(service)
+    return contender.scene.external_path(service, SAMPLE_TIME)
+
+
+def announce(line: str) -> None:
+    """Shows how far a run is."""
+    print(f"{dt.datetime.now(dt.UTC):%H:%M:%S} {line}", file=sys.stderr, flush=True)
+
+
+def alone(chosen: Contender, all_of_them: list[Contender]) -> None:
+    """Pauses every adapter but this one."""
+    for other in all_of_them:
+        if not set(other.components.values()) & set(chosen.components.values()):
+            other.pause()
+    chosen.resume()
