@@ -11,11 +11,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from heapq import nsmallest
 from typing import Any
 
 from adapter.load.census import derived_from_memory
-from adapter.load.memory import Memory, PodMemory, SampleMemory
+from adapter.load.memory import Departed, Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.load.steps import Steps, collected, finish
 from adapter.policy import memory_json
@@ -43,8 +42,7 @@ def to_status(memory: Memory) -> dict[str, Any]:
     for uid in sorted({uid for seen in before.values() for uid in seen.last}):
         known = memory.pods.get(uid, _EMPTY)
         kept.setdefault(uid, PodMemory(seen=known.seen, served=known.served))
-    left = dict(nsmallest(MOST_STATUS_PODS, memory.departed.items(), key=lambda item: (-item[1].at, item[0])))
-    bounded = replace(memory, pods=kept, samples=before, departed=left)
+    bounded = replace(memory, pods=kept, samples=before, departed=_last_departed(memory.departed))
     data = memory_json.memory_to_json(_without_connection_state(bounded))
     # A list instead of one key each: managedFields records every key of an object.
     registered = derived_from_memory(memory, REGISTERED, _registered)
@@ -61,10 +59,23 @@ def _not_serving(pods: Mapping[str, PodMemory], *, doubts: bool) -> dict[str, Po
     for uid, known in pods.items() if since else ():
         if (at := since.get(id(known))) is not None:
             by_since[at].append(uid)
-    kept: dict[str, PodMemory] = {}
-    for at in sorted(by_since):
-        kept |= {uid: kinds[id(pods[uid])] for uid in _first(by_since[at], MOST_STATUS_PODS - len(kept))}
-    return kept
+    return {uid: kinds[id(pods[uid])] for uid in _foremost(by_since)}
+
+
+def _last_departed(departed: Mapping[str, Departed]) -> dict[str, Departed]:
+    """The pods that departed last."""
+    by_age: dict[float, list[str]] = defaultdict(list)
+    for uid, pod in departed.items():
+        by_age[-pod.at].append(uid)
+    return {uid: departed[uid] for uid in _foremost(by_age)}
+
+
+def _foremost(groups: Mapping[float, list[str]]) -> list[str]:
+    """The first MOST_STATUS_PODS UIDs of these groups, in the order of the groups' keys."""
+    uids: list[str] = []
+    for key in sorted(groups):
+        uids += _first(groups[key], MOST_STATUS_PODS - len(uids))
+    return uids
 
 
 def _registered(pods: Mapping[str, PodMemory]) -> list[str]:
