@@ -1,7 +1,8 @@
 """Scale: `python -m benchmarks.scale PART`, each part within six minutes, stored beside the others.
 
-    steady    2,000 policies, 50,000 pods and three registries on the real API server: start, rest, churn, then relists
-    relists   the same without the rest
+    steady    2,000 policies, 50,000 pods and three registries on the real API server: start, rest, churn
+    relists   the same: lists of all pods
+    cluster   both on one API server
     growth    the faithful watch server with --pods (1,000 doubled up to 200,000): one row of the table
     memory    what the pipeline keeps with --pods, by kind of object
 
@@ -30,7 +31,7 @@ def _parts(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
             sys.stdin.readline()
 
     sizes = [int(one) for one in given.pods.split(",")]
-    if given.part in {"steady", "relists"}:
+    if given.part in {"cluster", "steady", "relists"}:
         yield from Cluster(given.policies, sizes[0], given.namespaces, given.python, wait).run(
             given.seconds, given.part
         )
@@ -49,7 +50,7 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("steady", "relists", "growth", "memory"))
+    parser.add_argument("part", choices=("cluster", "steady", "relists", "growth", "memory"))
     parser.add_argument("--policies", type=int, default=2000)
     parser.add_argument("--pods", default="50000", help="number of pods; of growth, several with commas between")
     parser.add_argument("--namespaces", type=int, default=100)
