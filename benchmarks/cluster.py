@@ -46,7 +46,7 @@ class Cluster:
                 yield stage, registries, probed
 
     def run(self, seconds: float, part: str) -> Iterator[dict[str, Any]]:
-        """`steady` (start, rest, churn), `relists`, or `cluster`: both. With requests beside the constant server's."""
+        """`steady` (start, rest, churn), `relists`, or both. With requests beside the constant server's."""
         with self._stage() as (stage, registries, probed):
             if part != "relists":
                 yield {"steady": {"scene": self._counts, **self._steady(stage, registries, probed, seconds)}}
