@@ -233,6 +233,7 @@ class Observer:
         self.report("the controller sets the answer", differences[-1] if all(differences) else "")
         fault = checks.shrink_difference(synced, truth.fewest(synced.at))
         self.report("no count shrinks below its need", fault, self._document(truth) if fault else None)
+        self.report("no count rises beyond its load", checks.rise_difference(synced, truth.most(synced.at)))
 
     def _document(self, truth: Truth) -> dict[str, Any] | None:
         try:
