@@ -84,9 +84,9 @@ class Scene:
         """Samples of every pod, as the decoder makes them."""
         turn = int((at - BEGAN) / _INTERVAL)
         builder = UsageColumnsBuilder(self._usage)
-        for index, pod in enumerate(self.inputs.pods):
-            cpu, memory = (300 + (index * 7 + turn) % 90) * NANO // 1000, (400 + (index * 3 + turn) % 60) * _MEBI
-            builder.add(pod.name, at - 5, 15.0, {"app": (("cpu", cpu), ("memory", memory))})
+        rows = [builder.add(pod.name, at - 5, 15.0, ("app",)) for pod in self.inputs.pods]
+        builder.fill("app", "cpu", rows, [(300 + (row * 7 + turn) % 90) * NANO // 1000 for row in rows])
+        builder.fill("app", "memory", rows, [(400 + (row * 3 + turn) % 60) * _MEBI for row in rows])
         self._usage = finish(builder.columns())
         return Samples(resources=ResourceSamples(pods=self._usage, fetched_at=at - 1))
 

@@ -74,17 +74,14 @@ def record(file: Path) -> None:
 
 
 def samples_of(view: Any) -> str:
-    """Which samples the policy's assessment is of, by their times, and how many pods were left out or doubted."""
-    samples = view.inputs.samples
+    """Which samples the policy's assessment is of, by their times, and how many pods have none, are out, or may be."""
+    samples, assessment = view.inputs.samples, view.assessment
     times = {"": {one.at for one in samples.resources.pods.values()}}
     for name, query in samples.queries.items():
         times[name] = {one.at for one in query.pods.values()} | ({query.total.at} if query.total else set())
-    away = {
-        state.value: count
-        for state, count in view.assessment.counts.items()
-        if state.value in {"pulledOut", "doubtful"}
-    }
-    return repr((sorted((name, sorted(ats)) for name, ats in times.items()), sorted(away.items())))
+    unsure = {state.value: count for state, count in assessment.counts.items() if state.value != "serving"}
+    missing = [(one.name, one.missing) for one in assessment.metrics]
+    return repr((sorted((name, sorted(ats)) for name, ats in times.items()), sorted(unsure.items()), missing))
 
 
 if __name__ == "__main__":

@@ -632,6 +632,9 @@ def converge_up(
     step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
     if metric.low is None or n * usage / (n + step) < metric.low:
         return scenario
+    if changed_since(situation, metric):
+        # Pods that were added since have no sample: n would stay, and the same samples ask for step after step.
+        return scenario
     most = current + step
     if step == 1 and metric.high is not None:
         # What Above would ask for at the band's edge: just over high⁺.
