@@ -26,7 +26,7 @@ def main() -> int:
     began = record.origin()
     figures: dict[str, Any] = PARTS[options.part]() if options.part in PARTS else faults.run(options.part)
     print(json.dumps(figures, indent=1))
-    record.write(options.out or record.RESULTS / f"peers_{options.part}.json", {**figures, **began})
+    record.write(options.out or record.RESULTS / f"peers_{options.part}.json", figures, came_from=began)
     return 0
 
 
