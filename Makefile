@@ -8,7 +8,7 @@ WORKERS ?= 4
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
-.PHONY: help image-steps setup demo scenarios faults endurance performance test test-unit test-e2e check docs pictures format lock clean
+.PHONY: help image-steps setup demo scenarios faults soak endurance performance test test-unit test-e2e check docs pictures format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -40,6 +40,9 @@ scenarios: $(STAMP)  ## The shipped scenarios in the model: stock HPA and polici
 
 faults: $(STAMP)  ## Break one thing after the other on the real control plane, a line each (FAULTS_ARGS="--rounds 3 --stretch 5")
 	$(BIN)/python -m faults $(FAULTS_ARGS)
+
+soak: $(STAMP)  ## Random policies, loads and faults on the real control plane, compared with the model (SOAK_ARGS="--seed 7 --minutes 30")
+	$(BIN)/python -m soak $(SOAK_ARGS)
 
 endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 20")
 	$(BIN)/python -m endurance $(ENDURANCE_ARGS)

@@ -1,25 +1,21 @@
-"""The composition root: builds the rooms from the settings, connects them, and runs them in one TaskGroup."""
+"""What both processes have around their engine: settings, session, telemetry and garbage collection.
+
+`server_process` and `companion_process` build and connect their rooms; neither imports the other's.
+"""
 
 import asyncio
+import contextlib
 import gc
 import signal
-import socket
-import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
 
-from adapter.apiserver.server import ApiServer, ServerOptions
-from adapter.apiserver.serving.certificate_manager import TlsOptions
-from adapter.apiserver.upstream.upstreams import Upstreams
-from adapter.companion.companion import Companion
 from adapter.engine import Engine
-from adapter.kube.leader_election import LeaderElector
-from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.settings import ServerSettings, Settings, SettingsError, SettingsFile, load_settings, needs_restart
+from adapter.runtime.garbage import collect_in_steps
+from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.metrics import Metrics
@@ -27,10 +23,8 @@ from adapter.telemetry.metrics import Metrics
 _log = structlog.get_logger(__name__)
 
 SETTINGS_SECONDS = 5.0
-GC_THRESHOLDS = (1_000, 3, 1_000_000)
-"""Collect young objects often: a thousand take half a millisecond, and most of them stay alive. Automatic full
-collections are off: one blocks the loop for tenths of a second."""
-COLLECT_SECONDS = 300.0
+LONGEST_START_SECONDS = 60.0
+"""How long nothing is collected at the start; whoever waits for an API server for hours makes garbage, too."""
 
 
 class Process(Protocol):
@@ -45,19 +39,10 @@ class Process(Protocol):
         """Apply changed settings."""
 
 
-async def run_server(settings_path: str | None, kubeconfig: str | None) -> int:
-    """Run the server until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
-    return await _run(ServerProcess, settings_path, kubeconfig)
-
-
-async def run_companion(settings_path: str | None, kubeconfig: str | None) -> int:
-    """Run the companion until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
-    return await _run(CompanionProcess, settings_path, kubeconfig)
-
-
-async def _run(
+async def run(
     new_process: Callable[[Settings, Session, Metrics], Process], settings_path: str | None, kubeconfig: str | None
 ) -> int:
+    """Run a process until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
     settings = await asyncio.to_thread(load_settings, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
     gc.disable()  # until every policy is assessed: what is created by then stays
@@ -97,14 +82,11 @@ async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
 
 
 async def _collect_garbage(engine: Engine) -> None:
-    """Keep the garbage collector's pauses short: collect young objects often, and those of the start never."""
-    await engine.assessed.wait()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
-    while True:
-        await asyncio.sleep(COLLECT_SECONDS)
-        gc.collect()
+    """Collect garbage from when every policy is assessed, since what exists by then stays, or after a minute."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_START_SECONDS):
+            await engine.assessed.wait()
+    await collect_in_steps()
 
 
 async def _follow_settings(process: Process, settings: Settings, file: SettingsFile, metrics: Metrics) -> None:
@@ -128,90 +110,3 @@ async def _follow_settings(process: Process, settings: Settings, file: SettingsF
             metrics.settings_reloads.labels(result="taken").inc()
             _log.info("settings file applied")
         await asyncio.sleep(SETTINGS_SECONDS)
-
-
-class ServerProcess:
-    """The engine and the API server that answers from its snapshots."""
-
-    def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
-        self.engine = Engine(settings, session, metrics)
-        self._scales = ScaleReader(session, metrics)
-        self._upstreams = Upstreams(settings.upstreams, settings.prometheus.queries, metrics)
-        self._api = ApiServer(
-            snapshots=self.engine.snapshots,
-            session=session,
-            scales=self._scales,
-            stale_reason=self.engine.stale,
-            unsynced_reason=self.engine.filling,
-            ready={"watches": self.engine.unready},
-            warnings={"watches": self.engine.warning, "upstreams": self._upstreams.warning},
-            metrics=metrics,
-            options=_server_options(settings.server),
-            registries=self.engine.registries,
-            upstreams=self._upstreams,
-        )
-
-    async def run(self) -> None:
-        """Serve until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.engine.run(), name="engine")
-                tasks.create_task(self._api.run(), name="api")
-                tasks.create_task(self._upstreams.run(), name="upstreams")
-        finally:
-            await self._scales.close()
-
-    def apply_settings(self, settings: Settings) -> None:
-        """Apply changed settings; those of the server itself need a restart."""
-        self.engine.apply_settings(settings)
-        self._upstreams.apply_settings(settings.upstreams, settings.prometheus.queries)
-
-
-class CompanionProcess:
-    """The engine and the companion that acts on its snapshots."""
-
-    def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
-        self.engine = Engine(settings, session, metrics)
-        options = settings.companion
-        self._companion = Companion(
-            session,
-            LeaderElector(session, options.namespace, options.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
-            self.engine.snapshots,
-            self.engine.hpa,
-            self.engine.neighbours,
-            self.engine.tolerance_seen,
-            self.engine.stale,
-            options,
-            settings.kubernetes.namespaces,
-            metrics,
-        )
-        self.engine.snapshots.subscribe(self._companion.changed)
-
-    async def run(self) -> None:
-        """Run the engine and the companion until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.engine.run(), name="engine")
-            tasks.create_task(self._companion.run(), name="companion")
-
-    def apply_settings(self, settings: Settings) -> None:
-        """Apply changed settings, to the companion as well."""
-        self.engine.apply_settings(settings)
-        self._companion.settings = settings.companion
-
-
-def _server_options(server: ServerSettings) -> ServerOptions:
-    versions = ("v1beta2.custom", "v1beta1.custom", *(("v1beta1.external",) if server.external_metrics else ()))
-    files = server.tls.mode == "Files"
-    return ServerOptions(
-        address=server.address,
-        port=server.port,
-        external=server.external_metrics,
-        tls=TlsOptions(
-            namespace=server.tls.namespace,
-            service=server.tls.service,
-            secret=server.tls.secret,
-            api_services=tuple(f"{name}.metrics.k8s.io" for name in versions) if server.tls.inject_ca_bundle else (),
-            certificate=Path(server.tls.cert_file) if files else None,
-            key=Path(server.tls.key_file) if files else None,
-        ),
-    )

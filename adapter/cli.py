@@ -113,14 +113,14 @@ def _add_connection(command: argparse.ArgumentParser) -> None:
 
 def _serve(parsed: argparse.Namespace) -> int:
     with lean_imports():
-        from adapter.assembly import run_server
+        from adapter.server_process import run_server
 
     return _run("serve", run_server, parsed)
 
 
 def _companion(parsed: argparse.Namespace) -> int:
     with lean_imports():
-        from adapter.assembly import run_companion
+        from adapter.companion_process import run_companion
 
     return _run("run the companion", run_companion, parsed)
 

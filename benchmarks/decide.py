@@ -18,7 +18,7 @@ import gc
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,10 @@ from adapter.load.pod_groups import LONG_DOUBT_SECONDS
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
-from adapter.load.samples import PodUsage, ResourceSamples, Samples
+from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
-from adapter.usage.resource_metrics import CpuAndMemory
+from adapter.load.steps import finish
+from adapter.load.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -48,6 +49,7 @@ class Scene:
 
     inputs: AssessmentInputs
     changes: bool = False
+    _usage: UsageColumns = field(default_factory=lambda: NO_USAGE)
 
     def advance(self, seconds: float = _INTERVAL) -> None:
         """Advances to new samples of every pod."""
@@ -81,12 +83,12 @@ class Scene:
     def _samples(self, at: float) -> Samples:
         """Samples of every pod, as the decoder makes them."""
         turn = int((at - BEGAN) / _INTERVAL)
-        usage = {
-            pod.name: PodUsage(at - 5, 15.0, {"app": CpuAndMemory(
-                (300 + (index * 7 + turn) % 90) * NANO // 1000, (400 + (index * 3 + turn) % 60) * _MEBI)})
-            for index, pod in enumerate(self.inputs.pods)
-        }  # fmt: skip
-        return Samples(resources=ResourceSamples(pods=usage, fetched_at=at - 1))
+        builder = UsageColumnsBuilder(self._usage)
+        rows = [builder.add(pod.name, at - 5, 15.0, ("app",)) for pod in self.inputs.pods]
+        builder.fill("app", "cpu", rows, [(300 + (row * 7 + turn) % 90) * NANO // 1000 for row in rows])
+        builder.fill("app", "memory", rows, [(400 + (row * 3 + turn) % 60) * _MEBI for row in rows])
+        self._usage = finish(builder.columns())
+        return Samples(resources=ResourceSamples(pods=self._usage, fetched_at=at - 1))
 
 
 def scene(case: str, size: int) -> Scene:

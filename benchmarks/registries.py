@@ -26,12 +26,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import TypeAdapter
 
-from adapter.assembly import GC_THRESHOLDS
 from adapter.registries.manager import RegistryManager
 from adapter.registries.polling.pool import CONNECTIONS, Pool
 from adapter.registries.roster import EVIDENCE_SECONDS, ServiceKey
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.fair_slots import Claim
+from adapter.runtime.garbage import collect_in_steps
 from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.outbound import Access, Client
 from adapter.settings.registries import Registry
@@ -191,11 +191,11 @@ async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
         await changed.wait()
         await asyncio.sleep(0.25)
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    collecting = asyncio.create_task(collect_in_steps())
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(_known(manager, keys, instances)), flush=True)
+    collecting.cancel()
     running.cancel()
 
 

@@ -1,6 +1,6 @@
 """The cost of a list of 20,000 pods, and how long it blocks the event loop.
 
-    python benchmarks/relist.py [--pods 20000] [--json]
+    python -m benchmarks.relist [--pods 20000] [-o FILE]
 
 A subprocess serves synthetic pods (6.7 KB each, two containers, with managedFields) over TLS. This process runs the
 adapter's reflector with the adapter's pod decoder and times every single step of its event loop, in wall and in CPU
@@ -34,7 +34,9 @@ from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.load.pods import Pod
+from adapter.runtime.garbage import collect_in_steps
 from adapter.telemetry.metrics import Metrics
+from benchmarks import record
 
 PATH = "/api/v1/pods"
 
@@ -134,7 +136,9 @@ class Server:
             meta["continue"] = str(begin + limit)
         page = b",".join(self.pods[begin : begin + limit])
         body = b'{"kind":"PodList","metadata":' + json.dumps(meta).encode() + b',"items":[' + page + b"]}\n"
-        return web.Response(body=body, content_type="application/json")
+        response = web.Response(body=body, content_type="application/json")
+        response.enable_compression()  # where the client accepts it, as the API server does
+        return response
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -194,8 +198,8 @@ def server_process(count: int) -> Iterator[dict[str, Any]]:
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(folder / "ca.pem"))
         authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
-        command = [sys.executable, __file__, "--serve", name, "--pods", str(count)]
-        process = subprocess.Popen(command)
+        command = [sys.executable, "-m", "benchmarks.relist", "--serve", name, "--pods", str(count)]
+        process = subprocess.Popen(command, cwd=record.ROOT)
         try:
             while not (folder / "address").exists():
                 if process.poll() is not None:
@@ -306,6 +310,7 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
 
     metrics, counter = Metrics(), ChangeCounter()
     before = resident_mib()
+    gc.disable()  # as the adapter does until then
     phases: list[Phase] = []
     async with Session(load, metrics=metrics) as session:
         reflector: Reflector[Pod] = Reflector(
@@ -316,6 +321,7 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
             await reflector.synced.wait()
         phases.append(phase)
         after_list = resident_mib()
+        garbage = asyncio.create_task(collect_in_steps())  # as the adapter does after its first assessments
         async with steps.measured("list, nothing changed") as phase:
             await _relisted(session, reflector)
         phases.append(phase)
@@ -329,7 +335,8 @@ async def measure(address: dict[str, Any], count: int, steps: Steps) -> dict[str
         assert len(reflector.items) == count
         assert random.choice(list(reflector.items.values())).containers
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        garbage.cancel()
+        await asyncio.gather(task, garbage, return_exceptions=True)
     return {
         "pods": count,
         "pod_bytes": address["pod_bytes"],
@@ -370,7 +377,7 @@ def show(result: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pods", type=int, default=20_000)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-o", "--output", type=Path, help="the file for the figures")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -380,10 +387,9 @@ def main() -> None:
         steps = Steps()
         steps.install()
         result = asyncio.run(measure(address, options.pods, steps))
-    if options.json:
-        print(json.dumps(result, indent=1))
-    else:
-        show(result)
+    show(result)
+    if options.output:
+        record.write(options.output, result)
 
 
 if __name__ == "__main__":

@@ -127,13 +127,13 @@ def deployment(service: Service) -> Object:
 def endpoint_slice(service: Service) -> Object:
     endpoints = [
         {
-            "addresses": [_address(service, index)],
+            "addresses": [address(service, index)],
             "conditions": {"ready": True, "serving": True, "terminating": False},
             "targetRef": {
                 "kind": "Pod",
                 "namespace": service.namespace,
                 "name": name,
-                "uid": _uid("pod", service.namespace, name),
+                "uid": uid("pod", service.namespace, name),
             },
             "nodeName": f"node-{index:03}",
             "zone": f"zone-{'abc'[index % 3]}",
@@ -158,7 +158,7 @@ def pod(service: Service, index: int, generation: int) -> Object:
     """A realistic pod: 6 to 7 kB of JSON with its managed fields."""
     name = service.pod_names[index]
     moment = _time(60 + index + 600 * generation)
-    address = _address(service, index)
+    ip = address(service, index)
     metadata = {
         **_metadata("pod", service.namespace, name),
         "generateName": f"{service.name}-{HASH}-",
@@ -179,7 +179,7 @@ def pod(service: Service, index: int, generation: int) -> Object:
                 "apiVersion": "apps/v1",
                 "kind": "ReplicaSet",
                 "name": f"{service.name}-{HASH}",
-                "uid": _uid("replicaset", service.namespace, service.name),
+                "uid": uid("replicaset", service.namespace, service.name),
                 "controller": True,
                 "blockOwnerDeletion": True,
             }
@@ -197,8 +197,8 @@ def pod(service: Service, index: int, generation: int) -> Object:
             "conditions": [{"type": kind, "status": "True", "lastTransitionTime": moment} for kind in conditions],
             "hostIP": f"10.0.0.{index}",
             "hostIPs": [{"ip": f"10.0.0.{index}"}],
-            "podIP": address,
-            "podIPs": [{"ip": address}],
+            "podIP": ip,
+            "podIPs": [{"ip": ip}],
             "startTime": _time(30 + index),
             "containerStatuses": [_container_status(service, one, name, moment) for one in ("app", _SIDECAR)],
             "qosClass": "Burstable",
@@ -323,11 +323,12 @@ def pod_metrics(services: list[Service], at: dt.datetime) -> bytes:
 
 
 def _metadata(kind: str, namespace: str, name: str, **more: Any) -> Object:
-    uid = _uid(kind, namespace, name)
-    return {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": _time(0), **more}
+    identity = {"name": name, "namespace": namespace, "uid": uid(kind, namespace, name)}
+    return {**identity, "creationTimestamp": _time(0), **more}
 
 
-def _uid(*parts: str) -> str:
+def uid(*parts: str) -> str:
+    """The UID of the object of this kind, namespace and name."""
     return str(uuid.UUID(hashlib.md5("/".join(parts).encode()).hexdigest()))  # same in every process
 
 
@@ -335,7 +336,8 @@ def _suffix(name: str, index: int) -> str:
     return hashlib.md5(f"{name}/{index}".encode()).hexdigest()[:3] + f"{index:02x}"  # unique
 
 
-def _address(service: Service, index: int) -> str:
+def address(service: Service, index: int) -> str:
+    """The address of a pod."""
     number = int(service.name[-4:]) * 64 + index
     return f"10.{100 + number // 65536}.{number // 256 % 256}.{number % 256}"
 

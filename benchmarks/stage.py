@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -57,15 +57,27 @@ HEADERS = [
 class Stage:
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
-    `python` is the interpreter of the adapter and of the constant server.
+    `python` is the interpreter of the adapter and of the constant server, `policy` makes the policy of a service,
+    `settings` are those of the adapter.
     """
 
-    def __init__(self, policies: int, pods: int, namespaces: int, python: str, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        policies: int,
+        pods: int,
+        namespaces: int,
+        python: str,
+        announce: Callable[[str], None],
+        *,
+        policy: Callable[[scene.Service], scene.Object] = scene.policy,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self.services = scene.services(policies, pods, namespaces)
         self._counts = (policies, pods, namespaces)
         self._python, self._announce = python, announce
+        self._policy, self._settings = policy, settings
         self._calm = threading.Event()
-        self._log_position = 0
+        self._log_positions: dict[str, int] = {}
         self.generation = 0
         self._stack = ExitStack()
 
@@ -91,7 +103,6 @@ class Stage:
         self._fill()
         self._start_usage()
         self.adapter = self._adapter()
-        self._stack.callback(self.adapter.stop)
         self.constant, self.constant_port = self._constant()
         self._begin_churn()
 
@@ -157,10 +168,11 @@ class Stage:
 
     def new_log_lines(self) -> list[dict[str, Any]]:
         """The adapter's log lines since the last call."""
+        name = self.adapter.name
         with self.adapter.component.log.open("rb") as log:
-            log.seek(self._log_position)
+            log.seek(self._log_positions.get(name, 0))
             whole = log.read().rpartition(b"\n")[0]
-        self._log_position += len(whole)
+        self._log_positions[name] = self._log_positions.get(name, 0) + len(whole)
         return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
     # -- the scene
@@ -171,7 +183,7 @@ class Stage:
         for name in sorted({service.namespace for service in self.services}):
             client.create(objects.namespace(name))
         for service in self.services:
-            client.create(scene.policy(service))
+            client.create(self._policy(service))
         etcd = self.cluster.layout.port("etcd")
         count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
         self._announce(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
@@ -222,9 +234,19 @@ class Stage:
         server = f"https://127.0.0.1:{self.forwarder.port}"
         token = self.cluster.token(NAMESPACE, ACCOUNT)
         objects.kubeconfig(path, server, self.cluster.pki.cluster.certificate, token)
-        adapter = AdapterProcess(self.cluster, kubeconfig=path)
+        adapter = AdapterProcess(self.cluster, self._settings, kubeconfig=path)
         adapter.component.command[0] = self._python
         adapter.register()
+        self._stack.callback(adapter.stop)
+        return adapter
+
+    def other_version(self, folder: Path) -> AdapterProcess:
+        """The adapter of another version beside the first, unregistered: `folder` is its worktree with a `.venv`."""
+        path = self.cluster.folder / "kubeconfig-forwarded"
+        adapter = AdapterProcess(self.cluster, kubeconfig=path, name="adapter-before", register=False)
+        adapter.component.command[0] = str(folder / ".venv/bin/python")
+        adapter.component.cwd = folder
+        self._stack.callback(adapter.stop)
         return adapter
 
     def _constant(self) -> tuple[Component, int]:
@@ -259,6 +281,25 @@ class Stage:
             headers=HEADERS,
             requests=requests,
             connections=connections,
+            seconds=seconds,
+            rate=rate,
+        )
+
+    def scale_plan(self, *, seconds: float, rate: float) -> Plan:
+        """A plan of the live reads behind `desired_replicas`, on the adapter's way to the API server."""
+        pair = self.cluster.pki.client("admin", "system:masters")
+        base = "/apis/apps/v1/namespaces"
+        requests = [
+            (f"{base}/{service.namespace}/deployments/{service.name}/scale", f'"replicas":{service.replicas}')
+            for service in self.services
+        ]
+        return Plan(
+            port=self.forwarder.port,
+            certificate=str(pair.cert_file),
+            key=str(pair.key_file),
+            headers=[("Host", "127.0.0.1"), ("Accept", "application/json")],
+            requests=requests,
+            connections=8,
             seconds=seconds,
             rate=rate,
         )

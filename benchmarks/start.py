@@ -1,8 +1,9 @@
 """Cost of a start, and of a relist: `python -m benchmarks.start [--before FOLDER] [--rounds 3] [--relists 1]`.
 
 A real etcd and kube-apiserver hold 1,000 policies and 20,000 pods. The adapter runs as its command line does in a pod,
-compiled as in the image and with its service account, until its first correct answer. With `--before`, the adapter of another working copy (its `.venv` runs
-it) takes turns with this one. Further starts run with a profile, which splits the processor time into parts.
+compiled as in the image and with its service account, until its first correct answer. With `--before`, the adapter of
+another working copy (its `.venv` runs it) takes turns with this one. Further starts run with a profile, which splits
+the processor time into parts.
 """
 
 import argparse
@@ -15,12 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import record
 from benchmarks.processes import cpu_seconds, favour, memory
-from benchmarks.serving import machine
 from benchmarks.stage import ROOT, Stage
 from benchmarks.start_profile import PARTS
 from harness.adapter import ACCOUNT, NAMESPACE
@@ -51,10 +51,8 @@ class Version:
         """Compiles the package, and what it imports: the image holds both compiled."""
         line = [self.python, "-m", "compileall", "-q", "adapter"]
         subprocess.run(line, cwd=self.folder, env=self.environment(), check=True)
-        self.wrap_up()
-
-    def wrap_up(self) -> None:
-        line = [self.python, "-c", "import adapter.assembly, kubernetes.aio.config.kube_config"]
+        packages = "adapter.assembly, adapter.apiserver.server, adapter.companion.companion"
+        line = [self.python, "-c", f"import {packages}, kubernetes.aio.config.kube_config"]
         subprocess.run(line, cwd=self.folder, env=self.environment(), check=True)
 
 
@@ -141,29 +139,27 @@ class Starts:
         raise TimeoutError("the adapter did not list anew")
 
 
-def run(stage: Stage, versions: list[Version], scratch: Path, rounds: int, relists: int) -> Figures:
+def run(stage: Stage, versions: list[Version], scratch: Path, given: argparse.Namespace) -> Figures:
     starts = Starts(stage, scratch)
     figures: Figures = {version.name: {"starts": [], "profiles": [], "relists": {}} for version in versions}
-    for _ in range(rounds):
+    for _ in range(given.rounds):
         for version in versions:
             done = starts.start(version)
             starts.stop()
             announce(f"{version.name}: {json.dumps(done)}")
             figures[version.name]["starts"].append(done)
-    for version in versions * max(1, rounds - 1):
+    for version in versions * max(1, given.rounds - 1):
         report = starts.profiled(version)
         announce(f"{version.name}: {json.dumps(report['parts'])}")
-        if os.environ.get("LINES"):
-            print(stage.adapter.logs()[-6000:])
-            for line, sec in report["lines"].items():
-                print(sec, line)
+        if given.lines:
+            announce("\n".join(f"{seconds:8.3f} {line}" for line, seconds in report["lines"].items()))
         figures[version.name]["profiles"].append(report)
-    for version in versions if relists else ():
+    for version in versions if given.relists else ():
         starts.start(version)
         time.sleep(_SETTLE_SECONDS)
         for changed in (False, True):
             name = "every pod changed" if changed else "nothing changed"
-            each = [starts.relist(changed=changed) for _ in range(relists)]
+            each = [starts.relist(changed=changed) for _ in range(given.relists)]
             announce(f"{version.name}, {name}: {json.dumps(each)}")
             figures[version.name]["relists"][name] = each
         starts.stop()
@@ -219,7 +215,7 @@ def main() -> None:
     parser.add_argument("--relists", type=int, default=0, help="relists of each kind (default: %(default)s)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of this version (default: this one)")
     parser.add_argument("--lines", action="store_true", help="show the functions that take the most time")
-    parser.add_argument("--out", type=Path, help="the file for the figures")
+    parser.add_argument("-o", "--output", type=Path, help="the file for the figures")
     given = parser.parse_args()
     favour()
     scene = {name: getattr(given, name) for name in ("policies", "pods", "namespaces")}
@@ -230,21 +226,11 @@ def main() -> None:
             versions.insert(0, Version("before", given.before, given.before / ".venv/bin/python", scratch))
         for version in versions:
             version.compile()
-        done = run(stage, versions, scratch, given.rounds, given.relists)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    figures = {
-        "command": f"python -m benchmarks.start --rounds {given.rounds} --relists {given.relists}",
-        "commit": commit.stdout.strip(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "machine": machine(),
-        "scene": scene,
-        "versions": done,
-    }
+        done = run(stage, versions, scratch, given)
+    figures = {"scene": scene, "versions": done}
     print(text(figures))
-    if given.out:
-        given.out.write_text(json.dumps(figures, indent=1) + "\n")
+    if given.output:
+        record.write(given.output, figures)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def main() -> None:
         signal.signal(signal.SIGUSR1, lambda _number, _frame: _report(startup))
         signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
     _use_account(Path(os.environ["START_ACCOUNT"]))
-    from adapter import cli  # noqa: PLC0415  part of what is measured
+    from adapter import cli
 
     sys.exit(cli.main())
 
@@ -83,17 +83,17 @@ def _use_account(folder: Path) -> None:
     """Reads the service account from this folder; as first import it must be as lean as the adapter's own."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError):
-            from adapter.runtime.lean_imports import lean_imports  # noqa: PLC0415
+            from adapter.runtime.lean_imports import lean_imports
 
             stack.enter_context(lean_imports())
-        credentials = importlib.import_module("adapter.kube.credentials")
-    credentials._TOKEN_FILE = folder / "token"  # type: ignore[attr-defined]  # noqa: SLF001
+        credentials: Any = importlib.import_module("adapter.kube.credentials")
+    credentials._TOKEN_FILE = folder / "token"  # noqa: SLF001
     if hasattr(credentials, "_CA_FILE"):
         credentials._CA_FILE = folder / "ca.crt"  # noqa: SLF001
     else:  # an older version, in which the kubernetes package reads the files
-        package = importlib.import_module("kubernetes.aio.config.incluster_config")
-        package.SERVICE_TOKEN_FILENAME = str(folder / "token")  # type: ignore[attr-defined]
-        package.SERVICE_CERT_FILENAME = str(folder / "ca.crt")  # type: ignore[attr-defined]
+        package: Any = importlib.import_module("kubernetes.aio.config.incluster_config")
+        package.SERVICE_TOKEN_FILENAME = str(folder / "token")
+        package.SERVICE_CERT_FILENAME = str(folder / "ca.crt")
 
 
 def _interrupted(_number: int, frame: FrameType | None) -> None:
@@ -139,7 +139,7 @@ def _report(startup: float) -> None:
     each = (total - startup) / interrupts
     parts: dict[str, Any] = {part: round(_counts[part] * each, 3) for part in PARTS}
     parts[REST] = round(parts[REST] + startup, 3)
-    import json  # noqa: PLC0415
+    import json
 
     lines = {line: round(count * each, 3) for line, count in _lines.most_common(150)}
     file = Path(os.environ["START_PROFILE"])

@@ -30,6 +30,20 @@ def put(port: int, objects: Iterable[tuple[str, Object]]) -> int:
     return written
 
 
+def delete(port: int, keys: Iterable[str]) -> None:
+    """Deletes objects."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    left = iter(keys)
+    while batch := list(itertools.islice(left, _AT_ONCE)):
+        operations = [{"requestDeleteRange": {"key": _text(key.encode())}} for key in batch]
+        connection.request("POST", "/v3/kv/txn", json.dumps({"success": operations}).encode())
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"etcd: {answer.status} {text[:300]!r}")
+    connection.close()
+
+
 def compact(port: int) -> None:
     """Compacts all history: a watch that lags behind must list anew."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +22,18 @@ class Recorded:
     """What came of a run."""
 
     series: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    """Of each process: `minute` and its figures."""
+    """Of each process: `minute` and its figures, `log` in bytes a minute since the row before."""
     disturbances: list[dict[str, Any]] = field(default_factory=list)
     pods_replaced: int = 0
     numbers: int = 0
     errors: int = 0
     faults: list[str] = field(default_factory=list)
     """What must not be at the end, in words."""
+
+
+def per_minute(before: Mapping[str, float], now: Mapping[str, float], key: str) -> float:
+    """The rate of a total between two rows."""
+    return round((now[key] - before[key]) / (now["minute"] - before["minute"]), 1)
 
 
 class LongRun:
@@ -42,7 +47,7 @@ class LongRun:
 
     def run(self) -> Recorded:
         self._began = time.monotonic()
-        beside = [threading.Thread(target=one, daemon=True) for one in (self._churn, self._ask, self._sample)]
+        beside = [threading.Thread(target=self._held, args=(one,), daemon=True) for one in self._beside()]
         for thread in beside:
             thread.start()
         try:
@@ -55,9 +60,19 @@ class LongRun:
         self._recorded.faults += self._not_right()
         return self._recorded
 
+    def _beside(self) -> tuple[Callable[[], None], ...]:
+        return self._churn, self._ask, self._sample
+
+    def _held(self, beside: Callable[[], None]) -> None:
+        """Runs what goes on beside the disturbances; a run in which it ended too soon has failed."""
+        try:
+            beside()
+        except Exception as error:  # noqa: BLE001 - any
+            self._recorded.faults.append(f"{beside.__name__.strip('_')} ended: {type(error).__name__}: {error}"[:300])
+
     @property
     def _minute(self) -> float:
-        return round((time.monotonic() - self._began) / 60, 3)
+        return round((time.monotonic() - self._began) / 60, 4)
 
     def _disturb(self) -> None:
         # The kernel ends a process with the thread that started it; disturbances start servers, so they run here.
@@ -86,13 +101,16 @@ class LongRun:
             self._recorded.errors += not answered
 
     def _sample(self) -> None:
-        while True:
-            minute, figures = self._minute, self._scene.figures()
-            for name, one in figures.items():
-                self._recorded.series.setdefault(name, []).append({"minute": minute, **one})
-            self._tell(f"{minute:6.2f} {figures}")
-            if self._ended.wait(SAMPLE_SECONDS - (time.monotonic() - self._began) % SAMPLE_SECONDS):
-                return
+        before = {name: {"minute": self._minute, **one} for name, one in self._scene.figures().items()}
+        due = time.monotonic() + SAMPLE_SECONDS
+        while not self._ended.wait(max(SAMPLE_SECONDS / 2, due - time.monotonic())):
+            due += SAMPLE_SECONDS
+            now = {name: {"minute": self._minute, **one} for name, one in self._scene.figures().items()}
+            for name in now.keys() & before.keys():
+                rate = per_minute(before[name], now[name], "log")
+                self._recorded.series.setdefault(name, []).append({**now[name], "log": rate})
+            self._tell(f"{self._minute:6.2f} {now}")
+            before |= now
 
     def _not_right(self) -> list[str]:
         ended = [name for name, (one, _) in self._scene.processes.items() if not one.running]

@@ -1,5 +1,6 @@
 """Snapshots for tests: policies with simple numbers."""
 
+import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ from adapter.load.pods import Container, Pod, PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, Snapshot, TargetKey
-from adapter.usage.series import NamedQueryResult, Series, SeriesList
+from adapter.usage.series import Columns, NamedQueryResult, Series, SeriesList, SeriesTable
 
 NOW = 1_800_000_000.0
 SAMPLED = NOW - 12
@@ -96,8 +97,20 @@ def query(
     name: str = "requests", *series: Series, by_pod: bool = True, fetched_at: float | None = NOW - 3, **more: object
 ) -> NamedQueryResult:
     by = str(more.get("pod_label", "pod")) if by_pod else ""
-    fields: dict[str, object] = {"series": {"shop": SeriesList(by, series)}, **more}
+    fields: dict[str, object] = {"series": {"shop": series_list(by, series)}, **more}
     return NamedQueryResult(name=name, by_pod=by_pod, fetched_at=fetched_at, **fields)  # type: ignore[arg-type]
+
+
+def series_list(pod_label: str, series: Iterable[Series]) -> SeriesList:
+    """Series of the namespace `shop` as an answer has them."""
+    table, series = SeriesTable("namespace", pod_label), list(series)
+    spaces = (b" " * index for index in range(len(series)))  # tells series with the same labels apart
+    sets = table.label_sets(
+        json.dumps(dict(each.labels)).encode() + space for each, space in zip(series, spaces, strict=True)
+    )
+    numbered = sorted(zip(sets, series, strict=True), key=lambda pair: pair[0].number)
+    values = [f"{each.value // NANO}.{each.value % NANO:09}" for _, each in numbered]
+    return SeriesList(table.groups.get("shop"), Columns(values, [each.at for _, each in numbered]))
 
 
 def series(value: int, *, at: float = SAMPLED, **labels: str) -> Series:

@@ -108,7 +108,8 @@ class Handler:
 
     async def _answer(self, request: web.BaseRequest, labels: "_RequestLabels") -> web.StreamResponse:
         target = request.raw_path
-        probe = self._health.probe(target) if request.method in _PROBE_METHODS else None
+        is_probe = request.method in _PROBE_METHODS and not target.startswith("/apis/")
+        probe = self._health.probe(target) if is_probe else None
         if probe is not None:
             labels.kind = RequestKind.HEALTH
             return await self._health_response(request, probe)

@@ -27,8 +27,11 @@ def json_answer(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
 class _WholeAnswer(web.StreamResponse):
     """An answer with status 200 on a connection that stays open; nothing of it can be changed."""
 
+    _status = 200
+    _headers = HEADERS
+
     def __init__(self, body: bytes) -> None:
-        super().__init__()
+        # Without aiohttp's own initialisation, which makes a dictionary of headers to be changed.
         self._whole = b"%bContent-Length: %d\r\n\r\n%b" % (_head(), len(body), body)
 
     @property

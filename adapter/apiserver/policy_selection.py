@@ -93,17 +93,19 @@ def _matching_objects(index: SnapshotIndex, request: RequestInfo) -> Iterator[Po
             yield view
 
 
-def _named_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView:
+def policy_of_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView | None:
+    """The policy of the object that the request names; None where it has none."""
     if request.resource == POLICIES_RESOURCE:
-        policy = index.policy(request.namespace, request.name)
-        if policy is None:
-            raise _no_policy(request)
-        return policy
+        return index.policy(request.namespace, request.name)
     snapshot = index.snapshot
     key = snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
-    view = snapshot.policies.get(key) if key else None
+    return snapshot.policies.get(key) if key else None
+
+
+def _named_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView:
+    view = policy_of_object(index, request)
     if view is None:
-        raise _unknown_target(index, request)
+        raise _no_policy(request) if request.resource == POLICIES_RESOURCE else _unknown_target(index, request)
     return view
 
 

@@ -1,6 +1,7 @@
 """Answers metric requests from the snapshot in memory; only `desired_replicas` waits, for the live replica count."""
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -67,7 +68,8 @@ class MetricsProvider:
 
         self._index: SnapshotIndex | None = None
         snapshots.subscribe(self._drop_index)
-        self._bodies: dict[RequestInfo, tuple[object, bytes]] = {}
+        self._bodies: dict[RequestInfo, tuple[weakref.ref[PolicyView], bytes]] = {}
+        """Bodies of answers, each with the view that it was made from: every evaluation makes a new one."""
 
     @property
     def index(self) -> SnapshotIndex:
@@ -84,29 +86,38 @@ class MetricsProvider:
         index = self._fresh_index(request.namespace)
         if request.resource == PODS_RESOURCE:
             return wire.metric_value_list(request.version, self._on_pods(index, request))
+        if (body := self._kept_body(index, request)) is not None:
+            return body
         views = policy_selection.policies_of_objects(index, request)
         if request.name != ALL_OBJECTS:
             return await self._of_object(views[0], request)
         values = await self._listing(views, request.metric)
         return wire.metric_value_list(request.version, [_item(view, request, value) for view, value in values])
 
+    def _kept_body(self, index: SnapshotIndex, request: RequestInfo) -> bytes | None:
+        """The body of the last answer while the object's policy was not evaluated again; None without one."""
+        kept = self._bodies.get(request)
+        if kept is None:
+            return None
+        view_of, body = kept
+        view = policy_selection.policy_of_object(index, request)
+        if view is None or view_of() is not view:
+            return None
+        self._check_fresh(view)
+        return body
+
     async def _of_object(self, view: PolicyView, request: RequestInfo) -> bytes:
-        """One object's value. Except for `desired_replicas` its body is reused until the policy's next assessment."""
+        """One object's value. Except for `desired_replicas` its body is kept until the policy's next evaluation."""
         self._check_fresh(view)
         if request.metric == DESIRED_REPLICAS:
             # The HPA shows the policy's name beside the error if it asked by that name.
             value = await self._desired(view, names_policy=request.resource == POLICIES_RESOURCE)
             return wire.metric_value_list(request.version, [_item(view, request, value)])
-        # Every assessment has its own counts, so they identify it; a reference to the view would keep it in memory.
-        token = None if view.assessment is None else view.assessment.counts
-        cached = self._bodies.get(request)
-        if cached is not None and cached[0] is token and view.problem is None:
-            return cached[1]
         body = wire.metric_value_list(request.version, [_item(view, request, metric_value(view, request.metric))])
         if request.is_cacheable:
             if len(self._bodies) >= _MAX_BODIES:
                 self._bodies.clear()
-            self._bodies[request] = (token, body)
+            self._bodies[request] = (weakref.ref(view), body)
         return body
 
     async def external(self, request: RequestInfo) -> bytes:

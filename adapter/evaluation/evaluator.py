@@ -94,18 +94,19 @@ class Evaluator:
         return (yield from self._with_target(key, view, link, silent))
 
     def _with_target(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> Steps[PolicyView]:
-        view = replace(view, bounds=link.hpa.bounds)
+        bounds, name = link.hpa.bounds, link.ref.name
         faults = list(reference_faults(*link.hpa.target))
         if faults:
-            return replace(view, problem=silent or _invalid_reference(link, faults))
-        view = replace(view, target_name=link.ref.name)
+            return replace(view, bounds=bounds, problem=silent or _invalid_reference(link, faults))
         problem = silent or self._refusal(key, link)
         resolved = self._inputs.find(link.ref)
         if isinstance(resolved, str):
-            return replace(view, problem=problem or _unavailable(resolved))
+            return replace(view, bounds=bounds, target_name=name, problem=problem or _unavailable(resolved))
         target, scale = resolved.object.target, resolved.object.scale
         view = replace(
             view,
+            bounds=bounds,
+            target_name=name,
             target=target,
             target_resource=resolved.resource,
             target_labels=resolved.object.labels,
@@ -144,7 +145,9 @@ class Evaluator:
         )
         assessment = yield from assess_in_steps(inputs)
         self._memories[key] = (link.policy, assessment.memory)
-        return replace(view, assessment=assessment, inputs=inputs)
+        # A decision on the kept inputs needs no census; this one would keep pods that are gone, and their rows.
+        kept = replace(inputs, memory=replace(inputs.memory, census=None))
+        return replace(view, assessment=assessment, inputs=kept)
 
     def _memory(self, key: Key, policy: Policy, now: float) -> Steps[Memory]:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""

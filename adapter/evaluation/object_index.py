@@ -1,7 +1,8 @@
 """Index of the watched objects; maps a change to the policies it affects. No I/O; one event loop, so no locks."""
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from adapter.evaluation.decode import DecodedPolicy
@@ -43,6 +44,8 @@ class ObjectIndex:
         self._by_selector_alone: dict[str, set[Key]] = defaultdict(set)
         """Policies by namespace whose targets' pods are known by selector alone, so that any pod may be theirs."""
         self._by_service: dict[ServiceKey, set[Key]] = defaultdict(set)
+        self._with_resources: dict[str, set[Key]] = defaultdict(set)
+        """Policies by namespace that need metrics.k8s.io."""
 
     def policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
         """A policy was added, changed or deleted."""
@@ -60,6 +63,10 @@ class ObjectIndex:
             self._by_namespace[key.namespace].add(key)
         if (service := _service_of(new)) is not None:
             self._by_service[service].add(key)
+        if _needs_resources(new):
+            self._with_resources[key.namespace].add(key)
+        else:
+            discard(self._with_resources, key.namespace, key)
         self._links[key.namespace].put_policy(key.name, new.policy if new is not None else None)
         self._relink(key)
         self._drop_unlinked(key.namespace)
@@ -89,8 +96,9 @@ class ObjectIndex:
         touched: set[Key] = set()
         for pod in (old, new):
             if pod is not None:
-                touched |= self._by_selector_alone.get(pod.namespace, frozenset())
-                touched.update(*(self._by_owner.get(owner, ()) for owner in owners(pod)))
+                touched.update(self._by_selector_alone.get(pod.namespace, ()))
+                for owner in owners(pod):
+                    touched.update(self._by_owner.get(owner, ()))
         self._mark_all(touched)
 
     def endpoint_changed(self, namespace: str, pod_name: str) -> None:
@@ -166,11 +174,7 @@ class ObjectIndex:
 
     def namespaces_with_resources(self) -> set[str]:
         """The namespaces whose policies need metrics.k8s.io."""
-        return {
-            key.namespace
-            for key, entry in self.policies.items()
-            if entry.policy is not None and any(metric.resource for metric in entry.policy.metrics)
-        }
+        return set(self._with_resources)
 
     def pods_metric_targets(self, resource_of: Callable[[str, str], str]) -> dict[str, tuple[PodsMetricTarget, ...]]:
         """HPAs that ask for this adapter's Pods metrics, by namespace."""
@@ -222,6 +226,10 @@ def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> It
     target = TargetKey(ref.namespace, resource, ref.name) if resource else None
     for metric, average in hpa.pods_metrics:
         yield PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
+
+
+def _needs_resources(entry: DecodedPolicy | None) -> bool:
+    return entry is not None and entry.policy is not None and any(metric.resource for metric in entry.policy.metrics)
 
 
 def _service_of(entry: DecodedPolicy | None) -> ServiceKey | None:
@@ -280,11 +288,14 @@ class PodIndex:
         return self.namespace(namespace).get(name)
 
 
-def owners(pod: Pod) -> Iterator[Key]:
+def owners(pod: Pod) -> tuple[Key, ...]:
     """The names that the scale target of this pod may have."""
-    if pod.owner is None:
-        return
-    yield Key(pod.namespace, pod.owner.name)
-    stem = pod.owner.name.removesuffix(f"-{pod.template_hash}") if pod.template_hash else pod.owner.name
-    if stem != pod.owner.name:
-        yield Key(pod.namespace, stem)
+    return () if pod.owner is None else _owners(pod.namespace, pod.owner.name, pod.template_hash)
+
+
+@functools.lru_cache(8192)
+def _owners(namespace: str, owner: str, template_hash: str) -> tuple[Key, ...]:
+    """The same for all pods of one ReplicaSet, which come one after the other."""
+    stem = owner.removesuffix(f"-{template_hash}") if template_hash else owner
+    names = (owner,) if stem == owner else (owner, stem)
+    return tuple(Key(namespace, name) for name in names)

@@ -12,7 +12,7 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.pod_assessments import without_usage
 from adapter.load.steps import Steps
 from adapter.runtime.slices import Slices
-from adapter.snapshot import Key, PodsMetricTarget, PolicyView, SnapshotStore, TargetKey
+from adapter.snapshot import Key, PodsMetricTarget, PolicyView, PolicyViews, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
 
@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 EVALUATION_SLICE_SECONDS = 0.001
 """A slice starts no step of an evaluation after this time; the one in progress takes a millisecond or two more."""
 MAX_BATCH = 32
-"""Views in one snapshot while more policies are due. Each swap copies the map of all policies, so views share one."""
+"""Views in one snapshot while more policies are due. Each copies the views of their namespaces."""
 STALENESS_MARGIN_SECONDS = 0.01
 """How long after its expiry a sample no longer counts for certain."""
 RESYNC_SECONDS = 25.0
@@ -123,7 +123,7 @@ class Worker:
         new = {key: replace(view, pending=True) for key, view in views.items() if key not in policies}
         if new:
             self.pending |= new.keys()
-            self._snapshots.swap(replace(self._snapshots.current, policies={**policies, **new}))
+            self._snapshots.swap(replace(self._snapshots.current, policies=self._views.changed(new)))
 
     async def evaluated(self) -> None:
         """Return once no policy is pending: each was evaluated, or deleted."""
@@ -138,12 +138,9 @@ class Worker:
         self.pending -= views.keys()
         self._published.set()
         current = self._snapshots.current
-        policies = dict(current.policies)
         moved: dict[Key, PolicyView | None] = {}
         for key, view in views.items():
-            last = policies.pop(key, None)
-            if view is not None:
-                policies[key] = view
+            last = current.policies.get(key)
             target = _target_key(view)
             # When a rival policy of the target is deleted, the one that stays gets the target, though it did not move.
             if _target_key(last) != target or (target is not None and current.by_target.get(target) != key):
@@ -152,8 +149,14 @@ class Worker:
         for key, view in views.items():
             self._index_pods(key, view)
         self._snapshots.swap(
-            replace(current, policies=policies, by_target=by_target, by_pods=self._by_pods), changed=views
+            replace(current, policies=self._views.changed(views), by_target=by_target, by_pods=self._by_pods),
+            changed=views,
         )
+
+    @property
+    def _views(self) -> PolicyViews:
+        policies = self._snapshots.current.policies
+        return policies if isinstance(policies, PolicyViews) else PolicyViews().changed(policies)
 
     def _index_pods(self, key: Key, view: PolicyView | None) -> None:
         assessment = view.assessment if view is not None else None

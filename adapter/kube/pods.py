@@ -166,8 +166,7 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
         """The pod of a decoded object."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         conditions = {condition.type: condition for condition in status.conditions or ()}
-        labels, owners = _bounded(meta.labels), _bounded(meta.owner_references)
-        named = self._labels.once(labels, _labels, len(labels))
+        named = self._labels.once(_bounded(meta.labels), _labels, len)
         return Pod(
             namespace=sys.intern(meta.namespace),
             name=meta.name,
@@ -185,12 +184,12 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
             ips=_ips(status),
             host_ip=sys.intern(status.host_ip or ""),
             host_network=bool(spec.host_network),
-            owner=self._owners.once(owners, _owner, len(owners)),
+            owner=self._owners.once(_bounded(meta.owner_references), _owner, len),
             template_hash=named.template_hash,
             labels=named.labels,
             containers=self._run(spec, status),
-            pod_requests=_amounts(spec.resources.requests if spec.resources else None),
-            pod_limits=_amounts(spec.resources.limits if spec.resources else None),
+            pod_requests=_amounts(spec.resources.requests) if spec.resources else _NONE,
+            pod_limits=_amounts(spec.resources.limits) if spec.resources else _NONE,
         )
 
     def _run(self, spec: _Spec, status: _Status) -> tuple[Container, ...]:
@@ -202,7 +201,7 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
         if spec.init_containers:
             states = {one.name: one.state or _NO_STATE for one in status.init_container_statuses or ()}
             made += [_sight(one, states) for one in spec.init_containers if one.restart_policy == "Always"]
-        return self._containers.once(tuple(made), _seen, sum(map(_length, made)))
+        return self._containers.once(tuple(made), _seen, _length)
 
 
 class _Shared(Generic[V]):
@@ -215,12 +214,12 @@ class _Shared(Generic[V]):
         self._known: dict[Any, V] = {}
         self._bytes = 0
 
-    def once(self, key: K, make: Callable[[K], V], length: int) -> V:
-        """The value of this key of `length` bytes."""
+    def once(self, key: K, make: Callable[[K], V], length_of: Callable[[K], int]) -> V:
+        """The value of this key, whose length in bytes `length_of` returns."""
         try:
             return self._known[key]
         except KeyError:
-            value = make(key)
+            value, length = make(key), length_of(key)
         if length <= _LONGEST_SHARED:
             if len(self._known) >= _SHARED_AT_MOST or self._bytes + length > _SHARED_BYTES:
                 self._known.clear()
@@ -253,11 +252,12 @@ _NO_STATE = _State()
 
 def _bounded(body: msgspec.Raw) -> bytes:
     """A piece of JSON; null where it is longer than `_LONGEST`."""
-    return bytes(body if len(memoryview(body)) <= _LONGEST else _NULL)
+    part = bytes(body)
+    return part if len(part) <= _LONGEST else b"null"
 
 
-def _length(sight: _Sight) -> int:
-    return len(sight.name) + len(sight.image) + len(sight.resources) + len(sight.ports)
+def _length(sights: Iterable[_Sight]) -> int:
+    return sum(len(one.name) + len(one.image) + len(one.resources) + len(one.ports) for one in sights)
 
 
 def _labels(body: bytes) -> _Labels:
@@ -284,7 +284,7 @@ def _is_true(condition: _Condition | None) -> bool:
 
 def _cost(text: str) -> int:
     """A deletion cost as the ReplicaSet controller reads it: 0 for anything but a 32-bit integer."""
-    if not _COST.fullmatch(text):
+    if not text or not _COST.fullmatch(text):
         return 0
     return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 

@@ -186,7 +186,9 @@ class Reflector(Generic[T]):
             params = {**self._params, "limit": str(self._limit), **({"continue": token} if token else {})}
             largest = LARGEST_PAGE if self._limit > 1 else LARGEST_ANSWER
             try:
-                return await self._session.get(self._path, params=params, timeout=_LIST_SECONDS, largest=largest)
+                return await self._session.get(
+                    self._path, params=params, timeout=_LIST_SECONDS, largest=largest, compressed=True
+                )
             except TooLarge:
                 if self._limit == 1:
                     raise

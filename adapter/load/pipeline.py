@@ -41,10 +41,10 @@ from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_flo
 from adapter.load.pod_assessments import PodAssessments
 from adapter.load.pod_groups import group_pods
 from adapter.load.pods import PodState
-from adapter.load.relative import one_step_down, without_drift
+from adapter.load.relative import one_drift_up, one_step_down, without_drift
 from adapter.load.scenario_list import contenders
 from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
-from adapter.load.spec import Bounds, Policy, Scale, Strategy
+from adapter.load.spec import Bounds, Converge, Policy, Scale, Strategy
 from adapter.load.steps import Steps, finish
 
 _ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
@@ -247,6 +247,9 @@ def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) 
         metrics = [one_step_down(metric, last_change) for metric in metrics]
     elif policy.converge_towards is not None and current != assessment.memory.last_replicas:
         metrics = [without_drift(metric) for metric in metrics]
+    elif policy.converge_towards is Converge.LOW:
+        last_change = _last_change(assessment, scale, bounds, now)
+        metrics = [one_drift_up(metric, last_change) for metric in metrics]
     return tuple(_outcome(metric, current, bounds, multiple) for metric in metrics)
 
 

@@ -11,9 +11,24 @@ from adapter.load.scenario_list import changed
 
 def one_step_down(metric: MetricAssessment, changed_at: float | None) -> MetricAssessment:
     """The metric without a step down if its samples began before the count last changed (seconds; None: never)."""
-    if changed_at is None or metric.began_at is None or metric.began_at >= changed_at:
+    if _knows(metric, changed_at):
         return metric
     return replace(metric, scenarios=changed(metric.scenarios, _without_shrink))
+
+
+def one_drift_up(metric: MetricAssessment, changed_at: float | None) -> MetricAssessment:
+    """The metric without a step up inside the band if its samples began before the count last changed.
+
+    Pods that were added since have no sample, so the others alone would ask for one step after the other. A step down
+    counts the load of departed pods instead.
+    """
+    if _knows(metric, changed_at):
+        return metric
+    return replace(metric, scenarios=changed(metric.scenarios, _without_drift_up))
+
+
+def _knows(metric: MetricAssessment, changed_at: float | None) -> bool:
+    return changed_at is None or metric.began_at is None or metric.began_at >= changed_at
 
 
 def without_drift(metric: MetricAssessment) -> MetricAssessment:
@@ -23,6 +38,10 @@ def without_drift(metric: MetricAssessment) -> MetricAssessment:
 
 def _without_drift(scenario: Scenario) -> Scenario:
     return scenario._replace(drift=0, edge=None)
+
+
+def _without_drift_up(scenario: Scenario) -> Scenario:
+    return _without_drift(scenario) if scenario.drift > 0 else scenario
 
 
 def _without_shrink(scenario: Scenario) -> Scenario:

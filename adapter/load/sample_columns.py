@@ -19,6 +19,7 @@ from adapter.load.pods import Pod
 from adapter.load.samples import PodUsage, Point
 from adapter.load.spec import Metric
 from adapter.load.steps import AT_ONCE, Steps, collected, mapped
+from adapter.load.usage_columns import Block, UsageColumns
 
 _last_sample = partial(tuple.__new__, LastSample)
 """A LastSample of a pair: without the call in Python that `LastSample(…)` takes."""
@@ -246,13 +247,15 @@ class ColumnReader:
         reader = self._reader
         if block.created_at > reader.warm_until:
             return False
-        source: Mapping[str, PodUsage | Point] = reader.points if reader.is_query else reader.usages
-        samples = list(map(source.get, block.names))
-        try:
-            ats: list[float] = list(map(_time, samples))
-            values = self._values(samples, block)
-        except (AttributeError, KeyError):  # no sample, or none of a container
+        if not reader.is_query and isinstance(reader.usages, UsageColumns):
+            read = reader.usages.block(
+                block.names, block.container or [row.containers for row in block.rows], reader.resource
+            )
+        else:
+            read = self._sample_block(block)
+        if read is None:
             return False
+        ats, values, windows = read
         if min(ats) < max(block.since, reader.plain_from) or max(ats) > reader.plain_until or not all(values):
             return False
         newest = self._newest(block.uids, ats, values)
@@ -263,8 +266,20 @@ class ColumnReader:
         column.values += values
         column.capacities += block.capacities
         column.ats += ats
-        column.windows += [reader.query_window] * len(ats) if reader.is_query else map(_window, samples)
+        column.windows += windows
         return True
+
+    def _sample_block(self, block: RowBlock) -> Block | None:
+        """Times, values and windows of the samples of a block's pods; None where one is missing."""
+        reader = self._reader
+        source: Mapping[str, PodUsage | Point] = reader.points if reader.is_query else reader.usages
+        samples = list(map(source.get, block.names))
+        try:
+            ats: list[float] = list(map(_time, samples))
+            values = self._values(samples, block)
+        except (AttributeError, KeyError):  # no sample, or none of a container
+            return None
+        return ats, values, [reader.query_window] * len(ats) if reader.is_query else list(map(_window, samples))
 
     def _values(self, samples: Sequence[Any], block: RowBlock) -> list[int]:
         """The values of these samples. Raises KeyError where a container has none."""
@@ -311,6 +326,8 @@ class ColumnReader:
     def _plain(self, row: StaticRow) -> tuple[float, int, float | None] | None:
         """Time, value and window of a plain sample; None where it is not plain."""
         reader = self._reader
+        if not reader.is_query and isinstance(reader.usages, UsageColumns):
+            return self._plain_usage(reader.usages, row)
         sample = (reader.points if reader.is_query else reader.usages).get(row.name)
         if sample is None:
             return None
@@ -324,6 +341,16 @@ class ColumnReader:
         except KeyError:
             return None
         return (at, value, sample.window) if value else None
+
+    def _plain_usage(self, usages: UsageColumns, row: StaticRow) -> tuple[float, int, float | None] | None:
+        reader, index = self._reader, usages.rows.get(row.name)
+        if index is None:
+            return None
+        at = usages.ats[index]
+        if not max(row.since, reader.plain_from) <= at <= reader.plain_until or row.created_at > reader.warm_until:
+            return None
+        value = usages.total(index, row.containers, reader.resource)
+        return (at, value, usages.windows[index]) if value else None
 
 
 def read_columns(

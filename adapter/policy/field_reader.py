@@ -25,8 +25,8 @@ class FieldReader:
         self.path = path
         self.faults = faults
         self._read: set[str] = set()
-        self._data: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
-        if data is not None and not isinstance(data, Mapping):
+        self._data: Mapping[str, Any] = data if isinstance(data, dict | Mapping) else {}  # dict: a fast test first
+        if data is not None and self._data is not data:
             self.fault("", data, "write a mapping of keys")
 
     def fault(self, key: str, value: object, advice: str) -> None:
@@ -99,10 +99,12 @@ class FieldReader:
     def choice(self, key: str, among: type[Member]) -> Member | None:
         """One of an enumeration's values, None where absent."""
         value = self.get(key)
+        if value is None:
+            return None
         known = {one.value: one for one in among}
         # Only texts are looked up: the enumeration's own error would print any other value, however deep.
-        if value is None or (isinstance(value, str) and value in known):
-            return None if value is None else known[value]
+        if isinstance(value, str) and value in known:
+            return known[value]
         self.one_of(key, value, list(known))
         return None
 
@@ -165,8 +167,9 @@ class FieldReader:
 
     def close(self) -> None:
         """Add a fault for every key that was not read."""
-        known = ", ".join(sorted(self._read))
-        for number, key in enumerate(key for key in self._data if key not in self._read):
+        unknown = [key for key in self._data if key not in self._read]
+        known = ", ".join(sorted(self._read)) if unknown else ""
+        for number, key in enumerate(unknown):
             # A suggestion takes time to find; further ones would not be read.
             meant = closest(str(key), self._read) if number < _MOST_GUESSES else ""
             self.fault(str(key), self._data[key], f"unknown field{meant}; known are {known}")

@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime
 
+_SAFE_YEARS = range(2, 9999)
+"""A moment in these years is in the years 1 to 9999 in UTC, whatever its offset."""
+
 
 def parse_time(text: object) -> float | None:
     """Epoch seconds of an RFC 3339 time with an offset; digits beyond microseconds are cut.
@@ -13,7 +16,8 @@ def parse_time(text: object) -> float | None:
     try:
         moment = datetime.fromisoformat(text)
         seconds = moment.timestamp()
-        datetime.fromtimestamp(seconds, UTC)
+        if moment.year not in _SAFE_YEARS:
+            datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError):
         return None
     return seconds if moment.tzinfo is not None else None

@@ -16,7 +16,7 @@ from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import interval_shares, retry_delay, with_age
 from adapter.usage.prometheus_api import PrometheusClient
-from adapter.usage.promql import ended_times_query, live_times_query, parse_inputs, sample_times_query
+from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.query_results import QueryResult, Vector, build_result, new_table, release
 from adapter.usage.sample_times import SampleTimes
@@ -240,7 +240,7 @@ class Prometheus:
         table = last.table if last is not None and not last.is_outgrown else new_table(query)
         vector = Vector(table)
         await client.query(query.text, vector.add, slices, max_age=query.max_age, duration=duration)
-        vector.separate()
+        await vector.separate(slices)
         inputs = parse_inputs(query.text)
         times = SampleTimes(inputs, table, self._clock() if vector.at is None else vector.at)
         if vector.sets and inputs.selectors:
@@ -254,23 +254,14 @@ class Prometheus:
     async def _date(
         self, client: PrometheusClient, query: InstantQuery, vector: Vector, times: SampleTimes, slices: Slices
     ) -> None:
-        """Ask for the times of the samples that the answer was computed from: of live series first, then of others."""
-        selectors, labels, max_age = times.selectors, query.labels, query.max_age
+        """Ask for the times of the samples that the answer was computed from."""
 
         async def ask(text: str) -> None:
-            await client.query(text, times.add, slices, max_age=max_age, at=vector.at)
+            await client.query(text, times.add, slices, max_age=query.max_age, at=vector.at)
 
-        if self._all_times.get(query, 0):
-            self._all_times[query] -= 1
-            await ask(sample_times_query(selectors, labels, max_age))
-            return
-        await ask(live_times_query(selectors, labels))
-        missing = await times.missing(vector.sets, slices)
-        if missing is None:
-            self._all_times[query] = POLLS_FOR_ALL_TIMES
-            await ask(sample_times_query(selectors, labels, max_age))
-        elif missing:
-            await ask(ended_times_query(selectors, labels, max_age, missing))
+        left = self._all_times.get(query, 0)
+        named = await times.fetch(ask, query, vector.sets, slices, all_at_once=left > 0)
+        self._all_times[query] = left - 1 if left else 0 if named else POLLS_FOR_ALL_TIMES
 
     def _report_failure(self, source: str, query: InstantQuery, error: SourceError) -> None:
         self._metrics.source_up.labels(source).set(0)

@@ -50,17 +50,21 @@ class Vector:
         if self.at is None and samples and samples[0].value is not None:
             self.at = samples[0].value[0]
 
-    def separate(self) -> None:
+    async def separate(self, slices: Slices) -> None:
         """Number series with the same labels apart: Prometheus never answers such, what speaks its language may."""
         if len(set(self.sets)) == len(self.sets):
             return
-        seen: set[LabelSet] = set()
+        seen: dict[LabelSet, int] = {}
         for index, labels in enumerate(self.sets):
-            own = labels
-            while own in seen:
-                [own] = self.table.label_sets([own.text + b" "])  # the same JSON as another text
-            seen.add(own)
-            self.sets[index] = own
+            number = seen[labels] = seen.get(labels, 0) + 1
+            if number > 1:
+                [self.sets[index]] = self.table.label_sets([labels.text + _spaces(number)])
+            await slices.breathe()
+
+
+def _spaces(number: int) -> bytes:
+    """White space that is another for each number: JSON with it is another text of the same meaning."""
+    return f"{number:b}".translate({48: " ", 49: "\t"}).encode()
 
 
 def _usable(values: list[str]) -> list[str | None]:
@@ -192,6 +196,8 @@ async def build_result(
     Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
     """
     dates = await times.column(vector.sets, slices)
+    if query.window:
+        await _keep_values(vector, dates, last, slices)
     columns, without = await _columns(vector, dates, slices)
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)
@@ -219,10 +225,27 @@ async def build_result(
     )
 
 
+async def _keep_values(vector: Vector, dates: Sequence[float | None], last: QueryResult | None, slices: Slices) -> None:
+    """Keep the last values of series without a newer sample.
+
+    The same samples in a window that moved on give another value: a rate sinks by half and more while its target is not
+    scraped, because it extrapolates no further than half an interval.
+    """
+    if last is None:
+        return
+    values, times = last.columns.values, last.columns.times
+    for start in range(0, len(vector), _STEP):
+        for index, labels in enumerate(vector.sets[start : start + _STEP], start):
+            number = labels.number if last.table is vector.table else last.table.number(labels.text)
+            if number < len(times) and times[number] == dates[index] is not None:
+                vector.values[index] = values[number]
+        await slices.breathe()
+
+
 async def _columns(vector: Vector, dates: Sequence[float | None], slices: Slices) -> tuple[Columns, list[LabelSet]]:
     """The values and times by the numbers of the table, and the label sets without a sample."""
-    values: list[str | None] = [None] * len(vector.table)
-    times: list[float | None] = [None] * len(vector.table)
+    values: list[str | None] = [None] * vector.table.size
+    times: list[float | None] = [None] * vector.table.size
     without: list[LabelSet] = []
     for start in range(0, len(vector), _STEP):
         step = slice(start, start + _STEP)

@@ -4,10 +4,11 @@ import asyncio
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 import structlog
@@ -17,6 +18,8 @@ from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.session import Session
 from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
+from adapter.load.steps import Steps, finish
+from adapter.load.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.json_pieces import Uncut, array, pieces
@@ -32,15 +35,16 @@ CONCURRENT_REQUESTS = 8
 """Requests in progress at a time."""
 
 _CHECK_SECONDS = 0.5
-_STEP = 32
+_STEP = 128
 """Pods converted between two checks of the time slice."""
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
 _LONGEST_DURATION = 64  # the regular expression takes quadratic time for a long text that is no duration
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
-_CPU_AND_MEMORY = {"cpu", "memory"}
 _COMMON_SUFFIXES = {"n": 1, "Ki": 1024 * NANO, "m": NANO // 1000}
+_SUFFIXES = {suffix[-1]: (suffix, factor) for suffix, factor in _COMMON_SUFFIXES.items()}
+"""The common suffixes, by their last letter."""
 _SAFE_DIGITS = 12  # far below the limit of a quantity
 
 _log = structlog.get_logger(__name__)
@@ -55,9 +59,9 @@ class _Container(msgspec.Struct, frozen=True, gc=False):
     usage: dict[str, str | int | float]
 
 
-class _PodMetrics(msgspec.Struct, frozen=True):
+class _PodMetrics(msgspec.Struct, frozen=True, gc=False):
     metadata: _Meta
-    timestamp: datetime
+    timestamp: str
     window: str = ""
     containers: list[_Container] | None = None
 
@@ -75,88 +79,101 @@ _ITEMS = array("items")
 def decode_usage(body: bytes) -> tuple[str, PodUsage]:
     """Decode one PodMetrics object: the pod's name and its usage. Raises msgspec.MsgspecError for another body."""
     item = _ONE.decode(body)
-    return item.metadata.name, _usage(item)
+    builder = UsageColumnsBuilder()
+    _add(builder, [item])
+    return item.metadata.name, finish(builder.columns())[item.metadata.name]
 
 
-async def decode_usages(body: Body) -> dict[str, PodUsage]:
-    """Decode a PodMetricsList by pod name in slices of about 2 ms, and consume the body. Raises WrongAnswer."""
+async def decode_usages(body: Body, last: UsageColumns = NO_USAGE) -> UsageColumns:
+    """Decode a PodMetricsList in slices of about 2 ms, and consume the body. Raises WrongAnswer.
+
+    `last` is the answer before this one, whose names are taken over where the pods are the same.
+    """
     slices = Slices()
-    pods: dict[str, PodUsage] = {}
+    builder = UsageColumnsBuilder(last)
     try:
         for piece in pieces(body, _ITEMS):
             items = (_WHOLE.decode(piece.text).items or []) if piece.is_last else _MANY.decode(piece.text)
-            pods |= await _usages(items, slices)
-            await slices.breathe()
+            for first in range(0, len(items), _STEP):
+                _add(builder, items[first : first + _STEP])
+                await slices.breathe()
+        return await _in_slices(builder.columns(), slices)
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongAnswer(
             f"the answer is no PodMetricsList: {error}", public="the answer is no PodMetricsList"
         ) from error
-    return pods
 
 
-async def _usages(items: list[_PodMetrics], slices: Slices) -> dict[str, PodUsage]:
-    pods: dict[str, PodUsage] = {}
-    for index, item in enumerate(items):
-        pods[item.metadata.name] = _usage(item)
-        if index % _STEP == 0:
-            await slices.breathe()
-    return pods
+async def _in_slices(steps: Steps[UsageColumns], slices: Slices) -> UsageColumns:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            columns: UsageColumns = end.value
+            return columns
+        await slices.breathe()
 
 
-def _usage(item: _PodMetrics) -> PodUsage:
-    if item.timestamp.tzinfo is None:
-        raise msgspec.ValidationError(f"timestamp of {item.metadata.name} lacks its offset")
-    containers = {sys.intern(container.name): _amounts(container.usage) for container in item.containers or ()}
-    return PodUsage(at=item.timestamp.timestamp(), window=parse_go_duration(item.window), containers=containers)
+def _add(builder: UsageColumnsBuilder, items: Iterable[_PodMetrics]) -> None:
+    """Add pods, their amounts by container: texts of one kind are read together."""
+    usages: dict[str, dict[int, Mapping[str, str | int | float]]] = {}
+    for item in items:
+        containers = item.containers or ()
+        shape = tuple([sys.intern(one.name) for one in containers])
+        row = builder.add(item.metadata.name, _seconds(item.timestamp), parse_go_duration(item.window), shape)
+        for one in containers:
+            by_row = usages.get(one.name)
+            if by_row is None:
+                by_row = usages[sys.intern(one.name)] = {}
+            by_row[row] = one.usage
+    for container, by_row in usages.items():
+        for resource in dict.fromkeys(chain.from_iterable(by_row.values())):
+            texts = [usage.get(resource) for usage in by_row.values()]
+            builder.fill(container, resource, by_row, _amounts(texts))
 
 
-class CpuAndMemory(Mapping[str, int]):
-    """The usage of nearly every container, in a quarter of a dict's memory: there is one for each container."""
-
-    __slots__ = ("_cpu", "_memory")
-
-    def __init__(self, cpu: int, memory: int) -> None:
-        self._cpu = cpu
-        self._memory = memory
-
-    def __getitem__(self, resource: str) -> int:
-        if resource == "cpu":
-            return self._cpu
-        if resource == "memory":
-            return self._memory
-        raise KeyError(resource)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(("cpu", "memory"))
-
-    def __len__(self) -> int:
-        return 2
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
+def _amounts(texts: list[str | int | float | None]) -> Iterable[int | None]:
+    """Nano-units; None for those that are absent or unreadable: the pod's sample is missing for that resource alone."""
+    numbers = _plain_numbers(texts)
+    return [_amount(text) for text in texts] if numbers is None else numbers
 
 
-def _amounts(usage: Mapping[str, str | int | float]) -> Mapping[str, int]:
-    """Nano-units by resource without unreadable ones, so that the pod's sample is missing for these alone."""
+def _plain_numbers(quantities: list[str | int | float | None]) -> list[int] | None:
+    """The quantities of metrics-server, which have one suffix but for zeros; None where these have not."""
+    texts = [text for text in quantities if isinstance(text, str) and text]
+    suffixes = {text[-1] for text in texts if text != "0"}
+    if len(texts) < len(quantities) or len(suffixes) > 1:
+        return None
+    suffix, factor = _SUFFIXES.get(suffixes.pop() if suffixes else "n", ("", 0))
+    digits = ["0" if text == "0" else text.removesuffix(suffix) for text in texts]
+    together = "".join(digits)
+    if factor and together.isdecimal() and together.isascii() and len(max(digits, key=len)) <= _SAFE_DIGITS:
+        return [int(number) * factor for number in digits] if all(digits) else None
+    return None
+
+
+def _amount(text: str | float | None) -> int | None:
     try:
-        if usage.keys() == _CPU_AND_MEMORY:
-            return CpuAndMemory(_nano(usage["cpu"]), _nano(usage["memory"]))
+        return None if text is None else _nano(text)
     except QuantityError:
-        pass
-    amounts = {}
-    for resource, text in usage.items():
-        with suppress(QuantityError):
-            amounts[resource] = _nano(text)
-    return amounts
+        return None
+
+
+@functools.lru_cache(1024)  # samples of many pods have the same time
+def _seconds(timestamp: str) -> float:
+    at = msgspec.convert(timestamp, datetime)
+    if at.tzinfo is None:
+        raise msgspec.ValidationError(f"timestamp {timestamp} lacks its offset")
+    return at.timestamp()
 
 
 def _nano(quantity: str | float) -> int:
     """`parse_nano`, with a fast path for the quantities of metrics-server: `250m`, `12345678n`, `120336Ki`."""
     text = str(quantity)
-    number = text.rstrip("nmKi")
-    factor = _COMMON_SUFFIXES.get(text[len(number) :])
-    if factor and number.isdecimal() and number.isascii() and len(number) <= _SAFE_DIGITS:
-        return int(number) * factor
+    digits = text[:-2] if text.endswith("Ki") else text[:-1]
+    factor = _COMMON_SUFFIXES.get(text[len(digits) :])
+    if factor and len(digits) <= _SAFE_DIGITS and digits.isdecimal() and digits.isascii():
+        return int(digits) * factor
     return parse_nano(text)
 
 
@@ -171,12 +188,12 @@ def parse_go_duration(duration: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _NamespaceState:
-    pods: Mapping[str, PodUsage]
+    pods: UsageColumns
     fetched_at: float | None = None
     cause: str = ""
 
 
-_NOTHING = _NamespaceState({})
+_NOTHING = _NamespaceState(NO_USAGE)
 
 
 class ResourceMetrics:
@@ -264,7 +281,7 @@ class ResourceMetrics:
                     body = await stack.enter_async_context(
                         self._session.reading(path, source=SOURCE, limit=limit, timeout=self.settings.timeout_seconds)
                     )
-                pods = await decode_usages(body)
+                pods = await decode_usages(body, last.pods)
         except (KubeError, WrongAnswer) as error:
             self._report_failure(namespace, error)
             return replace(last, cause=error.public)
@@ -283,15 +300,11 @@ class ResourceMetrics:
     def _keep(self, namespace: str, state: _NamespaceState) -> None:
         last = self._states.get(namespace)
         self._states[namespace] = state
-        if last is None or last.cause != state.cause or _times(last) != _times(state):
+        if last is None or last.cause != state.cause or not last.pods.has_same_times(state.pods):
             self._on_change(namespace)
 
     def _failure(self, state: _NamespaceState) -> str | None:
         return with_age(state.cause, state.fetched_at, self._session.now()) if state.cause else None
-
-
-def _times(state: _NamespaceState) -> dict[str, float]:
-    return {name: usage.at for name, usage in state.pods.items()}
 
 
 def _reason(error: Exception) -> str:

@@ -7,7 +7,7 @@ Prometheus dates a value by its evaluation. `promql` has the queries for the tim
    `ended_times_query` asks for that pod's last sample; where there are many such, `sample_times_query` asks for all.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,16 @@ from adapter.runtime.decoding import Decoder
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.prometheus_api import Sample
-from adapter.usage.promql import INPUT_LABEL, QueryInputs, VectorSelector, is_pod_name, reads_ended
+from adapter.usage.promql import (
+    INPUT_LABEL,
+    QueryInputs,
+    ended_times_query,
+    is_pod_name,
+    live_times_query,
+    reads_ended,
+    sample_times_query,
+)
+from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.series import LabelSet, SeriesTable
 
 MAX_ENDED_PODS = 500
@@ -66,10 +75,30 @@ class SampleTimes:
     def __len__(self) -> int:
         return len(self._times)
 
-    @property
-    def selectors(self) -> Sequence[VectorSelector]:
-        """The selectors whose samples have these times."""
-        return self._inputs.selectors
+    async def fetch(
+        self,
+        ask: Callable[[str], Awaitable[None]],
+        query: InstantQuery,
+        sets: Sequence[LabelSet],
+        slices: Slices,
+        *,
+        all_at_once: bool,
+    ) -> bool:
+        """Ask for the times of these series' samples: of the live ones first, then of the others.
+
+        `ask` sends a query and passes its answer to `add`. False if all had to be asked for; then the next polls cost
+        less with `all_at_once`.
+        """
+        selectors, labels, max_age = self._inputs.selectors, query.labels, query.max_age
+        if not all_at_once:
+            await ask(live_times_query(selectors, labels))
+            missing = await self.missing(sets, slices)
+            if missing:
+                await ask(ended_times_query(selectors, labels, max_age, missing))
+            if missing is not None:
+                return True
+        await ask(sample_times_query(selectors, labels, max_age))
+        return False
 
     def add(self, samples: Sequence[Sample]) -> None:
         """Add samples of an answer to a query for times. Raises WrongAnswer for any other samples."""

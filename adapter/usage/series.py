@@ -88,7 +88,9 @@ class SeriesTable:
         self.time_rows: dict[bytes, int] = {}
         """The rows of the times of samples (`SampleTimes`), by the labels as JSON."""
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """The number of label sets."""
         return len(self._known)
 
     def is_outgrown(self, live: int) -> bool:
@@ -98,6 +100,11 @@ class SeriesTable:
     def label_sets(self, texts: Iterable[bytes]) -> list[LabelSet]:
         """The label sets with these texts. Raises msgspec.MsgspecError for a text that holds no labels."""
         return [self._known.get(text) or self._add(text) for text in texts]
+
+    def number(self, text: bytes) -> int:
+        """The number of a label set; one beyond all others if it is not known."""
+        known = self._known.get(text)
+        return self.size if known is None else known.number
 
     def shared(self, text: bytes) -> bytes:
         """The same text, in memory once."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.page.figures import Pairs, exponent, figure
+from benchmarks.page.figures import Pairs, exponent
 from harness.pictures.svg import document, line, rect, text
 
 WIDTH = 760
@@ -96,22 +96,39 @@ def _apart(labels: list[tuple[float, str, str]]) -> Iterator[tuple[float, str, s
 
 
 def course(title: str, panels: Sequence[Mapping[str, Any]]) -> str:
-    """An SVG of several quantities over time (minutes), two panels a row, each from 0 to beyond its largest figure."""
+    """An SVG of several quantities over time (minutes), two panels a row, each from 0 to beyond its largest figure.
+
+    A series has the same colour in every panel.
+    """
     width = (WIDTH - 24) / 2
     rows = math.ceil(len(panels) / 2)
+    names = list(dict.fromkeys(name for panel in panels for name in panel["series"]))
+    colours = dict(zip(names, _cycle(len(names)), strict=True))
 
     def shapes() -> Iterator[str]:
         yield text(24, 30, title, "ink", "big")
+        place = WIDTH - 24.0
+        for name in reversed(names):
+            yield text(place, 30, name, colours[name], "bold small", anchor="end")
+            place -= 7.5 * len(name) + 14
         for number, panel in enumerate(panels):
-            yield from _panel(panel, 24 + number % 2 * width, 46 + number // 2 * _PANEL_HEIGHT, width - 24)
+            yield from _panel(panel, colours, 24 + number % 2 * width, 46 + number // 2 * _PANEL_HEIGHT, width - 24)
 
     return document(WIDTH, 46 + rows * _PANEL_HEIGHT + 8, title, shapes())
 
 
-def _panel(panel: Mapping[str, Any], left: float, top: float, width: float) -> Iterator[str]:
+def _round_above(value: float) -> float:
+    """The next number whose half is short, too."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10) if step * power >= value)
+
+
+def _panel(
+    panel: Mapping[str, Any], colours: Mapping[str, str], left: float, top: float, width: float
+) -> Iterator[str]:
     series: Mapping[str, Pairs] = panel["series"]
     longest = max((a for points in series.values() for a, _ in points), default=1.0) or 1.0
-    highest = 1.15 * max((b for points in series.values() for _, b in points), default=1.0) or 1.0
+    highest = _round_above(1.05 * max((b for points in series.values() for _, b in points), default=1.0) or 1.0)
     start, end, base = left + 44, left + width, top + 24 + _PANEL_PLOT
 
     def at(point: tuple[float, float]) -> tuple[float, float]:
@@ -121,11 +138,8 @@ def _panel(panel: Mapping[str, Any], left: float, top: float, width: float) -> I
     yield text(left, top + 12, f"{panel['title']}, {panel['unit']}" if panel["unit"] else panel["title"], "ink", "bold")
     for share in (0, 0.5, 1):
         yield line([(start, base - share * _PANEL_PLOT), (end, base - share * _PANEL_PLOT)], "rule", "thin")
-        yield text(start - 6, base - share * _PANEL_PLOT + 4, figure(share * highest), "soft", "small", anchor="end")
-    place = end
-    for (name, points), colour in reversed(list(zip(series.items(), _cycle(len(series)), strict=True))):
-        yield line([at(point) for point in points], colour)
-        yield text(place, top + 12, name, colour, "bold small", anchor="end")
-        place -= 7.5 * len(name) + 14
+        yield text(start - 6, base - share * _PANEL_PLOT + 4, short(share * highest), "soft", "small", anchor="end")
+    for name, points in series.items():
+        yield line([at(point) for point in points], colours[name])
     yield text(start, base + 16, "0", "soft", "small", anchor="middle")
     yield text(end, base + 16, f"{longest:.0f} min", "soft", "small", anchor="end")

@@ -38,6 +38,11 @@ def pairs(rows: Iterable[Mapping[str, Any]], x: str, y: str) -> list[tuple[float
     return [(row[x], row[y]) for row in rows if row.get(x) is not None and row.get(y) is not None]
 
 
+def columns(table: Mapping[str, Sequence[float]], x: str, y: str) -> list[tuple[float, float]]:
+    """The pairs of two columns of a table that is stored by column."""
+    return list(zip(table[x], table[y], strict=True))
+
+
 def exponent(points: Pairs) -> float:
     """The exponent b of y = a · x^b, by least squares of the logarithms; of a straight line it is 1.
 

@@ -3,15 +3,18 @@
 from dataclasses import replace
 from fractions import Fraction
 
+import msgspec
 import pytest
 
+from adapter.apiserver.provider import MetricsProvider
+from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
 from adapter.kube.errors import ScaleUnread
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Scale
-from adapter.snapshot import PolicyView, Problem, Snapshot
+from adapter.snapshot import PolicyView, Problem, Snapshot, SnapshotStore
 from harness.snapshots import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.metric_requests import (
@@ -46,6 +49,26 @@ def shop() -> Snapshot:
 )
 async def test_a_metric_is_served_on_the_policy_and_on_its_target(path: str, metric: str, expected: str) -> None:
     assert await value(shop(), f"{path}/{metric}") == expected
+
+
+@pytest.mark.parametrize("path", [POLICY, TARGET])
+async def test_each_assessment_s_own_value_is_served_while_the_pods_stay_the_same(path: str) -> None:
+    first = view(assessments=[measured(usage=1500)])
+    assert first.assessment is not None
+    # An assessment keeps the counts of the last census.
+    second = replace(first, assessment=replace(first.assessment, metrics=(measured(usage=2000),)))
+    store = SnapshotStore()
+    provider = MetricsProvider(store, StubScales(), lambda _: None, lambda: FILLING, lambda: NOW)
+    served = []
+    for known in (first, first, second, second, replace(second, problem=Problem(503, "ServiceUnavailable", "gone"))):
+        store.swap(snapshot(known))
+        try:
+            body = await provider.custom(parse_target(f"{path}/effective_cpu"))
+        except StatusError as error:
+            served.append(error.message)
+        else:
+            served.append(msgspec.json.decode(body)["items"][0]["value"])
+    assert served == ["1500m", "1500m", "2", "2", "gone"]
 
 
 async def test_the_described_object_is_the_one_asked_for() -> None:

@@ -17,7 +17,6 @@ from adapter.kube.session import Session
 from adapter.load.pods import Pod, PodCondition
 from adapter.policy.watermark_policy import parse_policy
 from adapter.settings import Settings, parse_settings
-from adapter.usage.promql import INPUT_LABEL
 from tests.kube.fake import FakeApi, status, text
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
@@ -129,7 +128,7 @@ class FakePrometheus:
         if query == "vector(1)":
             return self._vector([({}, at, "1")])
         if "timestamp(" in str(query):
-            return self._vector([({**one, INPUT_LABEL: "0"}, at, str(at - self.age)) for one in self.series])
+            return self._vector([(one, at, str(at - self.age)) for one in self.series])
         return self._vector([(one, at, "0.5") for one in self.series])
 
     @staticmethod

@@ -10,7 +10,6 @@ import urllib.parse
 from types import TracebackType
 from typing import Any, Self
 
-from adapter.usage.promql import INPUT_LABEL
 from harness.workloads import Workloads
 
 LOOPBACK = "127.0.0.1"
@@ -73,8 +72,8 @@ class Numbers:
         named = re.search(r'workload="([^"]+)"', expression)
         now, given = time.time(), None
         result: list[dict[str, Any]] = []
-        if INPUT_LABEL in expression:  # the query for the samples' age
-            result = [{"metric": {INPUT_LABEL: "0"}, "value": [now, str(now)]}]
+        if "timestamp(" in expression:  # the query for the samples' age
+            result = [{"metric": {}, "value": [now, str(now)]}]
         elif named and (value := self._values.get(named[1])) is not None:
             result, given = [{"metric": {}, "value": [now, str(value)]}], (named[1], value)
         data = {"resultType": "vector", "result": result}

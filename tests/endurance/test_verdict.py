@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from endurance.verdict import BOUNDS, Bound, judge, judge_all, per_minute, slope
+from endurance.run import per_minute
+from endurance.verdict import BOUNDS, Bound, judge, judge_all, slope, together
 
 HOUR = [minute / 2 for minute in range(120)]
 WARM_UP = 10.0
@@ -19,7 +20,7 @@ def _series(value: Callable[[float], float]) -> list[tuple[float, float]]:
 
 
 def _row(minute: float, **changes: float) -> dict[str, float]:
-    return {"minute": minute, **_STEADY, "log": 9000 * minute, **changes}
+    return {"minute": minute, **_STEADY, "log": 9000, **changes}
 
 
 @given(st.floats(-100, 100), st.floats(-1e6, 1e6))
@@ -80,12 +81,24 @@ def test_too_short_a_run_has_no_verdict() -> None:
         judge("adapter", "memory", _series(lambda _: 80)[:29], WARM_UP)
 
 
-def test_the_volume_of_a_log_is_judged_by_its_rate() -> None:
-    assert per_minute([(0, 0), (0.5, 50), (1, 150)]) == [(0.5, 100), (1, 200)]
+def test_a_log_is_measured_by_its_volume_a_minute() -> None:
+    assert per_minute({"minute": 1, "log": 100}, {"minute": 1.5, "log": 400}, "log") == 600
+
+
+def test_what_grows_is_named_with_its_process() -> None:
     steady = [_row(minute) for minute in HOUR]
-    louder = [_row(minute, log=9000 * minute + 100 * minute**2) for minute in HOUR]
+    louder = [_row(minute, log=9000 + 100 * minute) for minute in HOUR]
     growing = [one for one in judge_all({"adapter": steady, "companion": louder}, WARM_UP) if not one.flat]
     assert [(one.process, one.quantity) for one in growing] == [("companion", "log")]
+
+
+def test_two_processes_that_take_turns_are_flat_together() -> None:
+    first = [_row(minute, tasks=45 if minute < 30 else 33) for minute in HOUR]
+    second = [_row(minute, tasks=33 if minute < 30 else 45) for minute in HOUR]
+    both = together([first, second])
+    assert both[3]["minute"] == first[3]["minute"]
+    assert {one["tasks"] for one in both} == {78}
+    assert all(one.flat for one in judge_all({"companions": both}, WARM_UP))
 
 
 def test_a_bound_is_a_share_of_the_median_and_a_number() -> None:

@@ -1,5 +1,7 @@
+import gc
 import json
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
@@ -8,7 +10,7 @@ from adapter.evaluation.evaluator import Evaluator
 from adapter.evaluation.object_index import ObjectIndex
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.load.pipeline import decide
-from adapter.load.pods import PodState
+from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
 from adapter.load.steps import finish
@@ -188,6 +190,23 @@ def test_what_changes_while_a_policy_is_evaluated_in_steps_is_part_of_the_next_e
     assert view.inputs is not None
     assert (view.inputs.now, view.inputs.roster, view.inputs.samples.resources) == (NOW, first, before)
     assert stand.view().inputs != view.inputs
+
+
+def test_the_kept_inputs_keep_no_pods_that_are_gone(stand: Stand) -> None:
+    stand.view()
+    for old in web_pods(5):
+        stand.world.pod_changed(old, replace(old, host_ip="10.9.9.9"))
+    stand.now += 1
+    view = stand.view()
+    kept, stack = set[int](), [view.inputs, view.assessment]
+    nodes = set()
+    while stack:
+        one = stack.pop()
+        if id(one) not in kept and not isinstance(one, type | ModuleType):
+            kept.add(id(one))
+            stack += gc.get_referents(one)
+            nodes |= {one.host_ip} if isinstance(one, Pod) else set()
+    assert nodes == {"10.9.9.9"}
 
 
 def test_a_policy_that_was_created_again_has_no_memory(stand: Stand) -> None:

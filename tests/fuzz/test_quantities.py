@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adapter.kube import pods
 from adapter.load import quantity
 from adapter.load.quantity import QuantityError
-from adapter.usage import query_results, resource_metrics
+from adapter.usage import resource_metrics, series
 from tests.fuzz.kit import fuzz, in_a_step, uncached
 from tests.fuzz.spoil import STRANGE, TEXTS
 
@@ -35,7 +35,7 @@ READERS: dict[str, Callable[[str], Fraction | int | None]] = {
     "parse_nano": quantity.parse_nano,
     "parse_number": quantity.parse_number,
     "of a pod": uncached(pods._nano),
-    "of Prometheus": query_results.sample_nano,
+    "of Prometheus": series.sample_nano,
     "of metrics.k8s.io": resource_metrics._nano,
 }
 

@@ -12,9 +12,10 @@ from adapter.load.quantity import QuantityError
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceError
-from adapter.usage import prometheus_api, promql, query_results, resource_metrics
+from adapter.usage import prometheus_api, promql, query_results, resource_metrics, series
 from adapter.usage.promql import INPUT_LABEL, PromqlError, parse_inputs
 from adapter.usage.query_catalog import InstantQuery
+from adapter.usage.sample_times import SampleTimes
 from tests.fuzz.kit import fuzz, in_a_step, in_steps, uncached
 from tests.fuzz.spoil import TEXTS, TOKENS, each_place, mark, spoilt, written
 
@@ -63,13 +64,17 @@ def prometheus(body: bytes) -> int:
 
     async def sort() -> int:
         slices = Slices()
-        found: list[prometheus_api.Sample] = []
-        await prometheus_api.read_samples(Body(body), found.append, slices)
-        dates = query_results.SampleTimes(parse_inputs(QUERY), question, 1.7e9)
-        for sample in found:
-            dates.add(sample)
-            await slices.breathe()
-        answer = await query_results.build_result(question, found, dates, 1.7e9, slices)
+        vector = query_results.Vector(query_results.new_table(question))
+        dates = SampleTimes(parse_inputs(QUERY), vector.table, 1.7e9)
+
+        def add(samples: list[prometheus_api.Sample]) -> None:
+            vector.add(samples)
+            dates.add(samples)
+
+        await prometheus_api.read_samples(Body(body), add, slices)
+        await vector.separate(slices)
+        await dates.missing(vector.sets, slices)
+        answer = await query_results.build_result(question, vector, dates, 1.7e9, slices)
         answer.of("shop", 90.0)
         return sum(map(len, answer.series.values()))
 
@@ -191,7 +196,7 @@ def test_a_query_as_long_as_a_policys_may_be_is_no_long_step(piece: str, frame: 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_for_numbers_and_durations_are_read_or_refused_at_once(text: str) -> None:
-    for read in (query_results.sample_nano, resource_metrics._nano):
+    for read in (series.sample_nano, resource_metrics._nano):
         try:
             assert in_a_step(lambda read=read: read(text)) >= 0
         except QuantityError as error:

@@ -176,4 +176,6 @@ class FakeApi:
         meta = {"resourceVersion": str(self.version)}
         if begin + limit < len(names):
             meta["continue"] = str(begin + limit)
-        return web.json_response({"metadata": meta, "items": [self.objects[name] for name in page]})
+        response = web.json_response({"metadata": meta, "items": [self.objects[name] for name in page]})
+        response.enable_compression()  # if the request accepts it
+        return response

@@ -161,6 +161,27 @@ class TestList:
         await watched.synced()
         assert [query["limit"] for query in api.queries("list")] == ["2", "1"]
 
+    async def test_lists_are_compressed_on_the_way_and_watches_are_not(self, api: FakeApi, make: Any) -> None:
+        api.put("a", color="red", padding="x" * 10_000)
+        watched = make()
+        await watched.synced()
+        await api.watch()
+        assert watched.colors() == {"shop/a": "red"}
+        assert [request.headers["Accept-Encoding"] for request in api.seen] == ["gzip", "identity"]
+
+    async def test_a_list_whose_compression_is_broken_is_tried_again(
+        self, api: FakeApi, make: Any, metrics: Metrics
+    ) -> None:
+        async def broken(_request: web.Request) -> web.StreamResponse:
+            return web.Response(body=b"\x1f\x8bno gzip", headers={"Content-Encoding": "gzip"})
+
+        api.put("a", color="red")
+        api.lists.append(broken)
+        watched = make()
+        await watched.synced()
+        assert watched.colors() == {"shop/a": "red"}
+        assert restarts(metrics, "unreachable") == 1
+
     async def test_selectors_go_along_with_lists_and_watches(self, api: FakeApi, make: Any) -> None:
         make(params={"fieldSelector": "metadata.name=x"})
         watch = await api.watch()

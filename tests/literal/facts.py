@@ -98,7 +98,7 @@ def read_pod(given: dict[str, Any], serving_endpoints: dict[str, bool]) -> Pod:
         annotated_out=annotations.get("effective-load.io/pulled-out") == "true",
         endpoint_out=serving_endpoints.get(meta["name"], True) is False,
         deletion_cost=int(annotations.get("controller.kubernetes.io/pod-deletion-cost", "0")),
-        ip=status.get("podIP", ""),
+        ip=status.get("podIP") or next((one["ip"] for one in status.get("podIPs", [])), ""),
         replica_set=owners[0] if owners else "",
         running=[one["name"] for one in statuses if "running" in one.get("state", {})],
         limits={one["name"]: amounts(one.get("resources", {}).get("limits")) for one in spec["containers"]},
@@ -142,6 +142,7 @@ class Metric:
     delay_down: int = 0
     answered: float | None = None
     """When the source answered; None where it never did."""
+    max_age: float = 90
     by_pod: dict[str, "Answer"] = field(default_factory=dict)
     total: "Answer | None" = None
 
@@ -178,7 +179,9 @@ def read_metric(given: dict[str, Any], document: dict[str, Any], now: float) -> 
     if not metric.floor:
         delay = document["policy"]["spec"].get("delay", {}) | given.get("delay", {})
         metric.delay_up, metric.delay_down = delay.get("scaleUpSeconds", 0), delay.get("scaleDownSeconds", 0)
+    source_said: dict[str, Any] = {}
     if of_resource:
+        source_said = document.get("usageSource", {})
         for one in document.get("usage", []):
             metric.by_pod[one["metadata"]["name"]] = Answer(
                 at=moment(one["timestamp"]),
@@ -188,21 +191,36 @@ def read_metric(given: dict[str, Any], document: dict[str, Any], now: float) -> 
         if metric.by_pod:
             metric.answered = min(now, max(answer.at for answer in metric.by_pod.values()))
     elif given["name"] in document.get("samples", {}):
-        samples = document["samples"][given["name"]]
-        at, window = moment(samples["at"]), Fraction(samples.get("windowSeconds", 0))
-        metric.answered = min(now, at)
+        source_said = samples = document["samples"][given["name"]]
+        if "at" in samples:
+            metric.answered = min(now, moment(samples["at"]))
         for name, value in samples.get("pods", {}).items():
-            metric.by_pod[name] = Answer(at, window, quantity(value))
+            metric.by_pod[name] = read_answer(value, samples)
         if "total" in samples:
-            metric.total = Answer(at, window, quantity(samples["total"]))
+            metric.total = read_answer(samples["total"], samples)
+    if "answeredAt" in source_said:
+        metric.answered = min(now, moment(source_said["answeredAt"]))
+    metric.max_age = source_said.get("maxAgeSeconds", 90)
     return metric
+
+
+def read_answer(given: Any, samples: dict[str, Any]) -> Answer:
+    """A value of a query: it has the time of all, or, where a server wrote the document, one of its own."""
+    window = Fraction(samples.get("windowSeconds", 0))
+    if isinstance(given, dict):
+        return Answer(moment(given["at"]), window, quantity(given["value"]))
+    return Answer(moment(samples["at"]), window, quantity(given))
 
 
 @dataclass
 class Facts:
-    """A whole document."""
+    """A whole document. A server assessed at `now`, when `watched` was the count it knew, and decided later."""
 
     now: float
+    decided: float
+    watched: int
+    observing_since: float | None
+    unobserved_change: float | None
     spec: dict[str, Any]
     metrics: list[Metric]
     pods: list[Pod]
@@ -221,7 +239,8 @@ class Facts:
 
 
 def read(document: dict[str, Any]) -> Facts:
-    now, spec, hpa = moment(document["now"]), document["policy"]["spec"], document["hpa"]
+    spec, hpa, assessed = document["policy"]["spec"], document["hpa"], document.get("assessed", {})
+    now = moment(assessed.get("at", document["now"]))
     serving = endpoints(document.get("endpointSlices", []))
     behavior = hpa["spec"].get("behavior", {})
     scale = document["scale"]
@@ -233,6 +252,10 @@ def read(document: dict[str, Any]) -> Facts:
     )
     return Facts(
         now=now,
+        decided=moment(document["now"]),
+        watched=assessed.get("scale", scale)["spec"]["replicas"],
+        observing_since=maybe_moment(assessed.get("observingSince")),
+        unobserved_change=maybe_moment(assessed.get("unobservedChange")),
         spec=spec,
         metrics=[read_metric(one, document, now) for one in spec["metrics"]],
         pods=[read_pod(one, serving) for one in document["pods"]],

@@ -81,10 +81,12 @@ class Memory:
     last_replicas: int | None = None
     last_scale: float | None = None
     error_since: float | None = None
+    unobserved_change: float | None = None
+    """The last change of the count from before this process followed the policy."""
 
 
 def load(given: dict[str, Any] | None) -> Memory:
-    """The memory in a document, by its documented schema; its samples count as first seen at their time."""
+    """The memory in a document, by its documented schema."""
     if given is None:
         return Memory()
     memory = Memory(
@@ -102,6 +104,13 @@ def load(given: dict[str, Any] | None) -> Memory:
         last_replicas=given.get("lastReplicas"),
         last_scale=maybe_moment(given.get("lastScale")),
         error_since=maybe_moment(given.get("errorSince")),
+        noted_at=maybe_moment(given.get("replacement", {}).get("notedAt")),
+        noted_current=given.get("replacement", {}).get("notedCurrent"),
+        first_step=maybe_moment(given.get("replacement", {}).get("firstStep")),
+        totals_ahead=load_ahead(given),
+        departed={
+            uid: Departed(moment(pod["at"]), load_samples(pod)) for uid, pod in given.get("departed", {}).items()
+        },
     )
     for uid, pod in given.get("pods", {}).items():
         memory.pods[uid] = Past(
@@ -111,10 +120,23 @@ def load(given: dict[str, Any] | None) -> Memory:
             out_since=maybe_moment(pod.get("outSince")),
             by_absence=pod.get("byAbsence", False),
             doubt_since=maybe_moment(pod.get("doubtSince")),
+            served=pod.get("served", False),
+            samples=load_samples(pod),
+            ahead=load_ahead(pod),
         )
-        for name, sample in pod.get("lastSample", {}).items():
-            at = moment(sample["at"])
-            memory.pods[uid].samples[name] = Sample(at, quantity(sample["value"]))
     for name, one in given.get("beyond", {}).items():
         memory.beyond[name] = Beyond(one["verdict"], moment(one["since"]), moment(one["until"]))
     return memory
+
+
+def load_samples(given: dict[str, Any]) -> dict[str, Sample]:
+    return {
+        name: Sample(moment(one["at"]), quantity(one["value"])) for name, one in given.get("lastSample", {}).items()
+    }
+
+
+def load_ahead(given: dict[str, Any]) -> dict[str, Ahead]:
+    return {
+        name: Ahead(moment(one["at"]), quantity(one["value"]), moment(one["firstSeen"]))
+        for name, one in given.get("ahead", {}).items()
+    }

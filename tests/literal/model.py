@@ -57,6 +57,7 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
     usage.take_samples(situation)
     situation.replacing_allowed = not rollout_progresses(facts, memory)
     see_replicas(facts, memory)
+    see_takeover(facts, memory)
     see_replacing_step(situation)
     outcomes = [outcome_of(situation, metric) for metric in facts.metrics if not metric.floor]
     floors = [floor_of(situation, metric) for metric in facts.metrics if metric.floor]
@@ -98,9 +99,19 @@ def rollout_progresses(facts: Facts, memory: Memory) -> bool:
 
 
 def see_replicas(facts: Facts, memory: Memory) -> None:
-    if memory.last_replicas is not None and memory.last_replicas != facts.current:
+    if memory.last_replicas is not None and memory.last_replicas != facts.watched:
         memory.last_scale = facts.now
-    memory.last_replicas = facts.current
+    memory.last_replicas = facts.watched
+
+
+def see_takeover(facts: Facts, memory: Memory) -> None:
+    """The last change from before this process began to look, for 15 min. Only a server's document tells of it."""
+    if facts.observing_since is None:
+        return
+    changes = [facts.unobserved_change, memory.last_scale, facts.last_scale]
+    before = [at for at in changes if at is not None and at <= facts.observing_since]
+    last = max(before, default=None)
+    memory.unobserved_change = None if last is not None and facts.now - last > 900 else last
 
 
 def see_replacing_step(situation: Situation) -> None:
@@ -109,7 +120,7 @@ def see_replacing_step(situation: Situation) -> None:
     if not situation.pods(PULLED_OUT, DOUBTFUL):
         memory.noted_at = memory.noted_current = memory.first_step = None
         return
-    noted = memory.noted_current is not None and situation.facts.current > memory.noted_current
+    noted = memory.noted_current is not None and situation.facts.watched > memory.noted_current
     if noted and memory.first_step is None:
         memory.first_step = memory.noted_at
 
@@ -201,7 +212,7 @@ def floor_of(situation: Situation, metric: Metric) -> Outcome:
 
 def decide(situation: Situation, outcomes: list[Outcome], metric_floors: list[Outcome]) -> dict[str, Any]:
     facts, spec, memory = situation.facts, situation.facts.spec, situation.memory
-    now, current = facts.now, facts.current
+    now, current = facts.decided, facts.current
     held: str | None = None
     error: str | None = None
     verdict, replaced = ERROR, 0
@@ -305,18 +316,20 @@ def cooled(desired: int, situation: Situation) -> int:
     cooldown = facts.spec.get("cooldown", {})
     if facts.spec.get("strategy") == "Step":
         cooldown = {"scaleUpSeconds": 180, "scaleDownSeconds": 300} | cooldown
-    seen = [min(at, facts.now) for at in (facts.last_scale, memory.last_scale) if at is not None]
+    # The live count may have changed since the assessment.
+    last_scale = memory.last_scale if facts.current == facts.watched else facts.decided
+    seen = [min(at, facts.decided) for at in (facts.last_scale, last_scale) if at is not None]
     if not seen or desired == facts.current:
         return desired
     wait = cooldown.get("scaleUpSeconds" if desired > facts.current else "scaleDownSeconds", 0)
-    return facts.current if facts.now - max(seen) < wait else desired
+    return facts.current if facts.decided - max(seen) < wait else desired
 
 
 def active_schedules(facts: Facts) -> tuple[list[int], list[int]]:
     """The maxReplicas and the minReplicas of the windows that are open now."""
     caps, floors = [], []
     for schedule in facts.spec.get("schedules", []):
-        if is_open(schedule, facts.now):
+        if is_open(schedule, facts.decided):
             if "maxReplicas" in schedule:
                 caps.append(schedule["maxReplicas"])
             if "minReplicas" in schedule:

@@ -18,7 +18,10 @@ def registry_of(facts: Facts) -> dict[str, Any] | None:
 
 
 def records_of(pod: Pod, roster: dict[str, Any]) -> list[dict[str, Any]]:
-    """The records of this pod: by its UID, its name, or its address; those older than its start are no evidence."""
+    """The records of this pod: by its UID, its name, or its address; those older than its start are no evidence.
+
+    A finished pod has no address any more, although its status keeps one: another pod may have it by now.
+    """
     mine = []
     for record in roster.get("instances", []):
         if "podUid" in record:
@@ -26,7 +29,7 @@ def records_of(pod: Pod, roster: dict[str, Any]) -> list[dict[str, Any]]:
         elif "podName" in record:
             matches = record["podName"] == pod.name
         else:
-            matches = pod.ip != "" and record.get("ip") == pod.ip
+            matches = pod.ip != "" and record.get("ip") == pod.ip and pod.phase not in {"Failed", "Succeeded"}
         registered = maybe_moment(record.get("registeredAt"))
         if matches and not (registered is not None and registered < (pod.started or pod.created)):
             mine.append(record)

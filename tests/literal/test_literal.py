@@ -5,10 +5,12 @@
 
 import ast
 import collections
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from types import FrameType
 from typing import Any
 
@@ -17,9 +19,10 @@ import yaml
 
 from adapter.runtime import document_text
 from tests.literal import model, states, usage
-from tests.literal.compare import Case, difference, reduced
+from tests.literal.compare import Case, adapters, difference, reduced
 from tests.literal.generator import sequence
 from tests.literal.memory import Memory, load
+from tests.literal.served import served
 
 DOCUMENTS = int(os.environ.get("LITERAL_DOCUMENTS", "10000"))
 PARTS = 10
@@ -126,6 +129,9 @@ def answers(documents: int) -> list[dict[str, Any]]:
         for one in sequence(seed):
             answer, memory = model.answer(one, memory)
             found.append(answer)
+        for one, remembered in documents_with_memories(seed) if seed % 4 == 0 else ():
+            document = served(one, remembered, Random(seed))
+            found.append(model.answer(document, load(document["memory"]))[0])
         seed += 1
     return found
 
@@ -146,3 +152,22 @@ def test_a_difference_is_detected() -> None:
     case = Case(3)
     wrong = reduced(case.full) | {"desiredReplicas": -1}
     assert difference(case.answers[-1], wrong).startswith("desiredReplicas: the page says")
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_adapter_decides_a_servers_documents_as_the_literal_model_does(part: int) -> None:
+    for seed in range(part * 1_000, part * 1_000 + 40):
+        for given_one, memory in documents_with_memories(seed):
+            document = served(given_one, memory, Random(seed))
+            full = adapters(document, document["memory"])
+            literal, _ = model.answer(document, load(document["memory"]))
+            found = difference(literal, reduced(full))
+            assert not found, f"seed {seed}: {found}\n{yaml.safe_dump(document, sort_keys=False)}"
+
+
+def documents_with_memories(seed: int) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """The documents of a sequence, each with the memory that the adapter had before it."""
+    memory: dict[str, Any] | None = None
+    for one in sequence(seed):
+        yield one, memory
+        memory = json.loads(json.dumps(adapters(one, memory)["memory"]))

@@ -9,7 +9,6 @@ from tests.literal.facts import Answer, Facts, Metric, Pod, quantity
 from tests.literal.memory import Ahead, Beyond, Memory, Past, Sample
 from tests.literal.states import DOUBTFUL, FINISHED, PULLED_OUT, SERVING, STARTING, TERMINATING, UNREADY
 
-MAX_AGE = 90
 ABOVE, INSIDE, BELOW, ERROR = "Above", "Inside", "Below", "Error"
 
 
@@ -87,8 +86,8 @@ def first_seen(metric: Metric, answer: Answer, value: Fraction, ahead: dict[str,
     # Another sample was given: that one is forgotten.
     ahead.pop(metric.name, None)
     if metric.answered is not None and answer.at > metric.answered:
-        ahead[metric.name] = Ahead(dated=answer.at, value=value, first_seen=now)
-        return now
+        ahead[metric.name] = Ahead(dated=answer.at, value=value, first_seen=metric.answered)
+        return metric.answered
     return answer.at
 
 
@@ -111,7 +110,7 @@ def fit_sample(situation: Situation, metric: Metric, pod: Pod, sample: Sample) -
     """Whether this pod's sample is fit: not too old, not warming, no unbelievable zero."""
     now, window = situation.facts.now, metric.by_pod[pod.name].window
     known = situation.past(pod).samples.get(metric.name)
-    if now - sample.at > MAX_AGE:
+    if now - sample.at > metric.max_age:
         return False
     if pod.started is not None and sample.at < pod.started:
         return False
@@ -128,7 +127,9 @@ def fit_sample(situation: Situation, metric: Metric, pod: Pod, sample: Sample) -
 def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
     """Whether a service total is older than maxAgeSeconds."""
     assert metric.total is not None
-    return facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > MAX_AGE
+    return (
+        facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > metric.max_age
+    )
 
 
 def total_began(facts: Facts, memory: Memory, metric: Metric) -> float:
@@ -293,6 +294,9 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             if not usage < low_minus:
                 scenario.held = "Missing"
                 return scenario
+        if departed_is_unknown(situation, metric):
+            scenario.held = "Departed"
+            return scenario
         gone, load = departed_load(situation, metric, sampled)
         sigma += load
         usage = sigma if is_sum else sigma / size
@@ -304,9 +308,9 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
             n += gone
         return scale_down(situation, scenario, metric, n, usage, doubt_out)
     scenario.verdict = INSIDE
-    # converge
-    towards = spec.get("convergeTowards")
-    if towards == "High" and not missing and not young:
+    # converge: a step is relative to the count that was assessed
+    towards = spec.get("convergeTowards") if current == facts.watched else None
+    if towards == "High" and not missing and not young and not departed_is_unknown(situation, metric):
         # The load of departed pods counts here as it does below the band.
         gone, load = departed_load(situation, metric, sampled)
         loaded = (sigma + load) * (n + gone) / n if is_sum and not metric.is_total else sigma + load
@@ -410,9 +414,25 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
     return count, load
 
 
+def departed_is_unknown(situation: Situation, metric: Metric) -> bool:
+    """Whether the count changed after the samples began and before this process looked: nobody knows which pods left.
+
+    Only a server's document tells such a change.
+    """
+    if metric.total is not None:
+        in_total = situation.facts.spec.get("average", "PerPod") == "Total"
+        if not in_total or metric.total.value == 0:  # it has their load in it, or there is none
+            return False
+    changed = situation.memory.unobserved_change
+    return changed is not None and changed >= samples_began(situation, metric)
+
+
 def changed_since(situation: Situation, metric: Metric) -> bool:
     """A step is relative to the count: samples that began before its last change take none."""
-    changes = [min(at, situation.facts.now) for at in (situation.facts.last_scale, situation.memory.last_scale) if at]
+    facts = situation.facts
+    if facts.current != facts.watched:  # only a server's document tells both
+        return True
+    changes = [min(at, facts.now) for at in (facts.last_scale, situation.memory.last_scale) if at]
     return bool(changes) and max(changes) > samples_began(situation, metric)
 
 
@@ -555,6 +575,9 @@ def step(
     if load.missing or load.young:
         scenario.held = "Missing"
         return scenario
+    if departed_is_unknown(situation, metric):
+        scenario.held = "Departed"
+        return scenario
     _, departed = departed_load(situation, metric, load.sampled)
     share = departed / load.size
     if not (min(load.each) if any_pod else average) + share < low_minus:
@@ -608,6 +631,9 @@ def converge_up(
     spec, current = situation.facts.spec, situation.facts.current
     step, tolerance = spec.get("multipleOf", 1), quantity(spec.get("tolerance", "1%"))
     if metric.low is None or n * usage / (n + step) < metric.low:
+        return scenario
+    if changed_since(situation, metric):
+        # Pods that were added since have no sample: n would stay, and the same samples ask for step after step.
         return scenario
     most = current + step
     if step == 1 and metric.high is not None:

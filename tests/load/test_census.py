@@ -1,5 +1,6 @@
 """Everything kept from one assessment to the next changes no result."""
 
+import gc
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -44,7 +45,7 @@ from adapter.load.spec import (
 )
 from adapter.load.steps import collected, finish
 from adapter.load.totals import DoubtfulPod, PodLoad, Totals
-from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale
+from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale, usage, with_columns
 
 BOUNDS = Bounds(minimum=1, maximum=100)
 OF_LIMIT = ResourceMetric(name="cpu", of=Capacity.LIMIT)
@@ -185,7 +186,8 @@ def test_an_assessment_with_the_last_census_equals_one_without(rule: Policy, dat
         if data.draw(st.booleans()):
             service.pods.reverse()  # as a watch may list them
         anew, decided_anew = service.decide(replace(service.memory, census=None))
-        found, decided = service.decide(service.memory)
+        in_columns = replace(service, samples=with_columns(service.samples))
+        found, decided = in_columns.decide(service.memory)
         assert found == anew
         assert decided == decided_anew
         assert explain(found, decided, BOUNDS, service.now) == explain(anew, decided_anew, BOUNDS, service.now)
@@ -205,8 +207,9 @@ def test_plain_samples_are_read_as_with_all_checks(rule: Policy, data: st.DataOb
         service.now += data.draw(st.sampled_from([0.0, 20.0, 61.0, 301.0, -20.0]))
     census = service.memory.census
     assert isinstance(census, Census)
+    samples = with_columns(service.samples) if data.draw(st.booleans()) else service.samples
     for metric in rule.metrics:
-        reader = MetricReader(metric, service.samples, service.now, believes_zero=rule.tolerate_zero is True)
+        reader = MetricReader(metric, samples, service.now, believes_zero=rule.tolerate_zero is True)
         seen = service.memory.samples_of(metric.name)
         groups = [(group, finish(static_rows(reader, group))) for group in (census.serving, census.doubtful)]
         everyone = frozenset(one.uid for one in service.pods)
@@ -447,3 +450,24 @@ def test_a_pod_that_warms_up_is_missing_beside_pods_with_plain_samples() -> None
     found = service.look(Memory())
     assert (found.metrics[0].n, found.metrics[0].missing) == (1, 1)
     assert [one.missing for one in found.pods] == [{}, {"cpu": "warming up"}]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_an_assessment_replaces_is_freed_at_once(rule: Policy) -> None:
+    service = Service(rule, pods=[pod(f"p{index}", ip=f"10.0.0.{index}") for index in range(4)])
+    service.samples = usage({one.name: "900m" for one in service.pods})
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(6):
+            service.pods[turn % 4] = replace(service.pods[turn % 4], pulled_out_annotation=turn % 2 == 0)
+            service.roster = roster(*(one.ips[0] for one in service.pods), at=service.now)
+            service.memory = service.look(service.memory).memory
+            service.now += 20
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert not [one for one in gc.garbage if type(one).__module__.startswith("adapter.")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

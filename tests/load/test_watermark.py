@@ -290,6 +290,19 @@ class TestConverging:
         assessment, decision = assess_and_decide(rule, pods, usage(loads))
         assert (decision.desired, decide(assessment, scale(count), BOUNDS, NOW + 15).desired) == (count, count)
 
+    @pytest.mark.parametrize("multiple", [1, 2])
+    def test_samples_take_one_step_up_until_they_are_newer_than_the_count(self, multiple: int) -> None:
+        pods, loads = same(6, "800m")
+        rule = policy(cpu("1200m", "400m"), converge_towards=Converge.LOW, multiple_of=multiple)
+        first, decision = assess_and_decide(rule, pods, usage(loads))
+        grown = 6 + multiple
+        assert decision.desired == grown
+        more = [*pods, *(pod(f"new-{index}") for index in range(multiple))]
+        again, decision = assess_and_decide(rule, more, usage(loads), memory=first.memory, now=NOW + 2)
+        assert decision.desired == grown
+        fresh = usage(dict.fromkeys((one.name for one in more), "600m"), at=NOW + 30)
+        assert assess_and_decide(rule, more, fresh, memory=again.memory, now=NOW + 31)[1].desired == grown + multiple
+
     def test_towards_low_one_pod_more_while_that_stays_over_it(self) -> None:
         assert self.desired(Converge.LOW, 10, "440m") == 11  # 400m exactly
         assert self.desired(Converge.LOW, 10, "439m") == 10

@@ -28,7 +28,7 @@ from adapter.settings import SettingsError, parse_settings
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus_api import PrometheusClient, Sample, read_samples
 from adapter.usage.resource_metrics import ResourceMetrics
-from tests.usage.fakes import FakePrometheus
+from tests.usage.fakes import FakePrometheus, plain
 
 STEP_SECONDS = 0.03
 """Above what is aimed at (10 ms), so that a machine under load does not fail the test; before it took 45 and 275 ms."""
@@ -90,7 +90,7 @@ class TestPieces:
     )
     async def test_an_answer_that_cannot_be_split_is_rejected_before_it_is_decoded(self, body: bytes) -> None:
         with pytest.raises(WrongAnswer, match="more than 1 MiB"):
-            await read_samples(Body(body), [].append, Slices())
+            await read_samples(Body(body), [].extend, Slices())
 
     async def test_no_piece_of_a_large_answer_is_large(self) -> None:
         body = Body(json.dumps({"items": [{"metadata": {"name": f"pod-{n}"}} for n in range(50_000)]}).encode())
@@ -106,8 +106,8 @@ class TestPieces:
         rows = [{"value": [1.5, str(n)], "metric": {"pod": f"a-{n}"}} for n in range(3000)]
         found: list[Sample] = []
         whole = {"data": {"result": rows, "resultType": "vector"}, "status": "success"}
-        await read_samples(Body(json.dumps(whole).encode()), found.append, Slices())
-        assert [one.labels["pod"] for one in found] == [f"a-{n}" for n in range(3000)]
+        await read_samples(Body(json.dumps(whole).encode()), found.extend, Slices())
+        assert [one.labels["pod"] for one in plain(found)] == [f"a-{n}" for n in range(3000)]
 
 
 class TestPrometheus:
@@ -120,7 +120,7 @@ class TestPrometheus:
 
             fake.handler = huge
             with pytest.raises(WrongAnswer) as caught:
-                await server.query("x", [].append, Slices(), max_age=90)
+                await server.query("x", [].extend, Slices(), max_age=90)
             await server.close()
         said = str(caught.value)
         assert url in said

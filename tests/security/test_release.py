@@ -226,7 +226,8 @@ async def test_other_registries_do_without_the_extras(without: Callable[[str], N
 def test_the_commands_load_without_any_extra() -> None:
     script = (
         "import sys; sys.modules.update(dict.fromkeys(('grpc', 'kazoo', 'apprise')))\n"
-        "import adapter.assembly, adapter.check.command, adapter.cli, adapter.document.reader"
+        "import adapter.server_process, adapter.companion_process\n"
+        "import adapter.check.command, adapter.cli, adapter.document.reader"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
 

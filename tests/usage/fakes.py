@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Self
 
+import msgspec
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.settings import NamedQuery, PrometheusServer
+from adapter.usage.prometheus_api import Sample
 from adapter.usage.promql import INPUT_LABEL
 
 NOW = 1_767_268_800.0
@@ -27,6 +29,29 @@ def raw(document: Any, status: int = 200) -> web.Response:
     return web.Response(
         body=json.dumps(document, separators=(",", ":")).encode(), status=status, content_type="application/json"
     )
+
+
+def asks_times(query: str) -> bool:
+    """Whether a query is the adapter's own one for the times of samples."""
+    return "timestamp(" in query
+
+
+class PlainSample(NamedTuple):
+    """A sample with decoded labels, the time of its evaluation, and its value as text."""
+
+    labels: dict[str, str]
+    at: float
+    value: str
+
+
+def plain(samples: Iterable[Sample]) -> list[PlainSample]:
+    """Samples as they were read, in a form to compare."""
+    return [PlainSample(json.loads(bytes(each.metric)), *each.value) for each in samples if each.value]
+
+
+def raw_sample(labels: Mapping[str, str], at: float, value: str) -> Sample:
+    """A sample as it is read from an answer."""
+    return Sample(msgspec.Raw(json.dumps(dict(labels)).encode()), (at, value))
 
 
 class FakePrometheus:
@@ -60,23 +85,22 @@ class FakePrometheus:
     @property
     def questions(self) -> list[str]:
         """What was asked, the queries for sample times left out."""
-        return [form["query"] for form in self.asked if INPUT_LABEL not in form["query"]]
+        return [form["query"] for form in self.asked if not asks_times(form["query"])]
 
     def settings(self, name: str = "main", **more: Any) -> PrometheusServer:
         return PrometheusServer(name=name, url=self.url, **more)
 
     async def by_rows(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-        if INPUT_LABEL not in form["query"]:
+        if not asks_times(form["query"]):
             return vector(*self.rows.get(form["query"], []))
         labels = {
             tuple(sorted((k, v) for k, v in row.items() if k in {"namespace", "pod"}))
             for rows in self.rows.values()
             for row, _ in rows
         }
-        numbers = form["query"].count(INPUT_LABEL)
-        return vector(
-            *(({**dict(one), INPUT_LABEL: str(n)}, str(self.sampled_at)) for one in labels for n in range(numbers))
-        )
+        count = form["query"].count(INPUT_LABEL)
+        numbers = [{INPUT_LABEL: str(number)} for number in range(count)] or [{}]
+        return vector(*(({**dict(one), **number}, str(self.sampled_at)) for one in labels for number in numbers))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         form = {key: str(value) for key, value in (await request.post()).items()}

@@ -11,6 +11,9 @@ from adapter.runtime.answer_budget import Body
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceFailing, WrongAnswer
 from adapter.usage.prometheus_api import Sample, error_from_response, read_samples
+from adapter.usage.query_results import Vector
+from adapter.usage.series import SeriesTable
+from tests.usage.fakes import PlainSample, plain
 
 AT = 1_767_268_800.25
 LABELS = st.dictionaries(
@@ -27,21 +30,21 @@ def body(result: Any, kind: str = "vector", **more: Any) -> bytes:
     return json.dumps(whole, separators=(",", ":")).encode()
 
 
-async def read(raw: bytes) -> list[Sample]:
+async def read(raw: bytes) -> list[PlainSample]:
     found: list[Sample] = []
-    await read_samples(Body(raw), found.append, Slices())
-    return found
+    await read_samples(Body(raw), found.extend, Slices())
+    return plain(found)
 
 
 class TestVectors:
     async def test_a_vector_is_labels_time_and_the_value_as_text(self) -> None:
-        assert await read(body([series({"pod": "a"}, "NaN")])) == [Sample({"pod": "a"}, AT, "NaN")]
+        assert await read(body([series({"pod": "a"}, "NaN")])) == [PlainSample({"pod": "a"}, AT, "NaN")]
 
     async def test_an_empty_vector_is_no_sample(self) -> None:
         assert await read(body([])) == []
 
     async def test_a_scalar_is_one_sample_without_labels(self) -> None:
-        assert await read(body([AT, "5"], "scalar")) == [Sample({}, AT, "5")]
+        assert await read(body([AT, "5"], "scalar")) == [PlainSample({}, AT, "5")]
 
     async def test_whitespace_in_the_json_is_ignored(self) -> None:
         raw = json.dumps(json.loads(body([series({"pod": "a"})] * 2)), indent=4).encode()
@@ -99,7 +102,6 @@ class TestRefusals:
             b"<html><body>Sign in</body></html>",
             b"[]",
             b'{"status":"success"}',
-            b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":1},"value":[1,"1"]}]}}',
             b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":["1","1"]}]}}',
             b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,1]}]}}',
             b'{"status":"success","data":{"resultType":"vector","result":{}}}',
@@ -137,3 +139,14 @@ class TestStatus:
 
     def test_a_redirect_is_not_followed_but_named(self) -> None:
         assert "redirect" in str(error_from_response(302, b"<a href='/login'>"))
+
+
+@pytest.mark.parametrize("labels", ['{"a":1}', "[]", '"pod"', "null"])
+async def test_labels_that_are_none_are_an_error_where_they_are_read(labels: str) -> None:
+    whole = Body(
+        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":%b,"value":[1,"1"]}]}}'
+        % labels.encode()
+    )
+    vector = Vector(SeriesTable("namespace", "pod"))
+    with pytest.raises(WrongAnswer, match="not what Prometheus answers"):
+        await read_samples(whole, vector.add, Slices())

@@ -20,7 +20,7 @@ from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable, WrongAnswer
 from adapter.settings import BasicAuth, PrometheusServer
 from adapter.usage.prometheus_api import PrometheusClient, Sample
-from tests.usage.fakes import FakePrometheus, Handler, raw, vector
+from tests.usage.fakes import FakePrometheus, Handler, PlainSample, plain, raw, vector
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ async def fake() -> AsyncIterator[FakePrometheus]:
         yield prometheus
 
 
-async def ask(server: PrometheusClient, text: str = "x", **more: Any) -> list[Sample]:
+async def ask(server: PrometheusClient, text: str = "x", **more: Any) -> list[PlainSample]:
     found: list[Sample] = []
-    await server.query(text, found.append, Slices(), **{"max_age": 90, **more})
-    return found
+    await server.query(text, found.extend, Slices(), **{"max_age": 90, **more})
+    return plain(found)
 
 
-async def query(settings: PrometheusServer, text: str = "x", **more: Any) -> list[Sample]:
+async def query(settings: PrometheusServer, text: str = "x", **more: Any) -> list[PlainSample]:
     server = PrometheusClient(settings)
     try:
         return await ask(server, text, **more)
@@ -79,7 +79,7 @@ class TestAsking:
             )
 
         fake.handler = packed
-        assert await query(fake.settings()) == [Sample({}, 1, "2")]
+        assert await query(fake.settings()) == [PlainSample({}, 1, "2")]
         assert fake.requests[0].headers["Accept-Encoding"] == "gzip"
 
 

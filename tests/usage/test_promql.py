@@ -11,6 +11,8 @@ from adapter.usage.promql import (
     UNKNOWN_WINDOW,
     PromqlError,
     VectorSelector,
+    ended_times_query,
+    live_times_query,
     parse_inputs,
     sample_times_query,
     substitute,
@@ -215,9 +217,7 @@ def _gaps(text: str, spans: list[tuple[int, int]]) -> list[str]:
 class TestDating:
     def test_an_instant_selector_is_asked_as_it_stands(self) -> None:
         text = sample_times_query([VectorSelector('x{a="b"}')], ("namespace", "pod"), 90)
-        assert text == (
-            'label_replace(max by (namespace, pod) (timestamp(x{a="b"})), "effective_load_input", "0", "", "")'
-        )
+        assert text == 'max by (namespace, pod) (timestamp(x{a="b"}))'
 
     def test_a_ranged_selector_finds_the_last_sample_of_an_ended_series(self) -> None:
         text = sample_times_query([VectorSelector("x", ranged=True)], ("namespace",), 90)
@@ -227,6 +227,30 @@ class TestDating:
         text = sample_times_query([VectorSelector("x", ranged=True, shift="offset 1h")], ("namespace",), 90)
         assert "timestamp(x offset 1h)" in text
         assert "max_over_time" not in text
+
+    def test_live_series_are_asked_without_a_subquery(self) -> None:
+        text = live_times_query([VectorSelector("x", ranged=True)], ("namespace", "pod"))
+        assert text == "max by (namespace, pod) (timestamp(x))"
+
+    @pytest.mark.parametrize(
+        ("selector", "narrowed"),
+        [
+            ("x", r'x{pod=~"a-0|b\\.c"}'),
+            ("x{}", r'x{pod=~"a-0|b\\.c"}'),
+            ('x {a="{"}', r'x {pod=~"a-0|b\\.c", a="{"}'),
+            ('{__name__="x",}', r'{pod=~"a-0|b\\.c", __name__="x",}'),
+            ("x { # {\n}", 'x {pod=~"a-0|b\\\\.c" # {\n}'),
+        ],
+    )
+    def test_ended_pods_are_asked_by_name(self, selector: str, narrowed: str) -> None:
+        text = ended_times_query([VectorSelector(selector, ranged=True)], ("namespace", "pod"), 90, {0: ["b.c", "a-0"]})
+        assert f"timestamp({narrowed}) or max_over_time(timestamp({narrowed})[90000ms:15000ms])" in text
+
+    def test_ended_pods_are_asked_of_their_selectors_only(self) -> None:
+        selectors = [VectorSelector("x", ranged=True), VectorSelector("y", ranged=True)]
+        text = ended_times_query(selectors, ("namespace", "pod"), 90, {1: ["a"]})
+        assert "x" not in re.findall(r"timestamp\((\w)", text)
+        assert '"effective_load_input", "1"' in text
 
     def test_selectors_are_numbered(self) -> None:
         text = sample_times_query([VectorSelector("x"), VectorSelector("y")], ("namespace",), 90)

@@ -1,6 +1,7 @@
 """From samples to pods and services: labels, values, times, and what is an error."""
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -13,10 +14,12 @@ from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
-from adapter.usage.prometheus_api import Sample
 from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery
-from adapter.usage.query_results import QueryResult, SampleTimes, build_result, sample_nano
+from adapter.usage.query_results import QueryResult, Vector, build_result, new_table
+from adapter.usage.sample_times import SampleTimes
+from adapter.usage.series import SeriesTable, sample_nano
+from tests.usage.fakes import PlainSample, raw_sample
 
 NOW = 1_767_268_800.0
 NAMES = st.sampled_from(["shop", "other", ""])
@@ -26,32 +29,41 @@ def question(text: str = "x", by_pod: bool | None = True, **more: Any) -> Instan
     return InstantQuery(server="main", text=text, by_pod=by_pod, **more)
 
 
-def row(value: str | float = "1", **labels: str) -> Sample:
-    return Sample(labels, NOW, str(value))
+def row(value: str | float = "1", **labels: str) -> PlainSample:
+    return PlainSample(labels, NOW, str(value))
 
 
-def time_of(number: int, at: float, **labels: str) -> Sample:
-    return Sample({**labels, "effective_load_input": str(number)}, NOW, str(at))
+def time_of(number: int, at: float, **labels: str) -> PlainSample:
+    return PlainSample({**labels, "effective_load_input": str(number)}, NOW, str(at))
 
 
-async def dated(asked: InstantQuery, *times: Sample) -> SampleTimes:
-    dates = SampleTimes(parse_inputs(asked.text), asked, NOW)
-    for one in times:
-        dates.add(one)
+async def vector_of(asked: InstantQuery, found: Iterable[PlainSample], table: SeriesTable | None = None) -> Vector:
+    vector = Vector(table or new_table(asked))
+    vector.add([raw_sample(*one) for one in found])
+    await vector.separate(Slices())
+    return vector
+
+
+def dated(asked: InstantQuery, vector: Vector, *times: PlainSample) -> SampleTimes:
+    dates = SampleTimes(parse_inputs(asked.text), vector.table, NOW)
+    dates.add([raw_sample(*one) for one in times])
     return dates
 
 
-async def answered(asked: InstantQuery, found: list[Sample], *times: Sample) -> QueryResult:
+async def answered(
+    asked: InstantQuery, found: list[PlainSample], *times: PlainSample, table: SeriesTable | None = None
+) -> QueryResult:
     """Without times given every namespace and pod was sampled now."""
     read = times or tuple(time_of(0, NOW, **labels) for labels in _places(asked, found))
-    return await build_result(asked, list(found), await dated(asked, *read), NOW, Slices())
+    vector = await vector_of(asked, found, table)
+    return await build_result(asked, vector, dated(asked, vector, *read), NOW, Slices())
 
 
-def _places(asked: InstantQuery, found: list[Sample]) -> list[dict[str, str]]:
+def _places(asked: InstantQuery, found: list[PlainSample]) -> list[dict[str, str]]:
     return [{key: sample.labels[key] for key in asked.labels if key in sample.labels} for sample in found]
 
 
-async def of(asked: InstantQuery, found: list[Sample], namespace: str = "shop") -> QuerySamples:
+async def of(asked: InstantQuery, found: list[PlainSample], namespace: str = "shop") -> QuerySamples:
     return (await answered(asked, found)).of(namespace, asked.max_age)
 
 
@@ -141,7 +153,7 @@ class TestServices:
             [row(5, namespace="shop", q="a"), row("NaN", namespace="shop", q="b")],
         ],
     )
-    async def test_more_than_one_series_is_an_error_that_says_so(self, rows: list[Sample]) -> None:
+    async def test_more_than_one_series_is_an_error_that_says_so(self, rows: list[PlainSample]) -> None:
         found = await of(question(by_pod=False), rows)
         assert "answers 2 series where one number is wanted" in (found.error or "")
         assert found.total is None
@@ -168,9 +180,10 @@ class TestInline:
 
 
 class TestTimes:
-    async def at(self, text: str, place: dict[str, str], *times: Sample) -> float | None:
-        dates = await dated(question(text), *times)
-        return dates.at(place.get("namespace", ""), place.get("pod", ""))
+    async def at(self, text: str, place: dict[str, str], *times: PlainSample) -> float | None:
+        asked = question(text)
+        vector = await vector_of(asked, [row(1, **place)])
+        return (await dated(asked, vector, *times).column(vector.sets, Slices()))[0]
 
     async def test_a_pod_is_dated_by_its_own_series(self) -> None:
         times = [
@@ -235,34 +248,40 @@ class TestTimes:
     @pytest.mark.parametrize(
         "sample",
         [
-            Sample({}, NOW, "1"),
-            Sample({"effective_load_input": "7"}, NOW, "1"),
-            Sample({"effective_load_input": "0"}, NOW, "x"),
+            PlainSample({}, NOW, "1"),
+            PlainSample({"effective_load_input": "7"}, NOW, "1"),
+            PlainSample({"effective_load_input": "-1"}, NOW, "1"),
+            PlainSample({"effective_load_input": "0"}, NOW, "x"),
         ],
     )
-    async def test_malformed_sample_times_are_an_error(self, sample: Sample) -> None:
+    async def test_malformed_sample_times_are_an_error(self, sample: PlainSample) -> None:
+        asked = question("x / y")
         with pytest.raises(WrongAnswer, match="not what was asked for"):
-            await dated(question(), sample)
+            dated(asked, await vector_of(asked, []), sample)
 
 
 class TestSame:
     async def test_the_same_values_at_the_same_times_are_the_same_in_any_order(self) -> None:
         rows = [row(1, namespace="shop", pod="a"), row(2, namespace="shop", pod="b")]
-        assert (await answered(question(), rows)).same(await answered(question(), rows[::-1]))
+        table = new_table(question())
+        first = await answered(question(), rows, table=table)
+        assert first.same(await answered(question(), rows[::-1], table=table))
 
     @pytest.mark.parametrize(
         "rows",
         [[], [row(2, namespace="shop", pod="a")], [row(1, namespace="shop", pod="b")], [row(1, pod="a")]],
     )
-    async def test_other_values_are_another_result(self, rows: list[Sample]) -> None:
-        first = await answered(question(), [row(1, namespace="shop", pod="a")])
-        assert not first.same(await answered(question(), rows))
+    async def test_other_values_are_another_result(self, rows: list[PlainSample]) -> None:
+        table = new_table(question())
+        first = await answered(question(), [row(1, namespace="shop", pod="a")], table=table)
+        assert not first.same(await answered(question(), rows, table=table))
         assert not first.same(None)
 
     async def test_another_sample_time_is_another_result(self) -> None:
         rows = [row(1, namespace="shop", pod="a")]
-        older = await answered(question(), rows, time_of(0, NOW - 1, namespace="shop", pod="a"))
-        assert not (await answered(question(), rows)).same(older)
+        table = new_table(question())
+        older = await answered(question(), rows, time_of(0, NOW - 1, namespace="shop", pod="a"), table=table)
+        assert not (await answered(question(), rows, table=table)).same(older)
 
 
 class TestNumbers:
@@ -278,10 +297,10 @@ class TestNumbers:
 
 async def test_a_result_is_indexed_for_the_selectors_of_the_last_one() -> None:
     asked, found = question("vector(1)", by_pod=False), [row(1, namespace="shop", queue=name) for name in "abc"]
-    dates = await dated(asked)
-    before = await build_result(asked, list(found), dates, NOW, Slices())
+    first, second = await vector_of(asked, found), await vector_of(asked, found)
+    before = await build_result(asked, first, dated(asked, first), NOW, Slices())
     assert [each.labels["queue"] for each in before.series["shop"].selected(parse_selector("queue=b"))] == ["b"]
-    after = await build_result(asked, list(found), dates, NOW, Slices(), last=before)
+    after = await build_result(asked, second, dated(asked, second), NOW, Slices(), last=before)
     assert after.series["shop"].shapes == before.series["shop"].shapes
     assert len(after.series["shop"].shapes) == 1
     assert [each.labels["queue"] for each in after.series["shop"].selected(parse_selector("queue=c"))] == ["c"]

@@ -1,0 +1,50 @@
+"""The companion's process: the engine, and the companion that acts on its snapshots."""
+
+import asyncio
+import socket
+import uuid
+
+from adapter.assembly import run
+from adapter.companion.companion import Companion
+from adapter.engine import Engine
+from adapter.kube.leader_election import LeaderElector
+from adapter.kube.session import Session
+from adapter.settings import Settings
+from adapter.telemetry.metrics import Metrics
+
+
+async def run_companion(settings_path: str | None, kubeconfig: str | None) -> int:
+    """Run the companion until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
+    return await run(CompanionProcess, settings_path, kubeconfig)
+
+
+class CompanionProcess:
+    """The engine and the companion that acts on its snapshots."""
+
+    def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
+        self.engine = Engine(settings, session, metrics)
+        options = settings.companion
+        self._companion = Companion(
+            session,
+            LeaderElector(session, options.namespace, options.lease, f"{socket.gethostname()}_{uuid.uuid4()}"),
+            self.engine.snapshots,
+            self.engine.hpa,
+            self.engine.neighbours,
+            self.engine.tolerance_seen,
+            self.engine.stale,
+            options,
+            settings.kubernetes.namespaces,
+            metrics,
+        )
+        self.engine.snapshots.subscribe(self._companion.changed)
+
+    async def run(self) -> None:
+        """Run the engine and the companion until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.engine.run(), name="engine")
+            tasks.create_task(self._companion.run(), name="companion")
+
+    def apply_settings(self, settings: Settings) -> None:
+        """Apply changed settings, to the companion as well."""
+        self.engine.apply_settings(settings)
+        self._companion.settings = settings.companion

@@ -1,0 +1,176 @@
+"""The samples of a namespace's pods as columns: a tenth of the objects that one for each pod and container takes."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from adapter.load.samples import PodUsage
+from adapter.load.steps import Steps
+
+T = TypeVar("T")
+
+Amounts = Sequence[int | None]
+"""One resource of one container by row, in nano-units; None: the pod has no such sample."""
+Block = tuple[Sequence[float], Sequence[int], Sequence[float | None]]
+"""Times, values and windows of the samples of some pods."""
+_NONE: Mapping[str, Amounts] = {}
+
+
+class UsageColumns(Mapping[str, PodUsage]):
+    """Usage by pod name. Each pod has a row; `ats` and `windows` (seconds) are by row.
+
+    A PodUsage is made when it is asked for. Readers of many pods take `row` and the columns instead.
+    """
+
+    __slots__ = ("_amounts", "_shapes", "ats", "rows", "windows")
+
+    def __init__(
+        self,
+        rows: Mapping[str, int],
+        ats: Sequence[float],
+        windows: Sequence[float],
+        shapes: Sequence[tuple[str, ...]],
+        amounts: Mapping[str, Mapping[str, Amounts]],
+    ) -> None:
+        """`shapes` are the names of each pod's containers, `amounts` the columns by container and resource."""
+        self.rows = rows
+        self.ats = ats
+        self.windows = windows
+        self._shapes = shapes
+        self._amounts = amounts
+
+    def amounts(self, container: str, resource: str) -> Amounts | None:
+        """The column of a container's resource; None where no pod has a sample of it."""
+        return self._amounts.get(container, _NONE).get(resource)
+
+    def block(self, names: Iterable[str], containers: str | Iterable[Sequence[str]], resource: str) -> Block | None:
+        """The samples of these pods, of one container or of several of each; None where one is missing."""
+        try:
+            rows = [self.rows[name] for name in names]
+        except KeyError:
+            return None
+        amounts: Amounts
+        if isinstance(containers, str):
+            column = self.amounts(containers, resource)
+            amounts = () if column is None else [column[row] for row in rows]
+        else:
+            amounts = [self.total(row, those, resource) for row, those in zip(rows, containers, strict=True)]
+        values = [amount for amount in amounts if amount is not None]
+        if len(values) < len(rows):
+            return None
+        return [self.ats[row] for row in rows], values, [self.windows[row] for row in rows]
+
+    def total(self, row: int, containers: Iterable[str], resource: str) -> int | None:
+        """The sum over these containers of the pod in a row; None where one has no sample."""
+        total = 0
+        for container in containers:
+            column = self.amounts(container, resource)
+            amount = column[row] if column is not None else None
+            if amount is None:
+                return None
+            total += amount
+        return total
+
+    def has_same_times(self, other: "UsageColumns") -> bool:
+        """Whether the samples are of the same pods and times."""
+        if self.rows is other.rows:
+            return self.ats == other.ats
+        return self.times() == other.times()
+
+    def times(self) -> dict[str, float]:
+        """The time of each pod's sample."""
+        return {name: self.ats[row] for name, row in self.rows.items()}
+
+    def __getitem__(self, name: str) -> PodUsage:
+        row = self.rows[name]
+        containers = {container: self._of(container, row) for container in self._shapes[row]}
+        return PodUsage(self.ats[row], self.windows[row], containers)
+
+    def _of(self, container: str, row: int) -> dict[str, int]:
+        columns = self._amounts.get(container, _NONE).items()
+        return {resource: amount for resource, column in columns if (amount := column[row]) is not None}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+NO_USAGE = UsageColumns({}, [], [], [], {})
+
+
+class UsageColumnsBuilder:
+    """Makes UsageColumns pod by pod. The last ones lend their rows where the pods are still the same."""
+
+    def __init__(self, last: UsageColumns = NO_USAGE) -> None:
+        self._last = last
+        self._rows: dict[str, int] = {}
+        self._ats: list[float] = []
+        self._windows: list[float] = []
+        self._shapes: list[tuple[str, ...]] = []
+        self._known_shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._amounts: dict[str, dict[str, list[int | None]]] = {}
+
+    def add(self, name: str, at: float, window: float, containers: tuple[str, ...]) -> int:
+        """Add a pod, and return its row; of two pods of one name the later one counts."""
+        row = len(self._ats)
+        self._rows[name] = row
+        self._ats.append(at)
+        self._windows.append(window)
+        self._shapes.append(self._known_shapes.setdefault(containers, containers))
+        return row
+
+    def fill(self, container: str, resource: str, rows: Iterable[int], amounts: Iterable[int | None]) -> None:
+        """Set a container's amounts (nano-units) in these rows."""
+        columns = self._amounts.setdefault(container, {})
+        column = columns.get(resource)
+        if column is None:
+            column = columns[resource] = []
+        column += [None] * (len(self._ats) - len(column))
+        for row, amount in zip(rows, amounts, strict=True):
+            column[row] = amount
+
+    def columns(self) -> Steps[UsageColumns]:
+        """The columns of all pods, in short steps: one for each column."""
+        rows, order = self._shared_rows()
+        yield
+        packed: dict[str, dict[str, Amounts]] = {}
+        for container, columns in self._amounts.items():
+            packed[container] = {}
+            for resource, column in columns.items():
+                packed[container][resource] = _packed(self._ordered(column, order))
+                yield
+        ats, windows = _in_order(self._ats, order), _in_order(self._windows, order)
+        yield
+        return UsageColumns(rows, ats, windows, _in_order(self._shapes, order), packed)
+
+    def _shared_rows(self) -> tuple[Mapping[str, int], list[int] | None]:
+        """The rows, and in which order they take the pods that were added; None: in that of their arrival."""
+        last, count = self._last.rows, len(self._ats)
+        if len(self._last.ats) != count or len(last) != count or last.keys() != self._rows.keys():
+            return self._rows, None
+        order = [self._rows[name] for name in last]
+        return last, None if order == list(range(count)) else order
+
+    def _ordered(self, column: list[int | None], order: list[int] | None) -> list[int | None]:
+        column += [None] * (len(self._ats) - len(column))
+        return _in_order(column, order)
+
+
+def _in_order(column: list[T], order: list[int] | None) -> list[T]:
+    return column if order is None else [column[row] for row in order]
+
+
+def _packed(column: list[int | None]) -> Amounts:
+    """The column in eight bytes a pod, where every pod has an amount and none is too large (9 × 10⁹ units)."""
+    amounts = [amount for amount in column if amount is not None]
+    if len(amounts) < len(column):
+        return column
+    try:
+        return array("q", amounts)
+    except OverflowError:
+        return column

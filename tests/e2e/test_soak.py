@@ -1,0 +1,30 @@
+"""A short soak with a fixed seed, and a defect that it must find."""
+
+from pathlib import Path
+
+import pytest
+
+from soak.defects import DEFECTS
+from soak.plan import services
+from soak.run import Run
+from soak.stage import Stage
+
+pytestmark = [pytest.mark.builds("consul", "prometheus"), pytest.mark.timeout(240)]
+SEED = 11
+SECONDS = 15
+FAULTS = ["prometheus-zeros", "consul-frozen", "metrics-server-slow"]
+
+
+def test_a_short_soak_has_no_difference_and_a_planted_one_is_found(tmp_path: Path) -> None:
+    with Stage(services(SEED), SEED) as stage:
+        result = Run(stage, print, tmp_path).play(SEED, SECONDS, FAULTS)
+        assert not result.findings
+        assert result.documents > 20
+        assert result.syncs > 20
+        assert result.answers > 50
+        planted = next(one for one in DEFECTS if one.name == "believes-zeros")
+        stage.plant(planted.name)
+        run = Run(stage, print, tmp_path, keep_going=True)
+        run.play_group(planted.group)
+        run.observer.close()
+        assert planted.invariant in {one.invariant for one in run.observer.findings}

@@ -1,0 +1,30 @@
+"""The documents of the generator in the form in which a server writes them, with what only a server knows."""
+
+import json
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from adapter.document import reader, writer
+from adapter.load.spec import Scale
+
+
+def served(given: dict[str, Any], memory: dict[str, Any] | None, rng: Random) -> dict[str, Any]:
+    """The document with its memory as a server writes it: assessed a while ago, at a count that may have changed."""
+    case = reader._DocumentReader(given | ({"memory": memory} if memory is not None else {})).case()
+    observing = case.now - rng.choice((0, 20, 90, 1000))
+    changed = observing - rng.choice((0, 5, 60, 900)) if rng.random() < 0.6 else None
+    known = replace(case.inputs.memory, observing_since=observing, unobserved_change=changed)
+    scale = case.scale
+    is_step = given["policy"]["spec"].get("strategy") == "Step"
+    if scale.replicas and not is_step and rng.random() < 0.2:
+        count = max(1, scale.replicas + rng.choice((-2, -1, 1, 2)))
+        scale = Scale(replicas=count, status_replicas=scale.status_replicas, selector=scale.selector)
+    source = writer.DecisionSource(
+        inputs=replace(case.inputs, memory=known),
+        spec=json.dumps(given["policy"]["spec"]).encode(),
+        scale=scale,
+        now=case.now + rng.choice((0, 0, 0.5, 3)),
+    )
+    document: dict[str, Any] = json.loads(b"".join(writer.pieces(source)))
+    return document

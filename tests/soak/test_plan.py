@@ -1,0 +1,85 @@
+"""What a seed makes: the same each time, and policies that the adapter accepts."""
+
+import itertools
+
+import pytest
+
+from adapter.policy.watermark_policy import parse_policy
+from faults.scenarios import SCENARIOS
+from soak.actions import Actions
+from soak.defects import DEFECTS
+from soak.needs import Rules
+from soak.plan import Group, Service, groups, services
+from soak.run import fault_names, inputs_of
+
+
+def first(seed: int, count: int = 200) -> list[Group]:
+    return list(itertools.islice(groups(seed, fault_names()), count))
+
+
+def spec_of(service: Service, **changed: object) -> dict[str, object]:
+    spec = {**service.spec, **changed}
+    return {
+        "metrics": [one.written() for one in service.metrics],
+        **{key: value for key, value in spec.items() if value is not None},
+    }
+
+
+def test_a_seed_makes_the_same_run_each_time_and_another_one_another() -> None:
+    assert (services(7), first(7)) == (services(7), first(7))
+    assert services(7) != services(8)
+    assert first(7) != first(8)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_policy_of_a_run_is_valid_at_first_and_after_each_edit(seed: int) -> None:
+    known = {one.name: one for one in services(seed)}
+    for one in known.values():
+        parse_policy(policy(one.name, spec_of(one)))
+    for step in (step for group in first(seed) for step in group.steps if step.kind == "edit_policy"):
+        service = known[step.service]
+        parse_policy(policy(step.service, spec_of(service, **step.arguments["change"])))
+
+
+def policy(name: str, spec: dict[str, object]) -> dict[str, object]:
+    return {
+        "apiVersion": "effective-load.io/v1alpha1",
+        "kind": "WatermarkPolicy",
+        "metadata": {"name": name, "namespace": "faults"},
+        "spec": spec,
+    }
+
+
+def test_a_run_has_every_kind_of_step_and_every_fault() -> None:
+    steps = [step for group in first(1, 800) for step in group.steps]
+    assert {step.arguments["name"] for step in steps if step.kind == "fault"} == set(fault_names())
+    kinds = {step.kind for step in steps} - {"fault"}
+    assert kinds == {name for name in vars(Actions) if not name.startswith("_")} - {"take"}
+    assert {one.rules.spec["strategy"] for one in services(1)} == {"Watermark", "Ratio", "Step"}
+
+
+def test_each_fault_is_known_by_the_inputs_that_it_breaks() -> None:
+    broken = {one.name: inputs_of(one.name) for one in SCENARIOS}
+    assert broken["prometheus-zeros"] == {"prometheus"}
+    assert broken["metrics-server-gone"] == {"metrics"}
+    assert broken["consul-emptied"] == broken["all-pulled-out"] == {"consul"}
+    assert broken["leader-lost"] == broken["settings-broken"] == frozenset()
+    assert broken["api-server-restarted"] is broken["clock-ahead"] is broken["adapter-killed"] is None
+
+
+def test_a_planted_defect_is_known_by_its_name_and_breaks_an_invariant_that_is_watched() -> None:
+    watched = {
+        "the answer is the model's", "the controller sets the answer", "no count shrinks below its need",
+        "the same samples shrink once", "answers in time", "the process does not grow",
+        "a fault of one input is an error of those who use it",
+    }  # fmt: skip
+    assert {one.invariant for one in DEFECTS} == watched
+    assert len({one.name for one in DEFECTS}) == len(DEFECTS)
+
+
+def test_a_service_depends_on_the_inputs_of_its_metrics_and_its_registry() -> None:
+    known = {one.name: one for one in services(1)}
+    assert known["cpu-band"].inputs == {"metrics"}
+    assert known["two-metrics"].inputs == {"metrics", "prometheus"}
+    assert known["roster-ratio"].inputs == {"prometheus", "consul"}
+    assert isinstance(known["total-band"].rules, Rules)
