@@ -46,13 +46,16 @@ class Cluster:
                 yield stage, registries, probed
 
     def run(self, seconds: float, part: str) -> Iterator[dict[str, Any]]:
-        """The part `steady` (start, rest, churn), then `relists`; all with requests beside the constant server's."""
+        """`steady` (start, rest, churn), `relists`, or both. With requests beside the constant server's."""
         with self._stage() as (stage, registries, probed):
             if part != "relists":
                 yield {"steady": {"scene": self._counts, **self._steady(stage, registries, probed, seconds)}}
-                self._wait()
-            else:
+            if part == "steady":
+                return
+            if part == "relists":
                 _started(stage)
+            else:
+                self._wait()
             yield {"relists": {"scene": self._counts, **_relists(stage, probed)}}
 
     def _steady(self, stage: Stage, registries: Registries, probed: Probed, seconds: float) -> dict[str, Any]:

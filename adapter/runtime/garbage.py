@@ -11,7 +11,7 @@ import time
 
 AIM_SECONDS = 0.001
 """Processor time of one collection of young objects."""
-SHORTEST_SECONDS, LONGEST_SECONDS = 0.01, 0.1
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.01, 0.05
 """Between two of them; the more objects are made, the shorter."""
 FULL_SECONDS = (300.0, 3600.0)
 """Between two collections of all objects, each of which takes tenths of a second in a large cluster."""

@@ -145,7 +145,7 @@ def _plain_numbers(quantities: list[str | int | float | None]) -> list[int] | No
     if len(texts) < len(quantities) or len(suffixes) > 1:
         return None
     suffix, factor = _SUFFIXES.get(suffixes.pop() if suffixes else "n", ("", 0))
-    digits = ["0" if text == "0" else text.removesuffix(suffix) for text in texts]
+    digits = [text.removesuffix(suffix) for text in texts]
     together = "".join(digits)
     if factor and together.isdecimal() and together.isascii() and len(max(digits, key=len)) <= _SAFE_DIGITS:
         return [int(number) * factor for number in digits] if all(digits) else None
