@@ -29,9 +29,9 @@ from harness.adapter import AdapterProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES = ("requests", "in_flight")
-SETTLING_SECONDS = 12.0
+SETTLING_SECONDS = 9.0
 """From the start of a version: its first polls, and the first of every assessment."""
-IDLE_SECONDS = 30.0
+IDLE_SECONDS = 15.0
 AGE_SECONDS = 4.0
 
 

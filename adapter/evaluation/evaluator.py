@@ -153,16 +153,17 @@ class Evaluator:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
         before, memory = self._memories.get(key, (None, Memory()))
         if before is None or before.uid != policy.uid:
-            return replace(self._status_memory(key), observing_since=now)
+            return replace((yield from self._status_memory(key)), observing_since=now)
         return memory if service_of(before) == service_of(policy) else (yield from without_registry(memory))
 
-    def _status_memory(self, key: Key) -> Memory:
+    def _status_memory(self, key: Key) -> Steps[Memory]:
         """The memory in the policy's status, which another replica wrote; an empty one if it is unreadable."""
         decoded = self._index.policies.get(key)
         if decoded is None or not decoded.memory:
             return Memory()
         try:
-            return status_memory.from_status(decode(decoded.memory, dict[str, Any]))
+            data = decode(decoded.memory, dict[str, Any])
+            return (yield from status_memory.from_status_in_steps(data))
         except (msgspec.MsgspecError, MemoryDecodeError) as error:
             _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
             return Memory()

@@ -15,8 +15,9 @@ from adapter.runtime.answer_budget import Limit
 from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.http1_connection import Connection
 
-IDLE_SECONDS = 15.0
-"""How long an idle connection can be used again: a load balancer may have forgotten an older one silently."""
+IDLE_SECONDS = 60.0
+"""How long an idle connection can be used again: longer than an HPA waits, and shorter than the API server (90 s) and
+load balancers do, which may forget an older one silently."""
 MOST_IDLE = 32
 _NEXT_ADDRESS_SECONDS = 0.1
 """After so long without a connection the next address of the name is tried beside it."""
