@@ -49,7 +49,8 @@ class Cluster:
         """`steady` (start, rest, churn), `relists`, or both. With requests beside the constant server's."""
         with self._stage() as (stage, registries, probed):
             if part != "relists":
-                yield {"steady": {"scene": self._counts, **self._steady(stage, registries, probed, seconds)}}
+                for figures in self._steady(stage, registries, probed, seconds):
+                    yield {"steady": {"scene": self._counts, **figures, "mib": memory(stage.pid)}}
             if part == "steady":
                 return
             if part == "relists":
@@ -58,14 +59,16 @@ class Cluster:
                 self._wait()
             yield {"relists": {"scene": self._counts, **_relists(stage, probed)}}
 
-    def _steady(self, stage: Stage, registries: Registries, probed: Probed, seconds: float) -> dict[str, Any]:
+    def _steady(self, stage: Stage, registries: Registries, probed: Probed, seconds: float) -> Iterator[dict[str, Any]]:
+        """The figures so far: at rest, then with churn."""
         figures: dict[str, Any] = {"start": _started(stage), "rest": _phase(stage, probed, seconds)}
+        yield figures
         per_second = self._counts["pods"] * CHURN_PER_MINUTE / 60
         with Churn(stage.services, stage.cluster.layout.port("etcd"), registries, per_second) as churn:
-            time.sleep(10)
+            time.sleep(8)
             figures["churn"] = _phase(stage, probed, seconds)
             figures["churn"]["replaced"] = churn.replaced
-        return {**figures, "mib": memory(stage.pid)}
+        yield figures
 
 
 def _started(stage: Stage) -> dict[str, float]:
@@ -75,7 +78,7 @@ def _started(stage: Stage) -> dict[str, float]:
     time.sleep(5)  # then every path once, which fills the cache of access reviews
     plan = stage.plan("effective_cpu", seconds=len(stage.services) / 250, rate=250)
     Load(replace(plan, tolerant=True), stage.pid).finish()
-    time.sleep(10)
+    time.sleep(5)
     return {"seconds": round(seconds, 2), "cpu_seconds": cpu}
 
 
@@ -126,7 +129,7 @@ def _latencies(done: dict[str, Measured]) -> dict[str, Any]:
 def _ages(stage: Stage) -> dict[str, float]:
     """The age of each policy's decision, looked at three times."""
     ages: list[float] = []
-    for _ in range(3):
+    for _ in range(2):
         connection = http.client.HTTPConnection("127.0.0.1", stage.adapter.metrics_port, timeout=60)
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
