@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             if parsed.out:
                 store(parsed.out, {**origin, "defects": found})
             return 0 if all(one["seconds"] is not None for one in found) else 1
-        run = Run(stage, tell, parsed.documents, keep_going=parsed.keep_going)
+        run = Run(stage, tell, parsed.documents / f"seed-{parsed.seed}", keep_going=parsed.keep_going)
         result = run.play(parsed.seed, parsed.minutes * 60)
     tell(summary(parsed.seed, result))
     if parsed.out:

@@ -84,6 +84,19 @@ def shrink_difference(synced: Synced, fewest: int) -> str:
     return f"{synced.name} shrank from {synced.current} to {synced.desired}; its load never needed fewer than {fewest}"
 
 
+SPARE_SHARE, SPARE_PODS = 1.25, 3
+"""How far a count may rise beyond what the load asks for: new pods' samples add to older ones of the others, and pods
+that are out are replaced.
+"""
+
+
+def rise_difference(synced: Synced, most: int) -> str:
+    """Whether the controller made a count larger than any load explains. `most`: what the load asked for of late."""
+    if not synced.rescaled or synced.desired <= synced.current or synced.desired <= most * SPARE_SHARE + SPARE_PODS:
+        return ""
+    return f"{synced.name} rose from {synced.current} to {synced.desired}; its load never asked for more than {most}"
+
+
 def shrunk_twice(before: Given, after: Given) -> str:
     """Whether the same samples asked for a still smaller count once the count had fallen."""
     if before.samples != after.samples or before.generation != after.generation or not before.samples:

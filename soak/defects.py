@@ -66,6 +66,23 @@ def _believes_zeros() -> None:
     MetricReader.__init__ = believing  # type: ignore[method-assign]
 
 
+def _exaggerates() -> None:
+    """Every rise asks for six pods more, and each time again."""
+    from adapter.apiserver.provider import MetricsProvider
+
+    decide = MetricsProvider._decision
+
+    async def exaggerated(self: Any, view: Any) -> Any:
+        live = await decide(self, view)
+        wanted = live.decision.desired
+        if wanted is None or wanted <= live.decision.current:
+            return live
+        more = replace(live.decision, desired=wanted + 6, served=(wanted + 6) * 1000)
+        return live._replace(decision=more)
+
+    MetricsProvider._decision = exaggerated  # type: ignore[method-assign]
+
+
 def _forgets_departed() -> None:
     """The load of pods that have left counts for nobody."""
     from adapter.load import metric_assessment
@@ -159,6 +176,13 @@ DEFECTS = (
         "no count shrinks below its need",
         _believes_zeros,
         (_fault("prometheus-zeros"),),
+    ),
+    Defect(
+        "exaggerates",
+        "every rise asks for six pods more",
+        "no count rises beyond its load",
+        _exaggerates,
+        (_load("load-band", 4.0), _load("roster-ratio", 4.6), _load("load-band", 7.0), REST),
     ),
     Defect(
         "forgets-departed",

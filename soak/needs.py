@@ -9,6 +9,8 @@ from typing import Any
 RESOURCES = {"cpu", "memory"}
 MEMORY_SHARE = Fraction(1, 2)
 """A pod's worth of memory, as a share of its limit."""
+FORECAST = Fraction(1, 2)
+"""What the floor's query says, as a share of the load."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,31 @@ class Rules:
             return min(math.ceil(load / metric.high), _down_to(load, metric.low))
         return _down_to(load, metric.low)
 
+    def most(self, x: float) -> int:
+        """The most pods that a metric asks for at such a load, beside those that replace others."""
+        asked = [self.most_of(one, x) for one in self.metrics]
+        fallback = self.spec.get("fallback") or {}
+        return _up_to(max(*asked, fallback.get("replicas", 1)), self.spec.get("multipleOf") or 1)
+
+    def most_of(self, metric: Metric, x: float) -> int:
+        load = Fraction(str(x)) * 1000
+        if metric.is_floor:
+            return math.ceil(load * FORECAST / (metric.high or 1))
+        if metric.target is not None:
+            return math.ceil(load / metric.target) + self.spec.get("stepUp", 0)
+        needed = math.ceil(load / (metric.high or 1))
+        drifts = self.spec.get("convergeTowards") == "Low"
+        return max(needed, _down_to(load, metric.low)) if drifts else needed
+
     def _most_of_one(self, target: int) -> Fraction:
         """What a pod may have to carry after a step down: the target, for strategy Step with its tolerance."""
         if self.spec.get("strategy") == "Step":
             return target * (1 + Fraction(self.spec["stepTolerance"], 100))
         return Fraction(target)
+
+
+def _up_to(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
 def _down_to(load: Fraction, low: int | None) -> int:
@@ -97,6 +119,12 @@ def fewest_since(history: Sequence[Known], end: float, reach: Callable[[str], fl
     bounds = [_fewest_of(source, list(states(history, end - reach(source), end))) for source in sources]
     now = list(states(history, end - max(map(reach, sources)), end))
     return min(max(bounds), *(one.maximum for one in now))
+
+
+def most_since(history: Sequence[Known], end: float, reach: Callable[[str], float]) -> int:
+    """The most pods that any metric asked for at the end, or at a moment that a sample may still tell of then."""
+    longest = max(reach(metric.source) for metric in history[-1].rules.metrics)
+    return max(max(one.minimum, one.rules.most(one.x)) for one in states(history, end - longest, end))
 
 
 def states(history: Sequence[Known], begin: float, end: float) -> Iterator[Known]:

@@ -26,6 +26,8 @@ LOAD = Path("/proc/loadavg")
 ENOUGH = 2.0
 """Processes for each processor with which the limits still hold."""
 RIPE_SECONDS = 3.0
+STARVED = ("no answer within", "live replica count", "no fresh sample", "last assessed", "not confirmed", "too old")
+"""What an error says that too slow a machine may bring about."""
 BUSY_SECONDS = {"metrics": REACH["resource"], "prometheus": REACH["query"]}
 """For how long a change of a service itself may leave its policy without an answer."""
 _HEADER = re.compile(r"^[IWE](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
@@ -112,7 +114,8 @@ class Observer:
             *askers,
         ]
         self._log, self._answers = stage.cluster.hpa_log.path, stage.shim / "answers.jsonl"
-        self._log_at, self._answers_at = self._log.stat().st_size, 0
+        self._log_at = self._log.stat().st_size
+        self._answers_at = self._answers.stat().st_size if self._answers.exists() else 0
         self._synced: list[Synced] = []
         self._threads = [threading.Thread(target=one, daemon=True) for one in watchers]
         for thread in self._threads:
@@ -164,7 +167,7 @@ class Observer:
         must = must and self.must_answer
         self.counted.answers += 1
         self.counted.errors += status != 200
-        if self._starved(asked, began, ended):
+        if self._starved(asked, began, ended) and not retry_after:
             self.counted.not_judged += 1
             return
         if must:
@@ -182,7 +185,7 @@ class Observer:
         if sharing <= 1:
             return False
         is_late = LATEST_ANSWER < asked.seconds < LATEST_ANSWER * sharing
-        return is_late or asked.status not in {0, 200}
+        return is_late or (asked.status not in {0, 200} and any(part in asked.message for part in STARVED))
 
     def _fetch_documents(self) -> None:
         for name in self.stage.truths:
@@ -233,6 +236,7 @@ class Observer:
         self.report("the controller sets the answer", differences[-1] if all(differences) else "")
         fault = checks.shrink_difference(synced, truth.fewest(synced.at))
         self.report("no count shrinks below its need", fault, self._document(truth) if fault else None)
+        self.report("no count rises beyond its load", checks.rise_difference(synced, truth.most(synced.at)))
 
     def _document(self, truth: Truth) -> dict[str, Any] | None:
         try:

@@ -109,10 +109,10 @@ class Run:
             found = self.observer.findings
             if (found and not self._keep_going) or time.monotonic() - self._began > seconds:
                 break
-        return self.end(seed)
+        return self.end()
 
-    def end(self, seed: int) -> Result:
-        """Ends the watching, and saves the documents of what was found."""
+    def end(self) -> Result:
+        """Ends the watching."""
         self.observer.close()
         if self.observer.findings:
             self._tell(f"the adapter's log:\n{self.stage.adapter.logs(25)}")
@@ -120,12 +120,6 @@ class Run:
         result.seconds, result.sharing = time.monotonic() - self._began, self.observer.machine.typical
         result.findings = list(self.observer.findings)
         result.reached = self.observer.reached
-        for number, finding in enumerate(result.findings[:20]):
-            if finding.document is not None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                file = self._folder / f"seed-{seed}-group-{result.groups}-{number}.json"
-                file.write_text(json.dumps(finding.document.get("document", finding.document), indent=1))
-                self._tell(f"        its document: {file} (effective-load decide {file})")
         return result
 
     def play_group(self, group: Group) -> None:
@@ -145,7 +139,17 @@ class Run:
         wait(faults, 180)
         counted = self.observer.take()
         self.result.add(group, counted)
-        self._tell(self._line(group, counted, self.observer.findings[before:]))
+        found = self.observer.findings[before:]
+        self._tell(self._line(group, counted, found))
+        for number, finding in enumerate(found[:5]):
+            self._save(finding, f"group-{group.number}-{number}.json")
+
+    def _save(self, finding: Finding, name: str) -> None:
+        if finding.document is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file = self._folder / name
+            file.write_text(json.dumps(finding.document.get("document", finding.document), indent=1))
+            self._tell(f"        its document: effective-load decide {file}")
 
     def _take(self, step: Step) -> None:
         names = [step.service] if step.service else list(self.stage.truths) if step.kind == "reload" else []

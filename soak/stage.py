@@ -10,7 +10,7 @@ from typing import Any
 
 from faults.scene import METRIC, NAMESPACE, Scene
 from harness.client import Client
-from soak.needs import Known, Rules, fewest_since, states
+from soak.needs import FORECAST, Known, Rules, fewest_since, most_since, states
 from soak.plan import LIMIT_MEBIBYTES, MOST_PODS, Service
 
 QUERIES = {
@@ -62,6 +62,9 @@ class Truth:
 
     def fewest(self, at: float) -> int:
         return fewest_since(self.history, at, reach)
+
+    def most(self, at: float) -> int:
+        return most_since(self.history, at, reach)
 
     def recent_bounds(self, at: float) -> list[tuple[int, int]]:
         """The HPA's bounds that its controller may know at a moment."""
@@ -178,7 +181,7 @@ class Stage(Scene):
                 if before:
                     truth.note_carried(since, sum(share for pod, share in before.items() if pod in here - truth.out))
                 series[f'total{{service="{name}"}}'] = truth.x
-                series[f'forecast{{service="{name}"}}'] = round(truth.x / 2, 3)
+                series[f'forecast{{service="{name}"}}'] = round(truth.x * float(FORECAST), 3)
                 shares = self._shares(truth)
                 self._shared[name] = (now, shares)
                 for pod in self.pods_of(name):
@@ -244,9 +247,7 @@ class Stage(Scene):
         for truth in self.truths.values():
             truth.x, truth.skew = truth.service.x, 0
             truth.note()
-        self.adapter.component.stop()
-        self.adapter.component.start()
-        self.adapter.component.wait_ready(60)
+        self.adapter.restart()
         self.until_right(90)
 
     def rise(self, seconds: float) -> None:

@@ -5,18 +5,20 @@ show. Only one of them works at a time: the others are stopped by SIGSTOP.
 """
 
 import datetime as dt
+import json
 import signal
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import scene
+from benchmarks import scene, store
 from benchmarks.processes import cpu_seconds, memory
 from benchmarks.prometheus_page import requests_per_second
 from benchmarks.prometheus_scene import RATE, PrometheusScene
 from harness import keda, objects
 from harness.adapter import AdapterProcess, account_kubeconfig
-from harness.client import Client
+from harness.client import Client, condition_true
 from harness.keda import Keda
 from harness.processes import Component
 from harness.prometheus_adapter import PrometheusAdapter
@@ -27,9 +29,6 @@ EXTERNAL = "external.metrics.k8s.io"
 SAMPLE_TIME = "sample_time"
 """The metric whose value is the time of the sample."""
 PEER_NAMESPACE = "peer"
-RAISED_LIMITS = {"kube-api-qps": "500", "kube-api-burst": "1000"}
-"""KEDA's limits for setting up; at its own, 20 and 30, it takes minutes for 300 ScaledObjects."""
-RAISED_RECONCILES = {"KEDA_SCALEDOBJECT_CTRL_MAX_RECONCILES": "50"}
 _MATCHERS = "{<<.LabelMatchers>>}"
 _NEAR = 0.08
 
@@ -63,7 +62,12 @@ class Contender:
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Comes before each measurement."""
+        """Comes before each measurement without a controller."""
+
+    def done(self) -> None:
+        """Comes after its last measurement: it uses nothing any more, and has no HPAs."""
+        self.pause()
+        self.scene.remove_policies()
 
     # -- processes
 
@@ -243,33 +247,58 @@ class OfKeda(Contender):
     def path(self, service: scene.Service) -> str:
         return self.scene.keda_path(service)
 
-    def install(self, **spec: Any) -> list[Object]:
-        """Sets up the programs with raised limits, and a ScaledObject for each service; returns the HPAs."""
-        operator = self.keda.operator
-        operator.command += [f"--{name}={value}" for name, value in RAISED_LIMITS.items()]
-        operator.env = {**(operator.env or {}), **RAISED_RECONCILES}
-        self.keda.start()
-        self.scene.put_scaled_objects(self.services, **spec)
-        path, count = "/apis/autoscaling/v2/horizontalpodautoscalers", len(self.services)
-        client = self.scene.cluster.client
-        until(lambda: len(client.list(path)) >= count, 120, lambda: f"{len(client.list(path))} HPAs of {count}")
-        return client.list(path)
+    def install(self, **spec: Any) -> None:
+        """Sets up the programs, and a ScaledObject with its HPA for each service.
 
-    def prepare(self) -> None:
-        """Switches all ScaledObjects to cached answers, or to fresh ones."""
-        self.scene.remove_policies()
-        for service in self.services:
-            self.scene.cluster.client.apply(self.scene.scaled_object(service, cached=self.cached))
+        KEDA makes the first pair. The others are copies of it: KEDA itself takes minutes for 300.
+        """
+        self.keda.start()
+        client, first = self.scene.cluster.client, self.services[0]
+        self.scene.put_scaled_objects([first], cached=self.cached, **spec)
+        path = client.path(self.scene.scaled_object(first))
+        hpa_path = f"/apis/autoscaling/v2/namespaces/{first.namespace}/horizontalpodautoscalers/keda-hpa-{first.name}"
+        hpa = client.wait_for(hpa_path, timeout=60)
+        pattern = client.wait_for(path, lambda item: condition_true(item, "Ready"), 60)
+        copies = [_copied(pattern, first, service) for service in self.services[1:]]
+        hpas = [_copied(hpa, first, service) for service in self.services[1:]]
+        etcd = self.scene.cluster.layout.port("etcd")
+        store.put(etcd, [(f"/registry/keda.sh/scaledobjects/{_key(item)}", item) for item in copies])
+        store.put(etcd, [(f"/registry/horizontalpodautoscalers/{_key(item)}", item) for item in hpas])
+        self.keda.operator.stop()
+        self.keda.operator.start()
+
+    def done(self) -> None:
+        self.kill()
+        self.scene.remove_only_hpas()
 
     def put_hpas(self) -> None:
         serve_external(self.scene, keda.SERVICE, self.port, keda.NAMESPACE)
 
-    def stock(self) -> None:
-        """Takes back the raised limits, for the next start."""
-        flags = {f"--{name}={value}" for name, value in RAISED_LIMITS.items()}
-        self.keda.operator.command = [part for part in self.keda.operator.command if part not in flags]
-        for name in RAISED_RECONCILES:
-            (self.keda.operator.env or {}).pop(name, None)
+
+def _key(item: Object) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+def _copied(item: Object, of: scene.Service, service: scene.Service) -> Object:
+    """The object that KEDA would make for another service."""
+    text = json.dumps(item).replace(of.name, service.name).replace(f'"{of.namespace}"', f'"{service.namespace}"')
+    text = text.replace(f'\\"{of.namespace}\\"', f'\\"{service.namespace}\\"')
+    copy: Object = json.loads(text)
+    target = f"{requests_per_second(service):g}"
+    if copy["kind"] == "ScaledObject":
+        copy["spec"]["triggers"][0]["metadata"]["threshold"] = target
+        copy["metadata"]["uid"] = _uid(service)
+    else:
+        copy["spec"]["metrics"][0]["external"]["target"]["averageValue"] = target
+        copy["metadata"] |= {"uid": str(uuid.uuid4())}
+        copy["metadata"]["ownerReferences"][0]["uid"] = _uid(service)
+    for key in ("resourceVersion", "managedFields"):
+        copy["metadata"].pop(key, None)
+    return copy
+
+
+def _uid(service: scene.Service) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, service.name))
 
 
 class OfKedaCached(OfKeda):
@@ -315,11 +344,3 @@ def sample_time_path(contender: Contender, service: scene.Service) -> str:
 def announce(line: str) -> None:
     """Shows how far a run is."""
     print(f"{dt.datetime.now(dt.UTC):%H:%M:%S} {line}", file=sys.stderr, flush=True)
-
-
-def alone(chosen: Contender, all_of_them: list[Contender]) -> None:
-    """Pauses every adapter but this one."""
-    for other in all_of_them:
-        if not set(other.components.values()) & set(chosen.components.values()):
-            other.pause()
-    chosen.resume()

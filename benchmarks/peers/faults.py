@@ -108,7 +108,7 @@ class Watch:
 
 def run(fault: str) -> Figures:
     """Each adapter meets the same fault at the same time; RuntimeError if a count moved before it."""
-    with PrometheusScene(Size(scaled=2 * SERVICES), controller=True, wait=False) as stage:
+    with PrometheusScene(Size(services=100, scaled=2 * SERVICES), controller=True, wait=False) as stage:
         ours = Ours(stage, stage.scaled[:SERVICES])
         keda = OfKeda(stage, stage.scaled[SERVICES:])
         other = OfPrometheusAdapter(stage, stage.scaled[:SERVICES])

@@ -29,7 +29,7 @@ Figures = dict[str, Any]
 
 def run() -> Figures:
     """Asks all adapters at once, at random moments."""
-    with PrometheusScene(Size(scaled=SERVICES), wait=False) as stage:
+    with PrometheusScene(Size(services=100, scaled=SERVICES), wait=False) as stage:
         live = OfKeda(stage, stage.scaled[: SERVICES // 2])
         cached = OfKedaCached(stage, stage.scaled[SERVICES // 2 :], programs=live.keda)
         contenders: list[Contender] = [OursQuery(stage), OfPrometheusAdapter(stage), live, cached]

@@ -1,6 +1,8 @@
 """Latency and cost of metric requests, asked directly as the aggregator does."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.attribution import Meter
@@ -12,7 +14,6 @@ from benchmarks.peers.contenders import (
     OfPrometheusAdapter,
     Ours,
     OursQuery,
-    alone,
     announce,
 )
 from benchmarks.prometheus_scene import PrometheusScene
@@ -21,48 +22,55 @@ RATE = 20.0
 """Requests a second: those of a stock controller with 300 HPAs."""
 SECONDS = 30.0
 """Two of our polls, and one of KEDA's."""
-SETTLE_SECONDS = 8.0
-FULL_SPEED_SECONDS = 4.0
+SETTLE_SECONDS = 5.0
+FULL_SPEED_SECONDS = 3.0
 
 Figures = dict[str, Any]
 
 
-def run() -> Figures:
-    """Measures one adapter after the other on one Prometheus."""
-    with PrometheusScene(wait=False) as stage:
-        live = OfKeda(stage)
-        cached = OfKedaCached(stage, programs=live.keda)
-        others: list[Contender] = [OursQuery(stage), OfPrometheusAdapter(stage)]
-        ours = Ours(stage)
-        every = [*others, ours, live, cached]
-        try:
-            live.install()
-            live.pause()
-            stage.remove_only_hpas()  # the operator makes its own again
-            stage.wait_rates()
-            rest = _rest(stage)
-            figures = {"rest": rest, "contenders": {}}
-            for contender in (*others, ours):
-                contender.start()
-            for contender in every:
-                figures["contenders"][contender.name] = _measured(contender, every, rest)
-        finally:
-            for contender in every:
-                contender.kill()
-    return figures
+def run(*, cached: bool = False) -> Figures:
+    """Measures one adapter after the other on one Prometheus; `cached`: ours and KEDA with cached metrics only."""
+    with PrometheusScene(wait=False) as stage, ready(stage, cached=cached) as contenders:
+        rows = {}
+        for contender in contenders:
+            rows[contender.name] = _measured(contender)
+            contender.done()
+        return with_shares(rows, contenders, rest(stage))
 
 
-def _rest(stage: PrometheusScene) -> Figures:
-    """What Prometheus and the API server use while nobody asks."""
+@contextmanager
+def ready(stage: PrometheusScene, *, cached: bool) -> Iterator[list[Contender]]:
+    """The adapters, started and paused, on a scene whose rates are right."""
+    keda = OfKedaCached(stage) if cached else OfKeda(stage)
+    contenders: list[Contender] = (
+        [Ours(stage)] if cached else [OursQuery(stage), OfPrometheusAdapter(stage), Ours(stage)]
+    )
+    try:
+        keda.install()
+        stage.wait_rates()
+        keda.wait_right()
+        for contender in contenders:
+            contender.start()
+            contender.wait_ready()
+            contender.pause()
+        yield [keda, *contenders]
+    finally:
+        for contender in (*contenders, keda):
+            contender.kill()
+
+
+def rest(stage: PrometheusScene) -> Figures:
+    """What the scene uses while nobody asks."""
+    announce("rest")
     meter = Meter(stage.processes, stage.prometheus.url)
     before = meter.read()
     time.sleep(10)
     return meter.since(before)
 
 
-def _measured(contender: Contender, every: list[Contender], rest: Figures) -> Figures:
+def _measured(contender: Contender) -> Figures:
     announce(contender.name)
-    alone(contender, every)
+    contender.resume()
     contender.prepare()
     contender.wait_right()
     time.sleep(SETTLE_SECONDS)
@@ -79,17 +87,26 @@ def _measured(contender: Contender, every: list[Contender], rest: Figures) -> Fi
     return {
         "title": contender.title,
         "steady": {**steady.trace.summary, "refused": steady.refused},
-        "cost": {**shares(cost, contender, rest), "prometheus_per_second": cost["prometheus_per_second"]},
+        "cost": cost,
         "full_speed": _full_speed(full.trace, full.seconds, meter.since(before), contender),
         "mib": contender.mib(),
     }
 
 
-def shares(cost: Figures, contender: Contender, rest: Figures) -> Figures:
+def with_shares(rows: Figures, contenders: list[Contender], at_rest: Figures) -> Figures:
+    """The whole result; the cost of each adapter is beyond that of the scene at rest."""
+    for contender in contenders:
+        row = rows[contender.name]
+        per_second = row["cost"]["prometheus_per_second"]
+        row["cost"] = {**_shares(row["cost"], contender, at_rest), "prometheus_per_second": per_second}
+    return {"contenders": rows, "rest": at_rest}
+
+
+def _shares(cost: Figures, contender: Contender, at_rest: Figures) -> Figures:
     """Shares of a processor: the adapter's own, and what Prometheus and the API server use beyond their rest."""
-    cpu, idle = cost["cpu_share"], rest["cpu_share"]
+    cpu, idle = cost["cpu_share"], at_rest["cpu_share"]
     beyond = {name: cpu[name] - idle[name] for name in idle}
-    own = sum(cpu[name] for name in contender.processes())
+    own = sum(cpu[name] for name in contender.components)
     api = sum(share for name, share in beyond.items() if name != "prometheus")
     return {
         "adapter": round(own, 4),

@@ -15,14 +15,14 @@ Figures = dict[str, Any]
 
 
 def run() -> Figures:
-    """Starts each adapter three times on one scene, each with its own limits."""
+    """Starts each adapter three times on one scene."""
     figures: Figures = {"contenders": {}}
     with PrometheusScene(wait=False) as stage:
         keda = OfKeda(stage)
         keda.install()
-        keda.kill()
-        keda.stock()
         stage.wait_rates()
+        keda.wait_right()
+        keda.kill()
         figures["contenders"][keda.name] = _measured(keda)
         stage.remove_hpas()
         for contender in (OfPrometheusAdapter(stage), OursQuery(stage), Ours(stage)):

@@ -142,12 +142,13 @@ def first_match(pod: Pod, facts: Facts, memory: Memory) -> str:
     aside = set_aside(facts, memory)
     ready_for = now - pod.ready_changed
     newer = roster_at is not None and roster_at >= pod.ready_changed
-    if not past.registered and ready_for < registry.get("graceSeconds", 180) and newer and not aside:
+    # A pod may be seen only after the roster that has it was counted: it is registered all the same.
+    records = records_of(pod, roster) if roster is not None else []
+    if not past.registered and not records and ready_for < registry.get("graceSeconds", 180) and newer and not aside:
         return STARTING
     # a registry is named and no valid roster was ever seen
     if roster is None:
         return DOUBTFUL
-    records = records_of(pod, roster)
     if records:
         outs = [is_out(record, roster, registry) for record in records]
         if any(outs) if registry.get("anyOut", False) else all(outs):

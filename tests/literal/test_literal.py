@@ -171,3 +171,20 @@ def documents_with_memories(seed: int) -> Iterator[tuple[dict[str, Any], dict[st
     for one in sequence(seed):
         yield one, memory
         memory = json.loads(json.dumps(adapters(one, memory)["memory"]))
+
+
+def test_a_pod_that_is_seen_only_after_its_roster_was_counted_is_registered() -> None:
+    one = json.loads(json.dumps(given("01-above")))  # its pods share parts
+    at = one["now"]
+    pods = one["pods"]
+    for index, pod in enumerate(pods):
+        pod["status"]["podIP"] = f"10.0.0.{index + 1}"
+    pods[0]["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastTransitionTime": at}]
+    instances = [{"ip": f"10.0.0.{index + 1}"} for index in range(len(pods))]
+    one["policy"]["spec"]["registry"] = {"name": "main", "service": "web"}
+    one["roster"] = {"at": at, "instances": instances}
+    remembered = {"everInRoster": True, "rosterAt": at, "rosters": 1, "lastValid": one["roster"]}
+    answer, _ = model.answer(one, load(remembered))
+    full = adapters(one, remembered)
+    assert answer["pods"][pods[0]["metadata"]["name"]] == "serving"
+    assert not difference(answer, reduced(full))

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soak.needs import Known, Metric, Rules, fewest_since
+from soak.needs import Known, Metric, Rules, fewest_since, most_since
 from soak.plan import pacing, services
 from tests.literal import model
 from tests.literal.memory import Memory
@@ -52,13 +52,30 @@ def test_each_metric_reaches_back_by_itself() -> None:
     assert fewest_since(history, 80, lambda source: 60 if source == "cpu" else 10) == 10
 
 
+def test_a_load_asks_for_what_its_watermark_target_step_or_floor_needs() -> None:
+    assert Rules((BAND,), {"strategy": "Watermark"}).most(6.0) == 5
+    assert Rules((BAND,), {"strategy": "Watermark", "multipleOf": 2}).most(6.0) == 6
+    assert Rules((BAND,), {"strategy": "Watermark", "convergeTowards": "Low"}).most(6.0) == 10
+    assert Rules((Metric("load", target=1000),), {"strategy": "Step", "stepUp": 2}).most(6.2) == 9
+    assert Rules((BAND, Metric("floor", high=500)), {"strategy": "Watermark"}).most(6.0) == 6
+    assert Rules((BAND,), {"strategy": "Watermark", "fallback": {"replicas": 7}}).most(6.0) == 7
+
+
+def test_a_count_may_be_what_the_load_asked_for_at_the_most_while_samples_reach_back() -> None:
+    history = [known(0, 6.0), known(100, 3.0), known(110, 9.0)]
+    assert most_since(history, 109, lambda _: 20) == 5
+    assert most_since(history, 111, lambda _: 20) == 8
+
+
 def test_a_floor_bounds_nothing_since_it_may_fail() -> None:
     rules = Rules((BAND, Metric("floor", high=100)), {"strategy": "Watermark"})
     assert rules.fewest(1.2) == 2
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.floats(0.1, 14), st.data())
-def test_the_model_never_asks_for_fewer_of_fresh_true_samples(seed: int, count: int, x: float, data: Any) -> None:
+def test_the_model_asks_for_neither_fewer_nor_more_of_fresh_true_samples(
+    seed: int, count: int, x: float, data: Any
+) -> None:
     x = round(x, 2)
     service = data.draw(st.sampled_from([one for one in services(seed) if not one.registry and len(one.metrics) == 1]))
     if service.metrics[0].source in {"total", "memory"}:
@@ -66,8 +83,9 @@ def test_the_model_never_asks_for_fewer_of_fresh_true_samples(seed: int, count: 
     change = pacing(Random(seed), service.spec["strategy"])
     spec = {"strategy": service.spec["strategy"], **change}
     answer, _ = model.answer(document(service.metrics[0], spec, count, x), Memory())
-    bound = Rules(service.metrics, spec).fewest(x)
-    assert answer["desiredReplicas"] >= min(count, bound)
+    rules = Rules(service.metrics, spec)
+    assert answer["desiredReplicas"] >= min(count, rules.fewest(x))
+    assert answer["desiredReplicas"] <= max(count, rules.most(x))
 
 
 def document(metric: Metric, spec: dict[str, Any], count: int, x: float) -> dict[str, Any]:

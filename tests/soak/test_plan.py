@@ -70,7 +70,8 @@ def test_each_fault_is_known_by_the_inputs_that_it_breaks() -> None:
 def test_a_planted_defect_is_known_by_its_name_and_breaks_an_invariant_that_is_watched() -> None:
     watched = {
         "the answer is the model's", "the controller sets the answer", "no count shrinks below its need",
-        "the same samples shrink once", "answers in time", "the process does not grow",
+        "no count rises beyond its load", "the same samples shrink once", "answers in time",
+        "the process does not grow",
         "a fault of one input is an error of those who use it",
     }  # fmt: skip
     assert {one.invariant for one in DEFECTS} == watched
