@@ -1,4 +1,4 @@
-"""The composition root of both processes: settings, session, telemetry and garbage collection around each.
+"""What both processes have around their engine: settings, session, telemetry and garbage collection.
 
 `server_process` and `companion_process` build and connect their rooms; neither imports the other's.
 """

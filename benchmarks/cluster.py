@@ -45,34 +45,47 @@ class Cluster:
                 self._wait()
                 yield stage, registries, probed
 
-    def steady(self, seconds: float) -> dict[str, Any]:
-        """Start, at rest, under churn, with requests and without."""
+    def run(self, seconds: float, part: str) -> Iterator[dict[str, Any]]:
+        """`steady` (start, rest, churn), `relists`, or both. With requests beside the constant server's."""
         with self._stage() as (stage, registries, probed):
-            figures: dict[str, Any] = {"scene": self._counts}
-            figures["start"] = {"seconds": round(stage.first_answer(180), 2), "cpu_seconds": cpu_seconds(stage.pid)}
-            _warm(stage)
-            time.sleep(10)
-            figures["rest"] = _phase(stage, probed, seconds)
-            per_second = self._counts["pods"] * CHURN_PER_MINUTE / 60
-            with Churn(stage.services, stage.cluster.layout.port("etcd"), registries, per_second) as churn:
-                time.sleep(10)
-                figures["churn"] = _phase(stage, probed, seconds)
-                figures["churn"]["replaced"] = churn.replaced
-            figures["mib"] = memory(stage.pid)
-            return figures
+            if part != "relists":
+                yield {"steady": {"scene": self._counts, **self._steady(stage, registries, probed, seconds)}}
+            if part == "steady":
+                return
+            if part == "relists":
+                _started(stage)
+            else:
+                self._wait()
+            yield {"relists": {"scene": self._counts, **_relists(stage, probed)}}
 
-    def relists(self) -> dict[str, Any]:
-        """Full relists with requests beside the constant server's: nothing changed, and every pod changed."""
-        with self._stage() as (stage, _, probed):
-            stage.first_answer(180)
-            _warm(stage)
+    def _steady(self, stage: Stage, registries: Registries, probed: Probed, seconds: float) -> dict[str, Any]:
+        figures: dict[str, Any] = {"start": _started(stage), "rest": _phase(stage, probed, seconds)}
+        per_second = self._counts["pods"] * CHURN_PER_MINUTE / 60
+        with Churn(stage.services, stage.cluster.layout.port("etcd"), registries, per_second) as churn:
             time.sleep(10)
-            share = _used(stage, 15)["cpu_share"]
-            figures: dict[str, Any] = {"scene": self._counts, "rest_cpu_share": share}
-            for name, changed in (("relist", False), ("relist_changed", True)):
-                figures[name] = _relist(stage, probed, share, changed=changed)
-            figures["mib"] = memory(stage.pid)
-            return figures
+            figures["churn"] = _phase(stage, probed, seconds)
+            figures["churn"]["replaced"] = churn.replaced
+        return {**figures, "mib": memory(stage.pid)}
+
+
+def _started(stage: Stage) -> dict[str, float]:
+    """Starts the adapter; the seconds and processor time until its first correct answer."""
+    seconds = stage.first_answer(180)
+    cpu = cpu_seconds(stage.pid)
+    time.sleep(5)  # then every path once, which fills the cache of access reviews
+    plan = stage.plan("effective_cpu", seconds=len(stage.services) / 250, rate=250)
+    Load(replace(plan, tolerant=True), stage.pid).finish()
+    time.sleep(10)
+    return {"seconds": round(seconds, 2), "cpu_seconds": cpu}
+
+
+def _relists(stage: Stage, probed: Probed) -> dict[str, Any]:
+    """Full relists: nothing changed, and every pod changed."""
+    share = _used(stage, 15)["cpu_share"]
+    figures: dict[str, Any] = {"rest_cpu_share": share}
+    for name, changed in (("relist", False), ("relist_changed", True)):
+        figures[name] = _relist(stage, probed, share, changed=changed)
+    return {**figures, "mib": memory(stage.pid)}
 
 
 def _phase(stage: Stage, probed: Probed, seconds: float) -> dict[str, Any]:
@@ -108,13 +121,6 @@ def _latencies(done: dict[str, Measured]) -> dict[str, Any]:
     figures["p99_beyond_ms"] = round(figures["effective_cpu"]["p99_ms"] - figures["constant"]["p99_ms"], 3)
     figures["refused"] = sum(one.refused for one in done.values())
     return figures
-
-
-def _warm(stage: Stage) -> None:
-    """Requests every path once, which fills the cache of access reviews."""
-    time.sleep(5)
-    plan = stage.plan("effective_cpu", seconds=len(stage.services) / 250, rate=250)
-    Load(replace(plan, tolerant=True), stage.pid).finish()
 
 
 def _ages(stage: Stage) -> dict[str, float]:

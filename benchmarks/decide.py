@@ -1,42 +1,69 @@
 """The cost of `assess` and `decide`, by the number of pods and by the state of their registry.
 
-    python -m benchmarks.decide [--sizes 20,1000,10000] [--seconds 2] [-o FILE]
+    python -m benchmarks.decide [--sizes 20,1000,10000] [--seconds 2] [--before FOLDER] [-o FILE]
 
 Processor time of this process, the minimum of several runs, without an event loop or a network. Each assessment has new
 samples of every pod (plain CPU, and memory as a share of its limit) and the memory of the previous one; pods, policy
 and roster stay the same objects, as between two changes in the cluster. *serving*: the policy names no registry.
 *registered*: its registry lists every pod. *doubtful*: its registry has never answered, for more than five minutes.
 *doubtful, busy* and *idle*: so that CPU is far above or below the band, where scenarios differ. *changed*: as
-registered, and one pod is another object each time. *step* is the longest step of an assessment, and `decide` the
-slowest of several replica counts. Full garbage collections are off, as in the adapter.
+registered, and one pod is another object each time. *confirmed*: as registered, and the registry answers the same again
+each time. *first*: registered, without a memory. *step* is the longest step of an assessment, and `decide` the slowest
+of several replica counts. Full garbage collections are off, as in the adapter.
 
-`--against FILE` compares with the figures of another run, written by `-o`.
+*policies* has the same for many kinds of policies (`KINDS`) with KIND_PODS doubtful pods and one metric; `cold` is the
+first decision at a count on an assessment, the slowest of all counts.
+
+`--before FOLDER` measures the adapter of another checkout as well, each row directly before the same row of this one.
 """
 
 import argparse
 import gc
 import json
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from adapter.load.assessment import Assessment, AssessmentInputs
+from adapter.load.memory import Memory
 from adapter.load.pipeline import assess, assess_in_steps, decide
 from adapter.load.pod_groups import LONG_DOUBT_SECONDS
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import Bounds, Capacity, Metric, Policy, Registry, ResourceMetric, Scale, Target
+from adapter.load.spec import (
+    Average,
+    Bounds,
+    Capacity,
+    Converge,
+    Delay,
+    Metric,
+    Policy,
+    PulledOut,
+    Registry,
+    ResourceMetric,
+    Scale,
+    Step,
+    Strategy,
+    Target,
+    ToleranceIn,
+    Trigger,
+)
 from adapter.load.steps import finish
 from adapter.load.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
-CASES = ("serving", "registered", "doubtful", "doubtful, busy", "doubtful, idle", "changed")
+CASES = ("serving", "registered", "doubtful", "doubtful, busy", "doubtful, idle", "changed", "confirmed", "first")
+KIND_PODS = 5000
 _WATERMARKS = {"doubtful, busy": (200, 100), "doubtful, idle": (900, 700)}
 """Of CPU in millicores, by case."""
 _INTERVAL = 15.0
@@ -48,16 +75,20 @@ class Scene:
     """A target that is assessed repeatedly."""
 
     inputs: AssessmentInputs
-    changes: bool = False
+    case: str = ""
     _usage: UsageColumns = field(default_factory=lambda: NO_USAGE)
 
     def advance(self, seconds: float = _INTERVAL) -> None:
         """Advances to new samples of every pod."""
         now = self.inputs.now + seconds
         self.inputs = replace(self.inputs, samples=self._samples(now), now=now)
-        if self.changes:
+        if self.case == "changed":
             first, *others = self.inputs.pods
             self.inputs = replace(self.inputs, pods=(*others, replace(first)))
+        elif self.case == "confirmed" and self.inputs.roster is not None:
+            self.inputs = replace(self.inputs, roster=replace(self.inputs.roster, at=now))
+        elif self.case == "first":
+            self.inputs = replace(self.inputs, memory=Memory())
 
     def assess(self) -> tuple[Assessment, float]:
         """Assesses once and keeps the memory; returns the assessment and its processor time (seconds)."""
@@ -84,9 +115,9 @@ class Scene:
         """Samples of every pod, as the decoder makes them."""
         turn = int((at - BEGAN) / _INTERVAL)
         builder = UsageColumnsBuilder(self._usage)
-        for index, pod in enumerate(self.inputs.pods):
-            cpu, memory = (300 + (index * 7 + turn) % 90) * NANO // 1000, (400 + (index * 3 + turn) % 60) * _MEBI
-            builder.add(pod.name, at - 5, 15.0, {"app": (("cpu", cpu), ("memory", memory))})
+        rows = [builder.add(pod.name, at - 5, 15.0, ("app",)) for pod in self.inputs.pods]
+        builder.fill("app", "cpu", rows, [(300 + (row * 7 + turn) % 90) * NANO // 1000 for row in rows])
+        builder.fill("app", "memory", rows, [(400 + (row * 3 + turn) % 60) * _MEBI for row in rows])
         self._usage = finish(builder.columns())
         return Samples(resources=ResourceSamples(pods=self._usage, fetched_at=at - 1))
 
@@ -136,13 +167,13 @@ def scene(case: str, size: int) -> Scene:
         AssessmentInputs(
             policy=policy,
             pods=pods,
-            roster=Roster(at=BEGAN, instances=instances) if case in {"registered", "changed"} else None,
+            roster=None if case == "serving" or case.startswith("doubtful") else Roster(at=BEGAN, instances=instances),
             scale=Scale(replicas=size, status_replicas=size),
             bounds=Bounds(minimum=1, maximum=2 * size),
             target=TARGET,
             now=BEGAN,
         ),
-        changes=case == "changed",
+        case=case,
     )
 
 
@@ -172,17 +203,118 @@ def measure(case: str, size: int, seconds: float) -> dict[str, float]:
     assessed, longest = _minimum(assessing, seconds), _minimum(stepping, seconds / 2)
     target.advance()
     assessment, _ = target.assess()
-    inputs = target.inputs
-
-    def deciding(count: int) -> float:
-        scale, began = Scale(replicas=count, status_replicas=count), time.process_time()
-        for _ in range(10):
-            decide(assessment, scale, inputs.bounds, inputs.now)
-        return (time.process_time() - began) / 10
-
-    counts = sorted({1, size // 3, size // 2, size - 1, size, size + 1, 2 * size})
-    decided = max(_minimum(partial(deciding, count), seconds / 40) for count in counts)
+    decided = max(_minimum(partial(_decide, assessment, target.inputs, count), seconds / 40) for count in _counts(size))
     return {"assess": 1000 * assessed, "step": 1000 * longest, "decide": 1000 * decided}
+
+
+def _metric(high: int | None, low: int | None, **more: Any) -> Metric:
+    """CPU with watermarks in millicores."""
+    limits = [None if each is None else Fraction(each * NANO, 1000) for each in (high, low)]
+    return Metric(name="cpu", resource=ResourceMetric(name="cpu"), high=limits[0], low=limits[1], **more)
+
+
+def _target(milli: int) -> Metric:
+    return Metric(name="cpu", resource=ResourceMetric(name="cpu"), target=Fraction(milli * NANO, 1000))
+
+
+def _step(**more: Any) -> dict[str, Any]:
+    return {"strategy": Strategy.STEP, "step": Step(tolerance_in=ToleranceIn.RATIO, **more)}
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "above": {"metrics": (_metric(200, 100),)},
+    "above with some pods": {"metrics": (_metric(345, 100),)},
+    "below": {"metrics": (_metric(900, 700),)},
+    "multiples of 3": {"metrics": (_metric(200, 100),), "multiple_of": 3},
+    "nothing replaced": {"metrics": (_metric(200, 100),), "pulled_out": PulledOut(replace=False)},
+    "delay below": {"metrics": (_metric(900, 700, delay=Delay(down=30.0)),)},
+    "delay above": {"metrics": (_metric(200, 100, delay=Delay(up=30.0)),)},
+    "ratio": {"metrics": (_target(340),), "strategy": Strategy.RATIO, "tolerance": Fraction(1, 100)},
+    "ratio, below": {"metrics": (_target(1000),), "strategy": Strategy.RATIO, "tolerance": Fraction(1, 100)},
+    "step": {"metrics": (_target(340),), **_step(tolerance=5)},
+    "step down by 1,000": {"metrics": (_target(1000),), **_step(trigger=Trigger.AVERAGE, down=1000)},
+    "total": {"metrics": (_metric(9_000_000, 8_000_000),), "average": Average.TOTAL},
+    "converge to low": {"metrics": (_metric(900, 100),), "converge_towards": Converge.LOW},
+    "converge to high": {"metrics": (_metric(900, 100),), "converge_towards": Converge.HIGH},
+}
+"""Policies by kind. The doubtful pods use 300 to 390 millicores."""
+
+
+def measure_kind(kind: str, size: int, seconds: float) -> dict[str, float]:
+    """As `measure`, for a kind of policy; `cold`: the slowest first decision at a count (milliseconds)."""
+    target = scene("doubtful", size)
+    target.inputs = replace(target.inputs, policy=replace(target.inputs.policy, **KINDS[kind]))
+    target.assess()
+    target.advance(LONG_DOUBT_SECONDS + 1)
+
+    def assessing() -> float:
+        target.advance()
+        return target.assess()[1]
+
+    def stepping() -> float:
+        target.advance()
+        return target.longest_step()
+
+    assessed, longest = _minimum(assessing, seconds), _minimum(stepping, seconds / 2)
+    counts, cold = _counts(size), []
+    for _ in range(5):
+        target.advance()
+        assessment, _ = target.assess()
+        cold.append(max(_decide_once(assessment, target.inputs, count) for count in counts))
+    decided = max(_minimum(partial(_decide, assessment, target.inputs, count), seconds / 40) for count in counts)
+    return {"assess": 1000 * assessed, "step": 1000 * longest, "decide": 1000 * decided, "cold": 1000 * min(cold)}
+
+
+def _counts(size: int) -> list[int]:
+    return sorted({1, size // 3, size // 2, size * 9 // 10, size - 1, size, size + 1, 2 * size} - {0})
+
+
+def _decide_once(assessment: Assessment, inputs: AssessmentInputs, count: int) -> float:
+    scale, began = Scale(replicas=count, status_replicas=count), time.process_time()
+    decide(assessment, scale, inputs.bounds, inputs.now)
+    return time.process_time() - began
+
+
+def _decide(assessment: Assessment, inputs: AssessmentInputs, count: int) -> float:
+    return sum(_decide_once(assessment, inputs, count) for _ in range(10)) / 10
+
+
+def _rows(sizes: str) -> list[str]:
+    """The names of all rows: size and case, or `policies` and kind."""
+    return [f"{size} {case}" for size in sizes.split(",") for case in CASES] + [f"policies {kind}" for kind in KINDS]
+
+
+def _measure_row(row: str, seconds: float) -> dict[str, float]:
+    group, name = row.split(" ", 1)
+    if group == "policies":
+        return measure_kind(name, KIND_PODS, seconds / 2)
+    return measure(name, int(group), seconds)
+
+
+_ROW = """
+import gc, json, sys
+from benchmarks import decide
+gc.set_threshold(700, 10, 1_000_000)
+group, name = sys.argv[1].split(" ", 1)
+known = group != "policies" and name in decide.CASES
+print(json.dumps(decide.measure(name, int(group), float(sys.argv[2])) if known else {}))
+"""
+
+
+def _measure_before(folder: Path, row: str, seconds: float) -> dict[str, float]:
+    """The same row by another checkout, in a process of its own; empty where its benchmark does not have it."""
+    environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}
+    command = [sys.executable, "-c", _ROW, row, str(seconds)]
+    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    before: dict[str, float] = json.loads(done.stdout)
+    return before
+
+
+def _line(cost: Mapping[str, float], before: Mapping[str, float]) -> str:
+    line = "".join(f"{cost.get(key, 0.0):10.4f}" for key in ("assess", "step", "decide", "cold"))
+    if not before:
+        return line
+    return f"{line}{before['assess']:14.3f}{cost['assess'] / before['assess']:14.2f}{before['decide']:14.4f}"
 
 
 def main() -> None:
@@ -190,27 +322,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="20,1000,10000")
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--against", type=Path)
+    parser.add_argument("--before", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    before = json.loads(options.against.read_text()) if options.against else {}
     gc.set_threshold(700, 10, 1_000_000)
-    columns = "".join(f"{title:>10}" for title in ("assess", "step", "decide"))
-    more = "".join(f"{title:>14}" for title in ("assess before", "ratio", "decide before")) if before else ""
-    print(f"{'ms of processor time':24}{columns}{more}")
-    costs = {}
-    for size in (int(each) for each in options.sizes.split(",")):
-        for case in CASES:
-            name = f"{size} {case}"
-            cost = costs[name] = measure(case, size, options.seconds)
-            previous = before.get(name)
-            beside = ""
-            if previous:
-                ratio = cost["assess"] / previous["assess"]
-                beside = f"{previous['assess']:14.3f}{ratio:14.2f}{previous['decide']:14.4f}"
-            print(f"{name:24}{cost['assess']:10.3f}{cost['step']:10.3f}{cost['decide']:10.4f}{beside}", flush=True)
+    titles = "".join(f"{title:>10}" for title in ("assess", "step", "decide", "cold"))
+    more = "".join(f"{title:>14}" for title in ("assess before", "ratio", "decide before")) if options.before else ""
+    print(f"{'ms of processor time':32}{titles}{more}")
+    rows: dict[str, dict[str, float]] = {}
+    before: dict[str, dict[str, float]] = {}
+    for row in _rows(options.sizes):
+        if options.before:
+            before[row] = _measure_before(options.before, row, options.seconds)
+        rows[row] = _measure_row(row, options.seconds)
+        print(f"{row:32}{_line(rows[row], before.get(row, {}))}", flush=True)
     if options.output:
-        options.output.write_text(json.dumps(costs, indent=2) + "\n")
+        from benchmarks.record import write
+
+        write(options.output, {**rows, "before": before})
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from harness.processes import Component, free_ports
 ROOT = Path(__file__).resolve().parent.parent
 PODS_PER_POLICY = 25
 PODS_PER_NAMESPACE = 500
-CHURN_PER_MINUTE = 0.05
 _PATIENCE = 180.0
 
 
@@ -140,21 +139,14 @@ def measure(pods: int, python: str, source: Path, rest: float) -> dict[str, Any]
         adapter = watched.adapter
         figures: dict[str, Any] = {"pods": pods, "policies": watched.counts[0], "namespaces": watched.counts[2]}
         figures["start"] = watched.start()
-        time.sleep(20)
+        time.sleep(12)
         figures["rest"] = {**_used(adapter, rest), "mib": memory(adapter.pid)["now"]}
-        figures["rest"]["loop"] = adapter.timed(lambda: time.sleep(20))
-        watched.control(f"churn?rate={pods * CHURN_PER_MINUTE / 60:g}")
-        time.sleep(8)
-        figures["churn"] = _used(adapter, rest)
-        figures["churn"] |= {"mib": memory(adapter.pid)["now"], "loop": adapter.timed(lambda: time.sleep(20))}
-        watched.control("churn?rate=0")
-        time.sleep(8)
+        figures["rest"]["loop"] = adapter.timed(lambda: time.sleep(rest / 2))
         share = figures["rest"]["cpu_share"]
         for name, what in (("relist", "expire"), ("relist_changed", "expire?change=1")):
             figures[name] = _relist(watched, what, share)
             time.sleep(3)
-        figures["mib"] = memory(adapter.pid)
-        return figures
+        return {**figures, "mib": memory(adapter.pid)}
 
 
 def inventory(pods: int, python: str, source: Path, settle: float = 40) -> dict[str, Any]:

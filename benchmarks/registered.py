@@ -88,9 +88,13 @@ class _KeptEureka(EurekaServer):
         if connection is None:
             connection = self._threads.connection = self._connection()
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        connection.request(method, PREFIX + path, None if content is None else json.dumps(content), headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        try:
+            connection.request(method, PREFIX + path, None if content is None else json.dumps(content), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except OSError:  # it is still starting
+            connection.close()
+            raise
 
 
 class _Eureka:

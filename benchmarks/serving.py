@@ -1,4 +1,4 @@
-"""The serving benchmark: `python -m benchmarks.serving [--policies 1000] [--pods 20000] [--out benchmarks/results]`.
+"""The serving benchmark: `python -m benchmarks.serving [--policies 1000] [--pods 20000] [-o FILE]`.
 
 A real etcd and kube-apiserver hold the scene, the adapter runs as its command line does, and an aiohttp server whose
 handler does nothing answers the same requests over the same TLS. Both are measured in turn, many times, so that other
@@ -7,16 +7,15 @@ work on the machine affects both.
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import record, report
 from benchmarks.load import Plan
 from benchmarks.measure import Load, Measured, Trace, measure
 from benchmarks.processes import cpu_seconds, favour, memory
@@ -24,9 +23,9 @@ from benchmarks.stage import Stage
 
 READ_ONLY, DESIRED, CONSTANT = "effective_cpu", "desired_replicas", ""
 _RELIST_SECONDS = 20  # the other API server must read all objects first
-_RATE = 500.0
+RATE = 500.0
 _WARM_RATE = 250.0
-_SLOW_RATE = 100.0  # each policy gets a request every 10 s: every answer needs a live read
+SLOW_RATE = 100.0  # each policy gets a request every 10 s: every answer needs a live read
 
 
 def announce(text: str) -> None:
@@ -71,7 +70,7 @@ class Benchmark:
         """Requests every path once, which fills the cache of access reviews; then waits for rest."""
         time.sleep(5)
         for metric in (READ_ONLY, DESIRED):
-            measure(self._paced(metric, 2 * len(self.stage.services) / _RATE, _RATE), self.stage.pid)
+            measure(self._tolerant(metric, 2 * len(self.stage.services) / RATE, RATE), self.stage.pid)
         time.sleep(5)
 
     def rest(self) -> dict[str, float]:
@@ -96,60 +95,52 @@ class Benchmark:
             gross = [run.per_cpu_second / other for run, other in zip(done, constant, strict=True)]
             idle = rest if metric else 0.0
             net = [run.without(idle).per_cpu_second / other for run, other in zip(done, constant, strict=True)]
-            figures[metric or "constant"] = {
+            figures[_name(metric)] = {
                 "per_second": round(statistics.median(run.per_second for run in done)),
                 "per_cpu_second": round(statistics.median(run.per_cpu_second for run in done)),
                 "ratio": round(statistics.median(gross), 3),
                 "net_ratio": round(statistics.median(net), 3),
                 "ratios": [round(ratio, 3) for ratio in gross],
-                **_joined(done).summary,
+                **joined(done).summary,
             }
         return figures
 
     def latency(self) -> dict[str, Any]:
         """Latency at an even rate, at rest."""
         figures = {}
-        for metric, rate in ((CONSTANT, _RATE), (READ_ONLY, _RATE), (DESIRED, _SLOW_RATE)):
+        for metric, rate in ((CONSTANT, RATE), (READ_ONLY, RATE), (DESIRED, SLOW_RATE)):
             done = [measure(self._paced(metric, 2 * self.seconds, rate), self._pid(metric)) for _ in range(self.rounds)]
-            figures[metric or "constant"] = {"rate": rate, **_joined(done).summary}
+            figures[_name(metric)] = {"rate": rate, **joined(done).summary}
         return figures
 
     def relists(self) -> dict[str, Any]:
-        figures = {}
+        figures: dict[str, Any] = {}
         for changed in (False, True):
-            name = "every pod changed" if changed else "nothing changed"
-            for metric, rate in ((CONSTANT, _RATE), (READ_ONLY, _RATE), (DESIRED, _SLOW_RATE)):
-                figures[f"{metric or 'constant'}, {name}"] = self._relisted(metric, rate, changed=changed)
+            for rates in ({CONSTANT: RATE, READ_ONLY: RATE}, {DESIRED: SLOW_RATE}):
+                done = [self.relist(rates, changed=changed) for _ in range(self.rounds)]
+                name = "every pod changed" if changed else "nothing changed"
+                figures |= {f"{metric}, {name}": one for metric, one in relist_figures(rates, done).items()}
         return figures
-
-    def _relisted(self, metric: str, rate: float, *, changed: bool) -> dict[str, Any]:
-        done = [self.relist(metric, rate, changed=changed) for _ in range(self.rounds)]
-        whole = Trace((), ())
-        for one in done:
-            whole += one.trace
-        return {
-            "rate": rate,
-            **whole.summary,
-            "refused": sum(one.refused for one in done),
-            "relist_seconds": round(statistics.median(one.seconds for one in done), 2),
-            "relist_cpu_seconds": round(statistics.median(one.cpu for one in done), 2),
-        }
 
     # -- one relist
 
-    def relist(self, metric: str, rate: float, *, changed: bool) -> Measured:
-        """Latencies during a full relist of the adapter, the duration of the relist, and its processor time."""
+    def relist(self, rates: Mapping[str, float], *, changed: bool) -> dict[str, Measured]:
+        """Latencies of each metric during a full relist of the adapter, its duration, and its processor time.
+
+        `rates` has the requests a second of each metric, all at the same time.
+        """
         for _ in range(5):
-            measured = self._try_relist(metric, rate, changed=changed)
+            measured = self._try_relist(rates, changed=changed)
             if measured is not None:
                 return measured
             announce("the watches resumed without a list; retrying")
         raise RuntimeError("no relist took place")
 
-    def _try_relist(self, metric: str, rate: float, *, changed: bool) -> Measured | None:
+    def _try_relist(self, rates: Mapping[str, float], *, changed: bool) -> dict[str, Measured] | None:
         stage = self.stage
-        if metric:  # HPAs send requests all the time, so cached access reviews must not expire during the list
-            measure(self._paced(metric, len(stage.services) / _WARM_RATE + 1, _WARM_RATE), stage.pid)
+        for metric in filter(None, rates):
+            # HPAs send requests all the time, so cached access reviews must not expire during the list
+            measure(self._tolerant(metric, len(stage.services) / _WARM_RATE + 1, _WARM_RATE), stage.pid)
         # With bookmarks the adapter could resume at the other API server without a list.
         stage.forwarder.hold()
         if changed:
@@ -157,19 +148,23 @@ class Benchmark:
         name = stage.prepare_other()
         stage.new_log_lines()
         # During the change the API server answers no scale or access review: refusals of the adapter are correct then.
-        plan = replace(self._paced(metric, _RELIST_SECONDS + 5, rate), tolerant=True)
-        load = Load(plan, self._pid(metric))
+        plans = {metric: self._tolerant(metric, _RELIST_SECONDS + 5, rate) for metric, rate in rates.items()}
+        loads = {metric: Load(plan, self._pid(metric)) for metric, plan in plans.items()}
         time.sleep(1)
         before = cpu_seconds(stage.pid)
         began = stage.roll_over(name)
         ended = self._wait_relisted(began)
         cpu = cpu_seconds(stage.pid) - before
-        measured = load.finish()
+        runs = {metric: load.finish() for metric, load in loads.items()}
         stage.stop_other()
         if ended is None:
             return None
-        done = Measured(measured.trace.within(began, ended), ended - began, cpu, measured.refused)
-        announce(f"relist, asking for {metric or 'constant'}: {done.seconds:.1f} s, {json.dumps(done.trace.summary)}")
+        done = {
+            metric: Measured(run.trace.within(began, ended), ended - began, cpu, run.refused)
+            for metric, run in runs.items()
+        }
+        for metric, one in done.items():
+            announce(f"relist, asking for {_name(metric)}: {one.seconds:.1f} s, {json.dumps(one.trace.summary)}")
         return done
 
     def _wait_relisted(self, began: float) -> float | None:
@@ -189,21 +184,35 @@ class Benchmark:
     def _paced(self, metric: str, seconds: float, rate: float) -> Plan:
         return self.stage.plan(metric, seconds=seconds, rate=rate)
 
+    def _tolerant(self, metric: str, seconds: float, rate: float) -> Plan:
+        return replace(self._paced(metric, seconds, rate), tolerant=True)
 
-def _joined(done: list[Measured]) -> Trace:
+
+def relist_figures(rates: Mapping[str, float], done: Sequence[Mapping[str, Measured]]) -> dict[str, Any]:
+    """The figures of some relists, by metric."""
+    figures = {}
+    for metric, rate in rates.items():
+        runs = [one[metric] for one in done]
+        figures[_name(metric)] = {
+            "rate": rate,
+            **joined(runs).summary,
+            "refused": sum(run.refused for run in runs),
+            "relist_seconds": round(statistics.median(run.seconds for run in runs), 2),
+            "relist_cpu_seconds": round(statistics.median(run.cpu for run in runs), 2),
+        }
+    return figures
+
+
+def _name(metric: str) -> str:
+    return metric or "constant"
+
+
+def joined(done: Sequence[Measured]) -> Trace:
+    """The requests of all runs."""
     whole = Trace((), ())
     for run in done:
         whole += run.trace
     return whole
-
-
-def machine() -> dict[str, Any]:
-    return {
-        "processors": os.cpu_count(),
-        "architecture": platform.machine(),
-        "python": platform.python_version(),
-        "system": platform.system(),
-    }
 
 
 def main() -> None:
@@ -216,18 +225,15 @@ def main() -> None:
         "--seconds", type=float, default=5, help="duration of one run at full speed (default: %(default)s)"
     )
     parser.add_argument("--python", default=sys.executable, help="interpreter of the servers (default: this one)")
-    parser.add_argument("--out", type=Path, help="a folder for serving.json and serving.txt")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="a file for the figures, as JSON")
     given = parser.parse_args()
     favour()
     scene = {name: getattr(given, name) for name in ("policies", "pods", "namespaces")}
     with Stage(**scene, python=given.python, announce=announce) as stage:
-        figures = {"machine": machine(), "scene": scene, **Benchmark(stage, given.rounds, given.seconds).run()}
-    text = report.text(figures)
-    print(text)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "serving.json").write_text(json.dumps(figures, indent=1) + "\n")
-        (given.out / "serving.txt").write_text(text)
+        figures = {"scene": scene, **Benchmark(stage, given.rounds, given.seconds).run()}
+    print(report.text({"machine": record.machine(), **figures}))
+    if given.output:
+        record.write(given.output, figures)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Stage:
         self._python, self._announce = python, announce
         self._policy, self._settings = policy, settings
         self._calm = threading.Event()
-        self._log_position = 0
+        self._log_positions: dict[str, int] = {}
         self.generation = 0
         self._stack = ExitStack()
 
@@ -103,7 +103,6 @@ class Stage:
         self._fill()
         self._start_usage()
         self.adapter = self._adapter()
-        self._stack.callback(self.adapter.stop)
         self.constant, self.constant_port = self._constant()
         self._begin_churn()
 
@@ -139,6 +138,8 @@ class Stage:
         self._calm.set()
         time.sleep(1)
         self.cluster_patch({"metadata": {"annotations": {"benchmark": str(time.time())}}})
+        if name == "second":
+            self._servers[name] = self._api_server(name)  # its former port may be another process's by now
         server = self._servers[name][0]
         server.start()
         favour(server.pid or 0)
@@ -169,10 +170,11 @@ class Stage:
 
     def new_log_lines(self) -> list[dict[str, Any]]:
         """The adapter's log lines since the last call."""
+        name = self.adapter.name
         with self.adapter.component.log.open("rb") as log:
-            log.seek(self._log_position)
+            log.seek(self._log_positions.get(name, 0))
             whole = log.read().rpartition(b"\n")[0]
-        self._log_position += len(whole)
+        self._log_positions[name] = self._log_positions.get(name, 0) + len(whole)
         return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
     # -- the scene
@@ -237,6 +239,16 @@ class Stage:
         adapter = AdapterProcess(self.cluster, self._settings, kubeconfig=path)
         adapter.component.command[0] = self._python
         adapter.register()
+        self._stack.callback(adapter.stop)
+        return adapter
+
+    def other_version(self, folder: Path) -> AdapterProcess:
+        """The adapter of another version beside the first, unregistered: `folder` is its worktree with a `.venv`."""
+        path = self.cluster.folder / "kubeconfig-forwarded"
+        adapter = AdapterProcess(self.cluster, kubeconfig=path, name="adapter-before", register=False)
+        adapter.component.command[0] = str(folder / ".venv/bin/python")
+        adapter.component.cwd = folder
+        self._stack.callback(adapter.stop)
         return adapter
 
     def _constant(self) -> tuple[Component, int]:
@@ -271,6 +283,25 @@ class Stage:
             headers=HEADERS,
             requests=requests,
             connections=connections,
+            seconds=seconds,
+            rate=rate,
+        )
+
+    def scale_plan(self, *, seconds: float, rate: float) -> Plan:
+        """A plan of the live reads behind `desired_replicas`, on the adapter's way to the API server."""
+        pair = self.cluster.pki.client("admin", "system:masters")
+        base = "/apis/apps/v1/namespaces"
+        requests = [
+            (f"{base}/{service.namespace}/deployments/{service.name}/scale", f'"replicas":{service.replicas}')
+            for service in self.services
+        ]
+        return Plan(
+            port=self.forwarder.port,
+            certificate=str(pair.cert_file),
+            key=str(pair.key_file),
+            headers=[("Host", "127.0.0.1"), ("Accept", "application/json")],
+            requests=requests,
+            connections=8,
             seconds=seconds,
             rate=rate,
         )

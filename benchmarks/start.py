@@ -26,7 +26,8 @@ from benchmarks.start_profile import PARTS
 from harness.adapter import ACCOUNT, NAMESPACE
 
 _PROFILE = ROOT / "benchmarks" / "start_profile.py"
-_RELIST_SECONDS = 30
+_RELIST_SECONDS = 20
+_ATTEMPTS = 3
 _SETTLE_SECONDS = 8
 
 Figures = dict[str, Any]
@@ -116,8 +117,16 @@ class Starts:
 
     def relist(self, *, changed: bool) -> Figures:
         """One relist of all pods at an API server that has just started; the adapter is at rest otherwise."""
+        for _ in range(_ATTEMPTS):
+            done = self._try_relist(changed=changed)
+            if done is not None:
+                return done
+            announce("the watches resumed without a list; retrying")
+        raise RuntimeError("no relist took place")
+
+    def _try_relist(self, *, changed: bool) -> Figures | None:
         stage = self.stage
-        stage.forwarder.hold()
+        stage.forwarder.hold()  # with bookmarks the adapter could resume at the other API server without a list
         if changed:
             stage.touch_pods()
         name = stage.prepare_other()
@@ -127,16 +136,19 @@ class Starts:
         ended = self._wait_for_list(began)
         cpu = cpu_seconds(stage.pid) - before
         stage.stop_other()
+        if ended is None:
+            return None
         return {"seconds": round(ended - began, 2), "cpu_seconds": round(cpu, 2), **memory(stage.pid)}
 
-    def _wait_for_list(self, began: float) -> float:
+    def _wait_for_list(self, began: float) -> float | None:
+        """The moment at which the list is complete; a second later its assessments are done too."""
         while time.monotonic() - began < _RELIST_SECONDS:
             time.sleep(0.05)
             if any(line.get("event") == "listed" and line["resource"] == "pods" for line in self.stage.new_log_lines()):
                 ended = time.monotonic()
-                time.sleep(1)  # the assessments that follow
+                time.sleep(1)
                 return ended
-        raise TimeoutError("the adapter did not list anew")
+        return None
 
 
 def run(stage: Stage, versions: list[Version], scratch: Path, given: argparse.Namespace) -> Figures:

@@ -47,7 +47,7 @@ class LongRun:
 
     def run(self) -> Recorded:
         self._began = time.monotonic()
-        beside = [threading.Thread(target=one, daemon=True) for one in (self._churn, self._ask, self._sample)]
+        beside = [threading.Thread(target=self._held, args=(one,), daemon=True) for one in self._beside()]
         for thread in beside:
             thread.start()
         try:
@@ -60,9 +60,19 @@ class LongRun:
         self._recorded.faults += self._not_right()
         return self._recorded
 
+    def _beside(self) -> tuple[Callable[[], None], ...]:
+        return self._churn, self._ask, self._sample
+
+    def _held(self, beside: Callable[[], None]) -> None:
+        """Runs what goes on beside the disturbances; a run in which it ended too soon has failed."""
+        try:
+            beside()
+        except Exception as error:  # noqa: BLE001 - any
+            self._recorded.faults.append(f"{beside.__name__.strip('_')} ended: {type(error).__name__}: {error}"[:300])
+
     @property
     def _minute(self) -> float:
-        return round((time.monotonic() - self._began) / 60, 3)
+        return round((time.monotonic() - self._began) / 60, 4)
 
     def _disturb(self) -> None:
         # The kernel ends a process with the thread that started it; disturbances start servers, so they run here.
@@ -92,7 +102,9 @@ class LongRun:
 
     def _sample(self) -> None:
         before = {name: {"minute": self._minute, **one} for name, one in self._scene.figures().items()}
-        while not self._ended.wait(SAMPLE_SECONDS - (time.monotonic() - self._began) % SAMPLE_SECONDS):
+        due = time.monotonic() + SAMPLE_SECONDS
+        while not self._ended.wait(max(SAMPLE_SECONDS / 2, due - time.monotonic())):
+            due += SAMPLE_SECONDS
             now = {name: {"minute": self._minute, **one} for name, one in self._scene.figures().items()}
             for name in now.keys() & before.keys():
                 rate = per_minute(before[name], now[name], "log")

@@ -11,7 +11,7 @@ from typing import Any
 from faults.scene import HIGH, LOW, METRIC, NAMESPACE, Scene, size_of
 from harness.adapter import ACCOUNT
 from harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
-from harness.client import Client
+from harness.client import ApiError, Client
 from harness.companion import DEFAULT_RIGHTS, CompanionProcess, account_of
 from harness.processes import Component
 from harness.registries.consul import Consul
@@ -26,7 +26,7 @@ USAGE_SECONDS = 15.0
 TOKEN_SECONDS = 600
 """The shortest life that the API server gives a token; the processes read their kubeconfig every 300 s."""
 READER = 'service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }'
-_BROKEN = (OSError, HTTPException, RuntimeError, TimeoutError, LookupError)
+_BROKEN = (ApiError, OSError, HTTPException, RuntimeError, LookupError)
 """What a client raises while its server is what is broken."""
 
 

@@ -94,18 +94,19 @@ class Evaluator:
         return (yield from self._with_target(key, view, link, silent))
 
     def _with_target(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> Steps[PolicyView]:
-        view = replace(view, bounds=link.hpa.bounds)
+        bounds, name = link.hpa.bounds, link.ref.name
         faults = list(reference_faults(*link.hpa.target))
         if faults:
-            return replace(view, problem=silent or _invalid_reference(link, faults))
-        view = replace(view, target_name=link.ref.name)
+            return replace(view, bounds=bounds, problem=silent or _invalid_reference(link, faults))
         problem = silent or self._refusal(key, link)
         resolved = self._inputs.find(link.ref)
         if isinstance(resolved, str):
-            return replace(view, problem=problem or _unavailable(resolved))
+            return replace(view, bounds=bounds, target_name=name, problem=problem or _unavailable(resolved))
         target, scale = resolved.object.target, resolved.object.scale
         view = replace(
             view,
+            bounds=bounds,
+            target_name=name,
             target=target,
             target_resource=resolved.resource,
             target_labels=resolved.object.labels,
@@ -152,16 +153,17 @@ class Evaluator:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
         before, memory = self._memories.get(key, (None, Memory()))
         if before is None or before.uid != policy.uid:
-            return replace(self._status_memory(key), observing_since=now)
+            return replace((yield from self._status_memory(key)), observing_since=now)
         return memory if service_of(before) == service_of(policy) else (yield from without_registry(memory))
 
-    def _status_memory(self, key: Key) -> Memory:
+    def _status_memory(self, key: Key) -> Steps[Memory]:
         """The memory in the policy's status, which another replica wrote; an empty one if it is unreadable."""
         decoded = self._index.policies.get(key)
         if decoded is None or not decoded.memory:
             return Memory()
         try:
-            return status_memory.from_status(decode(decoded.memory, dict[str, Any]))
+            data = decode(decoded.memory, dict[str, Any])
+            return (yield from status_memory.from_status_in_steps(data))
         except (msgspec.MsgspecError, MemoryDecodeError) as error:
             _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
             return Memory()

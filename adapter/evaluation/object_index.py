@@ -1,7 +1,8 @@
 """Index of the watched objects; maps a change to the policies it affects. No I/O; one event loop, so no locks."""
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from adapter.evaluation.decode import DecodedPolicy
@@ -95,8 +96,9 @@ class ObjectIndex:
         touched: set[Key] = set()
         for pod in (old, new):
             if pod is not None:
-                touched |= self._by_selector_alone.get(pod.namespace, frozenset())
-                touched.update(*(self._by_owner.get(owner, ()) for owner in owners(pod)))
+                touched.update(self._by_selector_alone.get(pod.namespace, ()))
+                for owner in owners(pod):
+                    touched.update(self._by_owner.get(owner, ()))
         self._mark_all(touched)
 
     def endpoint_changed(self, namespace: str, pod_name: str) -> None:
@@ -286,11 +288,14 @@ class PodIndex:
         return self.namespace(namespace).get(name)
 
 
-def owners(pod: Pod) -> Iterator[Key]:
+def owners(pod: Pod) -> tuple[Key, ...]:
     """The names that the scale target of this pod may have."""
-    if pod.owner is None:
-        return
-    yield Key(pod.namespace, pod.owner.name)
-    stem = pod.owner.name.removesuffix(f"-{pod.template_hash}") if pod.template_hash else pod.owner.name
-    if stem != pod.owner.name:
-        yield Key(pod.namespace, stem)
+    return () if pod.owner is None else _owners(pod.namespace, pod.owner.name, pod.template_hash)
+
+
+@functools.lru_cache(8192)
+def _owners(namespace: str, owner: str, template_hash: str) -> tuple[Key, ...]:
+    """The same for all pods of one ReplicaSet, which come one after the other."""
+    stem = owner.removesuffix(f"-{template_hash}") if template_hash else owner
+    names = (owner,) if stem == owner else (owner, stem)
+    return tuple(Key(namespace, name) for name in names)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import structlog
 
 from adapter.evaluation.delay_queue import DelayQueue
-from adapter.kube.label_index import OwnersByLabels, PodStore
+from adapter.kube.label_index import DistinctLabels, OwnersByLabels, PodStore, distinct_labels
 from adapter.load.assessment import PodAssessment
 from adapter.load.pod_assessments import without_usage
-from adapter.load.steps import Steps
+from adapter.load.steps import Steps, finish
 from adapter.runtime.slices import Slices
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, PolicyViews, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -52,6 +52,8 @@ class Worker:
         self._by_pods: dict[str, OwnersByLabels[Key]] = {}
         self._indexed: dict[Key, Sequence[PodAssessment]] = {}
         """The pods of each policy whose labels are indexed."""
+        self._labels: dict[Key, tuple[Sequence[PodAssessment], DistinctLabels]] = {}
+        """The pods of policies that are about to be published, and their labels."""
 
     async def run(self) -> None:
         """Evaluate queued policies until cancelled."""
@@ -100,7 +102,7 @@ class Worker:
 
         A large policy takes several slices. The views that are ready do not wait for it.
         """
-        steps = self._evaluate(key)
+        steps = self._evaluate_with_labels(key)
         try:
             while True:
                 next(steps)
@@ -116,6 +118,14 @@ class Worker:
             self._metrics.errors.labels(reason="assessment").inc()
             last = self._snapshots.current.policies.get(key)
             return None if last is None else replace(last, assessment=None, inputs=None, problem=None, pending=False)
+
+    def _evaluate_with_labels(self, key: Key) -> Steps[PolicyView | None]:
+        """Evaluate; the labels of the policy's pods are ready for `publish`, which works on all of them at once."""
+        view = yield from self._evaluate(key)
+        pods = _pods_of(view)
+        if self._indexed.get(key) is not pods:
+            self._labels[key] = pods, (yield from distinct_labels(each.pod.labels for each in pods))
+        return view
 
     def publish_pending(self, views: Mapping[Key, PolicyView]) -> None:
         """Publish policies that were just listed, so that requests find them before their first evaluation."""
@@ -159,11 +169,13 @@ class Worker:
         return policies if isinstance(policies, PolicyViews) else PolicyViews().changed(policies)
 
     def _index_pods(self, key: Key, view: PolicyView | None) -> None:
-        assessment = view.assessment if view is not None else None
-        pods = () if assessment is None else without_usage(assessment.pods)
+        pods = _pods_of(view)
+        counted, labels = self._labels.pop(key, ((), {}))
         if self._indexed.pop(key, None) is not pods:
+            if counted is not pods:
+                labels = finish(distinct_labels(each.pod.labels for each in pods))
             in_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
-            in_namespace.put(key, (each.pod.labels for each in pods))
+            in_namespace.put(key, labels)
             if not in_namespace:
                 del self._by_pods[key.namespace]
         if view is not None:
@@ -183,6 +195,12 @@ class Worker:
         """Publish the HPAs with Pods metrics and the pods, by namespace, and whether the snapshot is complete."""
         current = self._snapshots.current
         self._snapshots.swap(replace(current, pods_metric_targets=targets, pods=pods, synced=synced))
+
+
+def _pods_of(view: PolicyView | None) -> Sequence[PodAssessment]:
+    """The pods of a view, without their usage."""
+    assessment = view.assessment if view is not None else None
+    return () if assessment is None else without_usage(assessment.pods)
 
 
 def _retarget(

@@ -15,9 +15,12 @@ from adapter.runtime.answer_budget import Limit
 from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.http1_connection import Connection
 
-IDLE_SECONDS = 15.0
-"""How long an idle connection can be used again: a load balancer may have forgotten an older one silently."""
+IDLE_SECONDS = 60.0
+"""How long an idle connection can be used again: longer than an HPA waits, and shorter than the API server (90 s) and
+load balancers do, which may forget an older one silently."""
 MOST_IDLE = 32
+_NEXT_ADDRESS_SECONDS = 0.1
+"""After so long without a connection the next address of the name is tried beside it."""
 _PORTS = {"http": 80, "https": 443}
 _UNSAFE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 """Characters that no header line can have: line ends among them would begin another header."""
@@ -87,7 +90,12 @@ class KeptConnections:
         loop = asyncio.get_running_loop()
         name = self.access.server_name if self._tls is not None else None
         _, connection = await loop.create_connection(
-            Connection, self._host, self._port, ssl=self._tls, server_hostname=name
+            Connection,
+            self._host,
+            self._port,
+            ssl=self._tls,
+            server_hostname=name,
+            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
         )
         return connection
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from adapter.kube.selectors import LabelSelector, Operator, Requirement
 from adapter.load.pods import Pod
+from adapter.load.steps import AT_ONCE, Steps
 from adapter.runtime.slices import Slices
 
 MOST_SHAPES = 16
@@ -125,40 +127,55 @@ class _Group(Generic[K]):
     labels: Mapping[str, str]
 
 
+DistinctLabels = Mapping[frozenset[tuple[str, str]], Mapping[str, str]]
+"""Labels that differ, by their items."""
+
+
+def distinct_labels(labels: Iterable[Mapping[str, str]]) -> Steps[DistinctLabels]:
+    """The different ones of many labels, in short steps."""
+    known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
+    seen: set[int] = set()
+    remaining = iter(labels)
+    while some := list(islice(remaining, AT_ONCE)):
+        # Pods of one template share their labels as one object.
+        new = {id(each): each for each in some}
+        for each in (new[key] for key in new.keys() - seen):
+            known.setdefault(frozenset(each.items()), each)
+        seen |= new.keys()
+        yield
+    return known
+
+
 class OwnersByLabels(Generic[K]):
     """Finds the owners of objects that match a selector. Most owners' objects all have the same labels."""
 
     def __init__(self) -> None:
-        self._groups: dict[K, tuple[_Group[K], ...]] = {}
-        self._index: LabelIndex[tuple[K, int], _Group[K]] = LabelIndex(self._entries)
+        self._groups: dict[K, dict[frozenset[tuple[str, str]], _Group[K]]] = {}
+        self._index: LabelIndex[tuple[K, frozenset[tuple[str, str]]], _Group[K]] = LabelIndex(self._entries)
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def put(self, owner: K, labels: Iterable[Mapping[str, str]]) -> None:
-        """Replaces the labels of all objects of an owner; empty `labels` drop the owner."""
-        distinct = {id(each): each for each in labels}.values()
-        # Each pod of a StatefulSet has labels of its own: comparing every two of them would take long.
-        different = list({frozenset(each.items()): each for each in reversed(distinct)}.values())[::-1]
-        known = self._groups.get(owner, ())
-        if [group.labels for group in known] == different:
-            return
-        self._groups.pop(owner, None)
-        for number, group in enumerate(known):
-            self._index.change((owner, number), group, None)
-        if different:
-            self._groups[owner] = tuple(_Group(owner, each) for each in different)
-            for number, group in enumerate(self._groups[owner]):
-                self._index.change((owner, number), None, group)
+    def put(self, owner: K, labels: DistinctLabels) -> None:
+        """Replaces the labels of all objects of an owner (`distinct_labels`); empty ones drop the owner."""
+        groups = self._groups.setdefault(owner, {})
+        # Each pod of a StatefulSet has labels of its own: only those that changed are indexed.
+        for items in groups.keys() - labels.keys():
+            self._index.change((owner, items), groups.pop(items), None)
+        for items in labels.keys() - groups.keys():
+            groups[items] = _Group(owner, labels[items])
+            self._index.change((owner, items), None, groups[items])
+        if not groups:
+            del self._groups[owner]
 
     def selected(self, selector: LabelSelector) -> set[K]:
         """The owners with a matching object."""
         return {group.owner for group in self._index.selected(selector)}
 
-    def _entries(self) -> Iterator[tuple[tuple[K, int], _Group[K]]]:
+    def _entries(self) -> Iterator[tuple[tuple[K, frozenset[tuple[str, str]]], _Group[K]]]:
         for owner, groups in self._groups.items():
-            for number, group in enumerate(groups):
-                yield (owner, number), group
+            for items, group in groups.items():
+                yield (owner, items), group
 
 
 class PodStore(Mapping[str, Pod]):

@@ -12,6 +12,8 @@ from adapter.runtime.decoding import Decoder, TooDeepError
 
 K = TypeVar("K")
 T = TypeVar("T")
+_ONE_PASS_BYTES = 1_500_000
+"""The most that is read in one pass, which is one step; a page with large objects takes its objects one by one."""
 _BOOKMARK, _ERROR = "BOOKMARK", "ERROR"
 _TYPED_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", _BOOKMARK})
 
@@ -92,7 +94,7 @@ class ObjectReader(Generic[T]):
 
     def page(self, body: bytes) -> Page[T]:
         """The page in these bytes. Raises MalformedAnswer."""
-        if self._typed is not None:
+        if self._typed is not None and len(body) <= _ONE_PASS_BYTES:
             try:
                 typed = self._typed_page.decode(body)
             except msgspec.MsgspecError:

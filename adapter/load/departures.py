@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
+from operator import attrgetter
 
 from adapter.load.membership import Classification
-from adapter.load.memory import Departed, Memory, recent
+from adapter.load.memory import Departed, Memory, PodMemory, recent
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.spec import Bounds
-from adapter.load.steps import Steps, mapped
+from adapter.load.steps import Steps, mapped, selected
 
 DEPARTED_SECONDS = 900.0
 """Departed pods are remembered for this long, whatever the windows of the samples."""
@@ -60,9 +61,18 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Steps[M
 
     A pod that was out when it left carried no load any more.
     """
-    present = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
+    if not memory.pods:
+        return memory
+    gone = yield from selected(lambda pod: pod.deleting or pod.phase in FINISHED_PHASES, pods)
+    present = set((yield from mapped(attrgetter("uid"), pods))) - {pod.uid for pod in gone}
     yield
-    left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in present}
+    known = memory.pods
+    left = yield from selected(lambda uid: uid not in present and known[uid].served, known)
+    return (yield from after_leaving(memory, {uid: known[uid] for uid in left}, now))
+
+
+def after_leaving(memory: Memory, left: Mapping[str, PodMemory], now: float) -> Steps[Memory]:
+    """The memory after these pods, which served, have left."""
     if not left:
         return memory
     departed = yield from _all_departed(memory, [uid for uid, known in left.items() if known.out_since is None], now)
@@ -72,19 +82,22 @@ def after_departures(memory: Memory, pods: Sequence[Pod], now: float) -> Steps[M
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
 
 
-def after_pull_outs(memory: Memory, classified: Mapping[str, Classification], now: float) -> Steps[Memory]:
+def after_pull_outs(
+    memory: Memory, classified: Mapping[str, Classification], now: float, among: Iterable[str] | None = None
+) -> Steps[Memory]:
     """The memory after classifying the pods: one that served and is now pulled out leaves its load to others too.
 
-    One that came back is no longer departed: it carries load itself, or its gap is filled.
+    One that came back is no longer departed: it carries load itself, or its gap is filled. `among`: the UIDs of the
+    pods whose state or memory may have changed; None: all.
     """
-    uids = [
-        uid
-        for uid, known in memory.pods.items()
-        if known.served
-        and known.out_since is None
-        and uid in classified
-        and classified[uid].state is PodState.PULLED_OUT
-    ]
+    pods = memory.pods
+
+    def is_pulled_out(uid: str) -> bool:
+        state = classified.get(uid)
+        return state is not None and state.state is PodState.PULLED_OUT and uid in pods
+
+    candidates = yield from selected(is_pulled_out, pods if among is None else among)
+    uids = [uid for uid in candidates if pods[uid].served and pods[uid].out_since is None]
     out = yield from _all_departed(memory, uids, now)
     back = {uid for uid in memory.departed if uid in classified and classified[uid].state not in _AWAY}
     if not out and not back:
@@ -116,16 +129,18 @@ def _departed(memory: Memory, uid: str, now: float) -> Departed:
     return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})
 
 
-def forget_departed(memory: Memory, now: float) -> Memory:
+def forget_departed(memory: Memory, now: float) -> Steps[Memory]:
     """The memory without the pods that departed more than DEPARTED_SECONDS ago.
 
     Not sooner: where a source has several servers (two metrics-servers), one may answer older samples than another did.
     """
-    if not memory.departed:
+    departed = memory.departed
+    wrong = yield from selected(lambda uid: not 0 <= now - departed[uid].at <= DEPARTED_SECONDS, departed)
+    if not wrong:
         return memory
-    kept = {
-        uid: pod if pod.at <= now else pod._replace(at=now)
-        for uid, pod in memory.departed.items()
-        if now - pod.at <= DEPARTED_SECONDS
-    }
-    return memory if kept == memory.departed else replace(memory, departed=kept)
+    kept = dict(departed)
+    for uid in wrong:
+        at = kept.pop(uid)
+        if at.at > now:
+            kept[uid] = at._replace(at=now)
+    return replace(memory, departed=kept)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from adapter.load.pods import FINISHED_PHASES, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Match, Registry, Target
-from adapter.load.steps import Steps, finish, mapped
+from adapter.load.steps import AT_ONCE, Steps, finish, mapped
 
 CLOCK_SLACK_SECONDS = 30.0
 """How far a registry's clock may be behind the cluster's without hiding a pod that registered as soon as it started."""
@@ -78,11 +78,14 @@ def registrations_in_steps(pods: Iterable[Pod], roster: Roster, registry: Regist
     index = _Index(registry)
     yield from mapped(index.add, pods)
     by_uid: dict[str, list[Instance]] = defaultdict(list)
-    for instance, pod, mismatch in (yield from mapped(index.match, roster.instances)):
+    for number, instance in enumerate(roster.instances):
+        if number % AT_ONCE == AT_ONCE - 1:
+            yield
+        _, pod, mismatch = index.match(instance)
         if pod is not None and mismatch is None:
             by_uid[pod.uid].append(instance)
-    yield
-    return {uid: tuple(instances) for uid, instances in by_uid.items()}
+    tuples = yield from mapped(tuple, by_uid.values())
+    return dict(zip(by_uid, tuples, strict=True))
 
 
 def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[RegistrationMatch]:

@@ -9,13 +9,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
-from adapter.load.steps import AT_ONCE, Steps, collected, finish, mapped
+from adapter.load.steps import AT_ONCE, Steps, collected, finish, mapped, selected, sorted_in_steps
 
 NEVER_READY_SECONDS = 30.0
 """A pod that turned not Ready this soon after its start was never Ready (the HPA's initial readiness delay)."""
@@ -75,29 +76,62 @@ def classify_in_steps(
     policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, registered: Registrations
 ) -> Steps[dict[str, Classification]]:
     """`classify` in short steps."""
+    by_uid = yield from classify_each(policy, pods, memory, now, registered)
     registry = service_registry(policy)
-    view = _RegistryView(registry, memory, registered, now) if registry else None
-    states = yield from mapped(partial(_classify, view=view), pods)
-    by_uid = dict(zip((pod.uid for pod in pods), states, strict=True))
-    if view is not None and any(known.by_absence for known in states):
-        yield from _guard_absence(policy, view, pods, by_uid)
+    if registry is not None and (yield from selected(lambda one: one.by_absence, by_uid.values())):
+        yield from _guard_absence(policy, _RegistryView(registry, memory, registered, now), pods, by_uid)
     yield from _doubt_if_all_are_out(by_uid)
     return by_uid
 
 
-def turning_points(policy: Policy, pods: Iterable[Pod], memory: Memory, registered: Registrations) -> Iterator[float]:
-    """The times (seconds) at which `classify` may change its result although pods and memory stay the same."""
+def classify_each(
+    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, registered: Registrations
+) -> Steps[dict[str, Classification]]:
+    """Classify each pod by itself, by UID: without the guards, which look at all pods of the target."""
     registry = service_registry(policy)
-    if registry is None:
+    view = _RegistryView(registry, memory, registered, now) if registry else None
+    states = yield from mapped(partial(_classify, view=view), pods)
+    uids = yield from mapped(attrgetter("uid"), pods)
+    by_uid = dict(zip(uids, states, strict=True))
+    yield
+    return by_uid
+
+
+def decides_otherwise(one: PodMemory, other: PodMemory) -> bool:
+    """Whether a pod may be classified otherwise, or have other turning points, with the other memory."""
+    return (one.seen, one.absent_since, one.absent_count, one.out_since, one.by_absence) != (
+        other.seen,
+        other.absent_since,
+        other.absent_count,
+        other.out_since,
+        other.by_absence,
+    )
+
+
+def turning_points(policy: Policy, memory: Memory) -> Iterator[float]:
+    """The times (seconds) at which `classify` may change its result by the age of the roster alone."""
+    if service_registry(policy) is None:
         return
     if memory.last_valid is not None:
         yield memory.last_valid.at + ABSENCE_TRUSTED_SECONDS
         yield memory.last_valid.at + EVIDENCE_TRUSTED_SECONDS
     if memory.hold_until is not None:
         yield memory.hold_until
+
+
+def turning_points_of_pods(
+    policy: Policy, pods: Iterable[Pod], known: Iterable[PodMemory], registered: Iterable[tuple[Instance, ...]]
+) -> Iterator[float]:
+    """The times (seconds) at which `classify` may change its result for these pods: by their age and their memory.
+
+    `registered` are their registrations.
+    """
+    registry = service_registry(policy)
+    if registry is None:
+        return
     yield from (_ready_at(pod) + registry.grace for pod in pods)
-    yield from (known.out_since + NEWLY_OUT_SECONDS for known in memory.pods.values() if known.out_since is not None)
-    for instances in registered.values():
+    yield from (one.out_since + NEWLY_OUT_SECONDS for one in known if one.out_since is not None)
+    for instances in registered:
         yield from (one.doubtful_until for one in instances if one.doubtful_until is not None)
 
 
@@ -177,7 +211,7 @@ def _guard_absence(
     fresh_budget = max(NEWLY_OUT_AT_LEAST, len(ready) * NEWLY_OUT_PERCENT // 100)
     fresh_budget -= sum(1 for p in absent if p.uid in already and view.is_newly_out(p))
     keys = yield from mapped(lambda p: (p.uid not in already, view.memory_of(p).absent_since or 0.0, p.name), absent)
-    order = sorted(range(len(absent)), key=keys.__getitem__)
+    order = yield from sorted_in_steps(range(len(absent)), keys.__getitem__)
     for index, pod in enumerate(absent[place] for place in order):
         if index % AT_ONCE == 0:
             yield
@@ -192,7 +226,7 @@ def _guard_absence(
 
 def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> Steps[None]:
     """Doubt explicit evidence where it would leave no pod in. Absence has its own guard (`_guard_absence`)."""
-    states = {classification.state for classification in by_uid.values()}
+    states = set((yield from mapped(lambda one: one.state, by_uid.values())))
     if PodState.PULLED_OUT not in states or states & {PodState.SERVING, PodState.DOUBTFUL}:
         return
     for index, (uid, classification) in enumerate(by_uid.items()):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
@@ -69,6 +70,28 @@ class PodMemory:
     by_absence: bool = False
     doubt_since: float | None = None
     served: bool = False
+
+
+@lru_cache(maxsize=4096, typed=True)
+def pod_memory(
+    seen: float | None,
+    absent_since: float | None,
+    absent_count: int,
+    out_since: float | None,
+    by_absence: bool,
+    doubt_since: float | None,
+    served: bool,
+) -> PodMemory:
+    """A PodMemory with these fields, in its order. Equal ones are one object: most pods of a target have the same."""
+    return PodMemory(
+        seen=seen,
+        absent_since=absent_since,
+        absent_count=absent_count,
+        out_since=out_since,
+        by_absence=by_absence,
+        doubt_since=doubt_since,
+        served=served,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

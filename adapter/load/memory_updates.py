@@ -1,6 +1,6 @@
 """The next memory: after a roster, the pods' states, samples, a rollout, the watched scale and a decision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor
 from typing import Any, TypeGuard
@@ -9,7 +9,17 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.census import Census
 from adapter.load.matching import Registrations, registrations
 from adapter.load.membership import Classification, service_registry
-from adapter.load.memory import AheadSample, Beyond, Memory, PodMemory, Replacement, SampleMemory, recent
+from adapter.load.memory import (
+    AheadSample,
+    Beyond,
+    LastSample,
+    Memory,
+    PodMemory,
+    Replacement,
+    SampleMemory,
+    pod_memory,
+    recent,
+)
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.sample_columns import Columns
@@ -69,10 +79,25 @@ def after_roster_in_steps(
         lambda pod: _after_listing(remembered.get(pod.uid, _NO_MEMORY), pod.uid in listed, counted), pods
     )
     after = dict(zip((pod.uid for pod in pods), known, strict=True))
+    return _with_roster(memory, roster, _unless_equal(memory.pods, after), now, lists_any=bool(listed))
+
+
+def after_roster_of_some(
+    memory: Memory, pods: Iterable[Pod], roster: Roster, now: float, listed: Registrations
+) -> Memory:
+    """The memory after a new roster that changes nothing for other pods than these."""
+    before = ((pod.uid, memory.pods.get(pod.uid, _NO_MEMORY)) for pod in pods)
+    after = {uid: _after_listing(known, uid in listed, roster) for uid, known in before}
+    return _with_roster(memory, roster, _with_some(memory.pods, after, ()), now, lists_any=bool(listed))
+
+
+def _with_roster(
+    memory: Memory, roster: Roster, pods: Mapping[str, PodMemory], now: float, *, lists_any: bool
+) -> Memory:
     return replace(
         memory,
-        pods=_unless_equal(memory.pods, after),
-        ever_in_roster=memory.ever_in_roster or bool(listed),
+        pods=pods,
+        ever_in_roster=memory.ever_in_roster or lists_any,
         roster_at=roster.at,
         last_valid=roster,
         rosters=memory.rosters + 1,
@@ -111,16 +136,38 @@ def _unless_equal(before: Mapping[str, PodMemory], after: Mapping[str, PodMemory
     return before if same else after
 
 
+def _with_some(
+    before: Mapping[str, PodMemory], after: Mapping[str, PodMemory], gone: Iterable[str]
+) -> Mapping[str, PodMemory]:
+    """The memory of the pods with that of some pods, and without those that are gone; `before` if nothing changed."""
+    changed = {uid: known for uid, known in after.items() if before.get(uid) is not known}
+    lost = {uid for uid in gone if uid in before}
+    if not changed and not lost:
+        return before
+    pods = {**before, **changed}
+    for uid in lost:
+        del pods[uid]
+    return pods
+
+
+def is_registered(known: PodMemory | None) -> bool:
+    """Whether the memory of a pod stays as it is after a roster that lists the pod."""
+    return known is not None and known.seen is not None and known.absent_since is None and not known.absent_count
+
+
 def _after_listing(known: PodMemory, is_listed: bool, roster: Roster) -> PodMemory:
     if is_listed:
-        if known.seen is not None and known.absent_since is None and not known.absent_count:
+        if is_registered(known):
             return known
-        return replace(
-            known, seen=known.seen if known.seen is not None else roster.at, absent_since=None, absent_count=0
-        )
-    if known.seen is None:
+        seen, absent_since, absent_count = known.seen if known.seen is not None else roster.at, None, 0
+    elif known.seen is None:
         return known
-    return replace(known, absent_since=_earliest(known.absent_since, roster.at), absent_count=known.absent_count + 1)
+    else:
+        seen, absent_count = known.seen, known.absent_count + 1
+        absent_since = _earliest(known.absent_since, roster.at)
+    return pod_memory(
+        seen, absent_since, absent_count, known.out_since, known.by_absence, known.doubt_since, known.served
+    )
 
 
 def _earliest(since: float | None, at: float) -> float:
@@ -170,6 +217,16 @@ def after_states_in_steps(memory: Memory, states: Mapping[str, Classification], 
     return memory if same is memory.pods else replace(memory, pods=same)
 
 
+def after_some_states(memory: Memory, states: Mapping[str, Classification], gone: Iterable[str], now: float) -> Memory:
+    """The memory after classifying these pods, without those that are gone; that of all others stays as it is."""
+    after = {
+        uid: _after_state(memory.pods.get(uid, _NO_MEMORY), classified.state, classified.by_absence, now)
+        for uid, classified in states.items()
+    }
+    pods = _with_some(memory.pods, after, gone)
+    return memory if pods is memory.pods else replace(memory, pods=pods)
+
+
 def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float) -> PodMemory:
     out = state is PodState.PULLED_OUT
     doubtful = state is PodState.DOUBTFUL
@@ -182,29 +239,32 @@ def _after_state(known: PodMemory, state: PodState, by_absence: bool, now: float
     )
     if after == (known.out_since, known.by_absence, known.doubt_since, known.served):
         return known
-    out_since, by_absence, doubt_since, served = after
-    return replace(known, out_since=out_since, by_absence=by_absence, doubt_since=doubt_since, served=served)
+    return pod_memory(known.seen, known.absent_since, known.absent_count, *after)
 
 
 def after_samples(
     memory: Memory, census: Census, columns: Mapping[str, Columns], ahead: Mapping[str, AheadSample | None], now: float
-) -> Memory:
+) -> Steps[Memory]:
     """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones.
 
     `columns` and `ahead` (of service totals) are by metric name.
     """
-    samples = {name: _after_metric(memory.samples_of(name), census, read, now) for name, read in columns.items()}
+    samples = {}
+    for name, read in columns.items():
+        samples[name] = yield from _after_metric(memory.samples_of(name), census, read, now)
     return replace(
         memory, samples=samples, ahead={name: sample for name, sample in ahead.items() if sample is not None}
     )
 
 
-def _after_metric(seen: SampleMemory, census: Census, columns: Columns, now: float) -> SampleMemory:
-    kept = {}
-    if seen.last:
-        uids = (one.pod.uid for one in (census.others if columns.measured else census.assessed))
-        kept = {uid: sample for uid in uids if (sample := recent(seen.last.get(uid), now)) is not None}
-    return SampleMemory(last=kept | columns.newest, ahead=columns.ahead, zeros=columns.zeros)
+def _after_metric(seen: SampleMemory, census: Census, columns: Columns, now: float) -> Steps[SampleMemory]:
+    kept: Mapping[str, LastSample] = {}
+    others = census.others if columns.measured else census.assessed
+    if seen.last and others:
+        last = yield from mapped(lambda one: (one.pod.uid, recent(seen.last.get(one.pod.uid), now)), others)
+        kept = {uid: sample for uid, sample in last if sample is not None}
+        yield
+    return SampleMemory(last={**kept, **columns.newest}, ahead=columns.ahead, zeros=columns.zeros)
 
 
 def after_delays(memory: Memory, beyond: Mapping[str, Beyond | None]) -> Memory:

@@ -25,12 +25,13 @@ from adapter.load.effective_usage import (
 )
 from adapter.load.memory import AheadSample, LastSample
 from adapter.load.pod_groups import PodGroups
-from adapter.load.sample_columns import Column, Columns, MetricRows, RowBlock, read_columns, static_rows
+from adapter.load.pods import PodState
+from adapter.load.sample_columns import Column, Columns, MetricRows, RowBlock, read_columns, renewed_rows, static_rows
 from adapter.load.scenario_list import ScenarioList
-from adapter.load.scenario_spans import AlikePods, are_comparable, sorted_in_steps, spans_of
+from adapter.load.scenario_spans import AlikePods, are_comparable, spans_of
 from adapter.load.scenarios import held_with_all_in, only_scenario, scenarios_of
 from adapter.load.spec import Average, Metric, Policy, Strategy
-from adapter.load.steps import Steps
+from adapter.load.steps import Steps, sorted_in_steps
 from adapter.load.totals import Band, DoubtfulPod, Totals, Weights
 
 NO_POD_SERVES = "no pod serves"
@@ -107,9 +108,15 @@ def _static_rows(
     rows = census.rows.get(metric.name)
     if rows is None or rows.metric is not metric:
         last = census.last_rows.pop(metric.name, None)
-        known = (*last.serving, *last.doubtful) if last is not None and last.metric is metric else ()
-        serving = yield from static_rows(reader, census.serving, known)
-        doubtful = yield from static_rows(reader, census.doubtful, known)
+        if last is not None and last.metric is metric and census.changed is not None:
+            serving_anew = [one for one in census.anew if one.state is PodState.SERVING]
+            doubtful_anew = [one for one in census.anew if one.state is PodState.DOUBTFUL]
+            serving = yield from renewed_rows(reader, serving_anew, last.serving, census.changed)
+            doubtful = yield from renewed_rows(reader, doubtful_anew, last.doubtful, census.changed)
+        else:
+            known = (*last.serving, *last.doubtful) if last is not None and last.metric is metric else ()
+            serving = yield from static_rows(reader, census.serving, known)
+            doubtful = yield from static_rows(reader, census.doubtful, known)
         rows = census.rows[metric.name] = MetricRows(metric, serving, doubtful)
     return rows.serving, rows.doubtful
 
@@ -117,8 +124,10 @@ def _static_rows(
 def _assess_columns(
     inputs: AssessmentInputs, metric: Metric, groups: PodGroups, columns: Columns
 ) -> Steps[MetricAssessment]:
-    policy, samples = inputs.policy, inputs.samples
-    band = band_of(policy, metric, total=False)
+    policy, samples, census = inputs.policy, inputs.samples, groups.census
+    band = census.bands.get(metric.name)
+    if band is None:
+        band = census.bands[metric.name] = band_of(policy, metric, total=False)
     counted = [column for column in (columns.serving, columns.doubtful) if column.uids]
     mean = _mean_capacity(columns) if metric.of else None
     weights = Weights(band, mean, is_utilization=metric.of is not None)
@@ -126,6 +135,7 @@ def _assess_columns(
     departed = departed_load(inputs.memory, metric.name, began)
     scenarios, everyone = yield from _scenarios(policy, weights, groups, columns, departed)
     usage = everyone.effective_usage(policy.average) if everyone.n else None
+    raw = yield from _raw_usage(policy, weights, columns, usage)
     oldest = min(counted, key=lambda column: min(column.knows), default=None)
     limits = metric if metric.target is None else policy.limits_of(metric)
     return MetricAssessment(
@@ -136,14 +146,14 @@ def _assess_columns(
         n=everyone.n,
         missing=everyone.missing,
         usage=usage,
-        raw=_raw_usage(policy, weights, columns, usage),
+        raw=raw,
         total=is_service_total(metric, samples),
         scenarios=scenarios,
         sampled_at=None if oldest is None else min(oldest.knows),
         began_at=began,
         stale_at=min(min(c.ats) for c in counted) + source_of(metric, samples).max_age if counted else None,
         window=None if oldest is None else oldest.windows[oldest.knows.index(min(oldest.knows))],
-        error=None if everyone.n else _error(inputs, metric, groups.census, columns),
+        error=None if everyone.n else _error(inputs, metric, census, columns),
     )
 
 
@@ -176,9 +186,9 @@ def _scenarios(
     return (yield from ScenarioList.of(*orders)), all_in
 
 
-def _raw_usage(policy: Policy, weights: Weights, columns: Columns, usage: Fraction | None) -> Fraction | None:
+def _raw_usage(policy: Policy, weights: Weights, columns: Columns, usage: Fraction | None) -> Steps[Fraction | None]:
     """The usage of all running pods; `usage` is that of the pods that count."""
-    others = _measured_column(columns.others)
+    others = yield from _measured_column(columns.others)
     if not others.uids:
         return usage
     return weights.totals((columns.serving, columns.doubtful, others)).effective_usage(policy.average)
@@ -194,10 +204,12 @@ def _mean_capacity(columns: Columns) -> Fraction | None:
     return Fraction(sum(known), len(known)) if known else None
 
 
-def _measured_column(samples: Iterable[PodSample]) -> Column:
+def _measured_column(samples: Iterable[PodSample]) -> Steps[Column]:
     """The column of the pods that have a sample."""
     column = Column()
-    for sample in samples:
+    for index, sample in enumerate(samples):
+        if index % _STEP == _STEP - 1:
+            yield
         if sample.usage is not None:
             column.add(sample)
     return column

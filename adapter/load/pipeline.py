@@ -13,27 +13,21 @@ from adapter.load.assessment import (
     Scenario,
     Verdict,
 )
-from adapter.load.census import Census, take_census
-from adapter.load.departures import after_departures, after_pull_outs, after_takeover, forget_departed
+from adapter.load.census_renewal import current_census
+from adapter.load.departures import after_takeover, forget_departed
 from adapter.load.explanation import metric_errors
 from adapter.load.findings import condition_sentences, distrust
 from adapter.load.floor import floor_outcome, highest_floor, without_floors
-from adapter.load.matching import registrations_in_steps
-from adapter.load.membership import registry_problem, service_registry
-from adapter.load.memory import Memory
+from adapter.load.membership import registry_problem
 from adapter.load.memory_updates import (
     after_delays,
     after_errors,
     after_replacement_request,
     after_replacing_step,
     after_rollout,
-    after_roster_in_steps,
     after_samples,
     after_scale,
-    after_states_in_steps,
-    is_new_roster,
     last_scaled,
-    without_future_times,
 )
 from adapter.load.metric_assessment import assess_metric
 from adapter.load.metric_value import served_value, within_hpa_tolerance
@@ -63,7 +57,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
 def assess_in_steps(inputs: AssessmentInputs) -> Steps[Assessment]:
     """`assess` in short steps: a policy may have many thousands of pods. The inputs must not change meanwhile."""
     policy, target, now = inputs.policy, inputs.target, inputs.now
-    memory, census = yield from _current_census(inputs)
+    memory, census = yield from current_census(inputs)
     memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
     memory = after_takeover(memory, inputs.bounds, now)
     memory = after_replacing_step(memory, inputs.scale, is_away=bool(census.out or census.doubtful))
@@ -75,8 +69,10 @@ def assess_in_steps(inputs: AssessmentInputs) -> Steps[Assessment]:
         measured.append((yield from assess_metric(inputs, metric, groups)))
         yield
     columns = {one.assessment.name: one.columns for one in measured}
-    memory = after_samples(memory, census, columns, {one.assessment.name: one.ahead for one in measured}, now)
+    ahead = {one.assessment.name: one.ahead for one in measured}
+    memory = yield from after_samples(memory, census, columns, ahead, now)
     memory = after_delays(memory, {one.assessment.name: one.assessment.beyond for one in measured})
+    memory = yield from forget_departed(memory, now)
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
@@ -94,34 +90,9 @@ def assess_in_steps(inputs: AssessmentInputs) -> Steps[Assessment]:
             census,
             measured,
         ),
-        memory=forget_departed(memory, now),
+        memory=memory,
     )
     return _with_own_decision(assessment, inputs)
-
-
-def _current_census(inputs: AssessmentInputs) -> Steps[tuple[Memory, Census]]:
-    """The memory after this roster and these pods, and their census; the previous ones where nothing has changed."""
-    policy, pods, roster, now = inputs.policy, inputs.pods, inputs.roster, inputs.now
-    memory = without_future_times(inputs.memory, now)
-    previous = memory.census if isinstance(memory.census, Census) else None
-    is_new = is_new_roster(roster, memory, policy, now)
-    if previous is not None and not is_new and previous.holds(policy, pods, memory, now):
-        return memory, previous
-    yield
-    latest, registry = roster if is_new else memory.last_valid, service_registry(policy)
-    registered = previous.registrations_in(latest, policy, pods) if previous is not None else None
-    if registered is None:
-        registered = {}
-        if registry is not None and latest is not None:
-            registered = yield from registrations_in_steps(pods, latest, registry)
-    memory = yield from after_departures(memory, pods, now)
-    memory = yield from after_roster_in_steps(memory, policy, pods, roster, now, registered)
-    census = yield from take_census(policy, pods, memory, registered, now)
-    if previous is not None and previous.policy == policy:
-        census.last_rows = dict(previous.rows)
-    memory = yield from after_pull_outs(memory, census.states, now)
-    memory = yield from after_states_in_steps(memory, census.states, now)
-    return replace(memory, census=census), census
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:

@@ -1,7 +1,8 @@
 """The pods of a target that carry no certain load: which may serve soon, be replaced, or go first on the way down."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import inf
 
@@ -24,7 +25,7 @@ _STEP = 1024
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PodGroups:
     """A census with the groups that every metric's scenarios need. UIDs, but for the pods of `young`.
 
@@ -43,9 +44,13 @@ class PodGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KnownGroups:
-    """The groups of a census, and what they hold for: this memory of the pods, from `at` until `until` (seconds)."""
+    """The groups of a census, and what they hold for: this memory of the pods, from `at` until `until` (seconds).
 
-    groups: PodGroups
+    `grouped` makes them with their census. The census keeps this, so what it keeps must not refer to it: only a full
+    garbage collection would free the two, with every pod that they know.
+    """
+
+    grouped: Callable[[Census], PodGroups]
     pods: Mapping[str, PodMemory]
     first_step: float | None
     is_rolling_out: bool
@@ -72,12 +77,12 @@ def group_pods(inputs: AssessmentInputs, census: Census) -> Steps[PodGroups]:
     """
     known = census.groups
     if isinstance(known, _KnownGroups) and known.hold(inputs):
-        return known.groups
-    groups = yield from _group(inputs, census)
+        return known.grouped(census)
+    grouped = yield from _group(inputs, census)
     memory, now = inputs.memory, inputs.now
     turn = yield from _next_turn(inputs, census)
     census.groups = _KnownGroups(
-        groups=groups,
+        grouped=grouped,
         pods=memory.pods,
         first_step=memory.replacement.first_step,
         is_rolling_out=rolling_out(memory, now),
@@ -85,7 +90,7 @@ def group_pods(inputs: AssessmentInputs, census: Census) -> Steps[PodGroups]:
         at=now,
         until=turn - CLOSE_SECONDS,
     )
-    return groups
+    return grouped(census)
 
 
 def _kind(target: Target | None) -> str:
@@ -108,7 +113,7 @@ def _next_turn(inputs: AssessmentInputs, census: Census) -> Steps[float]:
     return soonest
 
 
-def _group(inputs: AssessmentInputs, census: Census) -> Steps[PodGroups]:
+def _group(inputs: AssessmentInputs, census: Census) -> Steps[Callable[[Census], PodGroups]]:
     """Pulled-out pods are kept in the count on the way down, except where they are deleted first."""
     policy, memory, now = inputs.policy, inputs.memory, inputs.now
     long_doubtful, young_doubtful = [], []
@@ -122,8 +127,8 @@ def _group(inputs: AssessmentInputs, census: Census) -> Steps[PodGroups]:
             young_doubtful.append(pod.uid)
     long = frozenset(long_doubtful)
     replaceable = yield from _replaceable(inputs, census, long)
-    return PodGroups(
-        census=census,
+    return partial(
+        PodGroups,
         away=AwayPods(
             out=0 if _deletes_pulled_out_first(policy, inputs.target, census.assessed) else len(census.out),
             replaceable=sum(1 for one in census.out if one.pod.uid in replaceable),

@@ -18,9 +18,11 @@ from adapter.load.memory import AHEAD_SECONDS, AheadSample, LastSample, SampleMe
 from adapter.load.pods import Pod
 from adapter.load.samples import PodUsage, Point
 from adapter.load.spec import Metric
-from adapter.load.steps import AT_ONCE, Steps, collected, mapped
+from adapter.load.steps import AT_ONCE, Steps, collected, mapped, sorted_in_steps
 from adapter.load.usage_columns import Block, UsageColumns
 
+_CHECKED_AT_ONCE = 256
+"""Samples that are read with all checks in one step."""
 _last_sample = partial(tuple.__new__, LastSample)
 """A LastSample of a pair: without the call in Python that `LastSample(…)` takes."""
 _time, _window = attrgetter("at"), attrgetter("window")
@@ -74,9 +76,37 @@ def static_rows(
 
     `known` blocks are of the same metric: a pod that is still the same object keeps its row.
     """
-    before = {row.uid: row for block in known for row in block.rows}
+    before: dict[str, StaticRow] = {}
+    for block in known:
+        before |= zip(block.uids, block.rows, strict=True)
+        yield
     rows = yield from collected(_rows(reader, pods, before))
+    rows = yield from sorted_in_steps(rows, _plain_since)
+    return (yield from _blocks(rows))
+
+
+def renewed_rows(
+    reader: MetricReader, anew: Iterable[PodAssessment], known: Iterable[RowBlock], changed: frozenset[str]
+) -> Steps[Sequence[RowBlock]]:
+    """The rows of a group of pods, from the `known` blocks of this metric and group.
+
+    `changed`: the UIDs of the pods that changed or are gone; `anew` are those of them that are in the group now. Blocks
+    without any of them stay; small ones are filled up.
+    """
+    blocks, rows = [], []
+    for block in known:
+        if len(block.rows) > AT_ONCE // 2 and changed.isdisjoint(block.uids):
+            blocks.append(block)
+        else:
+            rows += [row for row in block.rows if row.uid not in changed]
+            yield
+    rows += _rows(reader, anew, {})
     rows.sort(key=_plain_since)
+    yield
+    return [*blocks, *(yield from _blocks(rows))]
+
+
+def _blocks(rows: Sequence[StaticRow]) -> Steps[list[RowBlock]]:
     return (yield from mapped(_block, (rows[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE)), 1))
 
 
@@ -203,7 +233,7 @@ class ColumnReader:
     def others(self, pods: Iterable[PodAssessment]) -> Steps[None]:
         """Read pods that do not count for the load; none of their samples is plain."""
         for index, pod in enumerate(one.pod for one in pods):
-            if index % AT_ONCE == AT_ONCE - 1:
+            if index % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
                 yield
             sample = self._reader.sample(pod, self._seen)
             if sample.ahead is not None:
@@ -225,7 +255,7 @@ class ColumnReader:
             return
         read = set(column.uids)
         for index, pod in enumerate(one.pod for one in pods if one.pod.uid not in read):
-            if index % AT_ONCE == AT_ONCE - 1:
+            if index % _CHECKED_AT_ONCE == _CHECKED_AT_ONCE - 1:
                 yield
             sample = self._sample(column, pod)
             if pod.uid in whole:

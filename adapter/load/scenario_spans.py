@@ -8,7 +8,7 @@ before those that do not.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -18,11 +18,7 @@ from adapter.load.assessment import Scenario, Verdict
 from adapter.load.scenario_list import LazyScenarios, ScenarioMap
 from adapter.load.scenarios import AwayPods, ScenarioSketch, maker_of, recommendation_of, sketch
 from adapter.load.spec import Average, Policy, Strategy
-from adapter.load.steps import Steps
-from adapter.load.totals import Band, PodLoad, Totals
-
-_SORTED_AT_ONCE = 4096
-"""Values that are sorted in one step."""
+from adapter.load.totals import Band, Edge, PodLoad, Totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,21 +68,6 @@ def spans_of(policy: Policy, band: Band, away: AwayPods, none_in: Totals, pods: 
     return ScenarioSpans(order, tuple(order.spans()))
 
 
-def sorted_in_steps(values: Sequence[int], at_once: int = _SORTED_AT_ONCE) -> Steps[list[int]]:
-    """The values in order, in short steps: merging sorted lists takes `sort` little time."""
-    lists = []
-    for first in range(0, len(values), at_once):
-        lists.append(sorted(values[first : first + at_once]))
-        yield
-    while len(lists) > 1:
-        merged = []
-        for first in range(0, len(lists), 2):
-            merged.append(sorted([each for some in lists[first : first + 2] for each in some]))
-            yield
-        lists = merged
-    return lists[0] if lists else []
-
-
 class _Order:
     """Makes the scenarios of alike pods, which come in the most loaded first."""
 
@@ -115,7 +96,19 @@ class _Order:
         With no doubtful pod in there may be nothing to compare.
         """
         yield _Span(0, 0)
-        borders = sorted({0, *self._borders(), len(self._pods.usages)})
+        first, last = 1, 0
+        for each in self._parts():
+            if last and last != self._border_of(last) and self._kind(last) == self._kind(each.last):
+                last = each.last
+                continue
+            if last:
+                yield _Span(first, last)
+            first, last = each
+        yield _Span(first, last)
+
+    def _parts(self) -> Iterator[_Span]:
+        """Spans of one kind between all borders."""
+        borders = sorted({0, *(self._border(edge) for edge in self._edges), len(self._pods.usages)})
         for before, last in pairwise(borders):
             first = before + 1
             while first <= last:
@@ -123,20 +116,34 @@ class _Order:
                 yield _Span(first, end)
                 first = end + 1
 
+    @property
+    def _edges(self) -> tuple[Edge | None, ...]:
+        band = self._band
+        return band.high_edge, band.high_plus, band.low_edge, band.low_minus
+
+    def _border(self, edge: Edge | None) -> int:
+        """How many pods use more than a limit; 0 without the limit."""
+        if edge is None:
+            return 0
+        usages = self._pods.usages
+        limit = edge.numerator * self._pods.weight // (edge.denominator * self._totals.unit)
+        return len(usages) - bisect_right(usages, limit)
+
+    def _border_of(self, inside: int) -> int:
+        """Where the terms of the scenarios of this one's kind turn; 0 where they never do."""
+        recommended = self._sketch(inside).recommended
+        if recommended.shrink is not None:
+            return self._border(self._band.high_plus)
+        if recommended.needed is None:
+            return 0
+        return self._border(self._band.high_edge if recommended.verdict is Verdict.ABOVE else self._band.low_edge)
+
     def _end_of_kind(self, first: int, last: int) -> int:
         """The last of the scenarios that are of the same kind as the first one: the others follow them."""
         kind = self._kind(first)
         if self._kind(last) == kind:
             return last
         return first - 1 + bisect_left(range(first, last), True, key=lambda inside: self._kind(inside) != kind)
-
-    def _borders(self) -> Iterable[int]:
-        """How many pods use more than a limit of the band, for each limit."""
-        band, usages = self._band, self._pods.usages
-        for edge in (band.high_edge, band.high_plus, band.low_edge, band.low_minus):
-            if edge is not None:
-                limit = edge.numerator * self._pods.weight // (edge.denominator * self._totals.unit)
-                yield len(usages) - bisect_right(usages, limit)
 
     def _kind(self, inside: int) -> tuple[object, ...]:
         """What tells scenarios apart that propose in different ways."""
@@ -177,6 +184,7 @@ class ScenarioSpans(LazyScenarios):
         self._change = change
         self._ends = [inside for span in spans for inside in sorted({*span})]
         self._made: dict[int, Scenario] = {}
+        self._known_changes: dict[ScenarioMap, ScenarioSpans] = {}
 
     def contenders(
         self,
@@ -185,14 +193,21 @@ class ScenarioSpans(LazyScenarios):
         propose: Callable[[Scenario], int],
     ) -> Sequence[Scenario]:
         """`LazyScenarios.contenders`: the winner, and the scenario with all pods in."""
-        proposals = {inside: propose(self._scenario(inside)) for inside in self._ends}
-        most = max(proposals.values())
-        winner = max(inside for inside, proposal in proposals.items() if proposal == most)
-        span = next(each for each in self._spans if each.first <= winner <= each.last)
+        ends = [
+            (span, inside, propose(self._scenario(inside))) for span in self._spans for inside in self._ends_of(span)
+        ]
+        most = max(proposal for _, _, proposal in ends)
+        span, winner = next((span, inside) for span, inside, proposal in reversed(ends) if proposal == most)
         if winner != span.last:
             among = range(winner, span.last)
             winner += bisect_left(among, True, key=lambda inside: propose(self._scenario(inside)) < most) - 1
         return [self._scenario(winner), self[-1]]
+
+    def _ends_of(self, span: _Span) -> Sequence[int]:
+        """The ends of a span that may propose different counts; where one scenario holds, all of them do."""
+        last = self._scenario(span.last)
+        holds = last.needed is None and last.shrink is None
+        return (span.last,) if holds or span.first == span.last else (span.first, span.last)
 
     @property
     def verdicts(self) -> set[Verdict]:
@@ -201,9 +216,12 @@ class ScenarioSpans(LazyScenarios):
 
     def changed(self, change: ScenarioMap) -> "ScenarioSpans":
         """`LazyScenarios.changed`."""
-        before = self._change
-        both = change if before is None else lambda one: change(before(one))
-        return ScenarioSpans(self._order, self._spans, both)
+        known = self._known_changes.get(change)
+        if known is None:
+            before = self._change
+            both = change if before is None else lambda one: change(before(one))
+            known = self._known_changes[change] = ScenarioSpans(self._order, self._spans, both)
+        return known
 
     def _scenario(self, inside: int) -> Scenario:
         made = self._made.get(inside)

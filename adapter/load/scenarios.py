@@ -17,6 +17,8 @@ from adapter.load.steps import AT_ONCE, Steps, collected, mapped
 from adapter.load.totals import Band, DoubtfulPod, Rational, Totals
 from adapter.load.watermark import recommend as recommend_by_watermarks
 
+_SKETCHED_AT_ONCE = 128
+"""Scenarios that are computed in one step."""
 _INCOMPARABLE = Recommendation(Verdict.ERROR)
 _RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Recommendation]] = {
     Strategy.WATERMARK: recommend_by_watermarks,
@@ -58,7 +60,7 @@ def scenarios_of(
 
     The pods come in in this order. `totals` begin without them and end with all of them.
     """
-    steps = yield from collected(_sketches(policy, band, away, totals, order))
+    steps = yield from collected(_sketches(policy, band, away, totals, order), _SKETCHED_AT_ONCE)
     kept = yield from _that_may_win(steps, policy.multiple_of)
     yield
     if _has_delay(policy):
@@ -259,24 +261,26 @@ class ScenarioMaker(NamedTuple):
         recommended = step.recommended
         if recommended is _INCOMPARABLE:
             return Scenario(inside=inside, verdict=Verdict.ERROR, missing=step.missing, out=step.out)
-        return Scenario(
-            inside=inside,
-            verdict=recommended.verdict,
-            usage=Fraction(step.usage * self.unit, step.weight) if self.is_average else Fraction(step.usage),
-            n=step.n,
-            missing=step.missing,
-            young=step.young,
-            departed=self.departed,
-            needed=recommended.needed,
-            held=recommended.held,
-            replaceable=step.replaceable,
-            reserved=step.reserved,
-            out=step.out,
-            drift=recommended.drift,
-            edge=recommended.edge,
-            zero=recommended.zero,
-            shrink=recommended.shrink,
-            extreme=recommended.extreme,
+        usage = Fraction(step.usage * self.unit, step.weight) if self.is_average else Fraction(step.usage)
+        verdict, needed, held, drift, edge, zero, shrink, extreme = recommended
+        return Scenario(  # by position, which is faster: a decision may make a dozen
+            inside,
+            verdict,
+            usage,
+            step.n,
+            step.missing,
+            step.young,
+            self.departed,
+            needed,
+            held,
+            step.replaceable,
+            step.reserved,
+            step.out,
+            drift,
+            edge,
+            zero,
+            shrink,
+            extreme,
         )
 
 

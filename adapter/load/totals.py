@@ -10,7 +10,7 @@ from adapter.load.effective_usage import PodSample
 from adapter.load.quantity import NANO
 from adapter.load.sample_columns import Column
 from adapter.load.spec import Average, Step, Trigger
-from adapter.load.steps import Steps, mapped
+from adapter.load.steps import Steps, mapped, sorted_in_steps
 
 Rational = Fraction | int
 
@@ -262,6 +262,5 @@ class Weights:
             return False, (pod.usage * self.unit << shift) // pod.weight
 
         loads = yield from mapped(load, doubtful)
-        order = sorted(range(len(doubtful)), key=loads.__getitem__, reverse=True)
-        yield
+        order = yield from sorted_in_steps(range(len(doubtful)), loads.__getitem__, reverse=True)
         return [doubtful[place] for place in order]

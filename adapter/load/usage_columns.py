@@ -115,25 +115,24 @@ class UsageColumnsBuilder:
         self._known_shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._amounts: dict[str, dict[str, list[int | None]]] = {}
 
-    def add(self, name: str, at: float, window: float, containers: Mapping[str, Iterable[tuple[str, int]]]) -> None:
-        """Add a pod with its containers' amounts (nano-units) by resource; of two pods of one name the later counts."""
+    def add(self, name: str, at: float, window: float, containers: tuple[str, ...]) -> int:
+        """Add a pod, and return its row; of two pods of one name the later one counts."""
         row = len(self._ats)
         self._rows[name] = row
         self._ats.append(at)
         self._windows.append(window)
-        shape = tuple(containers)
-        self._shapes.append(self._known_shapes.setdefault(shape, shape))
-        for container, amounts in containers.items():
-            columns = self._amounts.get(container)
-            if columns is None:
-                columns = self._amounts[container] = {}
-            for resource, amount in amounts:
-                column = columns.get(resource)
-                if column is None:
-                    column = columns[resource] = []
-                if len(column) < row:
-                    column += [None] * (row - len(column))
-                column.append(amount)
+        self._shapes.append(self._known_shapes.setdefault(containers, containers))
+        return row
+
+    def fill(self, container: str, resource: str, rows: Iterable[int], amounts: Iterable[int | None]) -> None:
+        """Set a container's amounts (nano-units) in these rows."""
+        columns = self._amounts.setdefault(container, {})
+        column = columns.get(resource)
+        if column is None:
+            column = columns[resource] = []
+        column += [None] * (len(self._ats) - len(column))
+        for row, amount in zip(rows, amounts, strict=True):
+            column[row] = amount
 
     def columns(self) -> Steps[UsageColumns]:
         """The columns of all pods, in short steps: one for each column."""

@@ -7,12 +7,16 @@ zeros. Of the last valid roster only its facts about the pods are kept; reading 
 replica that starts treats a pulled-out pod as pulled out before its registry answers.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from adapter.load.memory import Memory, PodMemory, SampleMemory
+from adapter.load.census import derived_from_memory
+from adapter.load.memory import Departed, Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
+from adapter.load.steps import Steps, collected, finish
 from adapter.policy import memory_json
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.watermark_policy import MOST_METRICS
@@ -23,29 +27,70 @@ MOST_REGISTERED = 5000
 REGISTERED = "registered"
 _VOLATILE = {"rosterAt", "rosters", "lastValid"}
 _EMPTY = PodMemory()
+_SAMPLED = 16
+"""One in so many UIDs tells which come first."""
 _FOREIGN = Instance(pod_uid="of no pod here")
 """Stands for the instances of no pod, so that a roster that had only such instances is not read as empty."""
 
 
 def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data for the status."""
-    # Runs for every policy with every sample, and few pods are doubtful: copies only those.
-    pods = {uid: known for uid, known in memory.pods.items() if _since(known) is not None}
-    if memory.last_valid is None:
-        # Doubt because no answer ever came is local to this process: other replicas may have answers.
-        pods = {uid: replace(known, doubt_since=None) for uid, known in pods.items()}
-    not_serving = {uid: known for uid, known in pods.items() if _since(known) is not None}
-    kept = dict(sorted(not_serving.items(), key=lambda item: (_since(item[1]), item[0]))[:MOST_STATUS_PODS])
+    # Doubt because no answer ever came is local to this process: other replicas may have answers.
+    doubts = memory.last_valid is not None
+    kept = dict(derived_from_memory(memory, f"not serving {doubts}", partial(_not_serving, doubts=doubts)))
     before = _before_zeros(memory)
     for uid in sorted({uid for seen in before.values() for uid in seen.last}):
         known = memory.pods.get(uid, _EMPTY)
         kept.setdefault(uid, PodMemory(seen=known.seen, served=known.served))
-    left = dict(sorted(memory.departed.items(), key=lambda item: (-item[1].at, item[0]))[:MOST_STATUS_PODS])
-    bounded = replace(memory, pods=kept, samples=before, departed=left)
+    bounded = replace(memory, pods=kept, samples=before, departed=_last_departed(memory.departed))
     data = memory_json.memory_to_json(_without_connection_state(bounded))
     # A list instead of one key each: managedFields records every key of an object.
-    registered = sorted(uid for uid, known in memory.pods.items() if known.seen is not None)[:MOST_REGISTERED]
+    registered = derived_from_memory(memory, REGISTERED, _registered)
     return data | ({REGISTERED: registered} if registered else {})
+
+
+def _not_serving(pods: Mapping[str, PodMemory], *, doubts: bool) -> dict[str, PodMemory]:
+    """The pods that do not serve without doubt, the longest first; without `doubts`, doubt does not count."""
+    kinds = {id(known): known for known in pods.values()}  # few: equal ones are one object
+    if not doubts:
+        kinds = {key: replace(one, doubt_since=None) if one.doubt_since else one for key, one in kinds.items()}
+    since = {key: at for key, known in kinds.items() if (at := _since(known)) is not None}
+    by_since: dict[float, list[str]] = defaultdict(list)
+    for uid, known in pods.items() if since else ():
+        if (at := since.get(id(known))) is not None:
+            by_since[at].append(uid)
+    return {uid: kinds[id(pods[uid])] for uid in _foremost(by_since)}
+
+
+def _last_departed(departed: Mapping[str, Departed]) -> dict[str, Departed]:
+    """The pods that departed last."""
+    by_age: dict[float, list[str]] = defaultdict(list)
+    for uid, pod in departed.items():
+        by_age[-pod.at].append(uid)
+    return {uid: departed[uid] for uid in _foremost(by_age)}
+
+
+def _foremost(groups: Mapping[float, list[str]]) -> list[str]:
+    """The first MOST_STATUS_PODS UIDs of these groups, in the order of the groups' keys."""
+    uids: list[str] = []
+    for key in sorted(groups):
+        uids += _first(groups[key], MOST_STATUS_PODS - len(uids))
+    return uids
+
+
+def _registered(pods: Mapping[str, PodMemory]) -> list[str]:
+    """The pods that a roster listed."""
+    return _first([uid for uid, known in pods.items() if known.seen is not None], MOST_REGISTERED)
+
+
+def _first(uids: list[str], most: int) -> list[str]:
+    """The first UIDs in alphabetical order, at most so many. Of a long list only a part is sorted."""
+    sample = sorted(uids[::_SAMPLED]) if len(uids) > most else []
+    place = most // _SAMPLED + _SAMPLED
+    if place < len(sample):
+        some = [uid for uid in uids if uid <= sample[place]]
+        uids = some if len(some) >= most else uids
+    return sorted(uids)[:most]
 
 
 def _without_connection_state(memory: Memory) -> Memory:
@@ -82,6 +127,11 @@ def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_status(data: Mapping[str, Any]) -> Memory:
     """The memory from a status. Raises MemoryDecodeError with every fault."""
+    return finish(from_status_in_steps(data))
+
+
+def from_status_in_steps(data: Mapping[str, Any]) -> Steps[Memory]:
+    """`from_status` in short steps."""
     _refuse_more_than_is_written(data)
     rest = {key: value for key, value in data.items() if key != REGISTERED}
     memory = memory_json.memory_from_json(rest, strict=False)
@@ -89,9 +139,12 @@ def from_status(data: Mapping[str, Any]) -> Memory:
     if not isinstance(registered, list):
         raise MemoryDecodeError([Fault(path_of(("memory", REGISTERED)), registered, "must be a list of UIDs")])
     seen = memory.roster_at if memory.roster_at is not None else 0.0
-    pods = {uid: PodMemory(seen=seen) for uid in registered if isinstance(uid, str)} | dict(memory.pods)
+    yield
+    known = PodMemory(seen=seen)
+    pods = {uid: known for uid in registered if isinstance(uid, str)} | dict(memory.pods)
     last = memory.last_valid
-    return replace(memory, pods=pods, last_valid=_roster_of(memory, last, pods) if last is not None else None)
+    roster = (yield from _roster_of(memory, last, pods)) if last is not None else None
+    return replace(memory, pods=pods, last_valid=roster)
 
 
 def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
@@ -116,13 +169,13 @@ def _at_most(value: object, most: int, key: str) -> None:
         raise MemoryDecodeError([Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")])
 
 
-def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:
+def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Steps[Roster]:
     """The last valid roster, rebuilt from the pods' memory: the pods that it listed, and whether as enabled."""
-    listed = [
+    listed = yield from collected(
         Instance(pod_uid=uid, enabled=known.out_since is None and known.doubt_since is None)
         for uid, known in pods.items()
         if known.seen is not None and known.absent_since is None
-    ]
+    )
     return replace(last, instances=tuple(listed) if memory.empty_since is not None else (*listed, _FOREIGN))
 
 

@@ -196,6 +196,8 @@ async def build_result(
     Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
     """
     dates = await times.column(vector.sets, slices)
+    if query.window:
+        await _keep_values(vector, dates, last, slices)
     columns, without = await _columns(vector, dates, slices)
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)
@@ -221,6 +223,23 @@ async def build_result(
         shape=shape,
         live=max(len(vector), len(times)),
     )
+
+
+async def _keep_values(vector: Vector, dates: Sequence[float | None], last: QueryResult | None, slices: Slices) -> None:
+    """Keep the last values of series without a newer sample.
+
+    The same samples in a window that moved on give another value: a rate sinks by half and more while its target is not
+    scraped, because it extrapolates no further than half an interval.
+    """
+    if last is None:
+        return
+    values, times = last.columns.values, last.columns.times
+    for start in range(0, len(vector), _STEP):
+        for index, labels in enumerate(vector.sets[start : start + _STEP], start):
+            number = labels.number if last.table is vector.table else last.table.number(labels.text)
+            if number < len(times) and times[number] == dates[index] is not None:
+                vector.values[index] = values[number]
+        await slices.breathe()
 
 
 async def _columns(vector: Vector, dates: Sequence[float | None], slices: Slices) -> tuple[Columns, list[LabelSet]]:

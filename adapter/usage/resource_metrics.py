@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 import structlog
@@ -34,7 +35,7 @@ CONCURRENT_REQUESTS = 8
 """Requests in progress at a time."""
 
 _CHECK_SECONDS = 0.5
-_STEP = 32
+_STEP = 128
 """Pods converted between two checks of the time slice."""
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
@@ -42,6 +43,8 @@ _LONGEST_DURATION = 64  # the regular expression takes quadratic time for a long
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 _COMMON_SUFFIXES = {"n": 1, "Ki": 1024 * NANO, "m": NANO // 1000}
+_SUFFIXES = {suffix[-1]: (suffix, factor) for suffix, factor in _COMMON_SUFFIXES.items()}
+"""The common suffixes, by their last letter."""
 _SAFE_DIGITS = 12  # far below the limit of a quantity
 
 _log = structlog.get_logger(__name__)
@@ -77,7 +80,7 @@ def decode_usage(body: bytes) -> tuple[str, PodUsage]:
     """Decode one PodMetrics object: the pod's name and its usage. Raises msgspec.MsgspecError for another body."""
     item = _ONE.decode(body)
     builder = UsageColumnsBuilder()
-    _add(builder, item)
+    _add(builder, [item])
     return item.metadata.name, finish(builder.columns())[item.metadata.name]
 
 
@@ -91,11 +94,9 @@ async def decode_usages(body: Body, last: UsageColumns = NO_USAGE) -> UsageColum
     try:
         for piece in pieces(body, _ITEMS):
             items = (_WHOLE.decode(piece.text).items or []) if piece.is_last else _MANY.decode(piece.text)
-            for index, item in enumerate(items):
-                _add(builder, item)
-                if index % _STEP == 0:
-                    await slices.breathe()
-            await slices.breathe()
+            for first in range(0, len(items), _STEP):
+                _add(builder, items[first : first + _STEP])
+                await slices.breathe()
         return await _in_slices(builder.columns(), slices)
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongAnswer(
@@ -113,9 +114,49 @@ async def _in_slices(steps: Steps[UsageColumns], slices: Slices) -> UsageColumns
         await slices.breathe()
 
 
-def _add(builder: UsageColumnsBuilder, item: _PodMetrics) -> None:
-    containers = {sys.intern(one.name): _amounts(one.usage) for one in item.containers or ()}
-    builder.add(item.metadata.name, _seconds(item.timestamp), parse_go_duration(item.window), containers)
+def _add(builder: UsageColumnsBuilder, items: Iterable[_PodMetrics]) -> None:
+    """Add pods, their amounts by container: texts of one kind are read together."""
+    usages: dict[str, dict[int, Mapping[str, str | int | float]]] = {}
+    for item in items:
+        containers = item.containers or ()
+        shape = tuple([sys.intern(one.name) for one in containers])
+        row = builder.add(item.metadata.name, _seconds(item.timestamp), parse_go_duration(item.window), shape)
+        for one in containers:
+            by_row = usages.get(one.name)
+            if by_row is None:
+                by_row = usages[sys.intern(one.name)] = {}
+            by_row[row] = one.usage
+    for container, by_row in usages.items():
+        for resource in dict.fromkeys(chain.from_iterable(by_row.values())):
+            texts = [usage.get(resource) for usage in by_row.values()]
+            builder.fill(container, resource, by_row, _amounts(texts))
+
+
+def _amounts(texts: list[str | int | float | None]) -> Iterable[int | None]:
+    """Nano-units; None for those that are absent or unreadable: the pod's sample is missing for that resource alone."""
+    numbers = _plain_numbers(texts)
+    return [_amount(text) for text in texts] if numbers is None else numbers
+
+
+def _plain_numbers(quantities: list[str | int | float | None]) -> list[int] | None:
+    """The quantities of metrics-server, which have one suffix but for zeros; None where these have not."""
+    texts = [text for text in quantities if isinstance(text, str) and text]
+    suffixes = {text[-1] for text in texts if text != "0"}
+    if len(texts) < len(quantities) or len(suffixes) > 1:
+        return None
+    suffix, factor = _SUFFIXES.get(suffixes.pop() if suffixes else "n", ("", 0))
+    digits = [text.removesuffix(suffix) for text in texts]
+    together = "".join(digits)
+    if factor and together.isdecimal() and together.isascii() and len(max(digits, key=len)) <= _SAFE_DIGITS:
+        return [int(number) * factor for number in digits] if all(digits) else None
+    return None
+
+
+def _amount(text: str | float | None) -> int | None:
+    try:
+        return None if text is None else _nano(text)
+    except QuantityError:
+        return None
 
 
 @functools.lru_cache(1024)  # samples of many pods have the same time
@@ -124,17 +165,6 @@ def _seconds(timestamp: str) -> float:
     if at.tzinfo is None:
         raise msgspec.ValidationError(f"timestamp {timestamp} lacks its offset")
     return at.timestamp()
-
-
-def _amounts(usage: Mapping[str, str | int | float]) -> list[tuple[str, int]]:
-    """Nano-units by resource without unreadable ones, so that the pod's sample is missing for these alone."""
-    amounts = []
-    for resource, text in usage.items():
-        try:
-            amounts.append((resource, _nano(text)))
-        except QuantityError:
-            continue
-    return amounts
 
 
 def _nano(quantity: str | float) -> int:

@@ -101,6 +101,11 @@ class SeriesTable:
         """The label sets with these texts. Raises msgspec.MsgspecError for a text that holds no labels."""
         return [self._known.get(text) or self._add(text) for text in texts]
 
+    def number(self, text: bytes) -> int:
+        """The number of a label set; one beyond all others if it is not known."""
+        known = self._known.get(text)
+        return self.size if known is None else known.number
+
     def shared(self, text: bytes) -> bytes:
         """The same text, in memory once."""
         known = self._known.get(text)

@@ -72,6 +72,8 @@ class Page:
     tried: list[Tried] = field(default_factory=list)
     pictures: dict[str, str] = field(default_factory=dict)
     """SVG by file name."""
+    faults: list[str] = field(default_factory=list)
+    """Why a section is left out: its template or a result of it is faulty."""
 
     def aim(self, what: str, value: float, sign: str, limit: float, unit: str = "", reason: str = "") -> str:
         """Records a row of the summary. A missed aim has a reason, which is shown only where it is missed."""
@@ -109,11 +111,22 @@ class Page:
         return f"![{title}]({_PICTURES}/{file})"
 
     def text(self) -> str:
-        """The whole page. PageError: a template or a result is faulty."""
+        """The page without its faulty sections. PageError: the layout is faulty."""
         environment = self._environment()
         parts = sorted(one.name for one in self.folder.glob("[0-9][0-9]_*.md.j2"))
-        sections = [self._part(environment, name).strip() for name in parts]
+        sections = [self._section(environment, name).strip() for name in parts]
         return self._part(environment, _LAYOUT, sections=[one for one in sections if one]).strip() + "\n"
+
+    def _section(self, environment: jinja2.Environment, name: str) -> str:
+        """A section; empty, without a trace in the tables, where it is faulty."""
+        aims, tried, pictures = len(self.aims), len(self.tried), set(self.pictures)
+        try:
+            return self._part(environment, name)
+        except PageError as error:
+            self.faults.append(str(error))
+            del self.aims[aims:], self.tried[tried:]
+            self.pictures = {file: svg for file, svg in self.pictures.items() if file in pictures}
+            return ""
 
     def _part(self, environment: jinja2.Environment, name: str, **more: Any) -> str:
         try:
@@ -144,27 +157,28 @@ class Page:
         return [(json.loads(one), names) for one, names in by_machine.items()]
 
 
-def files() -> dict[Path, str]:
-    """The content of the page and of each of its pictures, by path. PageError: a template or a result is faulty."""
-    made = Page()
-    text = made.text()
-    return {PAGE: text, **{PAGE.parent / _PICTURES / name: svg for name, svg in made.pictures.items()}}
+def _files(page: Page) -> dict[Path, str]:
+    """The content of the page and of each of its pictures, by path. PageError: the layout is faulty."""
+    text = page.text()
+    return {PAGE: text, **{PAGE.parent / _PICTURES / name: svg for name, svg in page.pictures.items()}}
 
 
 def used() -> list[str]:
-    """The names of the results on the page. PageError as in `files`."""
+    """The names of the results on the page. PageError: the layout is faulty."""
     page = Page()
     page.text()
     return list(page.results.used)
 
 
 def faults() -> Iterator[str]:
-    """What of the page is not as the results say."""
+    """What of the page is not as the results say, and which sections cannot be made."""
+    page = Page()
     try:
-        made = files()
+        made = _files(page)
     except PageError as error:
         yield str(error)
         return
+    yield from page.faults
     for path, content in made.items():
         if not path.is_file() or path.read_text(encoding="utf-8") != content:
             yield f"{path.relative_to(ROOT)} is not what the results say; run `python -m benchmarks.page --write`"
@@ -173,9 +187,9 @@ def faults() -> Iterator[str]:
 
 
 def write() -> None:
-    """Writes the page and its pictures, and removes pictures that are no longer on it; `faults` says why it cannot."""
+    """Writes the page and its pictures, and removes pictures that it no longer has; `faults` says what is left out."""
     try:
-        made = files()
+        made = _files(Page())
     except PageError:
         return
     for path, content in made.items():

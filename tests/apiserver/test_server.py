@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import dataclasses
+import email.utils
 import json
 import socket
 import ssl
+import time
 
 import aiohttp
 import pytest
@@ -43,6 +45,20 @@ async def test_the_hpas_request_is_answered_as_json_with_kind_and_version(
     body = answer.json()
     assert (body["kind"], body["apiVersion"]) == ("MetricValueList", "custom.metrics.k8s.io/v1beta2")
     assert len(body["items"]) == 1
+
+
+async def test_an_answer_tells_its_length_and_time_and_announces_the_end_that_the_client_asked_for(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    kept = await hpa(service, EFFECTIVE, proxy)
+    last = await hpa(service, EFFECTIVE, proxy, Connection="close")
+    for answer in (kept, last):
+        sent = email.utils.parsedate_to_datetime(answer.headers["Date"]).timestamp()
+        assert abs(sent - time.time()) < 30
+        assert answer.headers["Server"] == "effective-load"
+        assert int(answer.headers["Content-Length"]) == len(answer.body)
+    assert last.body == kept.body
+    assert (kept.headers.get("Connection"), last.headers.get("Connection")) == (None, "close")
 
 
 async def test_the_external_answer_has_its_content_type_too(service: Service, proxy: trustme.LeafCert) -> None:

@@ -68,9 +68,25 @@ def test_a_template_that_cannot_be_filled_is_named_with_what_is_missing(
     tmp_path: Path, section: str, says: str
 ) -> None:
     (tmp_path / "old.json").write_text("{}")
-    with pytest.raises(PageError, match="10_one") as raised:
-        _page(tmp_path, section, x={"ms": 1}).text()
-    assert says in str(raised.value)
+    page = _page(tmp_path, section, x={"ms": 1})
+    page.text()
+    (fault,) = page.faults
+    assert fault.startswith("benchmarks/page/10_one.md.j2: ")
+    assert says in fault
+
+
+def test_a_faulty_section_is_left_out_with_its_aims_and_the_others_are_made(tmp_path: Path) -> None:
+    page = _page(tmp_path, '{{ aim("cost", 1, "<=", 2) }}{{ results.gone }}')
+    (tmp_path / "20_two.md.j2").write_text('{{ aim("size", 1, "<=", 2) }}The second.')
+    assert page.text() == "size 1 True \nThe second.\n"
+    assert len(page.faults) == 1
+
+
+def test_a_faulty_layout_has_no_page(tmp_path: Path) -> None:
+    page = _page(tmp_path, "one")
+    (tmp_path / "page.md.j2").write_text("{{ nothing }}")
+    with pytest.raises(PageError, match=r"page\.md\.j2: 'nothing' is undefined"):
+        page.text()
 
 
 def test_a_page_that_differs_from_the_results_is_a_fault_until_it_is_written(

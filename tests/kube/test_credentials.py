@@ -299,6 +299,16 @@ class TestInCluster:
         with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*empty"):
             await choose_credentials(None)()
 
+    async def test_a_missing_authority_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(credentials, "_CA_FILE", tmp_path / "no-ca.crt")
+        with pytest.raises(CredentialsError, match=r"in-cluster credentials: .*no-ca\.crt"):
+            await choose_credentials(None)()
+
+    async def test_a_missing_port_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
+        with pytest.raises(CredentialsError, match="KUBERNETES_SERVICE_PORT is not set"):
+            await choose_credentials(None)()
+
 
 def test_the_context_is_built_anew_only_when_a_file_s_content_changes(ca_file: Path) -> None:
     contexts = TlsContexts()

@@ -48,6 +48,14 @@ def test_a_page_holds_the_same_objects_whether_it_is_read_in_one_pass_or_two() -
     assert [version for _, version, _ in items(whole)] == ["7", "8", "9"]
 
 
+def test_a_long_page_is_cut_so_that_no_step_takes_long() -> None:
+    pod = PODS[0]
+    large = {**pod, "metadata": {**pod["metadata"], "annotations": {"note": "x" * 2_000_000}}}
+    page = ObjectReader(PodDecoder(), "/pods").page(listed(numbered([large, *PODS[1:]])))
+    assert isinstance(page.objects[0], msgspec.Raw)
+    assert [pod.name for _, _, pod in items(page)] == SERVICE.pod_names
+
+
 def test_one_strange_object_does_not_spoil_its_page() -> None:
     strange = {"metadata": {"name": "odd", "namespace": "n", "resourceVersion": "1"}, "spec": {"containers": "none"}}
     page = ObjectReader(PodDecoder(), "/pods").page(listed([strange, *numbered(PODS)]))

@@ -1,8 +1,10 @@
 """Requests: errors of our own, deadlines, credentials that are refused, the API server's clock, streams."""
 
 import asyncio
+import gzip
 import socket
 import ssl
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -62,7 +64,25 @@ class TestAnswers:
         assert response.body == b'{"method": "PATCH", "type": "application/merge-patch+json", "body": "{}"}'
         assert response.headers["content-type"].startswith("application/json")
 
-    async def test_nothing_is_compressed_and_we_say_who_we_are(self, api: FakeApi, session: Session) -> None:
+    async def test_a_small_answer_that_unpacks_to_a_large_one_is_refused_early(
+        self, api: FakeApi, session: Session
+    ) -> None:
+        """Any tenant can write objects that compress a thousandfold."""
+        packed = gzip.compress(bytes(64 << 20), 1)
+
+        async def answer(_request: web.Request) -> web.StreamResponse:
+            return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+
+        api.answers[PATH] = answer
+        tracemalloc.start()
+        try:
+            with pytest.raises(errors.TooLarge):
+                await session.get(PATH, largest=4_000_000, compressed=True)
+            assert tracemalloc.get_traced_memory()[1] < 16 << 20
+        finally:
+            tracemalloc.stop()
+
+    async def test_nothing_else_is_compressed_and_we_say_who_we_are(self, api: FakeApi, session: Session) -> None:
         api.answers[PATH] = text("x" * 100_000)
         await session.get(PATH)
         assert api.seen[0].headers["Accept-Encoding"] == "identity"

@@ -109,7 +109,10 @@ def columns_of(pods: Mapping[str, PodUsage], last: UsageColumns = NO_USAGE) -> U
     """The same samples in columns."""
     builder = UsageColumnsBuilder(last)
     for name, one in pods.items():
-        builder.add(name, one.at, one.window, {each: list(amounts.items()) for each, amounts in one.containers.items()})
+        row = builder.add(name, one.at, one.window, tuple(one.containers))
+        for each, amounts in one.containers.items():
+            for resource, amount in amounts.items():
+                builder.fill(each, resource, [row], [amount])
     return finish(builder.columns())
 
 

@@ -1,5 +1,6 @@
 """Everything kept from one assessment to the next changes no result."""
 
+import gc
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.load import pipeline, scenarios
+from adapter.load import membership, pipeline, scenarios
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, MetricAssessment
 from adapter.load.census import Census
 from adapter.load.departures import DepartedLoad
@@ -44,7 +45,7 @@ from adapter.load.spec import (
 )
 from adapter.load.steps import collected, finish
 from adapter.load.totals import DoubtfulPod, PodLoad, Totals
-from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale, with_columns
+from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, nano, pod, policy, roster, scale, usage, with_columns
 
 BOUNDS = Bounds(minimum=1, maximum=100)
 OF_LIMIT = ResourceMetric(name="cpu", of=Capacity.LIMIT)
@@ -120,6 +121,20 @@ def _hear(service: Service, data: st.DataObject) -> None:
     )
 
 
+def _confirm(service: Service, data: st.DataObject) -> None:
+    """The registry answers the same again."""
+    if service.roster is not None:
+        again = tuple(map(replace, service.roster.instances)) if data.draw(st.booleans()) else service.roster.instances
+        service.roster = replace(service.roster, at=max(service.roster.at, service.now - 1), instances=again)
+
+
+def _relabel(service: Service, data: st.DataObject) -> None:
+    """A pod changes in nothing that matters."""
+    if service.pods:
+        one = service.pods.pop(data.draw(st.integers(0, len(service.pods) - 1)))
+        service.pods = [*service.pods, replace(one, labels={"changed": str(service.now)})]
+
+
 def _measure(service: Service, data: st.DataObject) -> None:
     usage, points = {}, {}
     for one in service.pods:
@@ -179,7 +194,7 @@ def _begin(rule: Policy, data: st.DataObject) -> Service:
 def test_an_assessment_with_the_last_census_equals_one_without(rule: Policy, data: st.DataObject) -> None:
     service = _begin(rule, data)
     for _ in range(data.draw(st.integers(2, 12))):
-        events = [_hear, _hear, _measure, _measure, _turn, _join, _roll]
+        events = [_hear, _hear, _confirm, _confirm, _measure, _measure, _turn, _join, _relabel, _roll]
         for event in data.draw(st.lists(st.sampled_from(events), max_size=2)):
             event(service, data)
         if data.draw(st.booleans()):
@@ -261,6 +276,60 @@ def test_between_two_samples_no_pod_is_classified_again() -> None:
     assert service.memory.census is last is not None
     service.pods[0] = replace(service.pods[0], deleting=True)
     assert service.look(service.memory).memory.census is not last
+
+
+def _classified_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the pods that are classified from now on."""
+    names: list[str] = []
+    classify = membership._classify
+
+    def noting(pod: Pod, view: object) -> object:
+        names.append(pod.name)
+        return classify(pod, view)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(membership, "_classify", noting)
+    return names
+
+
+def _registered(count: int) -> Service:
+    pods = [pod(f"p{index}", ip=f"10.0.0.{index}") for index in range(count)]
+    service = Service(policy(registry=REGISTRY), pods=pods, roster=roster(*(one.ips[0] for one in pods)))
+    for _ in range(3):
+        service.memory = service.look(service.memory).memory
+    return service
+
+
+def test_of_many_pods_only_a_changed_one_is_classified_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = _registered(9)
+    names = _classified_by(monkeypatch)
+    service.pods = [*service.pods[1:], replace(service.pods[0], ready=PodCondition(status=False, since=service.now))]
+    found = service.look(service.memory)
+    assert names == ["p0"]
+    assert found.counts == {PodState.SERVING: 8, PodState.UNREADY: 1}
+
+
+def test_a_registry_that_answers_the_same_has_only_unregistered_pods_classified_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = _registered(9)
+    listed = service.roster
+    assert listed is not None
+    service.roster = replace(listed, at=service.now + 10, instances=listed.instances[1:])
+    service.now += 10
+    service.memory = service.look(service.memory).memory  # matched again
+    names, absent_since = _classified_by(monkeypatch), service.now
+    for _ in range(4):
+        service.now += 15
+        service.roster = replace(service.roster, at=service.now)
+        service.memory = service.look(service.memory).memory
+    assert set(names[:3]) == {"p0"}
+    assert service.memory.pods["uid-p0"].absent_count == 5
+    assert service.memory.pods["uid-p0"].out_since == absent_since + 45
+
+
+def test_pods_of_one_kind_share_what_is_remembered_of_them() -> None:
+    service = _registered(9)
+    assert len({id(known) for known in service.memory.pods.values()}) == 1
 
 
 def test_pods_that_exchange_their_addresses_exchange_their_registrations() -> None:
@@ -449,3 +518,24 @@ def test_a_pod_that_warms_up_is_missing_beside_pods_with_plain_samples() -> None
     found = service.look(Memory())
     assert (found.metrics[0].n, found.metrics[0].missing) == (1, 1)
     assert [one.missing for one in found.pods] == [{}, {"cpu": "warming up"}]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_an_assessment_replaces_is_freed_at_once(rule: Policy) -> None:
+    service = Service(rule, pods=[pod(f"p{index}", ip=f"10.0.0.{index}") for index in range(4)])
+    service.samples = usage({one.name: "900m" for one in service.pods})
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(6):
+            service.pods[turn % 4] = replace(service.pods[turn % 4], pulled_out_annotation=turn % 2 == 0)
+            service.roster = roster(*(one.ips[0] for one in service.pods), at=service.now)
+            service.memory = service.look(service.memory).memory
+            service.now += 20
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert not [one for one in gc.garbage if type(one).__module__.startswith("adapter.")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

@@ -321,7 +321,11 @@ def test_what_has_waited_long_enough_is_decided_as_without_a_delay(service: Draw
     known = Beyond(is_above=is_above, since=NOW - 100, until=NOW - 10)
     waited = waiting.decided({"cpu": known})[1]
     if is_above or verdicts == {Verdict.BELOW}:
-        assert (waited.desired, waited.held_by) == (service.decided()[1].desired, service.decided()[1].held_by)
+        at_once = service.decided()[1]
+        assert waited.desired == at_once.desired
+        # Where doubt holds the count, the delay of the other direction may hold it with more pods in.
+        if waited.desired != service.current:
+            assert waited.held_by == at_once.held_by
 
 
 def _with_delay(rule: Policy, delay: Delay) -> Policy:

@@ -15,10 +15,10 @@ from adapter.load.departures import DepartedLoad
 from adapter.load.metric_assessment import band_of
 from adapter.load.pods import PodState
 from adapter.load.relative import one_step_down
-from adapter.load.scenario_spans import AlikePods, ScenarioSpans, are_comparable, sorted_in_steps, spans_of
+from adapter.load.scenario_spans import AlikePods, ScenarioSpans, are_comparable, spans_of
 from adapter.load.scenarios import AwayPods, maker_of, recommendation_of, sketch
 from adapter.load.spec import Average, Bounds, Delay, Policy, Step, Strategy, ToleranceIn, Trigger
-from adapter.load.steps import finish
+from adapter.load.steps import finish, sorted_in_steps
 from adapter.load.totals import PodLoad, Totals
 from tests.load.kit import NOW, cpu, nano, policy, scale
 
@@ -159,6 +159,9 @@ def test_ten_thousand_pods_above_the_band_need_few_scenarios() -> None:
     assert spans[-1].needed == 10_834
 
 
-@given(st.lists(st.integers(-3, 30), max_size=40), st.integers(1, 9))
-def test_values_are_sorted_in_steps(values: list[int], at_once: int) -> None:
-    assert finish(sorted_in_steps(values, at_once)) == sorted(values)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers()), max_size=40), st.integers(1, 9), st.booleans())
+def test_items_are_sorted_in_steps_and_equal_ones_keep_their_order(
+    items: list[tuple[int, int]], at_once: int, reverse: bool
+) -> None:
+    found = finish(sorted_in_steps(items, lambda item: item[0], reverse=reverse, at_once=at_once))
+    assert found == sorted(items, key=lambda item: item[0], reverse=reverse)

@@ -64,11 +64,11 @@ def test_a_block_is_the_samples_of_its_pods_or_none_where_one_lacks(pods: dict[s
 def test_of_two_pods_of_one_name_the_later_one_counts() -> None:
     builder = UsageColumnsBuilder()
     for at in (NOW - 9, NOW):
-        builder.add("web-0", at, 15.0, {"app": [("cpu", int(at))]})
+        builder.fill("app", "cpu", [builder.add("web-0", at, 15.0, ("app",))], [int(at)])
     table = finish(builder.columns())
     assert dict(table) == {"web-0": PodUsage(NOW, 15.0, {"app": {"cpu": int(NOW)}})}
     again = UsageColumnsBuilder(table)
-    again.add("web-0", NOW + 1, 15.0, {"app": [("cpu", 5)]})
+    again.fill("app", "cpu", [again.add("web-0", NOW + 1, 15.0, ("app",))], [5])
     assert finish(again.columns())["web-0"].containers == {"app": {"cpu": 5}}
 
 

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.runtime.garbage import AIM_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS, collect_in_steps, next_pause
+from adapter.runtime.garbage import (
+    AIM_SECONDS,
+    LONGEST_SECONDS,
+    SHORTEST_SECONDS,
+    collect_in_steps,
+    next_full,
+    next_pause,
+)
 
 
 @pytest.fixture
@@ -46,3 +53,10 @@ def test_the_next_collection_would_take_the_aim_as_far_as_pauses_may_change(paus
     assert SHORTEST_SECONDS <= after <= LONGEST_SECONDS
     if SHORTEST_SECONDS < after < LONGEST_SECONDS:
         assert took / pause * after == pytest.approx(AIM_SECONDS)
+
+
+def test_full_collections_come_later_while_they_free_little() -> None:
+    seconds = [300.0]
+    for freed in (0, 5, 9_999, 0, 0, 10_000, 0):
+        seconds.append(next_full(seconds[-1], freed))
+    assert seconds == [300, 600, 1200, 2400, 3600, 3600, 300, 600]

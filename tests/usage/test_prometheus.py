@@ -201,6 +201,30 @@ class TestSharing:
             await world.change(2)
         assert world.of(SHOP).pods["a"].at == NOW - 4
 
+    async def test_a_rate_without_a_newer_sample_keeps_its_value(self, fake: FakePrometheus) -> None:
+        """The same samples in a window that moved on are no news: while a target is not scraped its rate sinks."""
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change()
+            fake.rows = {RPS: [(A, "0.3"), (B, "0.7")]}
+            await self.asked(fake, 5)
+            assert world.of(SHOP).pods["a"] == Point(NOW - 5, NANO)
+            assert len(world.changes.seen) == 1
+            fake.sampled_at = NOW - 1
+            await world.change(2)
+        assert world.of(SHOP).pods["a"] == Point(NOW - 1, 300_000_000)
+
+    async def test_a_value_without_a_window_is_that_of_the_answer(self, fake: FakePrometheus) -> None:
+        fake.rows = {"x / y": [(A, "1")]}
+        world = Source(fake.settings(), queries=[named("ratio", "x / y", interval_seconds=0.01)])
+        wanted = WorkloadQuery(Query(name="ratio"), "shop", "web")
+        world.source.set_queries([wanted])
+        async with world.running():
+            await world.change()
+            fake.rows = {"x / y": [(A, "2")]}
+            await world.change(2)
+        assert world.of(wanted).pods["a"] == Point(NOW - 5, 2 * NANO)
+
     async def asked(self, fake: FakePrometheus, times: int) -> None:
         async with asyncio.timeout(20):
             while len(fake.questions) < times:
@@ -266,7 +290,7 @@ class TestNamed:
             first = world.source.named_result("rps")
             assert first is not None
             first.series["shop"].selected(parse_selector("pod=a"))
-            fake.rows = {RPS: [(A, "7"), (B, "8")]}
+            fake.rows, fake.sampled_at = {RPS: [(A, "7"), (B, "8")]}, NOW - 4
             await world.change(2)
             second = world.source.named_result("rps")
         assert second is not None

@@ -19,7 +19,7 @@ from adapter.load.spec import Query
 from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.promql import parse_inputs, sample_times_query
+from adapter.usage.promql import ended_times_query, live_times_query, parse_inputs, sample_times_query
 from adapter.usage.query_catalog import WorkloadQuery
 from harness.prometheus import Exporter
 from harness.prometheus import Prometheus as RealPrometheus
@@ -343,7 +343,11 @@ class TestLanguage:
 
     @pytest.mark.parametrize("text", EXPRESSIONS)
     def test_the_query_for_their_times_is_promql(self, real: RealPrometheus, text: str) -> None:
-        _parsed(real, sample_times_query(parse_inputs(text).selectors, ("namespace", "k8s.pod"), 90))
+        selectors, labels = parse_inputs(text).selectors, ("namespace", "k8s.pod")
+        names = {number: ["web-0", "web.1"] for number in range(len(selectors))}
+        _parsed(real, sample_times_query(selectors, labels, 90))
+        _parsed(real, live_times_query(selectors, labels))
+        _parsed(real, ended_times_query(selectors, labels, 90, names))
 
 
 def _parsed(real: RealPrometheus, text: str) -> dict[str, Any]:

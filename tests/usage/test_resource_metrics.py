@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -40,6 +40,19 @@ def item(name: str, *, at: str = AT, window: str = "15s", **containers: dict[str
 def listing(*items: dict[str, Any]) -> bytes:
     document = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": list(items)}
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+QUANTITIES = st.from_regex(r"[0-9]{1,15}(n|u|m|Ki|Mi|k|nn|mK|K|i)?", fullmatch=True)
+
+ODD_QUANTITIES = st.sampled_from(
+    ["0", "5n", "7n", "10", "12Ki", "3Ki", "250m", "1Mi", "1i", "n", "", "-5m", "\u0663n", "1_0n", " 1n", 2, 1.5, None]
+)
+
+
+def _read(usage: dict[str, Any]) -> dict[str, int]:
+    with suppress(QuantityError):
+        return {resource: parse_nano(str(text)) for resource, text in usage.items()}
+    return {}
 
 
 class TestDecoding:
@@ -117,7 +130,21 @@ class TestDecoding:
     def test_a_window_is_read_as_go_writes_it(self, text: str, expected: float) -> None:
         assert parse_go_duration(text) == pytest.approx(expected)
 
-    @given(st.from_regex(r"[0-9]{1,15}(n|u|m|Ki|Mi|k|nn|mK|K|i)?", fullmatch=True))
+    @given(
+        st.one_of(
+            st.lists(st.one_of(QUANTITIES, ODD_QUANTITIES), min_size=1, max_size=3),
+            st.lists(st.sampled_from(["0", "5n", "7n", "10", "n", ""]), min_size=2, max_size=3),
+        )
+    )
+    async def test_quantities_that_are_read_together_are_those_read_one_by_one(self, texts: list[Any]) -> None:
+        usage = [{} if text is None else {"cpu": text} for text in texts]
+        pods = await decode_usages(listing(*(item(f"web-{n}", app=one, log={}) for n, one in enumerate(usage))))
+        for number, one in enumerate(usage):
+            _, alone = decode_usage(json.dumps(item(f"web-{number}", app=one, log={})).encode())
+            assert pods[f"web-{number}"] == alone
+            assert alone.containers["app"] == _read(one)
+
+    @given(QUANTITIES)
     def test_the_fast_path_and_parse_nano_agree(self, text: str) -> None:
         try:
             expected = parse_nano(text)

@@ -11,6 +11,7 @@ from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import PodMark, State
 from adapter.companion.writes.actions import ActionResult, MarkPod
 from adapter.load.assessment import PodAssessment
+from adapter.load.census import derived_from
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import LOWEST_COST, Pod, PodState
@@ -66,12 +67,14 @@ def missed(state: State, action: MarkPod, outcome: ActionResult, now: float) -> 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
     """DeletedFirst, while pods are pulled out and the policy asks for it, or while marks are left behind."""
     is_off = not context.settings.features.deletion_cost
-    if is_off and (left := [one.pod for one in _alive(context) if one.pod.marked]):
+    if is_off and (left := _marked(context)):
         message = f"{_SWITCHED_OFF}, and {_names(left)} bear its marks: they are deleted first until those are removed"
         yield PolicyCondition(ConditionType.DELETED_FIRST, False, Reason.MARKS_LEFT, message)
         return
+    if not context.view.policy.pulled_out.delete_first:
+        return
     pulled_out = [one.pod for one in _alive(context) if one.state is PodState.PULLED_OUT]
-    if not context.view.policy.pulled_out.delete_first or not pulled_out:
+    if not pulled_out:
         return
     trouble = _hindrance(context) or _gap(context, pulled_out)
     if trouble is not None:
@@ -133,6 +136,15 @@ def _wanted(context: Context) -> bool:
     policy, target = context.view.policy, context.view.target
     wanted = policy.pulled_out.delete_first and policy.mode is not Mode.OBSERVE
     return wanted and target is not None and target.kind == "Deployment"
+
+
+def _marked(context: Context) -> list[Pod]:
+    assessment = context.view.assessment
+    if assessment is None:
+        return []
+    return derived_from(
+        assessment, "marked", lambda pods: [one.pod for one in pods if one.pod.marked and one.state not in _GONE]
+    )
 
 
 def _alive(context: Context) -> Iterator[PodAssessment]:

@@ -9,11 +9,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from adapter.companion.context import Context, PolicyCondition
-from adapter.load.assessment import Assessment
+from adapter.load.assessment import Assessment, PodAssessment
+from adapter.load.census import derived_from
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
 from adapter.load.membership import service_registry
-from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Target
 
@@ -61,8 +61,12 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
 
 def _by_revision(assessment: Assessment) -> Mapping[str, list[Pod]]:
     """The serving pods by template; pods of an unknown template are left out."""
+    return derived_from(assessment, "by revision", _grouped)
+
+
+def _grouped(pods: Sequence[PodAssessment]) -> Mapping[str, list[Pod]]:
     by_revision: dict[str, list[Pod]] = {}
-    for reading in without_usage(assessment.pods):
+    for reading in pods:
         if reading.state is PodState.SERVING and (revision := revision_of(reading.pod)):
             by_revision.setdefault(revision, []).append(reading.pod)
     return by_revision
