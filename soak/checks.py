@@ -84,7 +84,7 @@ def shrink_difference(synced: Synced, fewest: int) -> str:
     return f"{synced.name} shrank from {synced.current} to {synced.desired}; its load never needed fewer than {fewest}"
 
 
-SPARE_SHARE, SPARE_PODS = 1.5, 4
+SPARE_SHARE, SPARE_PODS = 1.25, 3
 """How far a count may rise beyond what the load asks for: new pods' samples add to older ones of the others, and pods
 that are out are replaced.
 """

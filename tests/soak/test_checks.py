@@ -91,8 +91,8 @@ class TestNoCountShrinksBelowItsNeed:
 
 class TestNoCountRisesBeyondItsLoad:
     def test_a_count_may_rise_somewhat_beyond_what_the_load_asks_for_and_not_far(self) -> None:
-        assert not checks.rise_difference(Synced(1.0, "web", 4, 10, rescaled=True), most=4)
-        assert checks.rise_difference(Synced(1.0, "web", 8, 11, rescaled=True), most=4)
+        assert not checks.rise_difference(Synced(1.0, "web", 4, 8, rescaled=True), most=4)
+        assert checks.rise_difference(Synced(1.0, "web", 8, 9, rescaled=True), most=4)
 
     def test_a_count_that_is_too_large_already_may_stay_or_fall(self) -> None:
         assert not checks.rise_difference(Synced(1.0, "web", 12, 11, rescaled=True), most=4)
