@@ -21,7 +21,7 @@ RELEASE_SECONDS = 5.0
 _MANY = 1000
 _STEP = 500
 _MAX_SHAPES = 4  # of selectors, that a new result is indexed for
-_PLAIN = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]+)?(?:,|$))+", re.ASCII)
+_PLAIN = re.compile(r"[0-9]{1,12}(?:\.[0-9]+)?(?:,[0-9]{1,12}(?:\.[0-9]+)?)*", re.ASCII)
 """Numbers that need no further look, with commas between them."""
 
 
