@@ -253,6 +253,8 @@ class TestTimes:
             PlainSample({"effective_load_input": "7"}, NOW, "1"),
             PlainSample({"effective_load_input": "-1"}, NOW, "1"),
             PlainSample({"effective_load_input": "0"}, NOW, "x"),
+            PlainSample({"effective_load_input": "0"}, NOW, "NaN"),
+            PlainSample({"effective_load_input": "0"}, NOW, "+Inf"),
         ],
     )
     async def test_malformed_sample_times_are_an_error(self, sample: PlainSample) -> None:
