@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from adapter.load.samples import PodUsage
@@ -9,6 +10,8 @@ from adapter.load.steps import Steps
 
 T = TypeVar("T")
 
+_AT_ONCE = 4096
+"""Names compared in one step."""
 _SPARSE = 4
 """A column is sparse if fewer than one in so many pods have an amount."""
 
@@ -147,7 +150,7 @@ class UsageColumnsBuilder:
 
     def columns(self) -> Steps[UsageColumns]:
         """The columns of all pods, in short steps: one for each column."""
-        rows, order = self._shared_rows()
+        rows, order = yield from self._shared_rows()
         places = None if order is None else _inverse(order)
         yield
         packed: dict[str, dict[str, Amounts]] = {}
@@ -160,13 +163,22 @@ class UsageColumnsBuilder:
         yield
         return UsageColumns(rows, ats, windows, _in_order(self._shapes, order), packed)
 
-    def _shared_rows(self) -> tuple[Mapping[str, int], list[int] | None]:
+    def _shared_rows(self) -> Steps[tuple[Mapping[str, int], list[int] | None]]:
         """The rows, and in which order they take the pods that were added; None: in that of their arrival."""
         last, count = self._last.rows, len(self._ats)
-        if len(self._last.ats) != count or len(last) != count or last.keys() != self._rows.keys():
+        if not len(self._last.ats) == len(last) == len(self._rows) == count:
             return self._rows, None
-        order = [self._rows[name] for name in last]
-        return last, None if order == list(range(count)) else order
+        order: list[int] = []
+        names, is_same = iter(last), True
+        while some := list(islice(names, _AT_ONCE)):
+            try:
+                rows = [self._rows[name] for name in some]
+            except KeyError:
+                return self._rows, None
+            is_same = is_same and rows == list(range(len(order), len(order) + len(rows)))
+            order += rows
+            yield
+        return last, None if is_same else order
 
 
 class _Filled(NamedTuple):
