@@ -85,10 +85,11 @@ class TestPods:
         found = await of(asked, [row(3, k8s_ns="shop", k8s_pod="a", namespace="other", pod="z")])
         assert list(found.pods) == ["a"]
 
-    @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e30", "-0.001", "nonsense"])
+    @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e30", "-0.001", "nonsense", "", "1,", ",1"])
     async def test_unusable_values_are_dropped(self, value: str) -> None:
-        found = await of(question(), [row(value, namespace="shop", pod="a"), row(1, namespace="shop", pod="b")])
-        assert list(found.pods) == ["b"]
+        found = [row(value, namespace="shop", pod="a"), row(1, namespace="shop", pod="b")]
+        for rows in (found, [*reversed(found)]):
+            assert (await of(question(), rows)).pods == {"b": Point(NOW, NANO)}
 
     async def test_two_series_of_one_pod_are_an_error_for_its_namespace_alone(self) -> None:
         found = await answered(
@@ -252,6 +253,8 @@ class TestTimes:
             PlainSample({"effective_load_input": "7"}, NOW, "1"),
             PlainSample({"effective_load_input": "-1"}, NOW, "1"),
             PlainSample({"effective_load_input": "0"}, NOW, "x"),
+            PlainSample({"effective_load_input": "0"}, NOW, "NaN"),
+            PlainSample({"effective_load_input": "0"}, NOW, "+Inf"),
         ],
     )
     async def test_malformed_sample_times_are_an_error(self, sample: PlainSample) -> None:
@@ -304,3 +307,14 @@ async def test_a_result_is_indexed_for_the_selectors_of_the_last_one() -> None:
     assert after.series["shop"].shapes == before.series["shop"].shapes
     assert len(after.series["shop"].shapes) == 1
     assert [each.labels["queue"] for each in after.series["shop"].selected(parse_selector("queue=c"))] == ["c"]
+
+
+@pytest.mark.parametrize(("live", "columns"), [(1, 0), (1001, 2)])
+async def test_only_a_result_with_many_samples_is_released_in_slices(live: int, columns: int) -> None:
+    # After an hour of churn the table of 72 pods had a thousand series that had ended, and each poll left a task.
+    asked = question()
+    table = new_table(asked)
+    await answered(asked, [row(namespace="shop", pod=f"ended-{number}") for number in range(1100)], table=table)
+    result = await answered(asked, [row(namespace="shop", pod=f"live-{number}") for number in range(live)], table=table)
+    assert len(result.columns.values) == 1100 + live
+    assert len(result.large()) == columns
