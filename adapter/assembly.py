@@ -14,6 +14,7 @@ import structlog
 
 from adapter.engine import Engine
 from adapter.kube.session import Session
+from adapter.runtime.allocator import return_large_blocks
 from adapter.runtime.garbage import collect_in_steps
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
@@ -45,6 +46,7 @@ async def run(
     """Run a process until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
     settings = await asyncio.to_thread(load_settings, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
+    return_large_blocks()
     gc.disable()  # until every policy is assessed: what is created by then stays
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

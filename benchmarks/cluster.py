@@ -31,41 +31,49 @@ class Cluster:
         self._python, self._wait = python, wait
 
     @contextlib.contextmanager
-    def _stage(self) -> Iterator[tuple[Stage, Registries, Probed]]:
+    def _stage(self, *, registered: bool) -> Iterator[tuple[Stage, Registries | None, Probed]]:
         services = scene.services(**self._counts)
         began = time.monotonic()
-        with Registries(services) as registries:
+        with contextlib.ExitStack() as stack:
+            registries = stack.enter_context(Registries(services)) if registered else None
             _announce(f"registries filled after {time.monotonic() - began:.0f} s")
-            settings = {"registries": registries.settings}
-            with Stage(
-                **self._counts, python=self._python, announce=_announce, policy=registries.policy, settings=settings
-            ) as stage:
-                probed = Probed.of(stage.adapter.component, stage.cluster.folder)
-                _announce(f"ready after {time.monotonic() - began:.0f} s")
-                self._wait()
-                yield stage, registries, probed
+            policy = registries.policy if registries else scene.policy
+            settings = {"registries": registries.settings} if registries else None
+            stage = stack.enter_context(
+                Stage(**self._counts, python=self._python, announce=_announce, policy=policy, settings=settings)
+            )
+            probed = Probed.of(stage.adapter.component, stage.cluster.folder)
+            _announce(f"ready after {time.monotonic() - began:.0f} s")
+            self._wait()
+            yield stage, registries, probed
 
     def run(self, seconds: float, part: str) -> Iterator[dict[str, Any]]:
-        """`steady` (start, rest, churn), `relists`, or both. With requests beside the constant server's."""
-        with self._stage() as (stage, registries, probed):
-            if part != "relists":
-                yield {"steady": {"scene": self._counts, **self._steady(stage, registries, probed, seconds)}}
-            if part == "steady":
-                return
-            if part == "relists":
-                _started(stage)
-            else:
-                self._wait()
-            yield {"relists": {"scene": self._counts, **_relists(stage, probed)}}
+        """`steady` (start, rest, churn), `relists` (without registries), or both, one on each stage.
 
-    def _steady(self, stage: Stage, registries: Registries, probed: Probed, seconds: float) -> dict[str, Any]:
+        Requests go to the constant server as well.
+        """
+        if part != "relists":
+            with self._stage(registered=True) as (stage, registries, probed):
+                for figures in self._steady(stage, registries, probed, seconds):
+                    yield {"steady": {"scene": self._counts, **figures, "mib": memory(stage.pid)}}
+        if part != "steady":
+            with self._stage(registered=False) as (stage, _, probed):
+                _started(stage)
+                for figures in _relists(stage, probed):
+                    yield {"relists": {"scene": self._counts, **figures, "mib": memory(stage.pid)}}
+
+    def _steady(
+        self, stage: Stage, registries: Registries | None, probed: Probed, seconds: float
+    ) -> Iterator[dict[str, Any]]:
+        """The figures so far: at rest, then with churn."""
         figures: dict[str, Any] = {"start": _started(stage), "rest": _phase(stage, probed, seconds)}
+        yield figures
         per_second = self._counts["pods"] * CHURN_PER_MINUTE / 60
         with Churn(stage.services, stage.cluster.layout.port("etcd"), registries, per_second) as churn:
-            time.sleep(10)
+            time.sleep(8)
             figures["churn"] = _phase(stage, probed, seconds)
             figures["churn"]["replaced"] = churn.replaced
-        return {**figures, "mib": memory(stage.pid)}
+        yield figures
 
 
 def _started(stage: Stage) -> dict[str, float]:
@@ -75,17 +83,17 @@ def _started(stage: Stage) -> dict[str, float]:
     time.sleep(5)  # then every path once, which fills the cache of access reviews
     plan = stage.plan("effective_cpu", seconds=len(stage.services) / 250, rate=250)
     Load(replace(plan, tolerant=True), stage.pid).finish()
-    time.sleep(10)
+    time.sleep(5)
     return {"seconds": round(seconds, 2), "cpu_seconds": cpu}
 
 
-def _relists(stage: Stage, probed: Probed) -> dict[str, Any]:
-    """Full relists: nothing changed, and every pod changed."""
+def _relists(stage: Stage, probed: Probed) -> Iterator[dict[str, Any]]:
+    """Full relists: nothing changed, then every pod changed as well."""
     share = _used(stage, 15)["cpu_share"]
     figures: dict[str, Any] = {"rest_cpu_share": share}
     for name, changed in (("relist", False), ("relist_changed", True)):
         figures[name] = _relist(stage, probed, share, changed=changed)
-    return {**figures, "mib": memory(stage.pid)}
+        yield figures
 
 
 def _phase(stage: Stage, probed: Probed, seconds: float) -> dict[str, Any]:
@@ -126,7 +134,7 @@ def _latencies(done: dict[str, Measured]) -> dict[str, Any]:
 def _ages(stage: Stage) -> dict[str, float]:
     """The age of each policy's decision, looked at three times."""
     ages: list[float] = []
-    for _ in range(3):
+    for _ in range(2):
         connection = http.client.HTTPConnection("127.0.0.1", stage.adapter.metrics_port, timeout=60)
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
@@ -145,7 +153,7 @@ def _relist(stage: Stage, probed: Probed, rest: float, *, changed: bool) -> dict
             stage.touch_pods()
         other = stage.prepare_other()
         probed.new_log_lines()
-        loads = _loads(stage, _RELIST_SECONDS / 2)
+        loads = _loads(stage, _RELIST_SECONDS / 3)
         time.sleep(1)
         moments: list[float] = []
         before = cpu_seconds(stage.pid)

@@ -256,6 +256,7 @@ class Stage:
         line = [self._python, "-m", "benchmarks.constant", str(port), str(self.cluster.front_proxy_ca)]
         component = self._component("constant", line)
         component.start()
+        favour(component.pid or 0)
         return component, port
 
     def _component(self, name: str, line: list[str]) -> Component:

@@ -188,11 +188,12 @@ def _consul_emptied(scene: Scene) -> Iterator[None]:
 @contextmanager
 def _all_registered_out(scene: Scene) -> Iterator[None]:
     pods = scene.registered_in()
-    for pod in pods:
-        scene.consul.maintenance(pod, on=True)
-    yield
-    for pod in pods:
-        scene.consul.maintenance(pod, on=False)
+    for on in (True, False):
+        for pod in pods:
+            with contextlib.suppress(RuntimeError):  # it may have left meanwhile
+                scene.consul.maintenance(pod, on=on)
+        if on:
+            yield
 
 
 # --- time, trust, settings, disk ---

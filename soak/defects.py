@@ -67,7 +67,7 @@ def _believes_zeros() -> None:
 
 
 def _exaggerates() -> None:
-    """Every rise asks for six pods more, and each time again."""
+    """Every rise asks for eight pods more."""
     from adapter.apiserver.provider import MetricsProvider
 
     decide = MetricsProvider._decision
@@ -77,7 +77,7 @@ def _exaggerates() -> None:
         wanted = live.decision.desired
         if wanted is None or wanted <= live.decision.current:
             return live
-        more = replace(live.decision, desired=wanted + 6, served=(wanted + 6) * 1000)
+        more = replace(live.decision, desired=wanted + 8, served=(wanted + 8) * 1000)
         return live._replace(decision=more)
 
     MetricsProvider._decision = exaggerated  # type: ignore[method-assign]
@@ -179,10 +179,11 @@ DEFECTS = (
     ),
     Defect(
         "exaggerates",
-        "every rise asks for six pods more",
+        "every rise asks for eight pods more",
         "no count rises beyond its load",
         _exaggerates,
-        (_load("load-band", 4.0), _load("roster-ratio", 4.6), _load("load-band", 7.0), REST),
+        (_load("load-band", 6.8), _load("roster-ratio", 9.0), REST),
+        18.0,
     ),
     Defect(
         "forgets-departed",

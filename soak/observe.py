@@ -181,8 +181,8 @@ class Observer:
 
     def _starved(self, asked: Asked, began: float, ended: float) -> bool:
         """Whether an answer may be late, or an error, because too many share this machine's processors."""
-        sharing = self.machine.sharing(began, ended) / ENOUGH
-        if sharing <= 1:
+        sharing = self.machine.sharing(began, ended)
+        if sharing <= ENOUGH:
             return False
         is_late = LATEST_ANSWER < asked.seconds < LATEST_ANSWER * sharing
         return is_late or (asked.status not in {0, 200} and any(part in asked.message for part in STARVED))

@@ -94,6 +94,8 @@ def _service(
 ) -> Service:
     pods = rng.randint(3, 7)
     spec = {"strategy": strategy, **pacing(rng, strategy)}
+    if any(one.source == TOTAL for one in metrics):
+        spec["tolerateZero"] = False  # by default a service total of 0 is believed, whoever says so
     return Service(name, pods, round(pods * rng.uniform(0.7, 1.1), 2), tuple(metrics), spec, registry)
 
 

@@ -13,27 +13,27 @@ AIM_SECONDS = 0.001
 """Processor time of one collection of young objects."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.01, 0.05
 """Between two of them; the more objects are made, the shorter."""
-FULL_SECONDS = (300.0, 3600.0)
-"""Between two collections of all objects, each of which takes tenths of a second in a large cluster."""
-MUCH_GARBAGE = 10_000
-"""Objects that a full collection frees; where it frees fewer, the next one comes later."""
+SHORTEST_FULL_SECONDS, LONGEST_FULL_SECONDS = 15.0, 300.0
+"""Between two collections of all objects: one takes 5 ms in a small process, tenths of a second in a large cluster."""
+FULL_SHARE = 0.001
+"""Of the time, for collections of all objects. Only these free what lived for a while and refers to itself: a closed
+connection, an error with its frames."""
 
 
 async def collect_in_steps() -> None:
     """Collect until cancelled. Objects that exist now are never looked at again: few of them become garbage."""
     gc.freeze()
     gc.disable()
-    pause, full = LONGEST_SECONDS, FULL_SECONDS[0]
-    until = time.monotonic() + full
+    pause, until = LONGEST_SECONDS, time.monotonic() + SHORTEST_FULL_SECONDS
     while True:
         await asyncio.sleep(pause)
-        if time.monotonic() >= until:
-            full = next_full(full, gc.collect())
-            until = time.monotonic() + full
-            continue
         began = time.thread_time()
-        gc.collect(1)
-        pause = next_pause(pause, time.thread_time() - began)
+        if time.monotonic() >= until:
+            gc.collect()
+            until = time.monotonic() + full_pause(time.thread_time() - began)
+        else:
+            gc.collect(1)
+            pause = next_pause(pause, time.thread_time() - began)
 
 
 def next_pause(pause: float, took: float) -> float:
@@ -41,6 +41,6 @@ def next_pause(pause: float, took: float) -> float:
     return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, pause * AIM_SECONDS / max(took, 1e-6)))
 
 
-def next_full(seconds: float, freed: int) -> float:
-    """The seconds until the next full collection, after one that freed so many objects."""
-    return FULL_SECONDS[0] if freed >= MUCH_GARBAGE else min(2 * seconds, FULL_SECONDS[1])
+def full_pause(took: float) -> float:
+    """The seconds until the next collection of all objects, after one that took so long."""
+    return min(LONGEST_FULL_SECONDS, max(SHORTEST_FULL_SECONDS, took / FULL_SHARE))

@@ -1,15 +1,20 @@
 """What the pollers of metrics.k8s.io and Prometheus share: intervals with jitter, retries, and the circuit breaker."""
 
 import asyncio
+import contextlib
 import math
 import random
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 JITTER = 0.1
 SPREAD_SECONDS = 1.0
 """Time over which waiting queries are spread when the circuit breaker closes."""
 MIN_RETRY_SECONDS = 1.0
+REPORT_SECONDS = 0.5
+"""How long the change of one query waits for the polls of others."""
 
 
 def interval_shares() -> Iterator[float]:
@@ -28,6 +33,55 @@ def with_age(cause: str, fetched_at: float | None, now: float) -> str:
     """The cause of a failure, and the age of the last result (epoch seconds; None: there is none)."""
     age = "no answer so far" if fetched_at is None else f"last answer {max(0.0, now - fetched_at):.0f} s ago"
     return f"{cause} ({age})"
+
+
+class PollGroup(Generic[T]):
+    """Pollers that go on at the same time and report their changes together.
+
+    A policy that uses several queries of a server is so assessed once for all their new samples. A change is reported
+    when no poll of the group is in progress any more, REPORT_SECONDS after it was noted at the latest.
+    """
+
+    def __init__(self, report: Callable[[frozenset[T]], None]) -> None:
+        self._report = report
+        self._polling = 0
+        self._changed: set[T] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._next: asyncio.Future[None] | None = None
+
+    @contextlib.contextmanager
+    def poll(self) -> Iterator[None]:
+        """The time of one poll, until its result was kept."""
+        self._polling += 1
+        try:
+            yield
+        finally:
+            self._polling -= 1
+            if not self._polling:
+                self._flush()
+
+    def note(self, changed: Iterable[T]) -> None:
+        """Note a change, of these or of none, for the next report."""
+        if self._changed is None:
+            self._changed = set()
+            self._timer = asyncio.get_running_loop().call_later(REPORT_SECONDS, self._flush)
+        self._changed.update(changed)
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            self._report(frozenset(changed))
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for the next polls of the group: in `seconds`, or when a poller that paused earlier goes on."""
+        loop = asyncio.get_running_loop()
+        if self._next is None or self._next.done():
+            self._next = loop.create_future()
+            loop.call_later(seconds, _finish, self._next)
+        await asyncio.shield(self._next)
 
 
 class _Waiting(NamedTuple):
@@ -94,5 +148,9 @@ class CircuitBreaker:
 
 
 def _release(waiting: _Waiting) -> None:
-    if not waiting.probe.done():
-        waiting.probe.set_result(None)
+    _finish(waiting.probe)
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

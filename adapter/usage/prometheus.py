@@ -14,7 +14,7 @@ from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.polling import interval_shares, retry_delay, with_age
+from adapter.usage.polling import PollGroup, interval_shares, retry_delay, with_age
 from adapter.usage.prometheus_api import PrometheusClient
 from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
@@ -67,6 +67,8 @@ class Prometheus:
         self._metrics = metrics
         self._clients: dict[str, PrometheusClient] = {}
         self._states: dict[InstantQuery, _QueryState] = {}
+        self._groups: dict[tuple[str, float], PollGroup[WorkloadQuery]] = {}
+        """The groups of named queries without variables, by server and interval."""
         self._all_times: dict[InstantQuery, int] = {}
         """How often each query will still ask for the times of all series at once."""
         self._log_once = LogOnce()
@@ -194,23 +196,33 @@ class Prometheus:
 
     async def _poll(self, query: InstantQuery, tasks: asyncio.TaskGroup) -> None:
         """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""
-        loop, breaker = asyncio.get_running_loop(), self._clients[query.server].breaker
+        loop, breaker, group = asyncio.get_running_loop(), self._clients[query.server].breaker, self._group(query)
         for share in interval_shares():
             began = loop.time()
-            state = await self._fetch(query)
-            responses, unanswered = breaker.responses, state.unanswered
-            last = self._states.get(query, _NOTHING).result
-            if last is not None and last is not state.result and (large := last.large()):
-                tasks.create_task(release(large))
-                del large
-            del last
-            self._keep(query, state)
-            del state  # an old result must not live until the next poll
+            with group.poll():
+                state = await self._fetch(query)
+                responses, unanswered, slow = breaker.responses, state.unanswered, state.slow
+                last = self._states.get(query, _NOTHING).result
+                if last is not None and last is not state.result and (large := last.large()):
+                    tasks.create_task(release(large))
+                    del large
+                del last
+                self._keep(query, state, group)
+                del state  # an old result must not live until the next poll
             if unanswered:
                 await asyncio.sleep(retry_delay(query.interval * min(share, 1.0), loop.time() - began))
                 await breaker.wait(responses, query.interval)
-            else:
+            elif slow:
                 await asyncio.sleep(query.interval * share)
+            else:
+                await group.pause(query.interval * share)
+
+    def _group(self, query: InstantQuery) -> PollGroup[WorkloadQuery]:
+        """Named queries without variables are few, and policies use several: those of one interval are one group."""
+        if query not in self._shared.values():
+            return PollGroup(self._on_change)
+        key = query.server, query.interval
+        return self._groups.setdefault(key, PollGroup(self._on_change))
 
     async def _fetch(self, query: InstantQuery) -> _QueryState:
         last = self._states.get(query, _NOTHING)
@@ -269,12 +281,12 @@ class Prometheus:
         if self._log_once.is_new(str(error), query):
             _log.warning("query failed", source=source, query=query.text, error=str(error))
 
-    def _keep(self, query: InstantQuery, state: _QueryState) -> None:
+    def _keep(self, query: InstantQuery, state: _QueryState, group: PollGroup[WorkloadQuery]) -> None:
         last = self._states.get(query)
         self._states[query] = state
         same = last is not None and last.cause == state.cause
         if not same or (state.result is not None and not state.result.same(last.result if last else None)):
-            self._on_change(frozenset(self._users.get(query, ())))
+            group.note(self._users.get(query, ()))
 
 
 def _cause(query: InstantQuery, state: _QueryState) -> str:

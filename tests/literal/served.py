@@ -16,8 +16,10 @@ def served(given: dict[str, Any], memory: dict[str, Any] | None, rng: Random) ->
     changed = observing - rng.choice((0, 5, 60, 900)) if rng.random() < 0.6 else None
     known = replace(case.inputs.memory, observing_since=observing, unobserved_change=changed)
     scale = case.scale
-    is_step = given["policy"]["spec"].get("strategy") == "Step"
-    if scale.replicas and not is_step and rng.random() < 0.2:
+    spec = given["policy"]["spec"]
+    # Two reasons hold a step of a service total at another count; which one is told is open.
+    is_open = spec.get("strategy") == "Step" and any("total" in one["name"] for one in spec["metrics"])
+    if scale.replicas and not is_open and rng.random() < 0.2:
         count = max(1, scale.replicas + rng.choice((-2, -1, 1, 2)))
         scale = Scale(replicas=count, status_replicas=scale.status_replicas, selector=scale.selector)
     source = writer.DecisionSource(

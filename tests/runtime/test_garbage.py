@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.runtime import garbage
 from adapter.runtime.garbage import (
     AIM_SECONDS,
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
     collect_in_steps,
-    next_full,
+    full_pause,
     next_pause,
 )
 
@@ -55,8 +56,23 @@ def test_the_next_collection_would_take_the_aim_as_far_as_pauses_may_change(paus
         assert took / pause * after == pytest.approx(AIM_SECONDS)
 
 
-def test_full_collections_come_later_while_they_free_little() -> None:
-    seconds = [300.0]
-    for freed in (0, 5, 9_999, 0, 0, 10_000, 0):
-        seconds.append(next_full(seconds[-1], freed))
-    assert seconds == [300, 600, 1200, 2400, 3600, 3600, 300, 600]
+@pytest.mark.parametrize(("took", "pause"), [(0.0, 15), (0.005, 15), (0.02, 20), (0.285, 285), (2.0, 300)])
+def test_full_collections_take_a_thousandth_of_the_time_and_never_stay_away(took: float, pause: float) -> None:
+    assert full_pause(took) == pytest.approx(pause)
+
+
+@pytest.mark.usefixtures("own_collector")
+async def test_what_lived_for_a_while_is_freed_by_the_next_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "SHORTEST_FULL_SECONDS", 0.2)
+    freed, loop = asyncio.Event(), asyncio.get_running_loop()
+    collecting = asyncio.create_task(collect_in_steps())
+    await asyncio.sleep(0)
+    node = Node()
+    kept = weakref.ref(node, lambda _: loop.call_soon(freed.set))
+    while not any(one is node for one in gc.get_objects(2)):  # noqa: ASYNC110  the collector tells nobody
+        await asyncio.sleep(0.01)
+    del node
+    async with asyncio.timeout(5):
+        await freed.wait()
+    assert kept() is None
+    collecting.cancel()

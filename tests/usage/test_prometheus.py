@@ -15,6 +15,7 @@ from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
+from adapter.usage.polling import PollGroup
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
 from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
@@ -265,6 +266,53 @@ class TestSharing:
         assert most == 8
 
 
+class TestTogether:
+    """Named queries of one server and interval are polled together, and their changes are reported once."""
+
+    TWO = WorkloadQuery(Query(name="depth"), "shop", "web")
+
+    def world(self, fake: FakePrometheus, **more: Any) -> Source:
+        fake.rows = {RPS: [(A, "1")], "depth": [(A, "2")]}
+        world = Source(
+            fake.settings(), queries=[rps(**more), named("depth", "depth", **{"interval_seconds": 0.01, **more})]
+        )
+        world.source.set_queries([SHOP, self.TWO])
+        return world
+
+    async def test_both_changes_are_one_report(self, fake: FakePrometheus) -> None:
+        world = self.world(fake)
+        async with world.running():
+            for number in range(5):
+                await world.change(number + 1)
+                fake.sampled_at += 1
+        assert world.changes.seen[:5] == [frozenset({SHOP, self.TWO})] * 5
+
+    async def test_a_query_that_takes_long_delays_no_other(self, fake: FakePrometheus) -> None:
+        released = asyncio.Event()
+
+        async def held(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+            if form["query"] == "depth":
+                await released.wait()
+            return await fake.by_rows(request, form)
+
+        fake.handler = held
+        world = self.world(fake)
+        async with world.running():
+            await world.change()
+            assert world.changes.seen == [frozenset({SHOP})]
+            released.set()
+            await world.changes.until(lambda: frozenset({self.TWO}) in world.changes.seen)
+
+    async def test_queries_of_workloads_are_polled_at_times_of_their_own(self, fake: FakePrometheus) -> None:
+        fake.rows = {f'sum(queue_depth{{namespace="shop",workload="{name}"}})': [({}, "1")] for name in ("web", "api")}
+        world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service")])
+        users = [WorkloadQuery(Query(name="depth"), "shop", name) for name in ("web", "api")]
+        world.source.set_queries(users)
+        async with world.running():
+            await world.change(2)
+        assert sorted(map(len, world.changes.seen)) == [1, 1]
+
+
 class TestNamed:
     async def test_a_query_without_variables_needs_no_policy(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[rps(), named("depth", DEPTH)])
@@ -393,15 +441,14 @@ class TestPauses:
         self, fake: FakePrometheus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pauses: list[float] = []
-        paused, sleep = Changes(), asyncio.sleep
+        paused = Changes()
 
-        async def noted(delay: float) -> None:
-            if delay:
-                pauses.append(delay)
-                paused()
-            await sleep(0)
+        async def noted(_group: object, seconds: float) -> None:
+            pauses.append(seconds)
+            paused(seconds)
+            await asyncio.sleep(0)
 
-        monkeypatch.setattr(asyncio, "sleep", noted)
+        monkeypatch.setattr(PollGroup, "pause", noted)
         monkeypatch.setattr(random, "random", lambda: 0.5)
         world = Source(fake.settings(), queries=[rps(interval_seconds=20)])
         async with world.running():
