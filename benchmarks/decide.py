@@ -339,7 +339,8 @@ def main() -> None:
     if options.output:
         from benchmarks.record import write
 
-        write(options.output, {**rows, "before": before})
+        # Another checkout is not there where the figures are measured again.
+        write(options.output, {**rows, "before": before}, f"python -m benchmarks.decide --seconds {options.seconds}")
 
 
 if __name__ == "__main__":

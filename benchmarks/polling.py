@@ -1,6 +1,6 @@
 """What a Prometheus source costs: ours and Prometheus' own processor time at the workload of 300 HPAs.
 
-    python -m benchmarks.polling [--before FOLDER] [--rounds 2] [--seconds 45] [-o FILE]
+    python -m benchmarks.polling [--before FOLDER] [--rounds 1] [--seconds 45] [-o FILE]
 
 Prometheus scrapes 1,000 services of 20 pods; 300 of them have a policy on two queries by pod, and an HPA that the stock
 controller syncs every 15 s (`benchmarks/prometheus_scene.py`). Everything else is by default. The versions take turns
@@ -128,7 +128,7 @@ def main() -> None:
     """Reads the arguments, measures, prints and stores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="the folder of another version, with its .venv")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--services", type=int, default=0, help="a smaller scene, for a try")
     parser.add_argument("--scaled", type=int, default=30)

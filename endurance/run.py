@@ -24,6 +24,8 @@ class Recorded:
     series: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     """Of each process: `minute` and its figures, `log` in bytes a minute since the row before."""
     disturbances: list[dict[str, Any]] = field(default_factory=list)
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    """`minute`, and of each process how many tasks run which coroutine: what names a leak of tasks."""
     pods_replaced: int = 0
     numbers: int = 0
     errors: int = 0
@@ -110,6 +112,7 @@ class LongRun:
                 rate = per_minute(before[name], now[name], "log")
                 self._recorded.series.setdefault(name, []).append({**now[name], "log": rate})
             self._tell(f"{self._minute:6.2f} {now}")
+            self._recorded.tasks.append({"minute": self._minute, **self._scene.kinds_of_tasks()})
             before |= now
 
     def _not_right(self) -> list[str]:

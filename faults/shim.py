@@ -1,13 +1,15 @@
 """Runs the command line with a clock that a test steps, and tells how many tasks the event loop has.
 
 `python -m faults.shim FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock; FOLDER/tasks gets the
-number of tasks twice a second.
+number of tasks twice a second, and FOLDER/kinds-of-tasks how many run which coroutine.
 """
 
 import asyncio
 import contextlib
+import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -54,8 +56,12 @@ async def _count(file: Path) -> None:
     whole = file.with_suffix(".new")
     while True:
         with contextlib.suppress(OSError):  # renamed, so that nobody reads an empty file
-            whole.write_text(str(len(asyncio.all_tasks()) - 1))
+            tasks = asyncio.all_tasks()
+            whole.write_text(str(len(tasks) - 1))
             whole.replace(file)
+            kinds = Counter(getattr(task.get_coro(), "__qualname__", "?") for task in tasks)
+            whole.write_text(json.dumps(dict(sorted(kinds.items()))))
+            whole.replace(file.with_name("kinds-of-tasks"))
         await asyncio.sleep(PERIOD)
 
 

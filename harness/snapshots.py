@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from adapter.kube.label_index import OwnersByLabels, PodStore
+from adapter.kube.label_index import OwnersByLabels, PodStore, distinct_labels
 from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.pods import Container, Pod, PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
+from adapter.load.steps import finish
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, Snapshot, TargetKey
 from adapter.usage.series import Columns, NamedQueryResult, Series, SeriesList, SeriesTable
 
@@ -148,7 +149,8 @@ def snapshot(
     for one in views:
         key = Key(one.policy.namespace, one.policy.name)
         readings = one.assessment.pods if one.assessment else ()
-        by_pods.setdefault(key.namespace, OwnersByLabels()).put(key, (reading.pod.labels for reading in readings))
+        labels = distinct_labels(reading.pod.labels for reading in readings)
+        by_pods.setdefault(key.namespace, OwnersByLabels()).put(key, finish(labels))
     return Snapshot(
         by_pods=by_pods,
         policies={Key(each.policy.namespace, each.policy.name): each for each in views},

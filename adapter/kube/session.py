@@ -129,8 +129,8 @@ class Session:
         """The body of a GET, of `largest` bytes at most.
 
         `path` starts with `/`; `timeout` in seconds covers the whole request. `compressed`: as gzip on the way, for
-        large answers. The API server writes a list object by object, and many small TLS records cost both ends more
-        than the compression.
+        large answers. The API server writes a list object by object, and to read many small TLS records costs more than
+        to expand it; for the API server both are about even.
         """
         headers = {"Accept": accept, **({"Accept-Encoding": "gzip"} if compressed else {})}
         question = _Question("GET", path, params, headers)

@@ -2,14 +2,29 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 from adapter.load.samples import PodUsage
 from adapter.load.steps import Steps
 
 T = TypeVar("T")
 
-Amounts = Sequence[int | None]
+_AT_ONCE = 4096
+"""Names compared in one step."""
+_SPARSE = 4
+"""A column is sparse if fewer than one in so many pods have an amount."""
+
+
+class SparseAmounts(dict[int, int | None]):
+    """The amounts of a container that few pods have, by row; None for the others."""
+
+    def __missing__(self, row: int) -> None:
+        """No amount, and nothing is kept of the question."""
+        return
+
+
+Amounts = Sequence[int | None] | SparseAmounts
 """One resource of one container by row, in nano-units; None: the pod has no such sample."""
 Block = tuple[Sequence[float], Sequence[int], Sequence[float | None]]
 """Times, values and windows of the samples of some pods."""
@@ -113,7 +128,7 @@ class UsageColumnsBuilder:
         self._windows: list[float] = []
         self._shapes: list[tuple[str, ...]] = []
         self._known_shapes: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._amounts: dict[str, dict[str, list[int | None]]] = {}
+        self._amounts: dict[str, dict[str, _Filled]] = {}
 
     def add(self, name: str, at: float, window: float, containers: tuple[str, ...]) -> int:
         """Add a pod, and return its row; of two pods of one name the later one counts."""
@@ -127,38 +142,70 @@ class UsageColumnsBuilder:
     def fill(self, container: str, resource: str, rows: Iterable[int], amounts: Iterable[int | None]) -> None:
         """Set a container's amounts (nano-units) in these rows."""
         columns = self._amounts.setdefault(container, {})
-        column = columns.get(resource)
-        if column is None:
-            column = columns[resource] = []
-        column += [None] * (len(self._ats) - len(column))
-        for row, amount in zip(rows, amounts, strict=True):
-            column[row] = amount
+        filled = columns.get(resource)
+        if filled is None:
+            filled = columns[resource] = _Filled([], [])
+        filled.rows.extend(rows)
+        filled.amounts.extend(amounts)
 
     def columns(self) -> Steps[UsageColumns]:
         """The columns of all pods, in short steps: one for each column."""
-        rows, order = self._shared_rows()
+        rows, order = yield from self._shared_rows()
+        places = None if order is None else _inverse(order)
         yield
         packed: dict[str, dict[str, Amounts]] = {}
         for container, columns in self._amounts.items():
             packed[container] = {}
-            for resource, column in columns.items():
-                packed[container][resource] = _packed(self._ordered(column, order))
+            for resource, filled in columns.items():
+                packed[container][resource] = filled.packed(len(self._ats), places)
                 yield
         ats, windows = _in_order(self._ats, order), _in_order(self._windows, order)
         yield
         return UsageColumns(rows, ats, windows, _in_order(self._shapes, order), packed)
 
-    def _shared_rows(self) -> tuple[Mapping[str, int], list[int] | None]:
+    def _shared_rows(self) -> Steps[tuple[Mapping[str, int], list[int] | None]]:
         """The rows, and in which order they take the pods that were added; None: in that of their arrival."""
         last, count = self._last.rows, len(self._ats)
-        if len(self._last.ats) != count or len(last) != count or last.keys() != self._rows.keys():
+        if not len(self._last.ats) == len(last) == len(self._rows) == count:
             return self._rows, None
-        order = [self._rows[name] for name in last]
-        return last, None if order == list(range(count)) else order
+        order: list[int] = []
+        names, is_same = iter(last), True
+        while some := list(islice(names, _AT_ONCE)):
+            try:
+                rows = [self._rows[name] for name in some]
+            except KeyError:
+                return self._rows, None
+            is_same = is_same and rows == list(range(len(order), len(order) + len(rows)))
+            order += rows
+            yield
+        return last, None if is_same else order
 
-    def _ordered(self, column: list[int | None], order: list[int] | None) -> list[int | None]:
-        column += [None] * (len(self._ats) - len(column))
-        return _in_order(column, order)
+
+class _Filled(NamedTuple):
+    """The amounts of one column as they were added, and their rows."""
+
+    rows: list[int]
+    amounts: list[int | None]
+
+    def packed(self, count: int, places: list[int] | None) -> Amounts:
+        """The column of `count` pods; `places` are the rows to take for those of the pods as they were added.
+
+        Containers are often named after their service: a full column for each would take the square of the pods.
+        """
+        rows = self.rows if places is None else [places[row] for row in self.rows]
+        if len(rows) * _SPARSE < count:
+            return SparseAmounts(zip(rows, self.amounts, strict=True))
+        column: list[int | None] = [None] * count
+        for row, amount in zip(rows, self.amounts, strict=True):
+            column[row] = amount
+        return _packed(column)
+
+
+def _inverse(order: list[int]) -> list[int]:
+    inverse = [0] * len(order)
+    for index, row in enumerate(order):
+        inverse[row] = index
+    return inverse
 
 
 def _in_order(column: list[T], order: list[int] | None) -> list[T]:

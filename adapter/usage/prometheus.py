@@ -191,8 +191,9 @@ class Prometheus:
             self._pollers.pop(query).cancel()
         for query in self._states.keys() - self._users.keys():
             del self._states[query]
-            self._all_times.pop(query, None)
             self._log_once.clear(query)
+        for query in self._all_times.keys() - self._users.keys():
+            del self._all_times[query]
 
     async def _poll(self, query: InstantQuery, tasks: asyncio.TaskGroup) -> None:
         """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""

@@ -21,7 +21,7 @@ RELEASE_SECONDS = 5.0
 _MANY = 1000
 _STEP = 500
 _MAX_SHAPES = 4  # of selectors, that a new result is indexed for
-_PLAIN = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]+)?(?:,|$))+", re.ASCII)
+_PLAIN = re.compile(r"[0-9]{1,12}(?:\.[0-9]+)?(?:,[0-9]{1,12}(?:\.[0-9]+)?)*", re.ASCII)
 """Numbers that need no further look, with commas between them."""
 
 
@@ -197,7 +197,7 @@ async def build_result(
     """
     dates = await times.column(vector.sets, slices)
     if query.window:
-        await _keep_values(vector, dates, last, slices)
+        await _keep_values(vector, dates, last, slices, may_rise=times.is_of_several)
     columns, without = await _columns(vector, dates, slices)
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)
@@ -225,11 +225,14 @@ async def build_result(
     )
 
 
-async def _keep_values(vector: Vector, dates: Sequence[float | None], last: QueryResult | None, slices: Slices) -> None:
+async def _keep_values(
+    vector: Vector, dates: Sequence[float | None], last: QueryResult | None, slices: Slices, *, may_rise: bool
+) -> None:
     """Keep the last values of series without a newer sample.
 
     The same samples in a window that moved on give another value: a rate sinks by half and more while its target is not
-    scraped, because it extrapolates no further than half an interval.
+    scraped, because it extrapolates no further than half an interval. A value of several selectors has the time of the
+    oldest, so newer samples of the others may be in it: with `may_rise` a larger value is not held back.
     """
     if last is None:
         return
@@ -238,7 +241,9 @@ async def _keep_values(vector: Vector, dates: Sequence[float | None], last: Quer
         for index, labels in enumerate(vector.sets[start : start + _STEP], start):
             number = labels.number if last.table is vector.table else last.table.number(labels.text)
             if number < len(times) and times[number] == dates[index] is not None:
-                vector.values[index] = values[number]
+                kept, value = values[number], vector.values[index]
+                if not (may_rise and kept and value and sample_nano(value) > sample_nano(kept)):
+                    vector.values[index] = kept
         await slices.breathe()
 
 

@@ -161,7 +161,10 @@ def _amount(text: str | float | None) -> int | None:
 
 @functools.lru_cache(1024)  # samples of many pods have the same time
 def _seconds(timestamp: str) -> float:
-    at = msgspec.convert(timestamp, datetime)
+    try:
+        at = msgspec.convert(timestamp, datetime)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"{error} - at `$.timestamp`") from error
     if at.tzinfo is None:
         raise msgspec.ValidationError(f"timestamp {timestamp} lacks its offset")
     return at.timestamp()

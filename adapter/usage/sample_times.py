@@ -7,6 +7,7 @@ Prometheus dates a value by its evaluation. `promql` has the queries for the tim
    `ended_times_query` asks for that pod's last sample; where there are many such, `sample_times_query` asks for all.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -75,6 +76,11 @@ class SampleTimes:
     def __len__(self) -> int:
         return len(self._times)
 
+    @property
+    def is_of_several(self) -> bool:
+        """Whether the expression has several selectors, so that some may have newer samples than the time says."""
+        return self._count > 1
+
     async def fetch(
         self,
         ask: Callable[[str], Awaitable[None]],
@@ -112,6 +118,8 @@ class SampleTimes:
             times = [float(sample.value[1]) for sample in samples if sample.value]
         except ValueError as error:
             raise WrongAnswer(f"the sample times are not what was asked for: {error}") from error
+        if not all(map(math.isfinite, times)):  # NaN would stay fresh for ever: it is older than nothing
+            raise WrongAnswer("the sample times are not what was asked for: one is no finite number")
         self._times.update(zip(rows, times, strict=True))  # type: ignore[arg-type]  # None is no row any more
 
     def _new_row(self, text: bytes) -> int:

@@ -33,6 +33,9 @@ class StubScene:
         self.log += 100
         return {"adapter": {"memory": 80.0, "log": self.log}}
 
+    def kinds_of_tasks(self) -> dict[str, dict[str, int]]:
+        return {"adapter": {"Worker.run": 1}}
+
     def until_right(self, seconds: float) -> None:
         """All is right."""
 
@@ -56,6 +59,7 @@ def test_a_run_records_figures_disturbances_and_what_went_on_beside(scene: Any) 
     assert [one["name"] for one in recorded.disturbances[:2]] == [CYCLE[0].name, CYCLE[1].name]
     assert recorded.disturbances[1]["fault"] == "too late"
     assert all(row["log"] > 0 for row in recorded.series["adapter"])
+    assert recorded.tasks[0]["adapter"] == {"Worker.run": 1}
     assert any("too late" in line for line in lines)
 
 

@@ -77,3 +77,22 @@ def test_pods_that_are_the_same_share_the_rows_of_the_last_answer() -> None:
     last = columns_of(objects(pods))
     assert columns_of(objects(dict(reversed(pods.items()))), last).rows is last.rows
     assert columns_of(objects({"web-0": pods["web-0"]}), last).rows is not last.rows
+
+
+def test_containers_named_after_their_services_take_no_memory_in_the_pods_without_them() -> None:
+    builder = UsageColumnsBuilder()
+    for number in range(400):
+        name = f"service-{number}"
+        builder.fill(name, "cpu", [builder.add(f"{name}-0", NOW, 15.0, (name,))], [number])
+    table = finish(builder.columns())
+    assert sum(len(table.amounts(f"service-{number}", "cpu") or ()) for number in range(400)) == 400
+    assert table["service-7-0"].containers == {"service-7": {"cpu": 7}}
+    assert table.block(["service-7-0", "service-8-0"], [("service-7",), ("service-8",)], "cpu") is not None
+    assert table.block(["service-8-0"], "service-7", "cpu") is None
+    again = UsageColumnsBuilder(table)
+    for number in reversed(range(400)):
+        name = f"service-{number}"
+        again.fill(name, "cpu", [again.add(f"{name}-0", NOW, 15.0, (name,))], [number])
+    other = finish(again.columns())
+    assert other.rows is table.rows
+    assert other == table

@@ -215,6 +215,20 @@ class TestSharing:
             await world.change(2)
         assert world.of(SHOP).pods["a"] == Point(NOW - 1, 300_000_000)
 
+    async def test_a_value_of_several_selectors_may_rise_by_a_newer_sample_of_one(self, fake: FakePrometheus) -> None:
+        """The other one's target is not scraped, and its samples date the value: it still must not sink."""
+        text = "sum by (namespace, pod) (rate(x[1m])) + sum by (namespace, pod) (rate(y[1m]))"
+        other = A | {"pod": "b"}
+        fake.rows = {text: [(A, "1"), (other, "1")]}
+        world = Source(fake.settings(), queries=[named("both", text, interval_seconds=0.01)])
+        wanted = WorkloadQuery(Query(name="both"), "shop", "web")
+        world.source.set_queries([wanted])
+        async with world.running():
+            await world.change()
+            fake.rows = {text: [(A, "3"), (other, "0.5")]}
+            await world.change(2)
+        assert world.of(wanted).pods == {"a": Point(NOW - 5, 3 * NANO), "b": Point(NOW - 5, NANO)}
+
     async def test_a_value_without_a_window_is_that_of_the_answer(self, fake: FakePrometheus) -> None:
         fake.rows = {"x / y": [(A, "1")]}
         world = Source(fake.settings(), queries=[named("ratio", "x / y", interval_seconds=0.01)])

@@ -85,10 +85,11 @@ class TestPods:
         found = await of(asked, [row(3, k8s_ns="shop", k8s_pod="a", namespace="other", pod="z")])
         assert list(found.pods) == ["a"]
 
-    @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e30", "-0.001", "nonsense"])
+    @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e30", "-0.001", "nonsense", "", "1,", ",1"])
     async def test_unusable_values_are_dropped(self, value: str) -> None:
-        found = await of(question(), [row(value, namespace="shop", pod="a"), row(1, namespace="shop", pod="b")])
-        assert list(found.pods) == ["b"]
+        found = [row(value, namespace="shop", pod="a"), row(1, namespace="shop", pod="b")]
+        for rows in (found, [*reversed(found)]):
+            assert (await of(question(), rows)).pods == {"b": Point(NOW, NANO)}
 
     async def test_two_series_of_one_pod_are_an_error_for_its_namespace_alone(self) -> None:
         found = await answered(
@@ -252,6 +253,8 @@ class TestTimes:
             PlainSample({"effective_load_input": "7"}, NOW, "1"),
             PlainSample({"effective_load_input": "-1"}, NOW, "1"),
             PlainSample({"effective_load_input": "0"}, NOW, "x"),
+            PlainSample({"effective_load_input": "0"}, NOW, "NaN"),
+            PlainSample({"effective_load_input": "0"}, NOW, "+Inf"),
         ],
     )
     async def test_malformed_sample_times_are_an_error(self, sample: PlainSample) -> None:
