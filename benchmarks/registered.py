@@ -99,7 +99,9 @@ class _KeptEureka(EurekaServer):
 
 class _Eureka:
     def __init__(self, stack: ExitStack) -> None:
-        self._server = stack.enter_context(_KeptEureka())
+        # A delta answer has all changes of this time: by default of 180 s, the whole fill of the benchmark.
+        retention = {"eureka.server.retention-time-in-m-s-in-delta-queue": "30000"}
+        self._server = stack.enter_context(_KeptEureka(settings=retention))
         self.settings = {"type": "Eureka", "servers": [self._server.url]}
 
     def join(self, registrations: Sequence[Registration]) -> None:

@@ -90,9 +90,14 @@ that are out are replaced.
 """
 
 
+def largest_rise(most: int) -> float:
+    """The largest count that a load explains that asked for so many pods at the most."""
+    return most * SPARE_SHARE + SPARE_PODS
+
+
 def rise_difference(synced: Synced, most: int) -> str:
     """Whether the controller made a count larger than any load explains. `most`: what the load asked for of late."""
-    if not synced.rescaled or synced.desired <= synced.current or synced.desired <= most * SPARE_SHARE + SPARE_PODS:
+    if not synced.rescaled or synced.desired <= synced.current or synced.desired <= largest_rise(most):
         return ""
     return f"{synced.name} rose from {synced.current} to {synced.desired}; its load never asked for more than {most}"
 

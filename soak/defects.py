@@ -159,6 +159,7 @@ def _fault(name: str) -> Step:
 
 
 REST = Step("rest")
+_RISING = ("load-band", "roster-ratio")
 DEFECTS = (
     Defect(
         "one-more", "decisions ask for one more than their documents", "the answer is the model's", _one_more, (REST,)
@@ -182,8 +183,14 @@ DEFECTS = (
         "every rise asks for eight pods more",
         "no count rises beyond its load",
         _exaggerates,
-        (_load("load-band", 6.8), _load("roster-ratio", 9.0), REST),
-        18.0,
+        # From few pods, whatever the defect before has left; then a rise that ends below the HPA's maximum.
+        (
+            *(_load(name, 1.2) for name in _RISING),
+            *[REST] * 5,
+            *(_load(name, 3.0) for name in _RISING),
+            *[REST] * 2,
+        ),
+        48.0,
     ),
     Defect(
         "forgets-departed",

@@ -40,9 +40,9 @@ def _counts(scale: Scale | None) -> tuple[int, int] | None:
 
 
 class ScaleReader:
-    """Reads scale subresources: one at a time per path, with a deadline of 0.5 s.
+    """Reads scale subresources: one at a time per path and watched count, with a deadline of 0.5 s.
 
-    An answer is used again for a second, unless the watch has shown another count since.
+    An answer is used again for a second, and one under way is shared, unless the watch has shown another count since.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ScaleReader:
         self._session = session
         self._metrics = metrics or Metrics()
         self._timer = timer
-        self._flights: SingleFlight[str, Scale | KubeError] = SingleFlight()
+        self._flights: SingleFlight[tuple[str, tuple[int, int] | None], Scale | KubeError] = SingleFlight()
         # Failures are cached as well, so that a slow API server gets one request a second, too.
         self._answers: TTLCache[str, _Kept] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
 
@@ -65,7 +65,8 @@ class ScaleReader:
         if kept is not None and kept.holds(watched):
             answer, result = kept.answer, "cached"
         else:
-            answer, result = await self._flights.join(scale_path, lambda: self._fetch(scale_path, watched)), "live"
+            key = scale_path, _counts(watched)  # a read that began before another count was seen may miss it
+            answer, result = await self._flights.join(key, lambda: self._fetch(scale_path, watched)), "live"
         if isinstance(answer, Scale):
             self._observe(result, began)
             return answer

@@ -14,11 +14,15 @@ LONGEST_LINE = 4096
 MOST_CHUNKS = 1000
 """Chunks of a body beyond one for each SMALLEST_CHUNK bytes: each costs processor time."""
 SMALLEST_CHUNK = 64
+MOST_INTERIMS = 16
+"""Interim answers (1xx) before an answer, which servers may send unasked."""
 
 _END = b"\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _DIGITS = 18
 _BODILESS = {204, 304}
+_SWITCHED = 101
+_INTERIM = frozenset(range(100, 200)) - {_SWITCHED}
 _CHUNK_LINE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*?)?\r\n", re.DOTALL)
 
 
@@ -71,6 +75,7 @@ class ResponseReader:
         self._buffer = bytearray()
         """Bytes that are not read yet."""
         self._head: RawReply | None = None
+        self._interims = 0
         self._length: int | None = None
         """Bytes of the body; None where it comes in chunks."""
         self._body = Body()
@@ -107,17 +112,23 @@ class ResponseReader:
         return self._head._replace(body=self._body)
 
     def _read_head(self, searched: int) -> RawReply | None:
-        end = self._buffer.find(_END_OF_HEAD, searched)
-        if end < 0:
-            if len(self._buffer) > LARGEST_HEAD:
-                raise WrongRegistryAnswer("the answer's headers are too long: this is no HTTP server")
-            return None
-        head = bytes(self._buffer[:end])
-        del self._buffer[: end + len(_END_OF_HEAD)]
-        reply = RawReply(_status(head), head, self._body)
-        self._length = _length(reply)
-        self._limit.check(self._length or 0)
-        return reply
+        while (end := self._buffer.find(_END_OF_HEAD, searched)) >= 0:
+            head = bytes(self._buffer[:end])
+            del self._buffer[: end + len(_END_OF_HEAD)]
+            status = _status(head)
+            if status in _INTERIM:  # the answer itself follows, and would be taken for the next request's
+                searched = 0
+                self._interims += 1
+                if self._interims > MOST_INTERIMS:
+                    raise WrongRegistryAnswer(f"more than {MOST_INTERIMS} interim answers came before the answer")
+                continue
+            reply = RawReply(status, head, self._body)
+            self._length = _length(reply)
+            self._limit.check(self._length or 0)
+            return reply
+        if len(self._buffer) > LARGEST_HEAD:
+            raise WrongRegistryAnswer("the answer's headers are too long: this is no HTTP server")
+        return None
 
     def _read_body(self, length: int) -> bool:
         missing = length - len(self._body)
@@ -190,6 +201,8 @@ def _length(reply: RawReply) -> int | None:
     """Bytes of the body; None where it comes in chunks."""
     if reply.status in _BODILESS:
         return 0
+    if reply.status == _SWITCHED:
+        raise WrongRegistryAnswer("the server switched to another protocol, which nobody asked for")
     if (reply.header(b"transfer-encoding") or b"").lower() == b"chunked":
         return None
     length = reply.header(b"content-length")

@@ -155,8 +155,8 @@ class QueryResult:
         return QuerySamples(total=total, max_age=max_age, fetched_at=self.fetched_at)
 
     def large(self) -> list[list[object]]:
-        """The columns for `release`; empty if they are short."""
-        return [list(column) for column in (self.columns.values, self.columns.times) if len(column) > _MANY]
+        """The columns for `release`; empty if they hold few samples: nothing has to be freed for an ended series."""
+        return [] if self.live <= _MANY else [list(self.columns.values), list(self.columns.times)]
 
     def _ambiguous(self, namespace: str) -> str:
         count = self.counts.get(namespace, 0) + self.counts.get("", 0)

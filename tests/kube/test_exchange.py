@@ -208,6 +208,26 @@ async def test_an_answer_too_many_is_given_to_no_request() -> None:
         assert await session.exchange("GET", PATH, timeout=5) == b"next"
 
 
+INTERIM = b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n"
+
+
+async def test_an_interim_answer_is_not_taken_for_the_answer() -> None:
+    # The answer itself would then be given to the next request on this connection.
+    async with serving(lambda count: INTERIM + b"HTTP/1.1 100 Continue\r\n\r\n" + reply(b"%d" % count)) as session:
+        for number in range(3):
+            assert await session.exchange("GET", PATH, timeout=5) == b"%d" % number
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [(INTERIM * 100, "more than 16 interim answers"), (b"HTTP/1.1 101 Switching\r\n\r\n", "another protocol")],
+)
+async def test_interim_answers_without_end_and_other_protocols_are_malformed(answer: bytes, cause: str) -> None:
+    async with serving(lambda _: answer) as session:
+        with pytest.raises(errors.MalformedAnswer, match=cause):
+            await session.exchange("GET", PATH, timeout=5)
+
+
 async def test_what_is_no_http_is_a_malformed_answer() -> None:
     async with serving(lambda _: b"SSH-2.0\r\n\r\n") as session:
         with pytest.raises(errors.MalformedAnswer, match=r"not HTTP/1\.1"):

@@ -33,9 +33,10 @@ class Server:
 
     async def answer(self, _request: web.Request) -> web.StreamResponse:
         self.asked += 1
+        replicas = self.replicas
         self.reached.set()
         await self.go.wait()
-        body = {"spec": {"replicas": self.replicas}, "status": {"replicas": 4, "selector": "app=web"}}
+        body = {"spec": {"replicas": replicas}, "status": {"replicas": 4, "selector": "app=web"}}
         return web.Response(text=json.dumps(body))
 
 
@@ -117,6 +118,24 @@ async def test_an_answer_is_not_used_again_once_another_count_is_watched(reader:
     assert (await reader.read(PATH, after, None)).replicas == 13
     assert (await reader.read(PATH, after, None)).replicas == 13
     assert server.asked == 2
+
+
+async def test_a_read_under_way_is_not_shared_once_another_count_is_watched(
+    reader: ScaleReader, server: Server
+) -> None:
+    # The first request was answered from 5 and is slow; a caller who knows of 13 must not get that answer.
+    before, after = Scale(replicas=5, status_replicas=4), Scale(replicas=13, status_replicas=4)
+    server.go.clear()
+    early = asyncio.create_task(reader.read(PATH, before, None))
+    await server.reached.wait()
+    server.replicas = 13
+    server.reached.clear()
+    late = asyncio.create_task(reader.read(PATH, after, None))
+    await asyncio.wait_for(server.reached.wait(), 5)
+    server.go.set()
+    assert (await late).replicas == 13
+    assert (await early).replicas == 5
+    assert (await reader.read(PATH, after, None)).replicas == 13
 
 
 async def test_a_watch_that_only_catches_up_with_the_answer_asks_for_no_other(

@@ -1,16 +1,20 @@
 """What a seed makes: the same each time, and policies that the adapter accepts."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import pytest
 
 from adapter.policy.watermark_policy import parse_policy
 from faults.scenarios import SCENARIOS
+from soak import checks
 from soak.actions import Actions
 from soak.defects import DEFECTS
 from soak.needs import Rules
-from soak.plan import Group, Service, groups, services
+from soak.plan import MOST_PODS, Group, Service, groups, services
 from soak.run import fault_names, inputs_of
+from soak.stage import reach
 
 
 def first(seed: int, count: int = 200) -> list[Group]:
@@ -76,6 +80,27 @@ def test_a_planted_defect_is_known_by_its_name_and_breaks_an_invariant_that_is_w
     }  # fmt: skip
     assert {one.invariant for one in DEFECTS} == watched
     assert len({one.name for one in DEFECTS}) == len(DEFECTS)
+
+
+def asked(rules: Rules, x: float) -> int:
+    """The count below which a load takes every service at least to itself."""
+    (metric,) = rules.metrics
+    return math.ceil(Fraction(str(x)) * 1000 / (metric.high or metric.target or 1))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_planted_rise_is_one_and_is_larger_than_any_that_the_load_explains(seed: int) -> None:
+    known = {one.name: one for one in services(seed)}
+    defect = next(one for one in DEFECTS if one.name == "exaggerates")
+    loads = [(index, step) for index, step in enumerate(defect.steps) if step.kind == "load"]
+    for name in {step.service for _, step in loads}:
+        rules = known[name].rules
+        (before, low), (after, high) = [(index, step.arguments["x"]) for index, step in loads if step.service == name]
+        rests_at, asks_for = rules.fewest(low), asked(rules, high)
+        assert rests_at < asks_for
+        assert checks.largest_rise(rules.most(high)) < min(asks_for + 8, MOST_PODS)
+        passed = (after - before) * defect.seconds / len(defect.steps)
+        assert passed > max(reach(one.source) for one in rules.metrics), "the larger load before bounds the count still"
 
 
 def test_a_service_depends_on_the_inputs_of_its_metrics_and_its_registry() -> None:
