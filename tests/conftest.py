@@ -45,13 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of real servers come first, so that the short ones fill the workers' ends.
 
-    A failed test runs once more where a merge hangs on it; the summary names each that needed it, and why: some thirty
-    servers share two processors there. A developer's own runs show such a failure at once.
+    A failed test runs up to twice more where a merge hangs on it; the summary names each that needed it, and why: some
+    thirty servers share two processors there. A developer's own runs show such a failure at once.
     """
     items.sort(key=_order)
     if "CI" in os.environ:
         for item in items:
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def _order(item: pytest.Item) -> int:
@@ -59,7 +59,7 @@ def _order(item: pytest.Item) -> int:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Shows why a test had to run once more: that is a fault to explain, too."""
+    """Shows why a test had to run again: that is a fault to explain, too."""
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.write_sep("_", f"first run of {report.nodeid}")
         terminalreporter.write_line(report.longreprtext[-3000:])

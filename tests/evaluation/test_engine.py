@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -18,14 +19,24 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-async def engine(api_server: ControlPlane) -> AsyncIterator[Engine]:
+async def unstarted(api_server: ControlPlane) -> AsyncIterator[Engine]:
     install_crds(api_server)
     async with await Session.open(str(api_server.kubeconfig)) as session:
-        engine = Engine(Settings(), session, Metrics())
-        running = asyncio.create_task(engine.run())
-        yield engine
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        yield Engine(Settings(), session, Metrics())
+
+
+@asynccontextmanager
+async def started(engine: Engine) -> AsyncIterator[None]:
+    running = asyncio.create_task(engine.run())
+    yield
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def engine(unstarted: Engine) -> AsyncIterator[Engine]:
+    async with started(unstarted):
+        yield unstarted
 
 
 async def test_a_named_query_is_published_before_its_first_result_and_removed_with_its_settings(engine: Engine) -> None:
@@ -58,18 +69,16 @@ async def test_a_policy_that_is_created_later_is_published_before_its_evaluation
 
 
 async def test_the_snapshot_is_not_synced_before_every_policy_was_evaluated(
-    api_server: ControlPlane, api_namespace: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    api_server: ControlPlane, api_namespace: str, unstarted: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pop = engine._queue.pop
-    monkeypatch.setattr(engine._queue, "pop", lambda: None)
-    made = Workloads(api_server, api_namespace)
-    await asyncio.to_thread(made.policy, "web", [cpu_watermarks("1200m", "400m")])
-    assert "are still being filled: watermarkpolicies, " in engine.filling()
-    async with asyncio.timeout(20):
-        while not engine.snapshots.current.policies:  # noqa: ASYNC110  no event to wait for
+    pop = unstarted._queue.pop
+    monkeypatch.setattr(unstarted._queue, "pop", lambda: None)
+    await asyncio.to_thread(Workloads(api_server, api_namespace).policy, "web", [cpu_watermarks("1200m", "400m")])
+    assert "the Kubernetes caches are still being filled: watermarkpolicies, " in unstarted.filling()
+    async with started(unstarted), asyncio.timeout(30):
+        while "WatermarkPolicies have not been assessed yet" not in unstarted.filling():  # noqa: ASYNC110  no event
             await asyncio.sleep(0.01)
-    assert not engine.snapshots.current.synced
-    assert "WatermarkPolicies have not been assessed yet" in engine.filling()
-    monkeypatch.setattr(engine._queue, "pop", pop)
-    await until_synced(engine)
-    assert not any(view.pending for view in engine.snapshots.current.policies.values())
+        assert not unstarted.snapshots.current.synced
+        monkeypatch.setattr(unstarted._queue, "pop", pop)
+        await until_synced(unstarted)
+    assert not any(view.pending for view in unstarted.snapshots.current.policies.values())

@@ -1,6 +1,7 @@
 """The pictures of the documentation: terminals show what commands print, and diagrams say what is true."""
 
 import re
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -31,8 +32,17 @@ def test_a_sign_that_arrives_in_two_parts_is_one_sign() -> None:
 def test_a_command_that_does_not_end_by_itself_is_ended_with_its_children() -> None:
     with terminal.following(["sh", "-c", "sleep 600 & echo $!; wait"], {}) as pieces:
         child = int(next(piece for piece in pieces if piece.strip()))
-    stat = Path(f"/proc/{child}/stat")
-    assert not stat.exists() or stat.read_text(encoding="utf-8").split()[2] == "Z"
+    deadline = time.monotonic() + 20
+    while _runs(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_picture_of_a_terminal_loads_nothing() -> None:

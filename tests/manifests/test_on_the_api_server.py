@@ -137,6 +137,8 @@ def test_the_server_fills_its_secret_and_applying_the_manifests_again_keeps_the_
 ) -> None:
     (empty,) = documents(MANIFESTS / "base" / "secret.yaml")
     path = "/api/v1/namespaces/effective-load/secrets/effective-load-tls"
+    applied.client.delete(path)  # whatever another test let a server write
+    applied.client.apply(empty)
     server.patch(path, {"data": {"tls.crt": "eA=="}})
     applied.client.apply(empty)
     assert applied.client.get(path)["data"] == {"tls.crt": "eA=="}
