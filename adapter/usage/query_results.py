@@ -15,6 +15,7 @@ from adapter.usage.prometheus_api import Sample
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.sample_times import SampleTimes
 from adapter.usage.series import Columns, LabelSet, SeriesList, SeriesTable, sample_nano
+from adapter.usage.window_history import WindowHistory
 
 RELEASE_SECONDS = 5.0
 """How long a result may still be in use after a newer one replaced it."""
@@ -115,6 +116,8 @@ class QueryResult:
     shape: _Shape
     live: int
     """The number of label sets in the answers."""
+    history: WindowHistory | None = None
+    """For a query over a window."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -196,8 +199,10 @@ async def build_result(
     Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
     """
     dates = await times.column(vector.sets, slices)
+    history = None
     if query.window:
-        await _keep_values(vector, dates, last, slices, may_rise=times.is_of_several)
+        history = WindowHistory(vector.table, last.history if last is not None else None)
+        await history.keep(query, vector.sets, vector.values, dates, slices, may_rise=times.is_of_several)
     columns, without = await _columns(vector, dates, slices)
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)
@@ -222,29 +227,8 @@ async def build_result(
         columns=columns,
         shape=shape,
         live=max(len(vector), len(times)),
+        history=history,
     )
-
-
-async def _keep_values(
-    vector: Vector, dates: Sequence[float | None], last: QueryResult | None, slices: Slices, *, may_rise: bool
-) -> None:
-    """Keep the last values of series without a newer sample.
-
-    The same samples in a window that moved on give another value: a rate sinks by half and more while its target is not
-    scraped, because it extrapolates no further than half an interval. A value of several selectors has the time of the
-    oldest, so newer samples of the others may be in it: with `may_rise` a larger value is not held back.
-    """
-    if last is None:
-        return
-    values, times = last.columns.values, last.columns.times
-    for start in range(0, len(vector), _STEP):
-        for index, labels in enumerate(vector.sets[start : start + _STEP], start):
-            number = labels.number if last.table is vector.table else last.table.number(labels.text)
-            if number < len(times) and times[number] == dates[index] is not None:
-                kept, value = values[number], vector.values[index]
-                if not (may_rise and kept and value and sample_nano(value) > sample_nano(kept)):
-                    vector.values[index] = kept
-        await slices.breathe()
 
 
 async def _columns(vector: Vector, dates: Sequence[float | None], slices: Slices) -> tuple[Columns, list[LabelSet]]:

@@ -157,6 +157,30 @@ class TestTimes:
         # To within a step of the search: the last sample, or the one that a step before it saw.
         assert last - 20 / 6 - 1 <= found.pods["a"].at <= last + 0.001
 
+    async def test_an_unchanged_load_never_reads_lower_through_a_gap_of_scrapes(
+        self, real: RealPrometheus, page: Exporter
+    ) -> None:
+        text, seen, raw = "sum by (namespace, pod) (rate(t4[12s]))", [], []
+
+        async def grow() -> None:
+            while True:
+                page.set(counter("t4", a=100 * time.time()))
+                await asyncio.sleep(0.02)
+
+        async with asking(real, text, max_age=20) as world:
+            growing = asyncio.create_task(grow())
+            await asyncio.to_thread(real.wait_value, "count_over_time(t4[12s]) > bool 10", 1)
+            for fails, scrapes in ((True, 7), (False, 13)):
+                page.failing, until = fails, page.scrapes + scrapes
+                while page.scrapes < until:
+                    answered = world.samples.fetched_at
+                    found = await world.until(lambda samples, last=answered: samples.fetched_at != last)  # type: ignore[misc]
+                    seen += [point.value / NANO for point in found.pods.values()]
+                    raw += [float(one["value"][1]) for one in await asyncio.to_thread(real.query, text)]
+            growing.cancel()
+        assert min(raw) < 60, "Prometheus itself answers with a fraction"
+        assert min(seen) > 85
+
     async def test_an_instant_value_goes_with_its_target(self, real: RealPrometheus, page: Exporter) -> None:
         page.set(counter("t4", a=7))
         async with asking(real, "t4", max_age=60) as world:

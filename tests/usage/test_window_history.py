@@ -1,0 +1,146 @@
+"""Rates while targets are not scraped and after that, as Prometheus computes them."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.runtime.slices import Slices
+from adapter.usage.query_catalog import InstantQuery
+from adapter.usage.series import SeriesTable
+from adapter.usage.window_history import LONGEST_GAP_SECONDS, WindowHistory
+
+INTERVAL, WINDOW = 15.0, 120.0
+QUERY = InstantQuery(server="main", text="rate(x[2m])", by_pod=True, interval=INTERVAL, window=WINDOW)
+TEXT = b'{"namespace":"shop","pod":"web-1"}'
+
+
+def extrapolated_rate(samples: Iterable[float], now: float) -> tuple[float, float] | None:
+    """Prometheus' `rate` of a counter that grows by 1 a second, and the time of the newest sample."""
+    within = [at for at in samples if now - WINDOW < at <= now]
+    if len(within) < 2:
+        return None
+    covered = within[-1] - within[0]
+    mean = covered / (len(within) - 1)
+    ends = (within[0] - (now - WINDOW), now - within[-1])
+    return (covered + sum(end if end < 1.1 * mean else mean / 2 for end in ends)) / WINDOW, within[-1]
+
+
+class Polls:
+    """One series through its history, with a new table wherever `tables` says so."""
+
+    def __init__(self) -> None:
+        self.table = SeriesTable("namespace", "pod")
+        self.history: WindowHistory | None = None
+
+    async def see(self, answer: Mapping[bytes, tuple[float, float]], *, may_rise: bool = False) -> list[float]:
+        sets = self.table.label_sets(answer)
+        values: list[str | None] = [f"{value:.9f}" for value, _ in answer.values()]
+        self.history = WindowHistory(self.table, self.history)
+        dates = [at for _, at in answer.values()]
+        await self.history.keep(QUERY, sets, values, dates, Slices(), may_rise=may_rise)
+        return [float(value or "nan") for value in values]
+
+
+async def rates(scrapes: list[float], until: float, polls: Polls | None = None, begin: float = 200.0) -> list[float]:
+    polls, seen, now = polls or Polls(), [], begin
+    while now < until:
+        read = extrapolated_rate(scrapes, now)
+        seen += await polls.see({TEXT: read} if read else {})
+        now += INTERVAL
+    return seen
+
+
+def scraped(*, every: float, gap: tuple[float, float], until: float = 2000.0) -> list[float]:
+    times = [every * number + 1.3 for number in range(int(until / every))]
+    return [at for at in times if not gap[0] < at <= gap[1]]
+
+
+def test_a_rate_is_a_fraction_of_itself_after_a_gap_or_these_tests_would_show_nothing() -> None:
+    scrapes = scraped(every=15, gap=(600, 720))
+    after = [read[0] for now in range(735, 840, 15) if (read := extrapolated_rate(scrapes, now)) is not None]
+    assert min(after) < 0.4
+
+
+@given(
+    every=st.sampled_from([5.0, 10.0, 15.0, 30.0]),
+    began=st.floats(500, 620),
+    length=st.floats(0, 700),
+)
+async def test_an_unchanged_load_never_reads_lower_through_a_gap(every: float, began: float, length: float) -> None:
+    seen = await rates(scraped(every=every, gap=(began, began + length)), 1900)
+    # A gap of up to 2.2 polling intervals is no gap: it might be a missed poll.
+    assert min(seen) > (0.75 if length < 2.2 * INTERVAL else 0.9)
+
+
+async def test_a_load_that_fell_is_seen_once_the_window_holds_no_gap() -> None:
+    polls = Polls()
+    steady = {TEXT: (1.0, 0.0)}
+    for at in (0.0, 15.0, 30.0):
+        await polls.see({key: (value, at) for key, (value, _) in steady.items()})
+    seen = [(at, (await polls.see({TEXT: (0.5, at)}))[0]) for at in (180.0, 195.0, 285.0, 300.0, 315.0)]
+    assert seen == [(180.0, 1.0), (195.0, 1.0), (285.0, 1.0), (300.0, 0.5), (315.0, 0.5)]
+
+
+async def test_a_load_that_rose_is_seen_at_once() -> None:
+    polls = Polls()
+    for at in (0.0, 15.0):
+        await polls.see({TEXT: (1.0, at)})
+    assert await polls.see({TEXT: (1.5, 180.0)}) == [1.5]
+    assert await polls.see({TEXT: (1.2, 195.0)}) == [1.5]
+
+
+async def test_an_earlier_time_is_no_news_unless_the_load_rose_or_the_clock_went_back() -> None:
+    """Another replica of the server has other samples, and of a series that has ended an earlier one is found."""
+    polls = Polls()
+    seen = [
+        await polls.see({TEXT: (value, at)})
+        for value, at in ((1.0, 1015.0), (0.9, 1012.0), (1.1, 1013.0), (0.8, 1015.0), (0.7, 1030.0), (0.5, 900.0))
+    ]
+    assert seen == [[1.0], [1.0], [1.1], [1.1], [0.7], [0.5]]
+
+
+async def test_a_gap_is_known_of_series_that_had_left_the_answers_and_their_table() -> None:
+    polls = Polls()
+    for at in (0.0, 15.0):
+        await polls.see({TEXT: (1.0, at)})
+    await polls.see({})
+    for _ in range(3):
+        polls.table = SeriesTable("namespace", "pod")
+        await polls.see({})
+    assert await polls.see({b'{"namespace":"shop","pod":"web-0"}': (0.1, 200.0), TEXT: (0.3, 200.0)}) == [0.1, 1.0]
+
+
+async def test_what_was_before_a_long_absence_says_nothing_of_the_load_after_it() -> None:
+    polls = Polls()
+    for at in (0.0, 15.0):
+        await polls.see({TEXT: (1.0, at)})
+    assert await polls.see({TEXT: (0.3, 16.0 + LONGEST_GAP_SECONDS)}) == [0.3]
+
+
+@given(
+    every=st.sampled_from([5.0, 10.0, 15.0, 30.0, 60.0]), offsets=st.lists(st.integers(0, 59), min_size=1, max_size=4)
+)
+async def test_a_load_that_falls_without_a_gap_is_seen_at_once(every: float, offsets: list[int]) -> None:
+    """Samples of several targets, at other moments each: the newest of them come at uneven distances."""
+    await falls(every, offsets)
+
+
+@pytest.mark.parametrize("every", [5.0, 10.0, 15.0])
+async def test_a_missed_poll_is_no_gap(every: float) -> None:
+    await falls(every, [0], missed=20)
+
+
+async def falls(every: float, offsets: list[int], missed: int | None = None) -> None:
+    polls, last = Polls(), 0.0
+    for number in range(40):
+        if number == missed:
+            continue
+        now = 1000.0 + INTERVAL * number
+        newest = max((now - offset) // every * every + offset for offset in offsets)
+        value = 1.0 if number < 15 else 1.0 - 0.01 * number
+        [seen] = await polls.see({TEXT: (value, newest)})
+        if newest > last and number > 10:
+            assert seen == pytest.approx(value)
+        last = newest
