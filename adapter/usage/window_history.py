@@ -87,12 +87,24 @@ class WindowHistory:
         `may_rise` a larger value with the same time is taken. One with an earlier time (of another replica of the
         server, or of a series that has ended) only if it is larger.
         """
+        last_values, times, usual, full_at = self.known.values, self.known.times, self.known.usual, self.known.full_at
         for start in range(0, len(sets), _STEP):
             for index, labels in enumerate(sets[start : start + _STEP], start):
-                at = dates[index]
-                if at is not None:
-                    values[index] = self._next(query, labels, values[index], at, may_rise=may_rise)
+                at, value, number = dates[index], values[index], labels.number
+                if at is None:
+                    continue
+                last_at = times[number]
+                if (
+                    last_at is None
+                    or value is None
+                    or not 0 < at - last_at <= usual[number] < at - last_at + 2
+                    or number in full_at
+                ):
+                    values[index] = self._next(query, labels, value, at, may_rise=may_rise)
+                else:  # nearly always: a sample at the usual distance
+                    last_values[number], times[number] = value, at
             await slices.breathe()
+        self.known.newest = max([self.known.newest, *filter(None, dates)])
         if self.earlier is not None and self.known.newest - self.earlier.newest > LONGEST_GAP_SECONDS:
             self.earlier = None
 
@@ -116,7 +128,6 @@ class WindowHistory:
                 at = max(at, last_at)
         if value is not None:
             known.values[number], known.times[number] = value, at
-            known.newest = max(known.newest, at)
         return value
 
     def _note_distance(self, query: InstantQuery, number: int, at: float, distance: float) -> None:
