@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import os
+import secrets
 import shlex
 import signal
 import socket
@@ -30,13 +31,21 @@ class ComponentError(RuntimeError):
     """A process of the harness did not start or died; the message holds the end of its log."""
 
 
+_PORTS = range(12_000, 31_000)
+"""Below those that systems give to outgoing connections: one of these would take a port before its server binds it."""
+
+
 def free_ports(count: int) -> list[int]:
     """Free loopback ports; all are bound at the same time, so that they differ."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for held in sockets:
-            held.bind(("127.0.0.1", 0))
-        return [held.getsockname()[1] for held in sockets]
+        found: list[int] = []
+        while len(found) < count:
+            held = stack.enter_context(socket.socket())
+            port = secrets.choice(_PORTS)
+            with contextlib.suppress(OSError):
+                held.bind(("127.0.0.1", port))
+                found.append(port)
+        return found
 
 
 class Server(abc.ABC):
