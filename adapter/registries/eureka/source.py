@@ -182,6 +182,7 @@ class EurekaSource:
         """Writes changed, newly followed and empty applications to the roster cache."""
         slices = Slices()
         for name, keys in list(self._wanted.items()):
+            await slices.breathe()
             if name not in copy.kept or not (name in changed or name not in copy or not keys <= self._reported.keys()):
                 continue
             instances = copy.instances(name)
@@ -190,7 +191,7 @@ class EurekaSource:
                 if self._reported.get(key) != report:
                     self._reported[key] = report
                     self._cache.update(key, report.instances, protected=report.protected, alive=report.alive)
-            await slices.breathe()
+        await slices.breathe()
 
     def _checked_body(self, server: str, reply: SegmentedReply) -> Body:
         """The body of a 200 answer. Raises SourceError for others."""
