@@ -41,7 +41,8 @@ class Numbers:
         return f"http://{LOOPBACK}:{self._server.server_port}"
 
     def set(self, workload: str, value: float) -> float:
-        """Sets the workload's number; returns the time."""
+        """Sets the workload's number, which counts as not read yet; returns the time."""
+        self.read.pop((workload, value), None)
         self._values[workload] = value
         return time.monotonic()
 
