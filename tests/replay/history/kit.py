@@ -13,6 +13,7 @@ from adapter.load.spec import Metric, Policy, Query, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference
 from adapter.replay.history.queries import RangeQuery
 from adapter.settings import PrometheusServer
+from harness.prometheus import QuietServer
 
 WEB = CrossVersionReference("apps/v1", "Deployment", "web")
 Answer = Callable[[str, range], Mapping[int, str] | None]
@@ -40,7 +41,7 @@ class FakePrometheus:
 
     def __init__(self, answer: Answer) -> None:
         self.answer, self.asked = answer, list[tuple[str, range]]()
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = QuietServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
