@@ -22,6 +22,7 @@ from adapter.usage.series import LabelSet, SeriesTable, sample_nano
 LONGEST_GAP_SECONDS = 900.0
 """After a longer one a series is a new one: what it was then says nothing of the load now."""
 _STEP = 500
+_MOST_TABLES = 8
 _POLLS, _DISTANCES = 2.2, 1.5
 """Polling intervals and usual distances between samples: what is larger than both is a gap. A poll that is missed, or
 late by its jitter, is none.
@@ -63,11 +64,12 @@ class WindowHistory:
 
     def __init__(self, table: SeriesTable, before: "WindowHistory | None" = None) -> None:
         self.known: _Known
-        self.earlier: _Known | None
-        """What was known with the table before this one."""
+        self.earlier: tuple[_Known, ...]
+        """What was known with the tables before this one, the latest first."""
         if before is None or before.known.table is not table:
             self.known = _Known(table).copy()
-            self.earlier = None if before is None else before.known if before.known.newest else before.earlier
+            known = () if before is None or not before.known.newest else (before.known,)
+            self.earlier = (*known, *(() if before is None else before.earlier))[:_MOST_TABLES]
         else:
             self.known, self.earlier = before.known.copy(), before.earlier
 
@@ -93,30 +95,29 @@ class WindowHistory:
                 if at is not None:
                     values[index] = self._next(query, labels, values[index], at, may_rise=may_rise)
             await slices.breathe()
-        if self.earlier is not None and self.known.newest - self.earlier.newest > LONGEST_GAP_SECONDS:
-            self.earlier = None
+        newest = self.known.newest
+        self.earlier = tuple(each for each in self.earlier if newest - each.newest <= LONGEST_GAP_SECONDS)
 
     def _next(
         self, query: InstantQuery, labels: LabelSet, value: str | None, at: float, *, may_rise: bool
     ) -> str | None:
         known, number = self.known, labels.number
         last_at = known.times[number]
-        if last_at is None and self.earlier is not None:
-            last_at = self._recall(self.earlier, number, labels.text)
-        if last_at is not None and last_at - at > query.window:  # the server's clock went back
+        if last_at is None and self.earlier:
+            last_at = self._recall(number, labels.text)
+        if last_at is not None and last_at - at > min(query.span, LONGEST_GAP_SECONDS):  # the server's clock went back
             known.full_at.pop(number, None)
             last_at = None
         if last_at is not None:
-            if at > last_at and value is not None:
+            if at > last_at:
                 self._note_distance(query, number, at, at - last_at)
             if at <= last_at or (value is not None and number in known.full_at):
                 last = known.values[number]
-                rises = value is not None and last is not None and sample_nano(value) > sample_nano(last)
+                rises = value is not None and (last is None or sample_nano(value) > sample_nano(last))
                 value = value if rises and (may_rise or at != last_at) else last
                 at = max(at, last_at)
-        if value is not None:
-            known.values[number], known.times[number] = value, at
-            known.newest = max(known.newest, at)
+        known.values[number], known.times[number] = value, at
+        known.newest = max(known.newest, at)
         return value
 
     def _note_distance(self, query: InstantQuery, number: int, at: float, distance: float) -> None:
@@ -128,22 +129,23 @@ class WindowHistory:
             known.full_at.pop(number, None)
             known.usual[number] = 0
         elif usual and distance > limit:
-            known.full_at[number] = at + query.window
+            known.full_at[number] = at + query.span
             known.usual[number] = int(min(distance, 2 * limit))
         else:
             # It fades by half in each window: of samples of several targets, most distances are a part of each one's.
-            known.usual[number] = max(int(distance) + 1, int(usual * 0.5 ** (distance / query.window)))
+            known.usual[number] = max(int(distance) + 1, int(usual * 0.5 ** (distance / query.span)))
             if at >= known.full_at.get(number, math.inf):
                 del known.full_at[number]
 
-    def _recall(self, earlier: _Known, number: int, text: bytes) -> float | None:
-        """Take over what was known of a series by its number in the table before; returns the time of its sample."""
-        before = earlier.table.number(text)
-        if before >= len(earlier.times):
-            return None
+    def _recall(self, number: int, text: bytes) -> float | None:
+        """Take over what was known of a series by its number in a table before; returns the time of its sample."""
         known = self.known
-        known.values[number], known.times[number] = earlier.values[before], earlier.times[before]
-        known.usual[number] = earlier.usual[before]
-        if before in earlier.full_at:
-            known.full_at[number] = earlier.full_at[before]
+        for earlier in self.earlier:
+            before = earlier.table.number(text)
+            if before < len(earlier.times) and earlier.times[before] is not None:
+                known.values[number], known.times[number] = earlier.values[before], earlier.times[before]
+                known.usual[number] = earlier.usual[before]
+                if before in earlier.full_at:
+                    known.full_at[number] = earlier.full_at[before]
+                break
         return known.times[number]

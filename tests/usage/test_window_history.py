@@ -1,18 +1,20 @@
 """Rates while targets are not scraped and after that, as Prometheus computes them."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.load.spec import Query
 from adapter.runtime.slices import Slices
-from adapter.usage.query_catalog import InstantQuery
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.series import SeriesTable
 from adapter.usage.window_history import LONGEST_GAP_SECONDS, WindowHistory
 
 INTERVAL, WINDOW = 15.0, 120.0
-QUERY = InstantQuery(server="main", text="rate(x[2m])", by_pod=True, interval=INTERVAL, window=WINDOW)
+QUERY = InstantQuery(server="main", text="rate(x[2m])", by_pod=True, interval=INTERVAL, window=WINDOW, span=WINDOW)
 TEXT = b'{"namespace":"shop","pod":"web-1"}'
 
 
@@ -36,7 +38,7 @@ class Polls:
 
     async def see(self, answer: Mapping[bytes, tuple[float, float]], *, may_rise: bool = False) -> list[float]:
         sets = self.table.label_sets(answer)
-        values: list[str | None] = [f"{value:.9f}" for value, _ in answer.values()]
+        values: list[str | None] = [None if math.isnan(value) else f"{value:.9f}" for value, _ in answer.values()]
         self.history = WindowHistory(self.table, self.history)
         dates = [at for _, at in answer.values()]
         await self.history.keep(QUERY, sets, values, dates, Slices(), may_rise=may_rise)
@@ -144,3 +146,45 @@ async def falls(every: float, offsets: list[int], missed: int | None = None) -> 
         if newest > last and number > 10:
             assert seen == pytest.approx(value)
         last = newest
+
+
+async def test_a_series_is_known_after_several_tables_without_it() -> None:
+    polls = Polls()
+    other = b'{"namespace":"shop","pod":"web-0"}'
+    for at in (0.0, 15.0):
+        await polls.see({other: (1.0, at), TEXT: (1.0, at)})
+    for number in range(3):
+        polls.table = SeriesTable("namespace", "pod")
+        await polls.see({other: (1.0, 30.0 + 15.0 * number)})
+    assert await polls.see({other: (1.0, 75.0), TEXT: (0.1, 75.0)}) == [1.0, 1.0]
+
+
+async def test_tables_and_what_was_known_with_them_end() -> None:
+    polls = Polls()
+    for number in range(200):
+        polls.table = SeriesTable("namespace", "pod")
+        await polls.see({TEXT: (1.0, 1e12 - 15.0 * number)})
+        assert polls.history is not None
+        assert len(polls.history.earlier) < 10
+
+
+async def test_times_without_a_number_are_no_gap() -> None:
+    """A ratio of two rates is NaN while neither counter grows."""
+    polls = Polls()
+    for number in range(30):
+        at = 15.0 * number
+        [seen] = await polls.see({TEXT: (1.0 if number < 10 else math.nan if number < 20 else 0.4, at)})
+        assert seen == pytest.approx(1.0 if number < 10 else math.nan if number < 20 else 0.4, nan_ok=True)
+    assert await polls.see({TEXT: (math.nan, at)}) == [0.4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["rate(x[2m] offset 1w)", "rate(x[2m]) / rate(x[2m] offset 1d)", "max_over_time(rate(x[1m])[1m:15s] offset 1d)"],
+)
+def test_an_offset_makes_no_gap_last_longer(text: str) -> None:
+    catalog = QueryCatalog(["main"], [], inline_allowed=True)
+    query = catalog.resolve(WorkloadQuery(Query(server="main", prom_ql=text), "shop", "web"))
+    assert isinstance(query, InstantQuery)
+    assert query.span == 120.0
+    assert query.window > 86_400
