@@ -8,12 +8,13 @@ unchanged load reads
 - a fraction of itself after that, until the window holds no gap any more.
 
 Neither is news of a lower load. So a value without a newer sample stays, and one whose window may hold a gap is at
-least the last one before it.
+least the last one before it, as far as the gap can explain the difference: one of a tenth of the window hides no more
+than a tenth of the load.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from adapter.runtime.slices import Slices
 from adapter.usage.query_catalog import InstantQuery
@@ -22,26 +23,60 @@ from adapter.usage.series import LabelSet, SeriesTable, sample_nano
 LONGEST_GAP_SECONDS = 900.0
 """After a longer one a series is a new one: what it was then says nothing of the load now."""
 _STEP = 500
-_MOST_TABLES = 8
 _POLLS, _DISTANCES = 2.2, 1.5
 """Polling intervals and usual distances between samples: what is larger than both is a gap. A poll that is missed, or
 late by its jitter, is none.
 """
+_LEARNED = 1 / 3
+"""Share of the window: a larger distance becomes usual only if it is repeated."""
+_REPEATS = 2
+_FADES = 3.0
+_LONGEST_HOLD = 2 * LONGEST_GAP_SECONDS
+_EXPLAINED = 1 / 2
+"""Share of the window: what a larger gap leaves of a rate is too little to tell the load from."""
+_MOST_TABLES = 8
+_NANO = 10**9
+
+
+class _Gap(NamedTuple):
+    """The gaps in a window: since when, until when it holds one (epoch seconds), and the largest of them.
+
+    `latest`: the latest distance between samples; `repeats`: how often it has followed one like it.
+    """
+
+    since: float
+    until: float
+    longest: float
+    latest: float
+    repeats: int = 0
+
+    def next(self, distance: float) -> "_Gap":
+        """With one more distance."""
+        alike = distance <= _DISTANCES * self.latest and self.latest <= _DISTANCES * distance
+        return _Gap(self.since, self.until, self.longest, distance, self.repeats + 1 if alike else 0)
+
+    def and_another(self, until: float) -> "_Gap":
+        """The latest distance is a gap, too."""
+        return _Gap(self.since, until, max(self.longest, self.latest), self.latest, self.repeats)
+
+    def is_cadence(self, at: float) -> bool:
+        """Whether such distances seem to be usual by now."""
+        return self.repeats >= _REPEATS or at - self.since > _LONGEST_HOLD
 
 
 @dataclass(slots=True)
 class _Known:
     """Columns by the numbers of a table.
 
-    `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `full_at`: when the
-    window of a series holds no gap any more. `newest`: the time of the newest sample (both in epoch seconds).
+    `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `gaps`: those in the
+    windows now. `newest`: the time of the newest sample (epoch seconds).
     """
 
     table: SeriesTable
     values: list[str | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
     usual: list[int] = field(default_factory=list)
-    full_at: dict[int, float] = field(default_factory=dict)
+    gaps: dict[int, _Gap] = field(default_factory=dict)
     newest: float = 0.0
 
     def copy(self) -> "_Known":
@@ -51,7 +86,7 @@ class _Known:
             [*self.values, *[None] * more],
             [*self.times, *[None] * more],
             [*self.usual, *[0] * more],
-            dict(self.full_at),
+            dict(self.gaps),
             self.newest,
         )
 
@@ -106,36 +141,48 @@ class WindowHistory:
         if last_at is None and self.earlier:
             last_at = self._recall(number, labels.text)
         if last_at is not None and last_at - at > min(query.span, LONGEST_GAP_SECONDS):  # the server's clock went back
-            known.full_at.pop(number, None)
+            known.gaps.pop(number, None)
             last_at = None
         if last_at is not None:
             if at > last_at:
                 self._note_distance(query, number, at, at - last_at)
-            if at <= last_at or (value is not None and number in known.full_at):
+                if value is not None and (gap := known.gaps.get(number)) is not None:
+                    value = _through(gap, at, query.span, known.values[number], value)
+            else:
                 last = known.values[number]
                 rises = value is not None and (last is None or sample_nano(value) > sample_nano(last))
                 value = value if rises and (may_rise or at != last_at) else last
-                at = max(at, last_at)
+                at = last_at
         known.values[number], known.times[number] = value, at
         known.newest = max(known.newest, at)
         return value
 
     def _note_distance(self, query: InstantQuery, number: int, at: float, distance: float) -> None:
-        """Learn the usual distance between samples, or note that the window holds a gap until it has passed it."""
+        """Learn the usual distance between samples, or note that the window holds a gap until it has passed it.
+
+        A large distance that is repeated is no gap: the interval has changed. Those that are small in the window become
+        usual anyway, step by step: the distances of several targets are uneven.
+        """
         known = self.known
-        usual = known.usual[number]
-        limit = max(_POLLS * query.interval, _DISTANCES * usual)
+        usual, gap = known.usual[number], known.gaps.get(number)
         if distance > LONGEST_GAP_SECONDS:
-            known.full_at.pop(number, None)
+            known.gaps.pop(number, None)
             known.usual[number] = 0
-        elif usual and distance > limit:
-            known.full_at[number] = at + query.span
-            known.usual[number] = int(min(distance, 2 * limit))
-        else:
-            # It fades by half in each window: of samples of several targets, most distances are a part of each one's.
-            known.usual[number] = max(int(distance) + 1, int(usual * 0.5 ** (distance / query.span)))
-            if at >= known.full_at.get(number, math.inf):
-                del known.full_at[number]
+            return
+        limit = max(_POLLS * query.interval, _DISTANCES * usual)
+        gap = None if gap is None else gap.next(distance)
+        if usual and distance > limit and (gap is None or not gap.is_cadence(at)):
+            until = at + query.span
+            known.gaps[number] = _Gap(at, until, distance, distance) if gap is None else gap.and_another(until)
+            known.usual[number] = max(usual, int(min(distance, limit, _LEARNED * query.span)))
+            return
+        # It fades by half in so many windows: of samples of several targets, most distances are a part of each one's.
+        known.usual[number] = max(int(distance) + 1, int(usual * 0.5 ** (distance / (_FADES * query.span))))
+        if gap is not None:
+            if at < gap.until:
+                known.gaps[number] = gap
+            else:
+                del known.gaps[number]
 
     def _recall(self, number: int, text: bytes) -> float | None:
         """Take over what was known of a series by its number in a table before; returns the time of its sample."""
@@ -145,7 +192,21 @@ class WindowHistory:
             if before < len(earlier.times) and earlier.times[before] is not None:
                 known.values[number], known.times[number] = earlier.values[before], earlier.times[before]
                 known.usual[number] = earlier.usual[before]
-                if before in earlier.full_at:
-                    known.full_at[number] = earlier.full_at[before]
+                if before in earlier.gaps:
+                    known.gaps[number] = earlier.gaps[before]
                 break
         return known.times[number]
+
+
+def _through(gap: _Gap, at: float, span: float, last: str | None, value: str) -> str:
+    """The value, or the last one as far as the gap explains that the value is lower."""
+    if last is None or value == last:
+        return value
+    kept, read = sample_nano(last), sample_nano(value)
+    lacking = min(gap.longest, gap.until - at) / span
+    if read >= kept or lacking <= 0:
+        return value
+    if lacking > _EXPLAINED:
+        return last
+    most = int(read / (1 - lacking))
+    return last if most >= kept else f"{most // _NANO}.{most % _NANO:09}"
