@@ -124,18 +124,35 @@ class WindowHistory:
         `may_rise` a larger value with the same time is taken. One with an earlier time (of another replica of the
         server, or of a series that has ended) only if it is larger.
         """
+        known, near = self.known, _POLLS * query.interval
         for start in range(0, len(sets), _STEP):
             for index, labels in enumerate(sets[start : start + _STEP], start):
-                at = dates[index]
-                if at is not None:
-                    values[index] = self._next(query, labels, values[index], at, may_rise=may_rise)
+                at, value, number = dates[index], values[index], labels.number
+                if at is None:
+                    continue
+                last_at = known.times[number]
+                # Nearly all are newer by the usual distance; here they cost a third.
+                if (
+                    last_at is not None
+                    and value is not None
+                    and known.usual[number] - 1 <= at - last_at <= near
+                    and at > last_at
+                    and number not in known.gaps
+                ):
+                    known.usual[number] = int(at - last_at) + 1
+                    known.values[number] = value
+                    known.times[number] = at
+                else:
+                    values[index], at = self._next(query, labels, value, at, may_rise=may_rise)
+                known.newest = max(known.newest, at)
             await slices.breathe()
         newest = self.known.newest
         self.earlier = tuple(each for each in self.earlier if newest - each.newest <= LONGEST_GAP_SECONDS)
 
     def _next(
         self, query: InstantQuery, labels: LabelSet, value: str | None, at: float, *, may_rise: bool
-    ) -> str | None:
+    ) -> tuple[str | None, float]:
+        """The value, and the time that is now known."""
         known, number = self.known, labels.number
         last_at = known.times[number]
         if last_at is None and self.earlier:
@@ -150,12 +167,11 @@ class WindowHistory:
                     value = _through(gap, at, query.span, known.values[number], value)
             else:
                 last = known.values[number]
-                rises = value is not None and (last is None or sample_nano(value) > sample_nano(last))
-                value = value if rises and (may_rise or at != last_at) else last
+                if value is None or not (may_rise or at != last_at) or not _is_more(value, last):
+                    value = last
                 at = last_at
         known.values[number], known.times[number] = value, at
-        known.newest = max(known.newest, at)
-        return value
+        return value, at
 
     def _note_distance(self, query: InstantQuery, number: int, at: float, distance: float) -> None:
         """Learn the usual distance between samples, or note that the window holds a gap until it has passed it.
@@ -196,6 +212,10 @@ class WindowHistory:
                     known.gaps[number] = earlier.gaps[before]
                 break
         return known.times[number]
+
+
+def _is_more(value: str, last: str | None) -> bool:
+    return last is None or sample_nano(value) > sample_nano(last)
 
 
 def _through(gap: _Gap, at: float, span: float, last: str | None, value: str) -> str:
