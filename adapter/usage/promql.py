@@ -88,13 +88,15 @@ class QueryInputs:
 
     `window`: how far back (seconds) it reads from the time of its newest samples: the longest range, plus the range of
     every subquery, plus the longest offset (with subqueries all offsets, since they may nest). UNKNOWN_WINDOW if a
-    duration is itself an expression. `behind`: the longest `offset` (seconds) if every selector has one, else 0; the
+    duration is itself an expression. `span` is that without the offsets: for so long a sample stays in what it reads.
+    `behind`: the longest `offset` (seconds) if every selector has one, else 0; the
     times of its samples are that long ago although its series live.
     """
 
     selectors: tuple[VectorSelector, ...]
     alternatives: bool = False
     window: float = 0.0
+    span: float = 0.0
     behind: float = 0.0
 
 
@@ -183,8 +185,9 @@ class _Scanner:
         # A subquery reads its instant selectors over a range; which selectors are inside of one is not tracked.
         selectors = [VectorSelector(s.text, s.ranged or self._subquery, s.shift) for s in selectors]
         offset = sum(self._offsets) if self._subquery else max(self._offsets)
-        window = self._longest_range + self._subqueries + offset
-        return QueryInputs(tuple(dict.fromkeys(selectors)), self._alternatives, window, _behind(selectors))
+        span = self._longest_range + self._subqueries
+        behind = _behind(selectors)
+        return QueryInputs(tuple(dict.fromkeys(selectors)), self._alternatives, span + offset, span, behind)
 
     def _step(self, token: PromqlToken) -> None:
         if token.kind == "word":

@@ -25,7 +25,8 @@ class InstantQuery:
     """A query as one server is sent it; equal ones are polled once.
 
     `by_pod`: it returns one series a pod, or one number for a service; None: its labels show which. All times are in
-    seconds; `window` is how far back its values reach from their time, `behind` its offset (`promql.QueryInputs`).
+    seconds; `window` is how far back its values reach from their time, `span` how long a sample stays in them, `behind`
+    its offset (`promql.QueryInputs`).
     """
 
     server: str
@@ -36,6 +37,7 @@ class InstantQuery:
     max_age: float = INLINE_MAX_AGE_SECONDS
     interval: float = INLINE_INTERVAL_SECONDS
     window: float = 0.0
+    span: float = 0.0
     behind: float = 0.0
 
     @property
@@ -120,4 +122,5 @@ class QueryCatalog:
             inputs = parse_inputs(query.text)
         except PromqlError as error:
             return str(error)
-        return replace(query, window=inputs.window if window is None else window, behind=inputs.behind)
+        window, span = (inputs.window, inputs.span) if window is None else (window, window)
+        return replace(query, window=window, span=span, behind=inputs.behind)

@@ -200,7 +200,7 @@ async def build_result(
     """
     dates = await times.column(vector.sets, slices)
     history = None
-    if query.window:
+    if query.span:
         history = WindowHistory(vector.table, last.history if last is not None else None)
         await history.keep(query, vector.sets, vector.values, dates, slices, may_rise=times.is_of_several)
     columns, without = await _columns(vector, dates, slices)

@@ -8,12 +8,13 @@ unchanged load reads
 - a fraction of itself after that, until the window holds no gap any more.
 
 Neither is news of a lower load. So a value without a newer sample stays, and one whose window may hold a gap is at
-least the last one before it.
+least the last one before it, as far as the gap can explain the difference: one of a tenth of the window hides no more
+than a tenth of the load.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from adapter.runtime.slices import Slices
 from adapter.usage.query_catalog import InstantQuery
@@ -26,21 +27,56 @@ _POLLS, _DISTANCES = 2.2, 1.5
 """Polling intervals and usual distances between samples: what is larger than both is a gap. A poll that is missed, or
 late by its jitter, is none.
 """
+_LEARNED = 1 / 3
+"""Share of the window: a larger distance becomes usual only if it is repeated."""
+_REPEATS = 2
+_FADES = 3.0
+_LONGEST_HOLD = 2 * LONGEST_GAP_SECONDS
+_EXPLAINED = 1 / 2
+"""Share of the window: what a larger gap leaves of a rate is too little to tell the load from."""
+_MOST_TABLES = 8
+_NANO = 10**9
+
+
+class _Gap(NamedTuple):
+    """The gaps in a window: since when, until when it holds one (epoch seconds), and the largest of them.
+
+    `latest`: the latest distance between samples; `repeats`: how often it has followed one like it.
+    """
+
+    since: float
+    until: float
+    longest: float
+    latest: float
+    repeats: int = 0
+
+    def next(self, distance: float) -> "_Gap":
+        """With one more distance."""
+        alike = distance <= _DISTANCES * self.latest and self.latest <= _DISTANCES * distance
+        return _Gap(self.since, self.until, self.longest, distance, self.repeats + 1 if alike else 0)
+
+    def and_another(self, until: float) -> "_Gap":
+        """The latest distance is a gap, too."""
+        return _Gap(self.since, until, max(self.longest, self.latest), self.latest, self.repeats)
+
+    def is_cadence(self, at: float) -> bool:
+        """Whether such distances seem to be usual by now."""
+        return self.repeats >= _REPEATS or at - self.since > _LONGEST_HOLD
 
 
 @dataclass(slots=True)
 class _Known:
     """Columns by the numbers of a table.
 
-    `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `full_at`: when the
-    window of a series holds no gap any more. `newest`: the time of the newest sample (both in epoch seconds).
+    `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `gaps`: those in the
+    windows now. `newest`: the time of the newest sample (epoch seconds).
     """
 
     table: SeriesTable
     values: list[str | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
     usual: list[int] = field(default_factory=list)
-    full_at: dict[int, float] = field(default_factory=dict)
+    gaps: dict[int, _Gap] = field(default_factory=dict)
     newest: float = 0.0
 
     def copy(self) -> "_Known":
@@ -50,7 +86,7 @@ class _Known:
             [*self.values, *[None] * more],
             [*self.times, *[None] * more],
             [*self.usual, *[0] * more],
-            dict(self.full_at),
+            dict(self.gaps),
             self.newest,
         )
 
@@ -63,11 +99,12 @@ class WindowHistory:
 
     def __init__(self, table: SeriesTable, before: "WindowHistory | None" = None) -> None:
         self.known: _Known
-        self.earlier: _Known | None
-        """What was known with the table before this one."""
+        self.earlier: tuple[_Known, ...]
+        """What was known with the tables before this one, the latest first."""
         if before is None or before.known.table is not table:
             self.known = _Known(table).copy()
-            self.earlier = None if before is None else before.known if before.known.newest else before.earlier
+            known = () if before is None or not before.known.newest else (before.known,)
+            self.earlier = (*known, *(() if before is None else before.earlier))[:_MOST_TABLES]
         else:
             self.known, self.earlier = before.known.copy(), before.earlier
 
@@ -87,7 +124,8 @@ class WindowHistory:
         `may_rise` a larger value with the same time is taken. One with an earlier time (of another replica of the
         server, or of a series that has ended) only if it is larger.
         """
-        last_values, times, usual, full_at = self.known.values, self.known.times, self.known.usual, self.known.full_at
+        near = _POLLS * query.interval
+        last_values, times, usual, gaps = self.known.values, self.known.times, self.known.usual, self.known.gaps
         for start in range(0, len(sets), _STEP):
             for index, labels in enumerate(sets[start : start + _STEP], start):
                 at, value, number = dates[index], values[index], labels.number
@@ -97,64 +135,94 @@ class WindowHistory:
                 if (
                     last_at is None
                     or value is None
-                    or not 0 < at - last_at <= usual[number] < at - last_at + 2
-                    or number in full_at
+                    or not 0 < at - last_at <= near
+                    or not at - last_at <= usual[number] <= at - last_at + 2
+                    or number in gaps
                 ):
                     values[index] = self._next(query, labels, value, at, may_rise=may_rise)
                 else:  # nearly always: a sample at the usual distance
                     last_values[number], times[number] = value, at
             await slices.breathe()
-        self.known.newest = max([self.known.newest, *filter(None, dates)])
-        if self.earlier is not None and self.known.newest - self.earlier.newest > LONGEST_GAP_SECONDS:
-            self.earlier = None
+        newest = self.known.newest = max([self.known.newest, *filter(None, dates)])
+        self.earlier = tuple(each for each in self.earlier if newest - each.newest <= LONGEST_GAP_SECONDS)
 
     def _next(
         self, query: InstantQuery, labels: LabelSet, value: str | None, at: float, *, may_rise: bool
     ) -> str | None:
         known, number = self.known, labels.number
         last_at = known.times[number]
-        if last_at is None and self.earlier is not None:
-            last_at = self._recall(self.earlier, number, labels.text)
-        if last_at is not None and last_at - at > query.window:  # the server's clock went back
-            known.full_at.pop(number, None)
+        if last_at is None and self.earlier:
+            last_at = self._recall(number, labels.text)
+        if last_at is not None and last_at - at > min(query.span, LONGEST_GAP_SECONDS):  # the server's clock went back
+            known.gaps.pop(number, None)
             last_at = None
         if last_at is not None:
-            if at > last_at and value is not None:
+            if at > last_at:
                 self._note_distance(query, number, at, at - last_at)
-            if at <= last_at or (value is not None and number in known.full_at):
+                if value is not None and (gap := known.gaps.get(number)) is not None:
+                    value = _through(gap, at, query.span, known.values[number], value)
+            else:
                 last = known.values[number]
-                rises = value is not None and last is not None and sample_nano(value) > sample_nano(last)
-                value = value if rises and (may_rise or at != last_at) else last
-                at = max(at, last_at)
-        if value is not None:
-            known.values[number], known.times[number] = value, at
+                if value is None or not (may_rise or at != last_at) or not _is_more(value, last):
+                    value = last
+                at = last_at
+        known.values[number], known.times[number] = value, at
         return value
 
     def _note_distance(self, query: InstantQuery, number: int, at: float, distance: float) -> None:
-        """Learn the usual distance between samples, or note that the window holds a gap until it has passed it."""
-        known = self.known
-        usual = known.usual[number]
-        limit = max(_POLLS * query.interval, _DISTANCES * usual)
-        if distance > LONGEST_GAP_SECONDS:
-            known.full_at.pop(number, None)
-            known.usual[number] = 0
-        elif usual and distance > limit:
-            known.full_at[number] = at + query.window
-            known.usual[number] = int(min(distance, 2 * limit))
-        else:
-            # It fades by half in each window: of samples of several targets, most distances are a part of each one's.
-            known.usual[number] = max(int(distance) + 1, int(usual * 0.5 ** (distance / query.window)))
-            if at >= known.full_at.get(number, math.inf):
-                del known.full_at[number]
+        """Learn the usual distance between samples, or note that the window holds a gap until it has passed it.
 
-    def _recall(self, earlier: _Known, number: int, text: bytes) -> float | None:
-        """Take over what was known of a series by its number in the table before; returns the time of its sample."""
-        before = earlier.table.number(text)
-        if before >= len(earlier.times):
-            return None
+        A large distance that is repeated is no gap: the interval has changed. Those that are small in the window become
+        usual anyway, step by step: the distances of several targets are uneven.
+        """
         known = self.known
-        known.values[number], known.times[number] = earlier.values[before], earlier.times[before]
-        known.usual[number] = earlier.usual[before]
-        if before in earlier.full_at:
-            known.full_at[number] = earlier.full_at[before]
+        usual, gap = known.usual[number], known.gaps.get(number)
+        if distance > LONGEST_GAP_SECONDS:
+            known.gaps.pop(number, None)
+            known.usual[number] = 0
+            return
+        limit = max(_POLLS * query.interval, _DISTANCES * usual)
+        gap = None if gap is None else gap.next(distance)
+        if usual and distance > limit and (gap is None or not gap.is_cadence(at)):
+            until = at + query.span
+            known.gaps[number] = _Gap(at, until, distance, distance) if gap is None else gap.and_another(until)
+            known.usual[number] = max(usual, int(min(distance, limit, _LEARNED * query.span)))
+            return
+        # It fades by half in so many windows: of samples of several targets, most distances are a part of each one's.
+        known.usual[number] = max(int(distance) + 1, int(usual * 0.5 ** (distance / (_FADES * query.span))))
+        if gap is not None:
+            if at < gap.until:
+                known.gaps[number] = gap
+            else:
+                del known.gaps[number]
+
+    def _recall(self, number: int, text: bytes) -> float | None:
+        """Take over what was known of a series by its number in a table before; returns the time of its sample."""
+        known = self.known
+        for earlier in self.earlier:
+            before = earlier.table.number(text)
+            if before < len(earlier.times) and earlier.times[before] is not None:
+                known.values[number], known.times[number] = earlier.values[before], earlier.times[before]
+                known.usual[number] = earlier.usual[before]
+                if before in earlier.gaps:
+                    known.gaps[number] = earlier.gaps[before]
+                break
         return known.times[number]
+
+
+def _is_more(value: str, last: str | None) -> bool:
+    return last is None or sample_nano(value) > sample_nano(last)
+
+
+def _through(gap: _Gap, at: float, span: float, last: str | None, value: str) -> str:
+    """The value, or the last one as far as the gap explains that the value is lower."""
+    if last is None or value == last:
+        return value
+    kept, read = sample_nano(last), sample_nano(value)
+    lacking = min(gap.longest, gap.until - at) / span
+    if read >= kept or lacking <= 0:
+        return value
+    if lacking > _EXPLAINED:
+        return last
+    most = int(read / (1 - lacking))
+    return last if most >= kept else f"{most // _NANO}.{most % _NANO:09}"

@@ -1,18 +1,21 @@
 """Rates while targets are not scraped and after that, as Prometheus computes them."""
 
+import itertools
+import math
 from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.load.spec import Query
 from adapter.runtime.slices import Slices
-from adapter.usage.query_catalog import InstantQuery
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.series import SeriesTable
 from adapter.usage.window_history import LONGEST_GAP_SECONDS, WindowHistory
 
 INTERVAL, WINDOW = 15.0, 120.0
-QUERY = InstantQuery(server="main", text="rate(x[2m])", by_pod=True, interval=INTERVAL, window=WINDOW)
+QUERY = InstantQuery(server="main", text="rate(x[2m])", by_pod=True, interval=INTERVAL, window=WINDOW, span=WINDOW)
 TEXT = b'{"namespace":"shop","pod":"web-1"}'
 
 
@@ -36,7 +39,7 @@ class Polls:
 
     async def see(self, answer: Mapping[bytes, tuple[float, float]], *, may_rise: bool = False) -> list[float]:
         sets = self.table.label_sets(answer)
-        values: list[str | None] = [f"{value:.9f}" for value, _ in answer.values()]
+        values: list[str | None] = [None if math.isnan(value) else f"{value:.9f}" for value, _ in answer.values()]
         self.history = WindowHistory(self.table, self.history)
         dates = [at for _, at in answer.values()]
         await self.history.keep(QUERY, sets, values, dates, Slices(), may_rise=may_rise)
@@ -74,13 +77,53 @@ async def test_an_unchanged_load_never_reads_lower_through_a_gap(every: float, b
     assert min(seen) > (0.75 if length < 2.2 * INTERVAL else 0.9)
 
 
-async def test_a_load_that_fell_is_seen_once_the_window_holds_no_gap() -> None:
+async def test_a_load_that_fell_is_seen_as_the_gap_leaves_the_window() -> None:
     polls = Polls()
-    steady = {TEXT: (1.0, 0.0)}
     for at in (0.0, 15.0, 30.0):
-        await polls.see({key: (value, at) for key, (value, _) in steady.items()})
-    seen = [(at, (await polls.see({TEXT: (0.5, at)}))[0]) for at in (180.0, 195.0, 285.0, 300.0, 315.0)]
-    assert seen == [(180.0, 1.0), (195.0, 1.0), (285.0, 1.0), (300.0, 0.5), (315.0, 0.5)]
+        await polls.see({TEXT: (1.0, at)})
+    seen = [(await polls.see({TEXT: (0.4, at)}))[0] for at in (180.0, 195.0, 210.0, 225.0, 240.0, 255.0, 270.0, 300.0)]
+    assert seen[:4] == [1.0] * 4, "half of the window says too little"
+    assert seen[4:] == [pytest.approx(0.4 / share) for share in (1 / 2, 5 / 8, 3 / 4, 1)]
+
+
+async def test_a_short_gap_hides_no_large_fall() -> None:
+    polls = Polls()
+    for number in range(10):
+        await polls.see({TEXT: (1.0, 15.0 * number)})
+    seen = [(await polls.see({TEXT: (value, at)}))[0] for value, at in ((0.8, 180.0), (0.4, 195.0), (0.2, 210.0))]
+    assert seen == [1.0, pytest.approx(0.4 * 120 / 75), pytest.approx(0.2 * 120 / 75)]
+
+
+@pytest.mark.parametrize("gap", [50.0, 70.0, 100.0, 150.0])
+async def test_an_unchanged_load_never_reads_lower_through_gaps_that_follow_each_other(gap: float) -> None:
+    scrapes, at = [15.0 * number + 1.3 for number in range(40)], 601.3
+    for _ in range(5):
+        scrapes += [at + gap + 15.0 * number for number in range(5)]
+        at = scrapes[-1]
+    seen = await rates(scrapes + [at + 15.0 * number for number in range(1, 20)], at + 200)
+    assert min(seen) > 0.7
+
+
+@pytest.mark.parametrize("longer", [45.0, 60.0])
+async def test_an_interval_that_has_changed_is_no_gap(longer: float) -> None:
+    polls = Polls()
+    for number in range(20):
+        await polls.see({TEXT: (1.0, 15.0 * number)})
+    for number in range(1, 12):
+        [seen] = await polls.see({TEXT: (0.3, 285.0 + longer * number)})
+        if longer * number > 2 * longer + WINDOW:
+            assert seen == 0.3
+
+
+async def test_no_load_is_held_for_ever_however_its_samples_come() -> None:
+    polls, at, seen = Polls(), 0.0, 1.0
+    for number in range(10):
+        await polls.see({TEXT: (1.0, at := 15.0 * number)})
+    began, distances = at, itertools.cycle([100.0, 15.0, 210.0, 15.0])
+    while seen > 0.3:
+        at += next(distances)
+        [seen] = await polls.see({TEXT: (0.3, at)})
+        assert at - began < 2 * LONGEST_GAP_SECONDS + 3 * WINDOW
 
 
 async def test_a_load_that_rose_is_seen_at_once() -> None:
@@ -144,3 +187,45 @@ async def falls(every: float, offsets: list[int], missed: int | None = None) -> 
         if newest > last and number > 10:
             assert seen == pytest.approx(value)
         last = newest
+
+
+async def test_a_series_is_known_after_several_tables_without_it() -> None:
+    polls = Polls()
+    other = b'{"namespace":"shop","pod":"web-0"}'
+    for at in (0.0, 15.0):
+        await polls.see({other: (1.0, at), TEXT: (1.0, at)})
+    for number in range(3):
+        polls.table = SeriesTable("namespace", "pod")
+        await polls.see({other: (1.0, 30.0 + 15.0 * number)})
+    assert await polls.see({other: (1.0, 120.0), TEXT: (0.1, 120.0)}) == [1.0, 1.0]
+
+
+async def test_tables_and_what_was_known_with_them_end() -> None:
+    polls = Polls()
+    for number in range(200):
+        polls.table = SeriesTable("namespace", "pod")
+        await polls.see({TEXT: (1.0, 1e12 - 15.0 * number)})
+        assert polls.history is not None
+        assert len(polls.history.earlier) < 10
+
+
+async def test_times_without_a_number_are_no_gap() -> None:
+    """A ratio of two rates is NaN while neither counter grows."""
+    polls = Polls()
+    for number in range(30):
+        at = 15.0 * number
+        [seen] = await polls.see({TEXT: (1.0 if number < 10 else math.nan if number < 20 else 0.4, at)})
+        assert seen == pytest.approx(1.0 if number < 10 else math.nan if number < 20 else 0.4, nan_ok=True)
+    assert await polls.see({TEXT: (math.nan, at)}) == [0.4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["rate(x[2m] offset 1w)", "rate(x[2m]) / rate(x[2m] offset 1d)", "max_over_time(rate(x[1m])[1m:15s] offset 1d)"],
+)
+def test_an_offset_makes_no_gap_last_longer(text: str) -> None:
+    catalog = QueryCatalog(["main"], [], inline_allowed=True)
+    query = catalog.resolve(WorkloadQuery(Query(server="main", prom_ql=text), "shop", "web"))
+    assert isinstance(query, InstantQuery)
+    assert query.span == 120.0
+    assert query.window > 86_400
