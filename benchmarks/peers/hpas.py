@@ -37,7 +37,7 @@ def _measured(contender: Contender) -> Figures:
     stage = contender.scene
     contender.resume()
     contender.put_hpas()
-    until(lambda: active(stage) >= len(stage.scaled), 60, lambda: f"{active(stage)} HPAs of {contender.name} active")
+    until(lambda: active(stage) >= len(stage.scaled), 180, lambda: f"{active(stage)} HPAs of {contender.name} active")
     time.sleep(SETTLE_SECONDS)
     meter = Meter(lambda: {**stage.processes(), **contender.processes()}, stage.prometheus.url)
     before, asked = meter.read(), _computations(stage)
