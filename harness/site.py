@@ -50,7 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for target in sorted(set(_targets(file.src_uri, file.content_string)) - known):
             known.add(target)
             if _page_of(target).startswith(f"{FILES}/") and (ROOT / target).exists():
-                added = [File.generated(config, uri, content=content) for uri, content in _as_pages(target)]
+                pages = [File.generated(config, uri, content=content) for uri, content in _as_pages(target)]
+                added = [one for one in pages if files.get_file_from_path(one.src_uri) is None]
                 for one in added:
                     files.append(one)
                 open_pages += [one for one in added if _is_markdown(one.src_uri)]
