@@ -21,7 +21,9 @@ from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.series import LabelSet, SeriesTable, sample_nano
 
 LONGEST_GAP_SECONDS = 900.0
-"""After a longer one a series is a new one: what it was then says nothing of the load now."""
+"""After a longer one what a series was before says nothing of the load now: it has no value until its window is
+full.
+"""
 _STEP = 500
 _POLLS, _DISTANCES = 2.2, 1.5
 """Polling intervals and usual distances between samples: what is larger than both is a gap. A poll that is missed, or
@@ -98,6 +100,11 @@ class WindowHistory:
     """
 
     def __init__(self, table: SeriesTable, before: "WindowHistory | None" = None) -> None:
+        self.distance: float = 0.0 if before is None else before.distance
+        """Between the newest samples of the last two answers with newer ones."""
+        self.newest: float = 0.0 if before is None else before.newest
+        self.full_at: float = 0.0 if before is None else before.full_at
+        """When the windows of all series are full again after a long gap."""
         self.known: _Known
         self.earlier: tuple[_Known, ...]
         """What was known with the tables before this one, the latest first."""
@@ -124,7 +131,8 @@ class WindowHistory:
         `may_rise` a larger value with the same time is taken. One with an earlier time (of another replica of the
         server, or of a series that has ended) only if it is larger.
         """
-        near = _POLLS * query.interval
+        self._note_newest(query, max([self.newest, *filter(None, dates)]))
+        near, full_at = _POLLS * query.interval, self.full_at
         last_values, times, usual, gaps = self.known.values, self.known.times, self.known.usual, self.known.gaps
         for start in range(0, len(sets), _STEP):
             for index, labels in enumerate(sets[start : start + _STEP], start):
@@ -135,6 +143,7 @@ class WindowHistory:
                 if (
                     last_at is None
                     or value is None
+                    or at < full_at
                     or not 0 < at - last_at <= near
                     or not at - last_at <= usual[number] <= at - last_at + 2
                     or number in gaps
@@ -146,6 +155,16 @@ class WindowHistory:
         newest = self.known.newest = max([self.known.newest, *filter(None, dates)])
         self.earlier = tuple(each for each in self.earlier if newest - each.newest <= LONGEST_GAP_SECONDS)
 
+    def _note_newest(self, query: InstantQuery, newest: float) -> None:
+        """Note a long gap in the samples of all series: some of them are not known any more when they come back."""
+        distance = newest - self.newest if self.newest else 0.0
+        if distance > 0:
+            if self.distance and distance > max(LONGEST_GAP_SECONDS, _DISTANCES * self.distance):
+                self.full_at = newest + query.span
+            self.newest, self.distance = newest, distance
+        elif not self.newest:
+            self.newest = newest
+
     def _next(
         self, query: InstantQuery, labels: LabelSet, value: str | None, at: float, *, may_rise: bool
     ) -> str | None:
@@ -156,6 +175,9 @@ class WindowHistory:
         if last_at is not None and last_at - at > min(query.span, LONGEST_GAP_SECONDS):  # the server's clock went back
             known.gaps.pop(number, None)
             last_at = None
+        if last_at is None and at < self.full_at:
+            known.gaps[number] = _Gap(at, self.full_at, query.span, 0.0)
+            value = None
         if last_at is not None:
             if at > last_at:
                 self._note_distance(query, number, at, at - last_at)
@@ -177,11 +199,15 @@ class WindowHistory:
         """
         known = self.known
         usual, gap = known.usual[number], known.gaps.get(number)
+        limit = max(_POLLS * query.interval, _DISTANCES * usual)
         if distance > LONGEST_GAP_SECONDS:
             known.gaps.pop(number, None)
-            known.usual[number] = 0
+            if usual and distance > limit:
+                known.gaps[number] = _Gap(at, at + query.span, distance, distance)
+                known.values[number] = None
+            else:
+                known.usual[number] = int(distance) + 1
             return
-        limit = max(_POLLS * query.interval, _DISTANCES * usual)
         gap = None if gap is None else gap.next(distance)
         if usual and distance > limit and (gap is None or not gap.is_cadence(at)):
             until = at + query.span
@@ -214,10 +240,10 @@ def _is_more(value: str, last: str | None) -> bool:
     return last is None or sample_nano(value) > sample_nano(last)
 
 
-def _through(gap: _Gap, at: float, span: float, last: str | None, value: str) -> str:
-    """The value, or the last one as far as the gap explains that the value is lower."""
+def _through(gap: _Gap, at: float, span: float, last: str | None, value: str) -> str | None:
+    """The value, or the last one as far as the gap explains that the value is lower; None if there is no last one."""
     if last is None or value == last:
-        return value
+        return last
     kept, read = sample_nano(last), sample_nano(value)
     lacking = min(gap.longest, gap.until - at) / span
     if read >= kept or lacking <= 0:

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -46,11 +47,22 @@ class Polls:
         return [float(value or "nan") for value in values]
 
 
-async def rates(scrapes: list[float], until: float, polls: Polls | None = None, begin: float = 200.0) -> list[float]:
+async def rates(
+    scrapes: list[float],
+    until: float,
+    polls: Polls | None = None,
+    begin: float = 200.0,
+    others: Mapping[bytes, float] = MappingProxyType({}),
+) -> list[float]:
+    """What is seen of a series at each poll, and of others that are scraped so much later."""
     polls, seen, now = polls or Polls(), [], begin
     while now < until:
-        read = extrapolated_rate(scrapes, now)
-        seen += await polls.see({TEXT: read} if read else {})
+        read = {
+            text: rate
+            for text, later in {TEXT: 0.0, **others}.items()
+            if (rate := extrapolated_rate([at + later for at in scrapes], now)) is not None
+        }
+        seen += await polls.see(read)
         now += INTERVAL
     return seen
 
@@ -155,11 +167,34 @@ async def test_a_gap_is_known_of_series_that_had_left_the_answers_and_their_tabl
     assert await polls.see({b'{"namespace":"shop","pod":"web-0"}': (0.1, 200.0), TEXT: (0.3, 200.0)}) == [0.1, 1.0]
 
 
-async def test_what_was_before_a_long_absence_says_nothing_of_the_load_after_it() -> None:
-    polls = Polls()
+async def test_after_a_long_absence_there_is_no_value_until_the_window_is_full() -> None:
+    """What was before it says nothing of the load now, and what is read is a fraction."""
+    polls, back = Polls(), 16.0 + LONGEST_GAP_SECONDS
     for at in (0.0, 15.0):
         await polls.see({TEXT: (1.0, at)})
-    assert await polls.see({TEXT: (0.3, 16.0 + LONGEST_GAP_SECONDS)}) == [0.3]
+    seen = [(await polls.see({TEXT: (0.3, back + more)}))[0] for more in range(0, 150, 15)]
+    assert [math.isnan(value) for value in seen] == [True] * 8 + [False] * 2
+
+
+@given(length=st.floats(700, 4000), several=st.integers(0, 3), lost=st.booleans())
+async def test_an_unchanged_load_never_reads_lower_after_a_long_outage(length: float, several: int, lost: bool) -> None:
+    """Series come back one poll after the other, after the table of all was replaced several times."""
+    polls, scrapes = Polls(), scraped(every=15, gap=(600, 600 + length), until=6000)
+    others = {f'{{"namespace":"shop","pod":"web-{number}"}}'.encode(): 15 * number for number in range(2, several + 2)}
+    await rates(scrapes, 590, polls, others=others)
+    if lost:
+        for _ in range(10):
+            polls.table = SeriesTable("namespace", "pod")
+            await polls.see({})
+    seen = await rates(scrapes, 5000, polls, begin=590, others=others)
+    assert all(math.isnan(value) or value > 0.75 for value in seen)
+    assert seen[-1] == pytest.approx(1.0)
+
+
+async def test_samples_that_come_every_half_hour_are_values() -> None:
+    polls = Polls()
+    seen = [(await polls.see({TEXT: (1.0 - number / 10, 1800.0 * number)}))[0] for number in range(4)]
+    assert seen == pytest.approx([1.0, 0.9, 0.8, 0.7])
 
 
 @given(
