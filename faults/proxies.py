@@ -5,6 +5,7 @@ import http.client
 import http.server
 import json
 import random
+import re
 import socket
 import ssl
 import threading
@@ -109,15 +110,23 @@ def _end(end: socket.socket) -> None:
     end.close()
 
 
+_TIME = re.compile(r"[\n?&]time=([0-9.]+)")
+
+
 class FalsifyingProxy(AbstractContextManager["FalsifyingProxy"]):
-    """An HTTP server that answers what another one does; `falsify` changes the JSON, `slow` waits that many seconds."""
+    """An HTTP server that answers what another one does; `falsify` changes the JSON, `slow` waits that many seconds.
+
+    A request for a moment (`time=`, seconds) is changed as requests were at that moment: the values of one lie never
+    come with the times of another, which no single server does.
+    """
 
     def __init__(
         self, forward: Callable[[str, str, bytes, str], tuple[int, bytes]], tls: ssl.SSLContext | None
     ) -> None:
         """`forward` is given method, path, body and content type, and returns status and body."""
         self._forward = forward
-        self.falsify: Falsify | None = None
+        self._lies: list[tuple[float, Falsify | None]] = [(0.0, None)]
+        """Each `falsify`, with the time since when (seconds)."""
         self.slow = 0.0
         self._server = QuietServer((LOOPBACK, 0), self._handler())
         self._server.daemon_threads = True
@@ -126,6 +135,14 @@ class FalsifyingProxy(AbstractContextManager["FalsifyingProxy"]):
         self.port: int = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
+
+    @property
+    def falsify(self) -> Falsify | None:
+        return self._lies[-1][1]
+
+    @falsify.setter
+    def falsify(self, lie: Falsify | None) -> None:
+        self._lies.append((time.time(), lie))
 
     def close(self) -> None:
         self._server.shutdown()
@@ -139,16 +156,18 @@ class FalsifyingProxy(AbstractContextManager["FalsifyingProxy"]):
 
     def answer(self, method: str, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
         """The other server's answer, changed."""
+        asked = urllib.parse.unquote_plus(f"{path}\n{body.decode()}")
+        named = _TIME.search(asked)
+        moment = float(named[1]) if named else time.time()
         if self.slow:
             time.sleep(self.slow)
         try:
             status, found = self._forward(method, path, body, content_type)
         except OSError as error:
             return 502, str(error).encode()
-        falsify = self.falsify
+        falsify = next(lie for since, lie in reversed(self._lies) if since <= moment)
         if falsify is None or status != http.HTTPStatus.OK:
             return status, found
-        asked = urllib.parse.unquote_plus(f"{path}\n{body.decode()}")
         return status, json.dumps(falsify(asked, json.loads(found))).encode()
 
     def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:

@@ -17,7 +17,7 @@ from faults.scene import NAMESPACE
 from faults.watch import LATEST_ANSWER
 from soak import checks
 from soak.checks import Asked, Given, Spell, Synced
-from soak.stage import DECISION, REACH, Stage, Truth
+from soak.stage import DECISION, REACH, Stage
 
 ASK_SECONDS = 0.5
 DOCUMENT_SECONDS = 0.25
@@ -105,6 +105,8 @@ class Observer:
         """How many documents had each verdict, each reason to hold, and pods of each state."""
         self._given: deque[Given] = deque(maxlen=5000)
         self._last: dict[str, Given] = {}
+        self._documents: dict[str, deque[tuple[float, dict[str, Any]]]] = {}
+        """The latest documents of each policy, with the times (seconds) at which they were read."""
         self._ended = threading.Event()
         askers = [lambda name=name: self._keep(ASK_SECONDS, lambda: self._ask(name)) for name in stage.truths]
         watchers: list[Callable[[], None]] = [
@@ -195,6 +197,7 @@ class Observer:
             if status != 200:
                 continue
             found = json.loads(body)
+            self._documents.setdefault(name, deque(maxlen=10)).append((time.time(), found))
             self.counted.documents += 1
             difference, reached = checks.document_difference(found)
             self.reached.update(reached)
@@ -235,15 +238,13 @@ class Observer:
         differences = [checks.sync_difference(synced, own, bounds) for bounds in truth.recent_bounds(synced.at)]
         self.report("the controller sets the answer", differences[-1] if all(differences) else "")
         fault = checks.shrink_difference(synced, truth.fewest(synced.at))
-        self.report("no count shrinks below its need", fault, self._document(truth) if fault else None)
+        self.report("no count shrinks below its need", fault, self._document(synced) if fault else None)
         self.report("no count rises beyond its load", checks.rise_difference(synced, truth.most(synced.at)))
 
-    def _document(self, truth: Truth) -> dict[str, Any] | None:
-        try:
-            status, body, _ = self.stage.ask(truth.service.name, DECISION)
-        except (OSError, HTTPException):
-            return None
-        return dict(json.loads(body)) if status == 200 else None
+    def _document(self, synced: Synced) -> dict[str, Any] | None:
+        """The last one before the controller's look, which led to it more likely than any later one."""
+        known = list(self._documents.get(synced.name, ()))
+        return next((found for at, found in reversed(known) if at <= synced.at), None)
 
 
 def synced_in(line: str) -> Synced | None:
