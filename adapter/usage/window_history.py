@@ -199,7 +199,8 @@ class WindowHistory:
         """
         known = self.known
         usual, gap = known.usual[number], known.gaps.get(number)
-        limit = max(_POLLS * query.interval, _DISTANCES * usual)
+        # A window of fewer than two samples has no rate, so a distance that is not known yet is at most half of it.
+        limit = max(_POLLS * query.interval, _DISTANCES * usual if usual else query.span / 2)
         if distance > LONGEST_GAP_SECONDS:
             known.gaps.pop(number, None)
             if usual and distance > limit:
@@ -209,7 +210,7 @@ class WindowHistory:
                 known.usual[number] = int(distance) + 1
             return
         gap = None if gap is None else gap.next(distance)
-        if usual and distance > limit and (gap is None or not gap.is_cadence(at)):
+        if distance > limit and (gap is None or not gap.is_cadence(at)):
             until = at + query.span
             known.gaps[number] = _Gap(at, until, distance, distance) if gap is None else gap.and_another(until)
             known.usual[number] = max(usual, int(min(distance, limit, _LEARNED * query.span)))

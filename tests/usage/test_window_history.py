@@ -146,6 +146,12 @@ async def test_a_load_that_rose_is_seen_at_once() -> None:
     assert await polls.see({TEXT: (1.2, 195.0)}) == [1.5]
 
 
+async def test_a_gap_after_the_very_first_sample_is_seen() -> None:
+    polls = Polls()
+    assert await polls.see({TEXT: (1.0, 1000.0)}) == [1.0]
+    assert await polls.see({TEXT: (0.3, 1150.0)}) == [1.0]
+
+
 async def test_an_earlier_time_is_no_news_unless_the_load_rose_or_the_clock_went_back() -> None:
     """Another replica of the server has other samples, and of a series that has ended an earlier one is found."""
     polls = Polls()
