@@ -2,35 +2,58 @@
 
 import email.utils
 import functools
-import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 _CLOCK_SAMPLES = 15
-_HALF_SECOND = 0.5
-"""A Date header is cut to whole seconds: on average half of one is missing."""
+_SECOND = 1.0
+"""A Date header is cut to whole seconds."""
+_DRIFT = 1e-4
+"""Seconds by which the two clocks may part in each second."""
 
 
 class ServerClock:
-    """The API server's time in epoch seconds: the monotonic clock plus the median of its last offsets.
+    """The API server's time in epoch seconds: the monotonic clock plus an offset.
 
-    Before the first `Date` header it is this machine's time. The median may move it by a fraction of a second.
+    A header says that the offset lies within one second; the headers together narrow that down to about the pause
+    between answers (K. Marzullo, S. Owicki: Maintaining the time in a distributed system, 1983). One that contradicts
+    the others does not count, until most of the last ones do. Before the first header it is this machine's time.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
         self.monotonic = monotonic
         self._wall = wall
-        self._offsets: deque[float] = deque(maxlen=_CLOCK_SAMPLES)
-        self._offset = wall() - monotonic()
+        self._least: deque[float] = deque(maxlen=_CLOCK_SAMPLES)
+        """The smallest offsets that the last headers allow."""
+        self._low = self._high = wall() - monotonic()
+        self._observed_at = 0.0
 
     def observe(self, date: str) -> None:
         """Records a `Date` header that has just arrived; an unreadable one is ignored."""
         server_time = _epoch(date)
         if server_time is None:
             return
-        self._offsets.append(server_time + _HALF_SECOND - self.monotonic())
-        self._offset = statistics.median(self._offsets)
+        now = self.monotonic()
+        least = server_time - now
+        self._least.append(least)
+        if len(self._least) == 1:
+            self._low, self._high = least, least + _SECOND
+        else:
+            drift = _DRIFT * (now - self._observed_at)
+            self._low, self._high = self._low - drift, self._high + drift
+            if self._agrees(least):
+                self._low, self._high = max(self._low, least), min(self._high, least + _SECOND)
+            elif 2 * sum(map(self._agrees, self._least)) < len(self._least):
+                self._low, self._high = _most_agreed(self._least)
+        self._observed_at = now
+
+    def _agrees(self, least: float) -> bool:
+        return least <= self._high and self._low <= least + _SECOND
+
+    @property
+    def _offset(self) -> float:
+        return (self._low + self._high) / 2
 
     def now(self) -> float:
         """Epoch seconds."""
@@ -39,7 +62,15 @@ class ServerClock:
     @property
     def skew(self) -> float:
         """Seconds by which this machine's clock is ahead of the API server's; 0 until that is known."""
-        return self._wall() - self.now() if self._offsets else 0.0
+        return self._wall() - self.now() if self._least else 0.0
+
+
+def _most_agreed(least: Iterable[float]) -> tuple[float, float]:
+    """What most of the intervals of a second that begin here have in common, the latest of them in doubt."""
+    begins = list(least)
+    groups = ([other for other in begins if begin <= other <= begin + _SECOND] for begin in reversed(begins))
+    best = max(groups, key=len)
+    return max(best), min(best) + _SECOND
 
 
 @functools.lru_cache(8)

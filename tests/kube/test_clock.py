@@ -1,6 +1,8 @@
 """The API server's clock, read off its `Date` headers."""
 
 import email.utils
+import math
+import random
 
 import pytest
 
@@ -70,6 +72,28 @@ class TestServerClock:
         for _ in range(8):
             clock.observe(date(3_000_000))
         assert clock.now() == 3_000_000.5
+
+    @pytest.mark.parametrize("answers_a_second", [0.2, 2, 20, 200])
+    def test_it_is_right_to_a_part_of_the_second_that_headers_are_cut_to(self, answers_a_second: float) -> None:
+        """At 200 a second all of the last headers may be of the same second: alone they say nothing of its parts."""
+        chance, hands, ahead = random.Random(7), Hands(), 1_000_000.37
+        clock, errors = hands.clock(), []
+        for number in range(2000):
+            hands.pass_(chance.expovariate(answers_a_second))
+            clock.observe(date(math.floor(hands.monotonic + ahead - chance.expovariate(500))))
+            if number > 60 and hands.monotonic > 103:
+                errors.append(abs(clock.now() - hands.monotonic - ahead))
+        assert max(errors) < 0.1
+
+    def test_it_does_not_jump_back_and_forth_with_each_second(self) -> None:
+        hands = Hands()
+        clock, before = hands.clock(), 0.0
+        for number in range(200):
+            hands.pass_(0.05)
+            clock.observe(date(math.floor(hands.monotonic + 0.01)))
+            if number > 40:
+                assert clock.now() == pytest.approx(before + 0.05, abs=0.005)
+            before = clock.now()
 
     @pytest.mark.parametrize("header", ["", "yesterday", "Sat, 99 Nov 2026 00:00:00 GMT"])
     def test_an_unreadable_header_is_passed_over(self, header: str) -> None:
