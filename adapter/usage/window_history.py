@@ -131,7 +131,8 @@ class WindowHistory:
         `may_rise` a larger value with the same time is taken. One with an earlier time (of another replica of the
         server, or of a series that has ended) only if it is larger.
         """
-        self._note_newest(query, max([self.newest, *filter(None, dates)]))
+        newest = max(filter(None, dates), default=0.0)
+        self._note_newest(query, newest)
         near, full_at = _POLLS * query.interval, self.full_at
         last_values, times, usual, gaps = self.known.values, self.known.times, self.known.usual, self.known.gaps
         for start in range(0, len(sets), _STEP):
@@ -152,18 +153,20 @@ class WindowHistory:
                 else:  # nearly always: a sample at the usual distance
                     last_values[number], times[number] = value, at
             await slices.breathe()
-        newest = self.known.newest = max([self.known.newest, *filter(None, dates)])
+        self.known.newest = newest or self.known.newest
         self.earlier = tuple(each for each in self.earlier if newest - each.newest <= LONGEST_GAP_SECONDS)
 
     def _note_newest(self, query: InstantQuery, newest: float) -> None:
         """Note a long gap in the samples of all series: some of them are not known any more when they come back."""
-        distance = newest - self.newest if self.newest else 0.0
-        if distance > 0:
-            if self.distance and distance > max(LONGEST_GAP_SECONDS, _DISTANCES * self.distance):
-                self.full_at = newest + query.span
-            self.newest, self.distance = newest, distance
-        elif not self.newest:
-            self.newest = newest
+        if self.newest - newest > LONGEST_GAP_SECONDS and newest:  # the server's clock went back
+            self.newest, self.full_at = newest, 0.0
+        distance = newest - self.newest
+        if distance <= 0:
+            return
+        if self.distance and distance > max(LONGEST_GAP_SECONDS, _DISTANCES * self.distance):
+            self.full_at = newest + query.span
+        self.distance = distance if self.newest else 0.0
+        self.newest = newest
 
     def _next(
         self, query: InstantQuery, labels: LabelSet, value: str | None, at: float, *, may_rise: bool

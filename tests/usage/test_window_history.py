@@ -197,6 +197,13 @@ async def test_an_unchanged_load_never_reads_lower_after_a_long_outage(length: f
     assert seen[-1] == pytest.approx(1.0)
 
 
+async def test_a_server_whose_clock_was_ahead_for_a_while_costs_no_value_after_that() -> None:
+    polls, times = Polls(), [*range(0, 90, 15), *range(3700, 3760, 15), *range(150, 240, 15)]
+    seen = [(await polls.see({TEXT: (1.0, 1e9 + at)}))[0] for at in times]
+    assert seen[:6] == [1.0] * 6
+    assert seen[10:] == [1.0] * 6
+
+
 async def test_samples_that_come_every_half_hour_are_values() -> None:
     polls = Polls()
     seen = [(await polls.see({TEXT: (1.0 - number / 10, 1800.0 * number)}))[0] for number in range(4)]
