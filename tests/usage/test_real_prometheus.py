@@ -160,16 +160,16 @@ class TestTimes:
     async def test_an_unchanged_load_never_reads_lower_through_a_gap_of_scrapes(
         self, real: RealPrometheus, page: Exporter
     ) -> None:
-        text, seen, raw = "sum by (namespace, pod) (rate(t4[12s]))", [], []
+        text, seen, raw = "sum by (namespace, pod) (rate(gapped[12s]))", [], []
 
         async def grow() -> None:
             while True:
-                page.set(counter("t4", a=100 * time.time()))
+                page.set(counter("gapped", a=100 * time.time()))
                 await asyncio.sleep(0.02)
 
         async with asking(real, text, max_age=20) as world:
             growing = asyncio.create_task(grow())
-            await asyncio.to_thread(real.wait_value, "count_over_time(t4[12s]) > bool 10", 1)
+            await asyncio.to_thread(real.wait_value, "count_over_time(gapped[12s]) > bool 10", 1)
             for fails, scrapes in ((True, 7), (False, 13)):
                 page.failing, until = fails, page.scrapes + scrapes
                 while page.scrapes < until:
