@@ -99,25 +99,23 @@ def test_the_count_follows_the_load_within_a_second_of_the_sample_and_the_hpa_ag
             shop.wait_ready(name, 1)
             shop.wait_condition(name, "ScalingActive")
         shop.wait_syncs(names[-1], 2)  # the companion observes a target for 15 s before it raises the count
-        delays, totals = {}, {}
+        delays, totals = [], []
         for name in names:
-            numbers.set(name, 450)
             at = told.set(name, 450)
             reached = wait_count(course, name, 5)
-            delays[name] = reached - told.read.get((name, 450), reached)
-            totals[name] = reached - at
+            numbers.set(
+                name, 450
+            )  # not before: the HPA would be first where its own read and sync fell into this moment
+            delays.append(reached - told.read[name, 450])
+            totals.append(reached - at)
         shop.wait_syncs(names[-1], 2)
         raises = companion.writes("RaiseScale")
         for name in names:
             assert course.counts(name) == [1, 5], f"{name} went {course.counts(name)}"
-        by_hpa = [name for name in names if any(sync.outcome == "rescaled" for sync in shop.syncs(name))]
-    for name in by_hpa:  # its own read and sync fell into the moment of the change
-        del delays[name], totals[name]
-    between = f"sample read to spec.replicas: {quantiles([*delays.values()])}"
-    print(f"\n{between}; load changed to spec.replicas: {quantiles([*totals.values()])}; by the HPA: {by_hpa}")
-    assert len(by_hpa) <= CHANGES // 8
-    assert raises == CHANGES - len(by_hpa)
-    assert max(delays.values()) <= WITHIN
+            assert not [sync.line for sync in shop.syncs(name) if sync.outcome == "rescaled"]
+    print(f"\nsample read to spec.replicas: {quantiles(delays)}; load changed to spec.replicas: {quantiles(totals)}")
+    assert raises == CHANGES
+    assert max(delays) <= WITHIN
 
 
 def test_another_leader_continues_a_scale_up_without_repeated_or_excessive_writes(
