@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives import serialization
-from kazoo.client import KazooClient  # type: ignore[import-untyped]
 
 from harness import binaries
 from harness.processes import Component, Server, free_ports
@@ -126,6 +125,9 @@ class ZooKeeper(Server):
     @contextlib.contextmanager
     def session(self, timeout: float = 10, **more: Any) -> Iterator[Any]:
         """A blocking client with its own session, like a process that registers."""
+        # The demo builds its programs with `harness.build`, and has no ZooKeeper client installed.
+        from kazoo.client import KazooClient  # type: ignore[import-untyped]
+
         client = KazooClient(
             self.address, timeout=timeout, connection_retry={"max_tries": -1, "max_delay": 0.5}, **more
         )

@@ -1,13 +1,18 @@
 """A build in the background: its lines are kept, a failure is an error, and an unfinished one is stopped."""
 
+import importlib.metadata
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from demo import building
 from harness.binaries import BuildError
+
+ROOT = Path(building.__file__).parents[1]
 
 
 def started(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -36,3 +41,21 @@ def test_a_build_that_is_not_waited_for_is_stopped(monkeypatch: pytest.MonkeyPat
     with pytest.raises(KeyboardInterrupt), building.building(["etcd"]):
         raise KeyboardInterrupt
     assert time.monotonic() - began < 60
+
+
+def test_the_demo_and_its_build_import_only_what_the_demos_lock_installs() -> None:
+    demo, everything = (
+        set(re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
+        for name in ("demo.lock", "dev.lock")
+    )
+    missing = everything - demo
+    absent = sorted(
+        module
+        for module, packages in importlib.metadata.packages_distributions().items()
+        if {package.lower().replace("_", "-") for package in packages} <= missing
+    )
+    assert "kazoo" in absent
+    modules = sorted(f"demo.{file.stem}" for file in (ROOT / "demo").glob("*.py") if file.stem != "__main__")
+    script = f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\nimport harness.build, {', '.join(modules)}"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
