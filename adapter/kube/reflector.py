@@ -290,7 +290,7 @@ class Reflector(Generic[T]):
             self._on_event(old, None)
 
     def _moment(self) -> tuple[float, float]:
-        """This moment: the API server's time, and the monotonic one."""
+        """The API server's time, and the monotonic one."""
         return self._session.now(), self._session.clock.monotonic()
 
     def _confirm(self, moment: tuple[float, float]) -> None:

@@ -615,7 +615,6 @@ class TestProof:
         watched.wake.set()
         assert await settled(watched, 1100.0)
 
-
     @pytest.mark.parametrize("step", [-3600.0, 3600.0])
     async def test_a_server_whose_clock_is_set_makes_no_copy_older_or_younger(
         self, api: FakeApi, make: Any, moment: Any, session: Session, monkeypatch: pytest.MonkeyPatch, step: float
