@@ -427,12 +427,18 @@ def departed_is_unknown(situation: Situation, metric: Metric) -> bool:
     return changed is not None and changed >= samples_began(situation, metric)
 
 
+def by_hpa(facts: Facts, now: float) -> float | None:
+    """When the HPA says that it last scaled; if that is to come, a server takes the time since when it observes."""
+    ahead = facts.last_scale is not None and facts.last_scale > now and facts.observing_since is not None
+    return facts.observing_since if ahead else facts.last_scale
+
+
 def changed_since(situation: Situation, metric: Metric) -> bool:
     """A step is relative to the count: samples that began before its last change take none."""
     facts = situation.facts
     if facts.current != facts.watched:  # only a server's document tells both
         return True
-    changes = [min(at, facts.now) for at in (facts.last_scale, situation.memory.last_scale) if at]
+    changes = [min(at, facts.now) for at in (by_hpa(facts, facts.now), situation.memory.last_scale) if at]
     return bool(changes) and max(changes) > samples_began(situation, metric)
 
 
