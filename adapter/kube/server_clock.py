@@ -5,10 +5,13 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import UTC
 
 _CLOCK_SAMPLES = 15
 _SECOND = 1.0
 """A Date header is cut to whole seconds."""
+_YEARS = range(1970, 9999)
+"""Times in these years, and those that soon follow, can be written as Kubernetes writes them."""
 _DRIFT = 1e-3
 """Seconds by which the two clocks may part in each second: NTP slews one by half of that."""
 
@@ -76,8 +79,12 @@ def _most_agreed(least: Iterable[float]) -> tuple[float, float]:
 
 @functools.lru_cache(8)
 def _epoch(date: str) -> float | None:
-    """Epoch seconds of a Date header, None for an unreadable one. Many answers have the same one."""
+    """Epoch seconds of a Date header, None for an unreadable one. Many answers have the same one.
+
+    One without a zone is in UTC, as HTTP wants all of them to be.
+    """
     try:
-        return email.utils.parsedate_to_datetime(date).timestamp()
+        moment = email.utils.parsedate_to_datetime(date)
     except (ValueError, OverflowError):
         return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() if moment.year in _YEARS else None

@@ -3,6 +3,7 @@
 import email.utils
 import math
 import random
+import time
 
 import pytest
 
@@ -125,7 +126,27 @@ class TestServerClock:
                 assert clock.now() == pytest.approx(before + 0.05, abs=0.005)
             before = clock.now()
 
-    @pytest.mark.parametrize("header", ["", "yesterday", "Sat, 99 Nov 2026 00:00:00 GMT"])
+    def test_a_header_without_a_zone_is_in_utc_wherever_this_machine_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TZ", "America/New_York")
+        time.tzset()
+        try:
+            clock = Hands().clock()
+            clock.observe("Mon, 23 Nov 2026 05:00:07 -0000")
+            assert clock.now() == 1_795_410_007.5
+        finally:
+            monkeypatch.undo()
+            time.tzset()
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            "",
+            "yesterday",
+            "Sat, 99 Nov 2026 00:00:00 GMT",
+            "Fri, 31 Dec 9999 23:59:59 GMT",  # a second later is no time that can be written
+            "Mon, 23 Nov 2026 05:00:00 +" + "9" * 4000,
+        ],
+    )
     def test_an_unreadable_header_is_passed_over(self, header: str) -> None:
         clock = Hands().clock()
         clock.observe(header)
