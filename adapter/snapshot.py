@@ -42,7 +42,7 @@ class PolicyView:
     `pending`: the policy was listed, and not evaluated yet. `problem` is set if the policy cannot be answered at all.
     `inputs` are those of the assessment, `spec` is the policy's own as JSON: the decision can be made again from them.
     `target_name` is the target's name as the HPA gives it, known before `target` is resolved. `scale` comes from the
-    target's watch, last proven current at `scale_proven_at` (API server's time); requests read it live from
+    target's watch, last proven current at `scale_proven_at` (monotonic seconds); requests read it live from
     `scale_path`, the target's scale subresource.
     """
 

@@ -113,7 +113,7 @@ class Evaluator:
             scale_path=resolved.scale_path,
             # A stale watch does not show the current count.
             scale=None if silent else scale,
-            scale_proven_at=resolved.confirmed_at,
+            scale_proven_at=resolved.proven_at,
             problem=problem,
         )
         if problem is not None:

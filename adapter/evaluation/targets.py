@@ -52,13 +52,13 @@ class _KindChanged(Exception):  # noqa: N818 - it is called what happened
 class ResolvedTarget:
     """A scale target with its resource (`deployments.apps`) and the path of its scale subresource.
 
-    `confirmed_at`: when the watch was last proven current (API server's time).
+    `proven_at`: when the watch was last proven current (monotonic seconds).
     """
 
     object: TargetObject
     resource: str
     scale_path: str
-    confirmed_at: float | None
+    proven_at: float | None
 
 
 class KindWatcher:
@@ -262,7 +262,7 @@ class Targets:
             object=item,
             resource=kind.resource.name,
             scale_path=kind.resource.scale_path(ref.namespace, ref.name),
-            confirmed_at=reflector.confirmed_at,
+            proven_at=reflector.proven_at,
         )
 
     @property

@@ -97,6 +97,8 @@ class Reflector(Generic[T]):
         """Set once the first list is complete, or refused with 403 or 404."""
         self.confirmed_at: float | None = None
         """The API server's time at which a list, a watch's connect, an event or a bookmark last confirmed the copy."""
+        self.proven_at: float | None = None
+        """The same moment by the session's monotonic clock: the API server's clock may be set, and ages may not."""
         self.trouble: KubeError | None = None
         """The last error; None once the copy is confirmed again."""
         self._session = session
@@ -123,7 +125,7 @@ class Reflector(Generic[T]):
     @property
     def silent(self) -> bool:
         """Whether the copy is incomplete, or was not confirmed for 90 s, so that it must not be used."""
-        return self.confirmed_at is None or self._session.now() - self.confirmed_at > CONFIRMED_SECONDS
+        return self.proven_at is None or self._session.clock.monotonic() - self.proven_at > CONFIRMED_SECONDS
 
     async def run(self, *, until: tuple[type[KubeError], ...] = ()) -> None:
         """Lists and watches until cancelled. Errors are logged, counted and retried; those of `until` are raised."""
@@ -147,7 +149,7 @@ class Reflector(Generic[T]):
         versions: dict[str, str] = {}
         slices = Slices()
         page = await self._fetch("", slices)
-        as_of = self._session.now()
+        as_of = self._moment()
         while token := page.metadata.token:
             # The API server needs as long to write a page as this process to read one: fetch the next one meanwhile.
             ahead = asyncio.ensure_future(self._fetch(token, slices))
@@ -238,7 +240,7 @@ class Reflector(Generic[T]):
         began = self._session.clock.monotonic()
         slices = Slices()
         async with self._session.stream(self._path, params, idle=seconds + SILENCE_SECONDS) as lines:
-            self._confirm(self._session.now())
+            self._confirm(self._moment())
             async for line in lines:
                 try:
                     self._apply(line)
@@ -262,7 +264,7 @@ class Reflector(Generic[T]):
             if known is not None:
                 self._put(key, *known)
         self._resume_from = place
-        self._confirm(self._session.now())
+        self._confirm(self._moment())
         self._recovered()
 
     def _version_of(self, meta: ListMeta | WatchedMeta) -> str:
@@ -287,10 +289,14 @@ class Reflector(Generic[T]):
         if old is not None:
             self._on_event(old, None)
 
-    def _confirm(self, moment: float) -> None:
-        self.confirmed_at = moment
+    def _moment(self) -> tuple[float, float]:
+        """The API server's time, and the monotonic one."""
+        return self._session.now(), self._session.clock.monotonic()
+
+    def _confirm(self, moment: tuple[float, float]) -> None:
+        self.confirmed_at, self.proven_at = moment
         self.trouble = None
-        self._metrics.watch_proof.labels(self.name).set(moment)
+        self._metrics.watch_proof.labels(self.name).set(self.confirmed_at)
         self._metrics.watch_objects.labels(self.name).set(len(self._items))
 
     def _log_unreadable(self, key: str, error: Exception) -> None:

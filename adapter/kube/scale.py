@@ -55,10 +55,10 @@ class ScaleReader:
         # Failures are cached as well, so that a slow API server gets one request a second, too.
         self._answers: TTLCache[str, _Kept] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
 
-    async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale:
+    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
         """The scale at this path, at most a second old; if that fails the watched one, confirmed within 5 s.
 
-        `confirmed_at` is in the API server's time. Raises a KubeError that names the path and the cause.
+        `proven_at` is by the session's monotonic clock. Raises a KubeError that names the path and the cause.
         """
         began = self._timer()
         kept = self._answers.get(scale_path)
@@ -70,7 +70,7 @@ class ScaleReader:
         if isinstance(answer, Scale):
             self._observe(result, began)
             return answer
-        fallback = self._confirmed(watched, confirmed_at)
+        fallback = self._confirmed(watched, proven_at)
         self._observe("failed" if fallback is None else "watched", began)
         if fallback is None:
             raise ScaleUnread(_UNREAD.format(cause=answer), public=_UNREAD.format(cause=answer.public)) from answer
@@ -80,8 +80,8 @@ class ScaleReader:
         """Cancels the reads under way."""
         await self._flights.close()
 
-    def _confirmed(self, watched: Scale | None, confirmed_at: float | None) -> Scale | None:
-        recent = confirmed_at is not None and self._session.now() - confirmed_at <= FALLBACK_SECONDS
+    def _confirmed(self, watched: Scale | None, proven_at: float | None) -> Scale | None:
+        recent = proven_at is not None and self._session.clock.monotonic() - proven_at <= FALLBACK_SECONDS
         return watched if recent else None
 
     def _observe(self, result: str, began: float) -> None:

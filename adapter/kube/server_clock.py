@@ -5,12 +5,15 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import UTC
 
 _CLOCK_SAMPLES = 15
 _SECOND = 1.0
 """A Date header is cut to whole seconds."""
-_DRIFT = 1e-4
-"""Seconds by which the two clocks may part in each second."""
+_YEARS = range(1970, 9999)
+"""Times in these years, and those that soon follow, can be written as Kubernetes writes them."""
+_DRIFT = 1e-3
+"""Seconds by which the two clocks may part in each second: NTP slews one by half of that."""
 
 
 class ServerClock:
@@ -18,7 +21,8 @@ class ServerClock:
 
     A header says that the offset lies within one second; the headers together narrow that down to about the pause
     between answers (K. Marzullo, S. Owicki: Maintaining the time in a distributed system, 1983). One that contradicts
-    the others does not count, until most of the last ones do. Before the first header it is this machine's time.
+    the others does not count, until all of the last ones do: a server whose clock was set is followed, and two servers
+    behind one address whose clocks differ do not move it to and fro. Before the first header it is this machine's time.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
@@ -44,7 +48,7 @@ class ServerClock:
             self._low, self._high = self._low - drift, self._high + drift
             if self._agrees(least):
                 self._low, self._high = max(self._low, least), min(self._high, least + _SECOND)
-            elif 2 * sum(map(self._agrees, self._least)) < len(self._least):
+            elif not any(map(self._agrees, self._least)):
                 self._low, self._high = _most_agreed(self._least)
         self._observed_at = now
 
@@ -75,8 +79,12 @@ def _most_agreed(least: Iterable[float]) -> tuple[float, float]:
 
 @functools.lru_cache(8)
 def _epoch(date: str) -> float | None:
-    """Epoch seconds of a Date header, None for an unreadable one. Many answers have the same one."""
+    """Epoch seconds of a Date header, None for an unreadable one. Many answers have the same one.
+
+    One without a zone is in UTC, as HTTP wants all of them to be.
+    """
     try:
-        return email.utils.parsedate_to_datetime(date).timestamp()
+        moment = email.utils.parsedate_to_datetime(date)
     except (ValueError, OverflowError):
         return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() if moment.year in _YEARS else None

@@ -145,8 +145,11 @@ class Session:
         limit: Limit,
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
     ) -> AsyncIterator[Body]:
-        """The body of a GET to a load source, counted by the answer budget until this context ends."""
-        question = _Question("GET", path, None, {"Accept": JSON})
+        """The body of a GET to a load source, counted by the answer budget until this context ends.
+
+        It comes from an aggregated API server, through the API server: its Date says nothing of the API server's clock.
+        """
+        question = _Question("GET", path, None, {"Accept": JSON}, is_relayed=True)
         async with self._budget.reserve(source) as reservation:
             yield (await self._whole(question, timeout, limit, reservation)).body
 
@@ -284,7 +287,8 @@ class Session:
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=question.idle),
         )
-        self._observe_date(answer.headers.get("Date", ""))
+        if not question.is_relayed:
+            self._observe_date(answer.headers.get("Date", ""))
         return answer
 
     def _observe_date(self, date: str) -> None:
@@ -301,6 +305,7 @@ class _Question:
     headers: Mapping[str, str]
     body: bytes | None = None
     idle: float | None = None
+    is_relayed: bool = False
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"

@@ -19,6 +19,9 @@ from adapter.load.steps import Steps, mapped, selected
 
 DEPARTED_SECONDS = 900.0
 """Departed pods are remembered for this long, whatever the windows of the samples."""
+MARGIN_SECONDS = 5.0
+"""The clocks that date samples and departures may differ by this much: the load of a pod that left so short a time
+before a sample began may not be in that sample yet."""
 _AWAY = {PodState.PULLED_OUT, PodState.TERMINATING, PodState.FINISHED}
 _NO_LOAD = Fraction(0)
 
@@ -47,12 +50,16 @@ NO_DEPARTURES = DepartedLoad()
 
 
 def departed_load(memory: Memory, metric: str, began_at: float | None) -> DepartedLoad:
-    """The load of the pods that left at or after `began_at`: when the oldest sample began (None: no sample counts)."""
+    """The load of the pods that left from MARGIN_SECONDS before `began_at` on: when the oldest sample began.
+
+    None: no sample counts.
+    """
     if began_at is None:
         return NO_DEPARTURES
-    if memory.unobserved_change is not None and memory.unobserved_change >= began_at:
+    since = began_at - MARGIN_SECONDS
+    if memory.unobserved_change is not None and memory.unobserved_change >= since:
         return DepartedLoad(is_unknown=True)
-    left = [pod.last_sample.get(metric) for pod in memory.departed.values() if pod.at >= began_at]
+    left = [pod.last_sample.get(metric) for pod in memory.departed.values() if pod.at >= since]
     return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NO_DEPARTURES
 
 

@@ -304,8 +304,15 @@ def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
 
 
 def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
-    """When the count last changed, as observed or from the HPA's status; a time in the future counts as now."""
-    times = (memory.last_scale, bounds.last_scale)
+    """When the count last changed, as observed or from the HPA's status.
+
+    A time in the future is of a wrong clock. The HPA keeps its own until it scales again, which a cooldown prevents: it
+    counts as when this process began to observe, for later changes are observed; elsewhere as now.
+    """
+    by_hpa = bounds.last_scale
+    if by_hpa is not None and by_hpa > now and memory.observing_since is not None:
+        by_hpa = memory.observing_since
+    times = (memory.last_scale, by_hpa)
     return max((min(at, now) for at in times if at is not None), default=None)
 
 

@@ -52,7 +52,8 @@ class KeyedBackoff(Generic[K]):
     def is_ready(self, key: K, kind: str, now: float) -> bool:
         """Whether an action of this kind may be tried."""
         failure = self._failures.get((key, kind))
-        return failure is None or now >= failure.until
+        # No wait is longer than that: the clock was put back since.
+        return failure is None or not 0 < failure.until - now <= KEYED_LONGEST_SECONDS
 
     def failed(self, key: K, kind: str, reason: str, now: float) -> bool:
         """Records a failure; returns whether its reason is a new one, so that it is logged once."""

@@ -59,7 +59,7 @@ class StubScales(ScaleReader):
     error: KubeError | None = None
     reads: list[str] = field(default_factory=list)
 
-    async def read(self, scale_path: str, watched: Scale | None, confirmed_at: float | None) -> Scale:
+    async def read(self, scale_path: str, watched: Scale | None, proven_at: float | None) -> Scale:
         self.reads.append(scale_path)
         if self.error is not None:
             raise self.error

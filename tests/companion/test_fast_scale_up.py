@@ -281,7 +281,7 @@ def test_one_to_thirteen_is_ten_at_once_and_thirteen_after_300_seconds() -> None
 # --- once in 15 s
 
 
-@pytest.mark.parametrize(("ago", "expected"), [(14.9, None), (15.0, 8)])
+@pytest.mark.parametrize(("ago", "expected"), [(14.9, None), (15.0, 8), (-0.5, None), (-3600.0, 8)])
 def test_a_target_is_raised_once_in_15_seconds(ago: float, expected: int | None) -> None:
     assert raised_to(context(raised=LastRaise(at=NOW - ago))) == expected
 

@@ -155,6 +155,13 @@ def test_the_same_is_not_written_again_before_two_minutes() -> None:
     assert len(planned(later(case, 120, first))) == 1
 
 
+def test_a_server_whose_clock_was_put_back_does_not_keep_the_status_from_being_written() -> None:
+    case = context("800m")
+    (first,) = planned(case)
+    assert planned(later(case, -0.5, first)) == []
+    assert len(planned(later(case, -3600, first))) == 1
+
+
 def test_usage_that_moves_within_the_band_is_no_news() -> None:
     (first,) = planned(context("800m"))
     moved = context("900m", now=NOW + 30)

@@ -99,7 +99,7 @@ def deployment(replicas: int, selector: str = "app=web", *, scale: bool = True) 
         ),
         resource="deployments.apps",
         scale_path="/apis/apps/v1/namespaces/shop/deployments/web/scale",
-        confirmed_at=NOW,
+        proven_at=NOW,
     )
 
 

@@ -3,6 +3,7 @@
 import email.utils
 import math
 import random
+import time
 
 import pytest
 
@@ -64,14 +65,44 @@ class TestServerClock:
             hands.pass_(1)
         assert abs(clock.now() - 2_000_009.5) < 0.001
 
-    def test_a_server_whose_clock_was_set_is_followed_once_most_answers_agree(self) -> None:
+    def test_a_server_whose_clock_was_set_is_followed_once_all_of_the_last_answers_agree(self) -> None:
         hands = Hands()
         clock = hands.clock()
         for _ in range(15):
             clock.observe(date(2_000_000))
-        for _ in range(8):
+        for _ in range(14):
             clock.observe(date(3_000_000))
+        assert clock.now() == 2_000_000.5
+        clock.observe(date(3_000_000))
         assert clock.now() == 3_000_000.5
+
+    @pytest.mark.parametrize("apart", [0.4, 0.8, 2.0, 30.0])
+    @pytest.mark.parametrize("share", [0.5, 0.3])
+    def test_two_servers_whose_clocks_differ_do_not_move_it_to_and_fro(self, apart: float, share: float) -> None:
+        """Behind one address each answers a share. It may begin with either one's clock, and change to the other's."""
+        chance, hands, ahead = random.Random(7), Hands(), 1_000_000.37
+        clock, moves, before = hands.clock(), 0, 0.0
+        for number in range(2000):
+            hands.pass_(chance.expovariate(2))
+            other = apart if chance.random() < share else 0.0
+            clock.observe(date(math.floor(hands.monotonic + ahead + other)))
+            offset = clock.now() - hands.monotonic
+            moves += number > 0 and abs(offset - before) > 0.5
+            before = offset
+        assert moves <= 1
+
+    @pytest.mark.parametrize("slew", [5e-4, -5e-4])
+    @pytest.mark.parametrize("answers_a_second", [0.2, 2, 20])
+    def test_it_follows_a_clock_that_ntp_slews(self, answers_a_second: float, slew: float) -> None:
+        chance, hands = random.Random(7), Hands()
+        clock, errors = hands.clock(), []
+        while hands.monotonic < 3700:
+            hands.pass_(chance.expovariate(answers_a_second))
+            ahead = 1_000_000.37 + slew * hands.monotonic
+            clock.observe(date(math.floor(hands.monotonic + ahead)))
+            if hands.monotonic > 400:
+                errors.append(abs(clock.now() - hands.monotonic - ahead))
+        assert max(errors) < 0.3
 
     @pytest.mark.parametrize("answers_a_second", [0.2, 2, 20, 200])
     def test_it_is_right_to_a_part_of_the_second_that_headers_are_cut_to(self, answers_a_second: float) -> None:
@@ -95,7 +126,27 @@ class TestServerClock:
                 assert clock.now() == pytest.approx(before + 0.05, abs=0.005)
             before = clock.now()
 
-    @pytest.mark.parametrize("header", ["", "yesterday", "Sat, 99 Nov 2026 00:00:00 GMT"])
+    def test_a_header_without_a_zone_is_in_utc_wherever_this_machine_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TZ", "America/New_York")
+        time.tzset()
+        try:
+            clock = Hands().clock()
+            clock.observe("Mon, 23 Nov 2026 05:00:07 -0000")
+            assert clock.now() == 1_795_410_007.5
+        finally:
+            monkeypatch.undo()
+            time.tzset()
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            "",
+            "yesterday",
+            "Sat, 99 Nov 2026 00:00:00 GMT",
+            "Fri, 31 Dec 9999 23:59:59 GMT",  # a second later is no time that can be written
+            "Mon, 23 Nov 2026 05:00:00 +" + "9" * 4000,
+        ],
+    )
     def test_an_unreadable_header_is_passed_over(self, header: str) -> None:
         clock = Hands().clock()
         clock.observe(header)

@@ -615,6 +615,22 @@ class TestProof:
         watched.wake.set()
         assert await settled(watched, 1100.0)
 
+    @pytest.mark.parametrize("step", [-3600.0, 3600.0])
+    async def test_a_server_whose_clock_is_set_makes_no_copy_older_or_younger(
+        self, api: FakeApi, make: Any, moment: Any, session: Session, monkeypatch: pytest.MonkeyPatch, step: float
+    ) -> None:
+        """Set back, a lost watch would be believed for an hour; set forward, every watch would be silent at once."""
+        passed = [0.0]
+        monkeypatch.setattr(session.clock, "monotonic", lambda: passed[0])
+        watched = make()
+        await api.watch()
+        assert await settled(watched, 1000.0)
+        moment.seconds += step
+        passed[0] = 90.0
+        assert not watched.reflector.silent
+        passed[0] = 90.1
+        assert watched.reflector.silent
+
 
 async def settled(watched: Watched, moment: float) -> bool:
     """Whether the proof reaches this moment; it has no event of its own, so the loop is let go until it does."""

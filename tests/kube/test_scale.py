@@ -156,7 +156,7 @@ async def test_a_read_that_fails_uses_what_was_watched_within_five_seconds(
     api: FakeApi, reader: ScaleReader, session: Session, metrics: Metrics
 ) -> None:
     api.answers[PATH] = status(500, "InternalError")
-    assert await reader.read(PATH, WATCHED, session.now() - 4.5) == WATCHED
+    assert await reader.read(PATH, WATCHED, session.clock.monotonic() - 4.5) == WATCHED
     assert reads(metrics, "watched") == 1
 
 
@@ -165,11 +165,21 @@ async def test_what_was_proven_longer_ago_is_an_error_that_names_target_and_caus
 ) -> None:
     api.answers[PATH] = status(403, "Forbidden", "no get on deployments/scale")
     with pytest.raises(ScaleUnread) as caught:
-        await reader.read(PATH, WATCHED, session.now() - 6)
+        await reader.read(PATH, WATCHED, session.clock.monotonic() - 6)
     assert str(caught.value).count(PATH) == 1
     assert "no get on deployments/scale" in str(caught.value)
     assert isinstance(caught.value.__cause__, Forbidden)
     assert reads(metrics, "failed") == 1
+
+
+async def test_a_server_whose_clock_was_set_back_makes_no_watched_count_recent_again(
+    api: FakeApi, reader: ScaleReader, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.answers[PATH] = status(500, "InternalError")
+    proven = session.clock.monotonic() - 6
+    monkeypatch.setattr(session, "now", lambda: proven - 3600)
+    with pytest.raises(ScaleUnread):
+        await reader.read(PATH, WATCHED, proven)
 
 
 @pytest.mark.parametrize(("watched", "proven"), [(None, True), (WATCHED, False)])
@@ -178,7 +188,7 @@ async def test_without_a_watched_count_or_its_proof_there_is_nothing_to_fall_bac
 ) -> None:
     api.answers[PATH] = status(500, "InternalError")
     with pytest.raises(ScaleUnread):
-        await reader.read(PATH, watched, session.now() if proven else None)
+        await reader.read(PATH, watched, session.clock.monotonic() if proven else None)
 
 
 @pytest.mark.parametrize("body", ["", "{}", '{"spec":{"replicas":"many"}}', "[1]"])
@@ -197,7 +207,7 @@ async def test_a_slow_answer_is_given_up(
         await reader.read(PATH, None, None)
     assert isinstance(caught.value.__cause__, TimedOut)
     assert "no answer within 0.05 s" in str(caught.value)
-    assert await reader.read(PATH, WATCHED, session.now()) == WATCHED
+    assert await reader.read(PATH, WATCHED, session.clock.monotonic()) == WATCHED
 
 
 async def test_failures_too_are_asked_about_once_a_second(
@@ -205,8 +215,8 @@ async def test_failures_too_are_asked_about_once_a_second(
 ) -> None:
     api.answers[PATH] = status(503, "ServiceUnavailable")
     for _ in range(5):
-        assert await reader.read(PATH, WATCHED, session.now()) == WATCHED
+        assert await reader.read(PATH, WATCHED, session.clock.monotonic()) == WATCHED
     assert len(api.asked) == 1
     timer.seconds = 1.01
     Server(api)
-    assert (await reader.read(PATH, WATCHED, session.now())).replicas == 5
+    assert (await reader.read(PATH, WATCHED, session.clock.monotonic())).replicas == 5

@@ -15,6 +15,7 @@ from adapter.kube import errors
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.server_clock import ServerClock
 from adapter.kube.session import Session
+from adapter.runtime.answer_budget import Limit
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import Answer, FakeApi, Watch, cut_short, hang_up, status, text
 
@@ -269,6 +270,18 @@ class TestClock:
             assert session.now() == 1767268800.5
             assert session.skew == 59.5
         assert metrics.registry.get_sample_value("effective_load_clock_skew_seconds") == 59.5
+
+    async def test_an_aggregated_server_s_answer_does_not(self, api: FakeApi, metrics: Metrics) -> None:
+        """The API server passes metrics-server's answers on with their Date, which is of another machine."""
+
+        async def answer(_request: web.Request) -> web.StreamResponse:
+            return web.Response(headers={"Date": "Thu, 01 Jan 2026 12:00:00 GMT"})
+
+        api.answers[PATH] = answer
+        async with Session(api.load, metrics=metrics, clock=ServerClock(lambda: 5.0, lambda: 60.0)) as session:
+            async with session.reading(PATH, source="metrics.k8s.io", limit=Limit(1000)):
+                pass
+            assert session.now() == 60.0
 
 
 class TestStream:

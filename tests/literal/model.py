@@ -318,7 +318,7 @@ def cooled(desired: int, situation: Situation) -> int:
         cooldown = {"scaleUpSeconds": 180, "scaleDownSeconds": 300} | cooldown
     # The live count may have changed since the assessment.
     last_scale = memory.last_scale if facts.current == facts.watched else facts.decided
-    seen = [min(at, facts.decided) for at in (facts.last_scale, last_scale) if at is not None]
+    seen = [min(at, facts.decided) for at in (usage.by_hpa(facts, facts.decided), last_scale) if at is not None]
     if not seen or desired == facts.current:
         return desired
     wait = cooldown.get("scaleUpSeconds" if desired > facts.current else "scaleDownSeconds", 0)

@@ -397,8 +397,8 @@ def too_few_serve(situation: Situation) -> bool:
 
 
 def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> tuple[int, Fraction]:
-    """How many pods left since the samples that count began, and what they took with them."""
-    fit, oldest = situation.fit[metric.name], samples_began(situation, metric)
+    """How many pods left since 5 s before the samples that count began, and what they took with them."""
+    fit, oldest = situation.fit[metric.name], samples_began(situation, metric) - 5
     if metric.is_total:
         if situation.facts.spec.get("average", "PerPod") != "Total":
             return 0, Fraction(0)
@@ -415,16 +415,22 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
 
 
 def departed_is_unknown(situation: Situation, metric: Metric) -> bool:
-    """Whether the count changed after the samples began and before this process looked: nobody knows which pods left.
+    """Whether the count changed after the samples began, or 5 s before, and before this process looked.
 
-    Only a server's document tells such a change.
+    Nobody knows which pods left. Only a server's document tells such a change.
     """
     if metric.total is not None:
         in_total = situation.facts.spec.get("average", "PerPod") == "Total"
         if not in_total or metric.total.value == 0:  # it has their load in it, or there is none
             return False
     changed = situation.memory.unobserved_change
-    return changed is not None and changed >= samples_began(situation, metric)
+    return changed is not None and changed >= samples_began(situation, metric) - 5
+
+
+def by_hpa(facts: Facts, now: float) -> float | None:
+    """When the HPA says that it last scaled; if that is to come, a server takes the time since when it observes."""
+    ahead = facts.last_scale is not None and facts.last_scale > now and facts.observing_since is not None
+    return facts.observing_since if ahead else facts.last_scale
 
 
 def changed_since(situation: Situation, metric: Metric) -> bool:
@@ -432,7 +438,7 @@ def changed_since(situation: Situation, metric: Metric) -> bool:
     facts = situation.facts
     if facts.current != facts.watched:  # only a server's document tells both
         return True
-    changes = [min(at, facts.now) for at in (facts.last_scale, situation.memory.last_scale) if at]
+    changes = [min(at, facts.now) for at in (by_hpa(facts, facts.now), situation.memory.last_scale) if at]
     return bool(changes) and max(changes) > samples_began(situation, metric)
 
 

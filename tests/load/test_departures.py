@@ -179,9 +179,9 @@ class TestForgetting:
                 now=NOW + 70,
             )  # fmt: skip
 
-        known, decision = later(NOW + 20)  # the window of 15 s began at the moment in which they were seen to be gone
+        known, decision = later(NOW + 25)  # the window of 15 s began 5 s after they were seen to be gone
         assert (decision.held_by, len(known.memory.departed)) == (HeldBy.DEPARTED, 5)
-        known, decision = later(NOW + 20.5)
+        known, decision = later(NOW + 25.5)
         assert (decision.desired, len(known.memory.departed)) == (11, 5)
 
     def test_for_fifteen_minutes_at_most(self) -> None:
@@ -213,7 +213,7 @@ class TestForgetting:
         )
         assert (decision.held_by, decision.desired) == (HeldBy.DEPARTED, 15)
         assert held.metrics[0].window == 60
-        _, decision = assess_and_decide(policy(rps), pods[:15], samples(49, NOW + 55), memory=left.memory, now=NOW + 60)
+        _, decision = assess_and_decide(policy(rps), pods[:15], samples(44, NOW + 55), memory=left.memory, now=NOW + 60)
         assert decision.desired == 11
 
 
@@ -260,9 +260,25 @@ def test_a_sample_dated_after_its_answer_knows_nothing_that_came_after_it_was_fi
 
 def test_resource_samples_without_a_window_begin_when_they_were_taken() -> None:
     pods, loads = same(20, "300m")
-    bare = {name: PodUsage(NOW + 6, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
-    later = Samples(ResourceSamples(pods=bare, fetched_at=NOW + 6))
+    bare = {name: PodUsage(NOW + 11, 0.0, {"app": {"cpu": nano("300m")}}) for name in loads}
+    later = Samples(ResourceSamples(pods=bare, fetched_at=NOW + 11))
     first, _ = assess_and_decide(BAND, pods, usage(loads))
     left, _ = assess_and_decide(BAND, pods[:15], usage(loads), memory=first.memory, now=NOW + 5)
-    _, decision = assess_and_decide(BAND, pods[:15], later, memory=left.memory, now=NOW + 7)
+    _, decision = assess_and_decide(BAND, pods[:15], later, memory=left.memory, now=NOW + 12)
     assert decision.desired == 11
+
+
+@pytest.mark.parametrize("behind", [0, 2, 4])
+def test_a_clock_that_is_behind_that_of_the_samples_makes_none_newer_than_a_departure(behind: int) -> None:
+    """The samples were taken 1 s before five pods left, and were first read later than the clocks differ."""
+    pods, loads = same(20, "300m")
+    query = policy(replace(cpu("1200m", "400m"), resource=None, query=Query(name="r")))
+
+    def samples(at: float) -> Samples:
+        points = {name: Point(at, nano("300m")) for name in loads}
+        return Samples(queries={"cpu": QuerySamples(pods=points, window=0.0, fetched_at=at + 8 - behind)})
+
+    first, _ = assess_and_decide(query, pods, samples(NOW - 10), now=NOW - behind)
+    left, _ = assess_and_decide(query, pods[:15], samples(NOW - 10), memory=first.memory, now=NOW + 5 - behind)
+    _, decision = assess_and_decide(query, pods[:15], samples(NOW + 4), memory=left.memory, now=NOW + 12 - behind)
+    assert (decision.desired, decision.held_by) == (15, HeldBy.DEPARTED)

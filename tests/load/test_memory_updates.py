@@ -170,6 +170,12 @@ class TestScale:
         first, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), bounds=ahead)
         assert last_scaled(first.memory, replace(BOUNDS, last_scale=NOW - 500), NOW + 1) == NOW - 500
 
+    def test_an_hpas_scaling_in_the_future_counts_from_when_this_process_began_to_observe(self) -> None:
+        """The controller's clock was ahead: the HPA keeps that time until it scales, which the cooldown forbids."""
+        ahead = replace(BOUNDS, last_scale=NOW + 3600)
+        assert last_scaled(Memory(observing_since=NOW - 60), ahead, NOW) == NOW - 60
+        assert last_scaled(Memory(observing_since=NOW - 60, last_scale=NOW - 20), ahead, NOW) == NOW - 20
+
     def test_a_remembered_time_in_the_future_is_now_at_the_next_assessment(self) -> None:
         wrong = Memory(last_replicas=2, last_scale=NOW + 10**9, hold_until=NOW + 10**9)
         then, _ = assess_and_decide(policy(), PODS, usage({"a": "1", "b": "1"}), memory=wrong)

@@ -43,6 +43,13 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_five_minutes() -> None:
     assert waits == [2, 4, 8, 16, 32, 64, 128, 256, *[KEYED_LONGEST_SECONDS] * 4]
 
 
+def test_a_clock_that_is_put_back_does_not_make_a_wait_longer() -> None:
+    backoff: KeyedBackoff[str] = KeyedBackoff()
+    backoff.failed("a", "WriteStatus", "Forbidden", 3600)
+    assert not backoff.is_ready("a", "WriteStatus", 3601)
+    assert backoff.is_ready("a", "WriteStatus", 0)
+
+
 def test_a_failure_is_new_once_and_again_for_another_reason_or_after_success() -> None:
     backoff: KeyedBackoff[str] = KeyedBackoff()
     assert [backoff.failed("a", "x", reason, 0) for reason in ("Forbidden", "Forbidden", "TimedOut")] == [

@@ -106,7 +106,8 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:
         return True
     last = _last_raise(context)
-    return last is not None and now - last < APART_SECONDS
+    # A raise in the future: the API server's clock was put back since.
+    return last is not None and abs(now - last) < APART_SECONDS
 
 
 def _last_raise(context: Context) -> float | None:

@@ -31,10 +31,11 @@ _UNCHANGING = {"assessedAt", "effective", "raw", "metrics", "memory", "decision"
 def plan(context: Context) -> Iterator[WriteStatus]:
     """Writes the status when something other than its figures changed, else every two minutes."""
     written, policy = context.state.written, context.view.policy
-    if not policy.uid or (written.at is not None and context.now - written.at < SHORTEST_SECONDS):
+    if not policy.uid or (written.at is not None and abs(context.now - written.at) < SHORTEST_SECONDS):
         return
     status = status_of(context)
-    is_old = written.at is None or context.now - written.at >= REFRESH_SECONDS
+    # A time in the future: the API server's clock was put back since.
+    is_old = written.at is None or abs(context.now - written.at) >= REFRESH_SECONDS
     if is_old or _lasting(status) != _lasting(written.status):
         over = str(written.status.get("assessedAt", ""))
         yield WriteStatus(key=context.key, uid=policy.uid, status=status, over=over)
