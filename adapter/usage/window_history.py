@@ -68,7 +68,7 @@ class _Gap(NamedTuple):
     def is_cadence(self, at: float, span: float) -> bool:
         """Whether such distances seem to be usual by now."""
         # A rate of fewer than two samples in its window has no value.
-        return (self.repeats >= _REPEATS and self.latest <= span / 2) or at - self.since > _LONGEST_HOLD
+        return (self.repeats >= _REPEATS and int(self.latest) <= span / 2) or at - self.since > _LONGEST_HOLD
 
 
 @dataclass(slots=True)
