@@ -12,6 +12,7 @@ least the last one before it, as far as the gap can explain the difference: one 
 than a tenth of the load.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -76,8 +77,9 @@ class _Known:
     """Columns by the numbers of a table.
 
     `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `uneven`: when a
-    distance was another one (epoch seconds). `gaps`: those in the windows now. `newest`: the time of the newest sample
-    (epoch seconds).
+    distance was another one (epoch seconds). `gaps`: those in the windows now. `late`: the age (seconds) of samples
+    when they are first seen, of series where it is more than a missed poll explains. `newest`: the time of the newest
+    sample (epoch seconds).
     """
 
     table: SeriesTable
@@ -86,6 +88,7 @@ class _Known:
     usual: list[int] = field(default_factory=list)
     uneven: list[float] = field(default_factory=list)
     gaps: dict[int, _Gap] = field(default_factory=dict)
+    late: dict[int, float] = field(default_factory=dict)
     newest: float = 0.0
 
     def copy(self) -> "_Known":
@@ -97,6 +100,7 @@ class _Known:
             [*self.usual, *[0] * more],
             [*self.uneven, *[0.0] * more],
             dict(self.gaps),
+            dict(self.late),
             self.newest,
         )
 
@@ -113,6 +117,7 @@ class WindowHistory:
         self.newest: float = 0.0 if before is None else before.newest
         self.full_at: float = 0.0 if before is None else before.full_at
         """When the windows of all series are full again after a long gap."""
+        self._window_end: float = 0.0
         self.has_forgotten: bool = before is not None and before.has_forgotten
         """Whether tables have ended, so that a series that seems to be new may come back after a long gap."""
         self.known: _Known
@@ -133,6 +138,7 @@ class WindowHistory:
         dates: Sequence[float | None],
         slices: Slices,
         *,
+        evaluated_at: float,
         may_rise: bool,
     ) -> None:
         """Replace values that say nothing new by the last ones, and remember them.
@@ -141,9 +147,11 @@ class WindowHistory:
         `may_rise` a larger value with the same time is taken. One with an earlier time (of another replica of the
         server, or of a series that has ended) only if it is larger.
         """
+        self._window_end = evaluated_at - query.behind
         newest = max(filter(None, dates), default=0.0)
         self._note_newest(query, newest)
         near, full_at = _POLLS * query.interval, self.full_at
+        early = self._window_end - near
         last_values, times, usual, gaps = self.known.values, self.known.times, self.known.usual, self.known.gaps
         for start in range(0, len(sets), _STEP):
             for index, labels in enumerate(sets[start : start + _STEP], start):
@@ -155,6 +163,7 @@ class WindowHistory:
                     last_at is None
                     or value is None
                     or at < full_at
+                    or at < early
                     or not 0 < at - last_at <= near
                     or not at - last_at <= usual[number] <= at - last_at + 2
                     or number in gaps
@@ -195,11 +204,16 @@ class WindowHistory:
         if at < full_at:
             known.gaps[number] = _Gap(at, full_at, query.span, 0.0)
             last_at, value = None, None
+        if last_at is None:
+            self._note_late(query, number, at)
         if last_at is not None:
             if at > last_at:
                 self._note_distance(query, number, at, at - last_at)
-                if value is not None and (gap := known.gaps.get(number)) is not None:
+                gap, late = known.gaps.get(number), self._note_late(query, number, at)
+                if value is not None and gap is not None:
                     value = _through(gap, at, query.span, known.values[number], value)
+                if value is not None and late is not None:
+                    value = _through(late, at, query.span, known.values[number], value)
             else:
                 last = known.values[number]
                 filling = last is None and number in known.gaps
@@ -249,6 +263,17 @@ class WindowHistory:
             else:
                 del known.gaps[number]
 
+    def _note_late(self, query: InstantQuery, number: int, at: float) -> _Gap | None:
+        """The gap between a new sample and the end of the window; None if it is not larger than usual.
+
+        So it is where polls failed as well as scrapes: no poll saw the sample while the window still ended with it.
+        """
+        late, before, limit = self._window_end - at, self.known.late.pop(number, 0.0), _POLLS * query.interval
+        usual = max(late, before / 2)
+        if usual > limit:
+            self.known.late[number] = usual
+        return _Gap(at, math.inf, late, late) if late > max(limit, _DISTANCES * before) else None
+
     def _recall(self, number: int, text: bytes) -> float | None:
         """Take over what was known of a series by its number in a table before; returns the time of its sample."""
         known = self.known
@@ -259,6 +284,8 @@ class WindowHistory:
                 known.usual[number], known.uneven[number] = earlier.usual[before], earlier.uneven[before]
                 if before in earlier.gaps:
                     known.gaps[number] = earlier.gaps[before]
+                if before in earlier.late:
+                    known.late[number] = earlier.late[before]
                 break
         return known.times[number]
 

@@ -40,12 +40,15 @@ class Polls:
         self.table = SeriesTable("namespace", "pod")
         self.history: WindowHistory | None = None
 
-    async def see(self, answer: Mapping[bytes, tuple[float, float]], *, may_rise: bool = False) -> list[float]:
+    async def see(
+        self, answer: Mapping[bytes, tuple[float, float]], *, now: float | None = None, may_rise: bool = False
+    ) -> list[float]:
         sets = self.table.label_sets(answer)
         values: list[str | None] = [None if math.isnan(value) else f"{value:.9f}" for value, _ in answer.values()]
         self.history = WindowHistory(self.table, self.history)
         dates = [at for _, at in answer.values()]
-        await self.history.keep(self.query, sets, values, dates, Slices(), may_rise=may_rise)
+        now = max(dates, default=0.0) if now is None else now
+        await self.history.keep(self.query, sets, values, dates, Slices(), evaluated_at=now, may_rise=may_rise)
         return [float(value or "nan") for value in values]
 
 
@@ -64,7 +67,7 @@ async def rates(
             for text, later in {TEXT: 0.0, **others}.items()
             if (rate := extrapolated_rate([at + later for at in scrapes], now)) is not None
         }
-        seen += await polls.see(read)
+        seen += await polls.see(read, now=now)
         now += INTERVAL
     return seen
 
@@ -260,6 +263,24 @@ async def test_an_unchanged_load_never_reads_lower_while_scrapes_fail_most_of_th
     scrapes = [15.0 * number + 1.3 for number in range(140)]
     scrapes = [at for at in scrapes if not 600 < at < 1500 or (at - 600) % (up + down) > down]
     assert min(await rates(scrapes, 2000)) > 0.9
+
+
+@pytest.mark.parametrize("failed", [40, 60, 80])
+async def test_an_unchanged_load_never_reads_lower_where_polls_fail_as_well_as_scrapes(failed: int) -> None:
+    """The first poll after that sees a sample that is a poll newer than the last one, and a window without an end."""
+    scrapes, polls = scraped(every=15, gap=(620, 900)), Polls()
+    await rates(scrapes, 605, polls)
+    assert min(await rates(scrapes, 1100, polls, 616 + failed)) > 0.9
+
+
+@pytest.mark.parametrize("late", [20.0, 50.0, 80.0])
+async def test_samples_that_always_come_late_are_news(late: float) -> None:
+    """As those with timestamps of their own."""
+    polls = Polls()
+    for number in range(20):
+        at = 1000.0 + 15.0 * number
+        seen = await polls.see({TEXT: (1.0 - 0.01 * number, at)}, now=at + late)
+        assert seen == [pytest.approx(1.0 - 0.01 * number)]
 
 
 async def test_gaps_in_one_window_hide_what_they_hide_together() -> None:
