@@ -77,7 +77,7 @@ class _Known:
     """Columns by the numbers of a table.
 
     `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `uneven`: when a
-    distance was another one (epoch seconds). `gaps`: those in the windows now. `late`: the age (seconds) of samples
+    distance was much smaller (epoch seconds). `gaps`: those in the windows now. `late`: the age (seconds) of samples
     when they are first seen, of series where it is more than a missed poll explains. `newest`: the time of the newest
     sample (epoch seconds).
     """
@@ -233,7 +233,7 @@ class WindowHistory:
         known = self.known
         usual, gap = known.usual[number], known.gaps.get(number)
         steady = at - distance - known.uneven[number]
-        if not distance <= usual <= distance + 2:
+        if not usual or usual > _DISTANCES * distance:
             known.uneven[number] = at
         # A window of fewer than two samples has no rate, so a distance that is not known yet is at most half of it.
         limit = max(_POLLS * query.interval, _DISTANCES * usual if usual else query.span / 2)
