@@ -249,7 +249,8 @@ class WindowHistory:
         if distance > limit and (gap is None or not gap.is_cadence(at, query.span)):
             first = _Gap(at, at + query.span, distance, distance)
             known.gaps[number] = first if gap is None else gap.and_another(at, query.span)
-            known.usual[number] = max(usual, int(min(distance, limit, _LEARNED * query.span)))
+            if gap is not None or not usual:  # one gap says nothing of the interval
+                known.usual[number] = max(usual, int(min(distance, limit, _LEARNED * query.span)))
             return
         if usual > max(_POLLS * query.interval, _DISTANCES * distance) and steady > _REPEATS * usual and gap is None:
             known.gaps[number] = _Gap(at, at - distance + query.span, usual, distance)

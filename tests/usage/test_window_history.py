@@ -283,6 +283,14 @@ async def test_samples_that_always_come_late_are_news(late: float) -> None:
         assert seen == [pytest.approx(1.0 - 0.01 * number)]
 
 
+async def test_a_gap_makes_no_second_one_usual() -> None:
+    polls = Polls()
+    for number in range(10):
+        await polls.see({TEXT: (1.0, 15.0 * number)})
+    seen = [await polls.see({TEXT: (value, at)}) for value, at in ((0.6, 205.0), (0.6, 220.0), (0.2, 267.0))]
+    assert seen == [[1.0]] * 3
+
+
 async def test_gaps_in_one_window_hide_what_they_hide_together() -> None:
     polls = Polls()
     for number in range(10):
