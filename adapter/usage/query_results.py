@@ -202,7 +202,15 @@ async def build_result(
     history = None
     if query.span:
         history = WindowHistory(vector.table, last.history if last is not None else None)
-        await history.keep(query, vector.sets, vector.values, dates, slices, may_rise=times.is_of_several)
+        await history.keep(
+            query,
+            vector.sets,
+            vector.values,
+            dates,
+            slices,
+            evaluated_at=times.evaluated_at,
+            may_rise=times.is_of_several,
+        )
     columns, without = await _columns(vector, dates, slices)
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)

@@ -66,7 +66,7 @@ class SampleTimes:
     def __init__(self, inputs: QueryInputs, table: SeriesTable, evaluated_at: float) -> None:
         self._inputs = inputs
         self._table = table
-        self._evaluated_at = evaluated_at
+        self.evaluated_at = evaluated_at
         self._count = len(inputs.selectors)
         self._times: dict[int, float] = {}
         """By row: the number of the place, times the number of selectors, plus that of the selector."""
@@ -188,7 +188,7 @@ class SampleTimes:
     async def column(self, sets: Sequence[LabelSet], slices: Slices) -> list[float | None]:
         """The time of each value; None if no live series went into it."""
         if not self._count:
-            return [self._evaluated_at] * len(sets)
+            return [self.evaluated_at] * len(sets)
         column: list[float | None] = []
         for start in range(0, len(sets), _STEP):
             step = sets[start : start + _STEP]

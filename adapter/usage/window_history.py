@@ -12,6 +12,7 @@ least the last one before it, as far as the gap can explain the difference: one 
 than a tenth of the load.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -32,6 +33,8 @@ late by its jitter, is none.
 _LEARNED = 1 / 3
 """Share of the window: a larger distance becomes usual only if it is repeated."""
 _REPEATS = 2
+_ALIKE = 1.1
+"""Distances that differ by more are no repetition: scrapes are regular, and outages are not."""
 _FADES = 3.0
 _LONGEST_HOLD = 2 * LONGEST_GAP_SECONDS
 _EXPLAINED = 1 / 2
@@ -41,44 +44,51 @@ _NANO = 10**9
 
 
 class _Gap(NamedTuple):
-    """The gaps in a window: since when, until when it holds one (epoch seconds), and the largest of them.
+    """The gaps in a window: since when, until when it holds one (epoch seconds).
 
-    `latest`: the latest distance between samples; `repeats`: how often it has followed one like it.
+    `missing`: how much of the window they were together (seconds) at the end of the last one. `latest`: the latest
+    distance between samples; `repeats`: how often it has followed one like it.
     """
 
     since: float
     until: float
-    longest: float
+    missing: float
     latest: float
     repeats: int = 0
 
     def next(self, distance: float) -> "_Gap":
         """With one more distance."""
-        alike = distance <= _DISTANCES * self.latest and self.latest <= _DISTANCES * distance
-        return _Gap(self.since, self.until, self.longest, distance, self.repeats + 1 if alike else 0)
+        alike = distance <= _ALIKE * self.latest and self.latest <= _ALIKE * distance
+        return _Gap(self.since, self.until, self.missing, distance, self.repeats + 1 if alike else 0)
 
-    def and_another(self, until: float) -> "_Gap":
-        """The latest distance is a gap, too."""
-        return _Gap(self.since, until, max(self.longest, self.latest), self.latest, self.repeats)
+    def and_another(self, at: float, span: float) -> "_Gap":
+        """The latest distance is a gap, too, that ends at this time; the window holds a part of those before it."""
+        before = max(0.0, min(self.missing, self.until - at))
+        return _Gap(self.since, at + span, self.latest + before, self.latest, self.repeats)
 
-    def is_cadence(self, at: float) -> bool:
+    def is_cadence(self, at: float, span: float) -> bool:
         """Whether such distances seem to be usual by now."""
-        return self.repeats >= _REPEATS or at - self.since > _LONGEST_HOLD
+        # A rate of fewer than two samples in its window has no value.
+        return (self.repeats >= _REPEATS and int(self.latest) <= span / 2) or at - self.since > _LONGEST_HOLD
 
 
 @dataclass(slots=True)
 class _Known:
     """Columns by the numbers of a table.
 
-    `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `gaps`: those in the
-    windows now. `newest`: the time of the newest sample (epoch seconds).
+    `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `uneven`: when a
+    distance was much smaller (epoch seconds). `gaps`: those in the windows now. `late`: the age (seconds) of samples
+    when they are first seen, of series where it is more than a missed poll explains. `newest`: the time of the newest
+    sample (epoch seconds).
     """
 
     table: SeriesTable
     values: list[str | None] = field(default_factory=list)
     times: list[float | None] = field(default_factory=list)
     usual: list[int] = field(default_factory=list)
+    uneven: list[float] = field(default_factory=list)
     gaps: dict[int, _Gap] = field(default_factory=dict)
+    late: dict[int, float] = field(default_factory=dict)
     newest: float = 0.0
 
     def copy(self) -> "_Known":
@@ -88,7 +98,9 @@ class _Known:
             [*self.values, *[None] * more],
             [*self.times, *[None] * more],
             [*self.usual, *[0] * more],
+            [*self.uneven, *[0.0] * more],
             dict(self.gaps),
+            dict(self.late),
             self.newest,
         )
 
@@ -105,13 +117,16 @@ class WindowHistory:
         self.newest: float = 0.0 if before is None else before.newest
         self.full_at: float = 0.0 if before is None else before.full_at
         """When the windows of all series are full again after a long gap."""
+        self._window_end: float = 0.0
+        self.has_forgotten: bool = before is not None and before.has_forgotten
+        """Whether tables have ended, so that a series that seems to be new may come back after a long gap."""
         self.known: _Known
         self.earlier: tuple[_Known, ...]
         """What was known with the tables before this one, the latest first."""
         if before is None or before.known.table is not table:
             self.known = _Known(table).copy()
             known = () if before is None or not before.known.newest else (before.known,)
-            self.earlier = (*known, *(() if before is None else before.earlier))[:_MOST_TABLES]
+            self.earlier = (*known, *(() if before is None else before.earlier))
         else:
             self.known, self.earlier = before.known.copy(), before.earlier
 
@@ -123,6 +138,7 @@ class WindowHistory:
         dates: Sequence[float | None],
         slices: Slices,
         *,
+        evaluated_at: float,
         may_rise: bool,
     ) -> None:
         """Replace values that say nothing new by the last ones, and remember them.
@@ -131,9 +147,11 @@ class WindowHistory:
         `may_rise` a larger value with the same time is taken. One with an earlier time (of another replica of the
         server, or of a series that has ended) only if it is larger.
         """
+        self._window_end = evaluated_at - query.behind
         newest = max(filter(None, dates), default=0.0)
         self._note_newest(query, newest)
         near, full_at = _POLLS * query.interval, self.full_at
+        early = self._window_end - near
         last_values, times, usual, gaps = self.known.values, self.known.times, self.known.usual, self.known.gaps
         for start in range(0, len(sets), _STEP):
             for index, labels in enumerate(sets[start : start + _STEP], start):
@@ -145,6 +163,7 @@ class WindowHistory:
                     last_at is None
                     or value is None
                     or at < full_at
+                    or at < early
                     or not 0 < at - last_at <= near
                     or not at - last_at <= usual[number] <= at - last_at + 2
                     or number in gaps
@@ -154,12 +173,14 @@ class WindowHistory:
                     last_values[number], times[number] = value, at
             await slices.breathe()
         self.known.newest = newest or self.known.newest
-        self.earlier = tuple(each for each in self.earlier if newest - each.newest <= LONGEST_GAP_SECONDS)
+        kept = [each for each in self.earlier if newest - each.newest <= LONGEST_GAP_SECONDS][:_MOST_TABLES]
+        self.has_forgotten |= len(kept) < len(self.earlier)
+        self.earlier = tuple(kept)
 
     def _note_newest(self, query: InstantQuery, newest: float) -> None:
         """Note a long gap in the samples of all series: some of them are not known any more when they come back."""
         if self.newest - newest > LONGEST_GAP_SECONDS and newest:  # the server's clock went back
-            self.newest, self.full_at = newest, 0.0
+            self.newest, self.full_at = newest, newest + query.span
         distance = newest - self.newest
         if distance <= 0:
             return
@@ -175,20 +196,28 @@ class WindowHistory:
         last_at = known.times[number]
         if last_at is None and self.earlier:
             last_at = self._recall(number, labels.text)
-        if last_at is not None and last_at - at > min(query.span, LONGEST_GAP_SECONDS):  # the server's clock went back
-            known.gaps.pop(number, None)
-            last_at = None
-        if last_at is None and at < self.full_at:
-            known.gaps[number] = _Gap(at, self.full_at, query.span, 0.0)
-            value = None
+        full_at = self.full_at if last_at is None else 0.0
+        # A sample is dated no earlier than its largest age, unless the server's clock went back.
+        went_back = last_at is not None and last_at - at > max(min(query.span, LONGEST_GAP_SECONDS), query.max_age)
+        if went_back or (last_at is None and self.has_forgotten):
+            full_at = max(full_at, at + query.span)
+        if at < full_at:
+            known.gaps[number] = _Gap(at, full_at, query.span, 0.0)
+            last_at, value = None, None
+        if last_at is None:
+            self._note_late(query, number, at)
         if last_at is not None:
             if at > last_at:
                 self._note_distance(query, number, at, at - last_at)
-                if value is not None and (gap := known.gaps.get(number)) is not None:
+                gap, late = known.gaps.get(number), self._note_late(query, number, at)
+                if value is not None and gap is not None:
                     value = _through(gap, at, query.span, known.values[number], value)
+                if value is not None and late is not None:
+                    value = _through(late, at, query.span, known.values[number], value)
             else:
                 last = known.values[number]
-                if value is None or not (may_rise or at != last_at) or not _is_more(value, last):
+                filling = last is None and number in known.gaps
+                if value is None or filling or not (may_rise or at != last_at) or not _is_more(value, last):
                     value = last
                 at = last_at
         known.values[number], known.times[number] = value, at
@@ -198,25 +227,34 @@ class WindowHistory:
         """Learn the usual distance between samples, or note that the window holds a gap until it has passed it.
 
         A large distance that is repeated is no gap: the interval has changed. Those that are small in the window become
-        usual anyway, step by step: the distances of several targets are uneven.
+        usual anyway, step by step: the distances of several targets are uneven. Where all were large and this one is
+        not, the interval has become shorter: among samples that are denser, the distances before are gaps.
         """
         known = self.known
         usual, gap = known.usual[number], known.gaps.get(number)
+        steady = at - distance - known.uneven[number]
+        if not usual or usual > _DISTANCES * distance:
+            known.uneven[number] = at
         # A window of fewer than two samples has no rate, so a distance that is not known yet is at most half of it.
         limit = max(_POLLS * query.interval, _DISTANCES * usual if usual else query.span / 2)
+        gap = None if gap is None else gap.next(distance)
         if distance > LONGEST_GAP_SECONDS:
             known.gaps.pop(number, None)
-            if usual and distance > limit:
+            if distance > limit and (usual or gap is None or not gap.repeats):
                 known.gaps[number] = _Gap(at, at + query.span, distance, distance)
                 known.values[number] = None
             else:
                 known.usual[number] = int(distance) + 1
             return
-        gap = None if gap is None else gap.next(distance)
-        if distance > limit and (gap is None or not gap.is_cadence(at)):
-            until = at + query.span
-            known.gaps[number] = _Gap(at, until, distance, distance) if gap is None else gap.and_another(until)
-            known.usual[number] = max(usual, int(min(distance, limit, _LEARNED * query.span)))
+        if distance > limit and (gap is None or not gap.is_cadence(at, query.span)):
+            first = _Gap(at, at + query.span, distance, distance)
+            known.gaps[number] = first if gap is None else gap.and_another(at, query.span)
+            if gap is not None or not usual:  # one gap says nothing of the interval
+                known.usual[number] = max(usual, int(min(distance, limit, _LEARNED * query.span)))
+            return
+        if usual > max(_POLLS * query.interval, _DISTANCES * distance) and steady > _REPEATS * usual and gap is None:
+            known.gaps[number] = _Gap(at, at - distance + query.span, usual, distance)
+            known.usual[number] = int(distance) + 1
             return
         # It fades by half in so many windows: of samples of several targets, most distances are a part of each one's.
         known.usual[number] = max(int(distance) + 1, int(usual * 0.5 ** (distance / (_FADES * query.span))))
@@ -226,6 +264,17 @@ class WindowHistory:
             else:
                 del known.gaps[number]
 
+    def _note_late(self, query: InstantQuery, number: int, at: float) -> _Gap | None:
+        """The gap between a new sample and the end of the window; None if it is not larger than usual.
+
+        So it is where polls failed as well as scrapes: no poll saw the sample while the window still ended with it.
+        """
+        late, before, limit = self._window_end - at, self.known.late.pop(number, 0.0), _POLLS * query.interval
+        usual = max(late, before / 2)
+        if usual > limit:
+            self.known.late[number] = usual
+        return _Gap(at, math.inf, late, late) if late > max(limit, _DISTANCES * before) else None
+
     def _recall(self, number: int, text: bytes) -> float | None:
         """Take over what was known of a series by its number in a table before; returns the time of its sample."""
         known = self.known
@@ -233,9 +282,11 @@ class WindowHistory:
             before = earlier.table.number(text)
             if before < len(earlier.times) and earlier.times[before] is not None:
                 known.values[number], known.times[number] = earlier.values[before], earlier.times[before]
-                known.usual[number] = earlier.usual[before]
+                known.usual[number], known.uneven[number] = earlier.usual[before], earlier.uneven[before]
                 if before in earlier.gaps:
                     known.gaps[number] = earlier.gaps[before]
+                if before in earlier.late:
+                    known.late[number] = earlier.late[before]
                 break
         return known.times[number]
 
@@ -249,7 +300,7 @@ def _through(gap: _Gap, at: float, span: float, last: str | None, value: str) ->
     if last is None or value == last:
         return last
     kept, read = sample_nano(last), sample_nano(value)
-    lacking = min(gap.longest, gap.until - at) / span
+    lacking = min(gap.missing, gap.until - at) / span
     if read >= kept or lacking <= 0:
         return value
     if lacking > _EXPLAINED:
