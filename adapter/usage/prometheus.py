@@ -249,7 +249,8 @@ class Prometheus:
         """Send the query, then the query for the times of its inputs at the same moment. Raises SourceError."""
         slices = Slices()
         duration = self._metrics.source_duration.labels(source)
-        last = self._states.get(query, _NOTHING).result
+        state = self._states.get(query, _NOTHING)
+        last = state.result
         table = last.table if last is not None and not last.is_outgrown else new_table(query)
         vector = Vector(table)
         await client.query(query.text, vector.add, slices, max_age=query.max_age, duration=duration)
@@ -262,7 +263,9 @@ class Prometheus:
             except QueryRejected as error:
                 fault = "the times of its samples cannot be had (name one metric in each selector)"
                 raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-        return await build_result(query, vector, times, self._clock(), slices, last=last)
+        return await build_result(
+            query, vector, times, self._clock(), slices, last=last, is_after_silence=state.unanswered
+        )
 
     async def _date(
         self, client: PrometheusClient, query: InstantQuery, vector: Vector, times: SampleTimes, slices: Slices

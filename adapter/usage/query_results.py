@@ -193,10 +193,12 @@ async def build_result(
     slices: Slices,
     *,
     last: QueryResult | None = None,
+    is_after_silence: bool = False,
 ) -> QueryResult:
     """Group samples by namespace and pod. NaN, infinite, negative and undated values are dropped.
 
     Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
+    `is_after_silence`: the poll before this one had no answer.
     """
     dates = await times.column(vector.sets, slices)
     history = None
@@ -210,6 +212,7 @@ async def build_result(
             slices,
             evaluated_at=times.evaluated_at,
             may_rise=times.is_of_several,
+            is_after_silence=is_after_silence,
         )
     columns, without = await _columns(vector, dates, slices)
     shape = last.shape if last is not None else None

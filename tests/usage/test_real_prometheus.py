@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import time
 import urllib.parse
 import urllib.request
@@ -303,6 +304,24 @@ async def test_a_server_that_dies_leaves_its_samples_and_says_so(
         await asyncio.to_thread(prometheus.resume)
         found = await world.until(lambda samples: samples.pods["a"].at > before.at)
     assert found.error is None
+
+
+async def test_a_server_that_lost_its_data_leaves_the_load_as_it_was_until_the_window_is_full(
+    prometheus: RealPrometheus, exporter: Exporter
+) -> None:
+    exporter.set(counter("up2", a=7))
+    async with asking(prometheus, "sum_over_time(up2[8s])", max_age=60) as world:
+        before = (await world.until(lambda samples: samples.pods and samples.pods["a"].value >= 49 * NANO)).pods["a"]
+        await asyncio.to_thread(prometheus.kill)
+        shutil.rmtree(prometheus.folder / "data")
+        await asyncio.to_thread(prometheus.resume)
+
+        def is_full_again(samples: QuerySamples) -> bool:
+            now = samples.pods.get("a", before)
+            assert now.value >= 49 * NANO, "without the history 7 at first, then 14"
+            return now.at > before.at + 16
+
+        await world.until(is_full_again)
 
 
 HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"

@@ -41,14 +41,28 @@ class Polls:
         self.history: WindowHistory | None = None
 
     async def see(
-        self, answer: Mapping[bytes, tuple[float, float]], *, now: float | None = None, may_rise: bool = False
+        self,
+        answer: Mapping[bytes, tuple[float, float]],
+        *,
+        now: float | None = None,
+        may_rise: bool = False,
+        is_after_silence: bool = False,
     ) -> list[float]:
         sets = self.table.label_sets(answer)
         values: list[str | None] = [None if math.isnan(value) else f"{value:.9f}" for value, _ in answer.values()]
         self.history = WindowHistory(self.table, self.history)
         dates = [at for _, at in answer.values()]
         now = max(dates, default=0.0) if now is None else now
-        await self.history.keep(self.query, sets, values, dates, Slices(), evaluated_at=now, may_rise=may_rise)
+        await self.history.keep(
+            self.query,
+            sets,
+            values,
+            dates,
+            Slices(),
+            evaluated_at=now,
+            may_rise=may_rise,
+            is_after_silence=is_after_silence,
+        )
         return [float(value or "nan") for value in values]
 
 
@@ -101,6 +115,51 @@ async def test_a_load_that_fell_is_seen_as_the_gap_leaves_the_window() -> None:
     seen = [(await polls.see({TEXT: (0.4, at)}))[0] for at in (180.0, 195.0, 210.0, 225.0, 240.0, 255.0, 270.0, 300.0)]
     assert seen[:4] == [1.0] * 4, "half of the window says too little"
     assert seen[4:] == [pytest.approx(0.4 / share) for share in (1 / 2, 5 / 8, 3 / 4, 1)]
+
+
+def scraped_again(since: float) -> list[float]:
+    """The samples of a server that lost its data and scrapes since then."""
+    return [since + 15.0 * number for number in range(40)]
+
+
+@pytest.mark.parametrize("away", [1.0, 20.0, 40.0, 59.0, 100.0])
+async def test_an_unchanged_load_never_reads_lower_where_a_server_lost_its_data(away: float) -> None:
+    polls = Polls()
+    await rates(scraped(every=15, gap=(600, 2000)), 605, polls)
+    seen = await rates(scraped_again(604 + away), 900, polls, begin=605 + away)
+    assert min(seen) > 0.9
+
+
+@pytest.mark.parametrize("silence", [1, 2, 3])
+async def test_an_unchanged_load_never_reads_lower_where_a_silent_server_lost_its_data(silence: int) -> None:
+    polls, scrapes = Polls(), [590.0 + 5.0 * number for number in range(100)]
+    await rates(scraped(every=5, gap=(580, 2000)), 585, polls)
+    for now in [585.0 + INTERVAL * number for number in range(silence, 20)]:
+        read = extrapolated_rate(scrapes, now)
+        assert read is not None, "its answers never lack the series"
+        [seen] = await polls.see({TEXT: read}, now=now, is_after_silence=now == 585 + INTERVAL * silence)
+        assert seen > 0.9
+
+
+async def test_a_fall_of_a_load_whose_server_lost_its_data_is_seen_as_the_window_fills() -> None:
+    polls = Polls()
+    for at in (0.0, 15.0, 30.0):
+        await polls.see({TEXT: (1.0, at)})
+    await polls.see({}, now=60.0)
+    seen = [(await polls.see({TEXT: (0.1, at)}))[0] for at in [75.0 + 15 * number for number in range(9)]]
+    assert seen == [1.0] * 4 + [pytest.approx(0.1 / share) for share in (1 / 2, 5 / 8, 3 / 4, 7 / 8, 1)]
+
+
+async def test_a_series_that_is_away_again_and_again_is_not_held_for_ever() -> None:
+    polls = Polls()
+    for number in range(10):
+        await polls.see({TEXT: (1.0, 15.0 * number)})
+    seen, at = 1.0, 135.0
+    while seen > 0.15:
+        at += 30
+        assert at < 135 + 2 * LONGEST_GAP_SECONDS + 2 * WINDOW
+        await polls.see({}, now=at - 15)
+        [seen] = await polls.see({TEXT: (0.1, at)})
 
 
 async def test_a_short_gap_hides_no_large_fall() -> None:
