@@ -22,7 +22,7 @@ class ServerClock:
     A header says that the offset lies within one second; the headers together narrow that down to about the pause
     between answers (K. Marzullo, S. Owicki: Maintaining the time in a distributed system, 1983). One that contradicts
     the others does not count, until all of the last ones do: a server whose clock was set is followed, and two servers
-    behind one address whose clocks differ do not move it to and fro. Before the first header it is this machine's time.
+    behind one address whose clocks differ do not make it swing. Before the first header it is this machine's time.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
