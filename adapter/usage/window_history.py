@@ -217,16 +217,15 @@ class WindowHistory:
             last_at, value = None, None
         if last_at is None:
             self._note_late(query, number, at)
-        if last_at is not None:
-            if at > last_at:
-                is_back = known.answers[number] != last_answer
-                value = self._newer(query, number, value, at, at - last_at, is_back=is_back)
-            else:
-                last = known.values[number]
-                filling = last is None and number in known.gaps
-                if value is None or filling or not (may_rise or at != last_at) or not _is_more(value, last):
-                    value = last
-                at = last_at
+        elif at > last_at:
+            is_back = known.answers[number] != last_answer
+            value = self._newer(query, number, value, at, at - last_at, is_back=is_back)
+        else:
+            last = known.values[number]
+            filling = last is None and number in known.gaps
+            if value is None or filling or not (may_rise or at != last_at) or not _is_more(value, last):
+                value = last
+            at = last_at
         known.values[number], known.times[number] = value, at
         return value
 
