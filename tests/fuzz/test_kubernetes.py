@@ -16,6 +16,7 @@ from adapter.kube.object_reader import ObjectReader
 from adapter.kube.objects import ApiResourceList, CustomResourceDefinition, EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
+from adapter.kube.server_clock import ServerClock
 from adapter.kube.targets import BUILT_IN, ScalePaths, target_decoder
 from adapter.registries import kubernetes
 from tests.fuzz.kit import fuzz, in_a_step
@@ -174,7 +175,9 @@ KINDS: dict[str, tuple[Decode, Any]] = {
 
 
 class Session:
-    """A session with only a clock, for a reflector that fetches nothing."""
+    """A session with only clocks, for a reflector that fetches nothing."""
+
+    clock = ServerClock()
 
     def now(self) -> float:
         return 1.7e9
