@@ -20,6 +20,8 @@ import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis.strategies import SearchStrategy
 
+from tests.processor import slowness
+
 SECONDS = float(os.environ.get("EFFECTIVE_LOAD_FUZZ", "0"))
 """Seconds for each test; 0: its own number of cases, once."""
 SEED = int(os.environ.get("EFFECTIVE_LOAD_FUZZ_SEED", "10"))
@@ -137,7 +139,7 @@ def _short(once: Callable[[], tuple[Callable[[], T], float]], most: float) -> T:
     for _ in range(TRIES - 1):
         if seconds > most:
             outcome, again = once()
-            seconds = min(seconds, again)
+            seconds = min(seconds, again / slowness())
     assert seconds <= most, f"{seconds * 1000:.1f} ms of processor time at a stretch"
     return outcome()
 

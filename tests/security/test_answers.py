@@ -28,10 +28,11 @@ from adapter.settings import SettingsError, parse_settings
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus_api import PrometheusClient, Sample, read_samples
 from adapter.usage.resource_metrics import ResourceMetrics
+from tests.processor import slowness
 from tests.usage.fakes import FakePrometheus, plain
 
 STEP_SECONDS = 0.03
-"""Above what is aimed at (10 ms), so that a machine under load does not fail the test; before it took 45 and 275 ms."""
+"""Above what is aimed at (10 ms); before it took 45 and 275 ms."""
 PEAK_MIB = 220
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -74,7 +75,7 @@ class TestCost:
         assert found["error"] is None
         assert found["series"] > 200_000
         assert found["peak"] < PEAK_MIB * MIB
-        assert found["longest_step"] < STEP_SECONDS
+        assert found["longest_step"] < STEP_SECONDS * slowness()
 
 
 class TestPieces:

@@ -18,6 +18,7 @@ from adapter.kube.selectors import (
 )
 from tests.apiserver.conftest import Service, as_user
 from tests.apiserver.metric_requests import CUSTOM
+from tests.processor import slowness
 
 
 def requirements(number: int) -> str:
@@ -82,7 +83,7 @@ def test_the_worst_selector_holds_the_event_loop_up_for_less_than_ten_millisecon
         with contextlib.suppress(SelectorError):
             parse_selector(f"{number}{text}"[:LONGEST_SELECTOR])  # one that was never read
         found.append(time.process_time() - before)
-    assert min(found) < 0.01
+    assert min(found) < 0.01 * slowness()
 
 
 def test_only_small_selectors_are_cached() -> None:
@@ -104,7 +105,7 @@ def test_a_value_is_found_among_many_without_a_look_at_each() -> None:
     before = time.process_time()
     for _ in range(10_000):
         among.matches({"k": "zzz"})
-    assert time.process_time() - before < 0.05  # 10 µs each before
+    assert time.process_time() - before < 0.05 * slowness()  # 10 µs each before
 
 
 @pytest.mark.parametrize("parameter", ["labelSelector", "metricLabelSelector"])

@@ -388,12 +388,16 @@ async def test_samples_that_come_every_half_hour_are_values() -> None:
     assert seen == pytest.approx([1.0, math.nan, 0.8, 0.7], nan_ok=True)
 
 
-@given(
-    every=st.sampled_from([5.0, 10.0, 15.0, 30.0, 60.0]), offsets=st.lists(st.integers(0, 59), min_size=1, max_size=4)
-)
+@given(every=st.sampled_from([5.0, 10.0, 15.0, 30.0]), offsets=st.lists(st.integers(0, 59), min_size=1, max_size=4))
 async def test_a_load_that_falls_without_a_gap_is_seen_at_once(every: float, offsets: list[int]) -> None:
     """Samples of several targets, at other moments each: the newest of them come at uneven distances."""
     await falls(every, offsets)
+
+
+@pytest.mark.parametrize("offsets", [[30], [10, 40], [30, 41], [36, 45]])
+async def test_a_fall_between_uneven_samples_half_a_window_apart_is_seen_after_two_windows(offsets: list[int]) -> None:
+    """A distance of over a third of the window may be an outage until it has been repeated."""
+    await falls(60.0, offsets, learned=17)
 
 
 @pytest.mark.parametrize("every", [5.0, 10.0, 15.0])
@@ -401,7 +405,8 @@ async def test_a_missed_poll_is_no_gap(every: float) -> None:
     await falls(every, [0], missed=20)
 
 
-async def falls(every: float, offsets: list[int], missed: int | None = None) -> None:
+async def falls(every: float, offsets: list[int], missed: int | None = None, learned: int = 10) -> None:
+    """Check that the values are seen as they are after so many polls, in which the intervals are learned."""
     polls, last = Polls(), 0.0
     for number in range(40):
         if number == missed:
@@ -410,7 +415,7 @@ async def falls(every: float, offsets: list[int], missed: int | None = None) -> 
         newest = max((now - offset) // every * every + offset for offset in offsets)
         value = 1.0 if number < 15 else 1.0 - 0.01 * number
         [seen] = await polls.see({TEXT: (value, newest)})
-        if newest > last and number > 10:
+        if newest > last and number > learned:
             assert seen == pytest.approx(value)
         last = newest
 
