@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from harness.client import Client, Object, brief
+from harness.client import ApiError, Client, Object, brief
 from harness.control_plane import ControlPlane
 from harness.hpa_log import Sync
 from harness.kwok import READY_AFTER, USAGE_CPU, USAGE_MEMORY, usage_key
@@ -31,6 +31,13 @@ class Workloads:
 
     def hpa_path(self, name: str) -> str:
         return f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers/{name}"
+
+    def asked(self, policy: str) -> str:
+        """The aggregated API's answer for `desired_replicas`: the count, or the error's message."""
+        where = f"namespaces/{self.namespace}/watermarkpolicies.effective-load.io/{policy}"
+        answer = self.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas")
+        # The API server refuses for an adapter that is not there in plain text.
+        return str(answer.json()["items"][0]["value"]) if answer.status == 200 else ApiError(answer, policy).message
 
     # -- creation
 

@@ -107,6 +107,7 @@ class Scene:
 
     def __init__(self, workloads: Workloads, load: Load) -> None:
         self.workloads, self.load, self.client = workloads, load, workloads.client
+        self.asked = workloads.asked
 
     def web(self) -> None:
         """Creates a Deployment of five pods that needs eight, with an HPA that does not scale."""
@@ -114,12 +115,6 @@ class Scene:
         self.load.each("web", 150)
         self.workloads.policy("web", [query_watermarks("load", "100", "40")])
         self.workloads.hpa("web", behavior=CALM)
-
-    def asked(self, name: str) -> str:
-        """The answered count, or the error's message."""
-        where = f"namespaces/{self.workloads.namespace}/watermarkpolicies.effective-load.io/{name}"
-        answer = self.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas")
-        return str(answer.json()["items"][0]["value"] if answer.status == 200 else answer.json()["message"])
 
     def wait_asked(self, name: str, contains: str, seconds: float = 60) -> str:
         until(lambda: contains in self.asked(name), seconds, lambda: f"{name} is answered {self.asked(name)}")

@@ -117,12 +117,7 @@ class Scene:
 
     def answers(self) -> dict[str, str]:
         """The count or the error's message, by policy."""
-        found = {}
-        for one in SERVICES:
-            where = f"namespaces/{self.workloads.namespace}/watermarkpolicies.effective-load.io/{one.name}"
-            answer = self.workloads.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas")
-            found[one.name] = answer.json()["items"][0]["value"] if answer.status == 200 else answer.json()["message"]
-        return found
+        return {one.name: self.workloads.asked(one.name) for one in SERVICES}
 
     def until_all_answered(self, seconds: float = 120) -> None:
         until(lambda: set(self.answers().values()) == {ASKED}, seconds, lambda: str(self.answers()))

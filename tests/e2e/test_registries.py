@@ -3,6 +3,7 @@ changes nothing.
 """
 
 import contextlib
+import functools
 import random
 import statistics
 import time
@@ -61,15 +62,9 @@ class Scene:
     def pull(self, *, out: bool) -> None:
         self.registry.pull(self.service, self.idle, out=out)
 
-    def asked(self) -> int | None:
-        """The aggregated API's answer for `desired_replicas`, None if it is an error."""
-        group = "/apis/custom.metrics.k8s.io/v1beta2"
-        where = f"namespaces/{self._workloads.namespace}/watermarkpolicies.effective-load.io/{self.name}"
-        answer = self._workloads.client.raw(f"{group}/{where}/desired_replicas")
-        return int(answer.json()["items"][0]["value"]) if answer.status == 200 else None
-
     def wait_asked(self, count: int, seconds: float = 60, *, every: float = 0.1) -> None:
-        until(lambda: self.asked() == count, seconds, lambda: f"{self.name} asks for {self.asked()}", every)
+        asked = functools.partial(self._workloads.asked, self.name)
+        until(lambda: asked() == str(count), seconds, lambda: f"{self.name} is answered {asked()}", every)
 
 
 @pytest.mark.timeout(900)
