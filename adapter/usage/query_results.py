@@ -193,12 +193,12 @@ async def build_result(
     slices: Slices,
     *,
     last: QueryResult | None = None,
-    is_after_silence: bool = False,
+    has_lost: bool = False,
 ) -> QueryResult:
     """Group samples by namespace and pod. NaN, infinite, negative and undated values are dropped.
 
     Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
-    `is_after_silence`: the poll before this one had no answer.
+    `has_lost`: the server lacks samples that it had at the last result.
     """
     dates = await times.column(vector.sets, slices)
     history = None
@@ -212,7 +212,7 @@ async def build_result(
             slices,
             evaluated_at=times.evaluated_at,
             may_rise=times.is_of_several,
-            is_after_silence=is_after_silence,
+            has_lost=has_lost,
         )
     columns, without = await _columns(vector, dates, slices)
     shape = last.shape if last is not None else None
