@@ -21,6 +21,7 @@ from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuer
 from adapter.usage.query_results import QueryResult, Vector, build_result, new_table, release
 from adapter.usage.sample_times import SampleTimes
 from adapter.usage.series import LabelSet, NamedQueryResult
+from adapter.usage.window_history import LONGEST_GAP_SECONDS
 
 SLOW_QUERY_SECONDS = 1.0
 """A query whose last poll took longer is slow; slow queries share fewer slots of their server."""
@@ -266,19 +267,26 @@ class Prometheus:
             except QueryRejected as error:
                 fault = "the times of its samples cannot be had (name one metric in each selector)"
                 raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-        may_have_lost = state.cause or state.unanswered or (last is not None and len(vector) < len(last.shape.sets))
-        has_lost = bool(may_have_lost) and await self._has_lost(client, query, last, slices)
+        has_lost = False
+        if last is not None and (state.cause or state.unanswered or _is_less(vector, last)):
+            has_lost = await self._has_lost(client, query, last, times.evaluated_at, slices)
         return await build_result(query, vector, times, self._clock(), slices, last=last, has_lost=has_lost)
 
     async def _has_lost(
-        self, client: PrometheusClient, query: InstantQuery, last: QueryResult | None, slices: Slices
+        self, client: PrometheusClient, query: InstantQuery, last: QueryResult, now: float, slices: Slices
     ) -> bool:
-        """Whether the server lacks samples that it had at the last result: it is asked for their times once more."""
-        if last is None or last.history is None:
-            return False
+        """Whether the server lacks samples that it had at the last result: it is asked for their times once more.
+
+        A result of long ago is not asked for: the windows of all its series count as empty anyway.
+        """
+        if last.history is None or now - last.history.evaluated_at > LONGEST_GAP_SECONDS:
+            return last.history is not None
         sets, dates = last.shape.sets, last.history.dates
         times = SampleTimes(parse_inputs(query.text), last.table, last.history.evaluated_at)
-        await self._date(client, query, sets, times, slices)
+        try:
+            await self._date(client, query, sets, times, slices)
+        except QueryRejected:  # some servers answer no queries of the past
+            return True
         still = await times.column(sets, slices)
         return any(at is not None and (now is None or now < at) for at, now in zip(dates, still, strict=True))
 
@@ -313,6 +321,11 @@ class Prometheus:
         same = last is not None and last.cause == state.cause
         if not same or (state.result is not None and not state.result.same(last.result if last else None)):
             group.note(self._users.get(query, ()))
+
+
+def _is_less(vector: Vector, last: QueryResult) -> bool:
+    """Whether the answer is so much less than the last one that the server may have lost samples."""
+    return len(vector) < len(last.shape.sets) or vector.total < last.total / 2
 
 
 def _cause(query: InstantQuery, state: _QueryState) -> str:

@@ -212,7 +212,7 @@ class WindowHistory:
         full_at = self.full_at if last_at is None else 0.0
         # A sample is dated no earlier than its largest age, unless the server's clock went back.
         went_back = last_at is not None and last_at - at > max(min(query.span, LONGEST_GAP_SECONDS), query.max_age)
-        if went_back or (last_at is None and self.has_forgotten):
+        if went_back or at < full_at or (last_at is None and self.has_forgotten):
             full_at = max(full_at, at + query.span)
         if at < full_at:
             known.gaps[number] = _Gap(at, full_at, query.span, 0.0)

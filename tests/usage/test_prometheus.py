@@ -441,15 +441,19 @@ class TestFailing:
 class ScrapedServer:
     """A handler of a server that scrapes once for each value that it answers, by its own clock every second.
 
-    It answers `failures` polls with this status, and has no sample that is not newer than `since`.
+    It answers `failures` polls with this status, and has no sample that is not newer than `since`; with `refuses_past`
+    it rejects queries of such times.
     """
 
     def __init__(self) -> None:
         self.now, self.since, self.rate, self.failures, self.status = NOW, 0.0, "1", 0, 0
+        self.refuses_past = False
 
     async def __call__(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         if asks_times(form["query"]):
             at = float(form["time"])
+            if self.refuses_past and at <= self.since:
+                return web.Response(status=422)
             return vector(*[(A, f"{at}")] if at > self.since else [], at=at)
         if self.failures:
             self.failures -= 1
@@ -478,18 +482,28 @@ class TestLoss:
             server.rate, server.failures, server.status = "0.3", 2, status
             assert (await self.after(world, server.now)).value == 300_000_000
 
-    @pytest.mark.parametrize("status", [404, 503])
+    @pytest.mark.parametrize(("status", "refuses"), [(404, False), (503, False), (503, True)])
     async def test_after_a_failed_poll_a_server_that_lost_its_samples_reads_no_fraction(
-        self, fake: FakePrometheus, server: ScrapedServer, status: int
+        self, fake: FakePrometheus, server: ScrapedServer, status: int, refuses: bool
     ) -> None:
         """404 is what a proxy answers whose server is away."""
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change(5)
             server.rate, server.failures, server.status, server.since = "0.3", 1, status, server.now
+            server.refuses_past = refuses
             assert (await self.after(world, server.now)).value == NANO
             server.rate = "1.5"
             assert (await self.after(world, server.now)).value == 1_500_000_000
+
+    async def test_a_loss_between_two_polls_reads_no_fraction_either(
+        self, fake: FakePrometheus, server: ScrapedServer
+    ) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change(5)
+            server.rate, server.since = "0.3", server.now
+            assert (await self.after(world, server.now)).value == NANO
 
     async def test_a_changed_server_without_the_samples_of_the_one_before_reads_no_fraction(
         self, fake: FakePrometheus, server: ScrapedServer
@@ -497,7 +511,7 @@ class TestLoss:
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change(5)
-            server.rate, server.since = "0.3", server.now
+            server.rate, server.since = "0.6", server.now
             world.source.reload([fake.settings(timeout_seconds=7)], [rps()], inline_allowed=False)
             assert (await self.after(world, server.now)).value == NANO
 

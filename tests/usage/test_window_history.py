@@ -189,8 +189,8 @@ async def test_a_new_series_of_a_server_that_lost_its_data_has_no_value_until_it
     for number in range(10):
         await polls.see({TEXT: (1.0, 15.0 * number)})
     await polls.see({}, now=150.0, has_lost=True)
-    seen = [(await polls.see({renamed: (0.1 * number, 150.0 + 15 * number)}))[0] for number in range(1, 10)]
-    assert [math.isnan(value) for value in seen] == [True] * 7 + [False] * 2
+    seen = [(await polls.see({renamed: (0.1 * number, 180.0 + 15 * number)}))[0] for number in range(1, 11)]
+    assert [math.isnan(value) for value in seen] == [True] * 8 + [False] * 2
 
 
 async def test_a_loss_is_not_forgotten_by_an_answer_without_newer_samples() -> None:
