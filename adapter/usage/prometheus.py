@@ -29,6 +29,9 @@ SLOW_QUERY_SECONDS = 1.0
 POLLS_FOR_ALL_TIMES = 20
 """A query whose live series did not date its values asks for all times in so many polls, then tries again."""
 
+REPLICAS_DIFFER_INTERVALS = 2.0
+"""Polling intervals that the newest samples of another replica of a server may be older by, without a loss."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -288,7 +291,10 @@ class Prometheus:
         except QueryRejected:  # some servers answer no queries of the past
             return True
         still = await times.column(sets, slices)
-        return any(at is not None and (now is None or now < at) for at, now in zip(dates, still, strict=True))
+        early = REPLICAS_DIFFER_INTERVALS * query.interval
+        return any(
+            at is not None and (then is None or then < at - early) for at, then in zip(dates, still, strict=True)
+        )
 
     async def _date(
         self,

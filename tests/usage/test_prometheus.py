@@ -442,18 +442,19 @@ class ScrapedServer:
     """A handler of a server that scrapes once for each value that it answers, by its own clock every second.
 
     It answers `failures` polls with this status, and has no sample that is not newer than `since`; with `refuses_past`
-    it rejects queries of such times.
+    it rejects queries of such times. At a time in the past its newest sample was older by `behind`.
     """
 
     def __init__(self) -> None:
         self.now, self.since, self.rate, self.failures, self.status = NOW, 0.0, "1", 0, 0
-        self.refuses_past = False
+        self.refuses_past, self.behind = False, 0.0
 
     async def __call__(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         if asks_times(form["query"]):
             at = float(form["time"])
             if self.refuses_past and at <= self.since:
                 return web.Response(status=422)
+            at -= self.behind if at < self.now else 0.0
             return vector(*[(A, f"{at}")] if at > self.since else [], at=at)
         if self.failures:
             self.failures -= 1
@@ -471,6 +472,15 @@ class TestLoss:
     def server(self, fake: FakePrometheus) -> ScrapedServer:
         fake.handler = server = ScrapedServer()
         return server
+
+    async def test_another_replica_with_samples_a_little_older_has_lost_nothing(
+        self, fake: FakePrometheus, server: ScrapedServer
+    ) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change(5)
+            server.rate, server.failures, server.status, server.behind = "0.3", 2, 503, 0.01
+            assert (await self.after(world, server.now)).value == 300_000_000
 
     @pytest.mark.parametrize("status", [404, 503])
     async def test_a_failed_poll_of_a_server_that_kept_its_samples_hides_no_fall(
