@@ -1,7 +1,7 @@
 """Usage from Prometheus: polls each distinct query once per interval, and dates its samples by the query's inputs."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -20,13 +20,17 @@ from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.query_results import QueryResult, Vector, build_result, new_table, release
 from adapter.usage.sample_times import SampleTimes
-from adapter.usage.series import NamedQueryResult
+from adapter.usage.series import LabelSet, NamedQueryResult
+from adapter.usage.window_history import LONGEST_GAP_SECONDS
 
 SLOW_QUERY_SECONDS = 1.0
 """A query whose last poll took longer is slow; slow queries share fewer slots of their server."""
 
 POLLS_FOR_ALL_TIMES = 20
 """A query whose live series did not date its values asks for all times in so many polls, then tries again."""
+
+REPLICAS_DIFFER_INTERVALS = 2.0
+"""Polling intervals that the newest samples of another replica of a server may be older by, without a loss."""
 
 _log = structlog.get_logger(__name__)
 
@@ -172,6 +176,9 @@ class Prometheus:
         changed = [name for name, client in self._clients.items() if self._settings.get(name) != client.settings]
         for name in changed:
             await self._close_client(name)
+            for query, state in self._states.items():
+                if query.server == name:  # another server may be there now
+                    self._states[query] = replace(state, unanswered=True)
         for name, settings in self._settings.items():
             if name not in self._clients:
                 self._clients[name] = PrometheusClient(settings)
@@ -257,26 +264,55 @@ class Prometheus:
         await vector.separate(slices)
         inputs = parse_inputs(query.text)
         times = SampleTimes(inputs, table, self._clock() if vector.at is None else vector.at)
-        if vector.sets and inputs.selectors:
+        if inputs.selectors:
             try:
-                await self._date(client, query, vector, times, slices)
+                await self._date(client, query, vector.sets, times, slices)
             except QueryRejected as error:
                 fault = "the times of its samples cannot be had (name one metric in each selector)"
                 raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-        return await build_result(
-            query, vector, times, self._clock(), slices, last=last, is_after_silence=state.unanswered
+        has_lost = False
+        if last is not None and (state.cause or state.unanswered or _is_less(vector, last)):
+            has_lost = await self._has_lost(client, query, last, times.evaluated_at, slices)
+        return await build_result(query, vector, times, self._clock(), slices, last=last, has_lost=has_lost)
+
+    async def _has_lost(
+        self, client: PrometheusClient, query: InstantQuery, last: QueryResult, now: float, slices: Slices
+    ) -> bool:
+        """Whether the server lacks samples that it had at the last result: it is asked for their times once more.
+
+        A result of long ago is not asked for: the windows of all its series count as empty anyway.
+        """
+        if last.history is None or now - last.history.evaluated_at > LONGEST_GAP_SECONDS:
+            return last.history is not None
+        sets, dates = last.shape.sets, last.history.dates
+        times = SampleTimes(parse_inputs(query.text), last.table, last.history.evaluated_at)
+        try:
+            await self._date(client, query, sets, times, slices)
+        except QueryRejected:  # some servers answer no queries of the past
+            return True
+        still = await times.column(sets, slices)
+        early = REPLICAS_DIFFER_INTERVALS * query.interval
+        return any(
+            at is not None and (then is None or then < at - early) for at, then in zip(dates, still, strict=True)
         )
 
     async def _date(
-        self, client: PrometheusClient, query: InstantQuery, vector: Vector, times: SampleTimes, slices: Slices
+        self,
+        client: PrometheusClient,
+        query: InstantQuery,
+        sets: Sequence[LabelSet],
+        times: SampleTimes,
+        slices: Slices,
     ) -> None:
-        """Ask for the times of the samples that the answer was computed from."""
+        """Ask for the times of the samples that an answer was computed from, unless it is empty."""
+        if not sets:
+            return
 
         async def ask(text: str) -> None:
-            await client.query(text, times.add, slices, max_age=query.max_age, at=vector.at)
+            await client.query(text, times.add, slices, max_age=query.max_age, at=times.evaluated_at)
 
         left = self._all_times.get(query, 0)
-        named = await times.fetch(ask, query, vector.sets, slices, all_at_once=left > 0)
+        named = await times.fetch(ask, query, sets, slices, all_at_once=left > 0)
         self._all_times[query] = left - 1 if left else 0 if named else POLLS_FOR_ALL_TIMES
 
     def _report_failure(self, source: str, query: InstantQuery, error: SourceError) -> None:
@@ -291,6 +327,11 @@ class Prometheus:
         same = last is not None and last.cause == state.cause
         if not same or (state.result is not None and not state.result.same(last.result if last else None)):
             group.note(self._users.get(query, ()))
+
+
+def _is_less(vector: Vector, last: QueryResult) -> bool:
+    """Whether the answer is so much less than the last one that the server may have lost samples."""
+    return len(vector) < len(last.shape.sets) or vector.total < last.total / 2
 
 
 def _cause(query: InstantQuery, state: _QueryState) -> str:

@@ -32,12 +32,16 @@ def new_table(query: InstantQuery) -> SeriesTable:
 
 
 class Vector:
-    """The answer to a query: its label sets, and their values as text. `at` is the time of its evaluation."""
+    """The answer to a query: its label sets, and their values as text. `at` is the time of its evaluation.
+
+    `total` is the sum of the values as the server answered them.
+    """
 
     def __init__(self, table: SeriesTable) -> None:
         self.table = table
         self.sets: list[LabelSet] = []
         self.values: list[str | None] = []
+        self.total = 0.0
         self.at: float | None = None
 
     def __len__(self) -> int:
@@ -46,8 +50,9 @@ class Vector:
     def add(self, samples: Sequence[Sample]) -> None:
         """Append samples. Raises msgspec.MsgspecError where one has no labels."""
         self.sets += self.table.label_sets([bytes(sample.metric) for sample in samples])
-        values = [sample.value[1] for sample in samples if sample.value]
-        self.values += _usable(values)
+        values = _usable([sample.value[1] for sample in samples if sample.value])
+        self.values += values
+        self.total += sum(map(float, filter(None, values)))
         if self.at is None and samples and samples[0].value is not None:
             self.at = samples[0].value[0]
 
@@ -116,6 +121,8 @@ class QueryResult:
     shape: _Shape
     live: int
     """The number of label sets in the answers."""
+    total: float = 0.0
+    """The sum of the values as the server answered them."""
     history: WindowHistory | None = None
     """For a query over a window."""
 
@@ -193,12 +200,12 @@ async def build_result(
     slices: Slices,
     *,
     last: QueryResult | None = None,
-    is_after_silence: bool = False,
+    has_lost: bool = False,
 ) -> QueryResult:
     """Group samples by namespace and pod. NaN, infinite, negative and undated values are dropped.
 
     Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
-    `is_after_silence`: the poll before this one had no answer.
+    `has_lost`: the server lacks samples that it had at the last result.
     """
     dates = await times.column(vector.sets, slices)
     history = None
@@ -212,7 +219,7 @@ async def build_result(
             slices,
             evaluated_at=times.evaluated_at,
             may_rise=times.is_of_several,
-            is_after_silence=is_after_silence,
+            has_lost=has_lost,
         )
     columns, without = await _columns(vector, dates, slices)
     shape = last.shape if last is not None else None
@@ -238,6 +245,7 @@ async def build_result(
         columns=columns,
         shape=shape,
         live=max(len(vector), len(times)),
+        total=vector.total,
         history=history,
     )
 

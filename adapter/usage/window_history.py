@@ -78,8 +78,8 @@ class _Known:
 
     `usual`: the largest distance between samples in about a window (whole seconds; 0: not known). `uneven`: when a
     distance was much smaller (epoch seconds). `gaps`: those in the windows now. `late`: the age (seconds) of samples
-    when they are first seen, of series where it is more than a missed poll explains. `answers`: the number of the last
-    answer with the series. `newest`: the time of the newest sample (epoch seconds).
+    when they are first seen, of series where it is more than a missed poll explains. `newest`: the time of the newest
+    sample (epoch seconds).
     """
 
     table: SeriesTable
@@ -89,7 +89,6 @@ class _Known:
     uneven: list[float] = field(default_factory=list)
     gaps: dict[int, _Gap] = field(default_factory=dict)
     late: dict[int, float] = field(default_factory=dict)
-    answers: list[int] = field(default_factory=list)
     newest: float = 0.0
 
     def copy(self) -> "_Known":
@@ -102,7 +101,6 @@ class _Known:
             [*self.uneven, *[0.0] * more],
             dict(self.gaps),
             dict(self.late),
-            [*self.answers, *[0] * more],
             self.newest,
         )
 
@@ -118,10 +116,13 @@ class WindowHistory:
         """Between the newest samples of the last two answers with newer ones."""
         self.newest: float = 0.0 if before is None else before.newest
         self.full_at: float = 0.0 if before is None else before.full_at
-        """When the windows of all series are full again after a long gap."""
-        self._window_end: float = 0.0
-        self.answers: int = 1 if before is None else before.answers + 1
-        """The number of this answer."""
+        """When the windows of all series are full again after a long gap, or after the server lost samples."""
+        self.lost_until: float = 0.0 if before is None else before.lost_until
+        """Samples until then may be lost."""
+        self.evaluated_at: float = 0.0 if before is None else before.evaluated_at
+        """The time of the last answer's evaluation."""
+        self.dates: Sequence[float | None] = ()
+        """The times of the last answer's series."""
         self.has_forgotten: bool = before is not None and before.has_forgotten
         """Whether tables have ended, so that a series that seems to be new may come back after a long gap."""
         self.known: _Known
@@ -144,24 +145,26 @@ class WindowHistory:
         *,
         evaluated_at: float,
         may_rise: bool,
-        is_after_silence: bool,
+        has_lost: bool,
     ) -> None:
         """Replace values that say nothing new by the last ones, and remember them.
 
-        `is_after_silence`: the server gave no answer before this one, so it may have lost what it had.
+        `has_lost`: the server lacks samples that it had at the last answer, as one without a volume that was killed.
 
         A value of several selectors has the time of the oldest, so newer samples of the others may be in it: with
         `may_rise` a larger value with the same time is taken. One with an earlier time (of another replica of the
         server, or of a series that has ended) only if it is larger.
         """
-        self._window_end = evaluated_at - query.behind
+        window_end = evaluated_at - query.behind
+        if has_lost:
+            self.lost_until = self.evaluated_at - query.behind
+            self.full_at = max(self.full_at, window_end + query.span)
+        self.evaluated_at, self.dates = evaluated_at, dates
         newest = max(filter(None, dates), default=0.0)
         self._note_newest(query, newest)
         near, full_at = _POLLS * query.interval, self.full_at
-        early = self._window_end - near
+        early, lost_until = window_end - near, self.lost_until
         last_values, times, usual, gaps = self.known.values, self.known.times, self.known.usual, self.known.gaps
-        answers, this = self.known.answers, self.answers
-        last = 0 if is_after_silence else this - 1
         for start in range(0, len(sets), _STEP):
             for index, labels in enumerate(sets[start : start + _STEP], start):
                 at, value, number = dates[index], values[index], labels.number
@@ -176,12 +179,11 @@ class WindowHistory:
                     or not 0 < at - last_at <= near
                     or not at - last_at <= usual[number] <= at - last_at + 2
                     or number in gaps
-                    or answers[number] != last
+                    or last_at <= lost_until
                 ):
-                    values[index] = self._next(query, labels, value, at, last, may_rise=may_rise)
+                    values[index] = self._next(query, labels, value, at, may_rise=may_rise)
                 else:  # nearly always: a sample at the usual distance
                     last_values[number], times[number] = value, at
-                answers[number] = this
             await slices.breathe()
         self.known.newest = newest or self.known.newest
         kept = [each for each in self.earlier if newest - each.newest <= LONGEST_GAP_SECONDS][:_MOST_TABLES]
@@ -201,7 +203,7 @@ class WindowHistory:
         self.newest = newest
 
     def _next(
-        self, query: InstantQuery, labels: LabelSet, value: str | None, at: float, last_answer: int, *, may_rise: bool
+        self, query: InstantQuery, labels: LabelSet, value: str | None, at: float, *, may_rise: bool
     ) -> str | None:
         known, number = self.known, labels.number
         last_at = known.times[number]
@@ -210,7 +212,7 @@ class WindowHistory:
         full_at = self.full_at if last_at is None else 0.0
         # A sample is dated no earlier than its largest age, unless the server's clock went back.
         went_back = last_at is not None and last_at - at > max(min(query.span, LONGEST_GAP_SECONDS), query.max_age)
-        if went_back or (last_at is None and self.has_forgotten):
+        if went_back or at < full_at or (last_at is None and self.has_forgotten):
             full_at = max(full_at, at + query.span)
         if at < full_at:
             known.gaps[number] = _Gap(at, full_at, query.span, 0.0)
@@ -218,8 +220,7 @@ class WindowHistory:
         if last_at is None:
             self._note_late(query, number, at)
         elif at > last_at:
-            is_back = known.answers[number] != last_answer
-            value = self._newer(query, number, value, at, at - last_at, is_back=is_back)
+            value = self._newer(query, number, value, at, at - last_at)
         else:
             last = known.values[number]
             filling = last is None and number in known.gaps
@@ -229,14 +230,12 @@ class WindowHistory:
         known.values[number], known.times[number] = value, at
         return value
 
-    def _newer(
-        self, query: InstantQuery, number: int, value: str | None, at: float, distance: float, *, is_back: bool
-    ) -> str | None:
-        """The value of a newer sample; `is_back`: the last answer lacked the series, or there was none."""
+    def _newer(self, query: InstantQuery, number: int, value: str | None, at: float, distance: float) -> str | None:
+        """The value of a newer sample."""
         known = self.known
         self._note_distance(query, number, at, distance)
-        if is_back:
-            self._note_empty(query, number, at, distance)
+        if at - distance <= self.lost_until:
+            self._note_lost(query, number, at, distance)
         for gap in (known.gaps.get(number), self._note_late(query, number, at)):
             if value is not None and gap is not None:
                 value = _through(gap, at, query.span, known.values[number], value)
@@ -283,24 +282,26 @@ class WindowHistory:
             else:
                 del known.gaps[number]
 
-    def _note_empty(self, query: InstantQuery, number: int, at: float, distance: float) -> None:
+    def _note_lost(self, query: InstantQuery, number: int, at: float, distance: float) -> None:
         """Note that all of the window before this sample may be missing.
 
-        A window with two samples has a rate, so one without a rate is empty but for a sample; and a server that comes
-        back may have lost its data, as one without a volume.
+        A server that loses its samples again and again never fills it: what a series was before says nothing then.
         """
-        gap = self.known.gaps.get(number)
-        if gap is None:
-            self.known.gaps[number] = _Gap(at, at + query.span, query.span, distance)
-        elif at - gap.since <= _LONGEST_HOLD:
-            self.known.gaps[number] = gap._replace(until=at + query.span, missing=query.span)
+        gap = self.known.gaps.get(number, _Gap(at, at, 0.0, distance))
+        self.known.gaps[number] = gap._replace(until=at + query.span, missing=query.span)
+        if at - gap.since > _LONGEST_HOLD:
+            self.known.values[number] = None
 
     def _note_late(self, query: InstantQuery, number: int, at: float) -> _Gap | None:
         """The gap between a new sample and the end of the window; None if it is not larger than usual.
 
         So it is where polls failed as well as scrapes: no poll saw the sample while the window still ended with it.
         """
-        late, before, limit = self._window_end - at, self.known.late.pop(number, 0.0), _POLLS * query.interval
+        late, before, limit = (
+            self.evaluated_at - query.behind - at,
+            self.known.late.pop(number, 0.0),
+            _POLLS * query.interval,
+        )
         usual = max(late, before / 2)
         if usual > limit:
             self.known.late[number] = usual
@@ -314,7 +315,6 @@ class WindowHistory:
             if before < len(earlier.times) and earlier.times[before] is not None:
                 known.values[number], known.times[number] = earlier.values[before], earlier.times[before]
                 known.usual[number], known.uneven[number] = earlier.usual[before], earlier.uneven[before]
-                known.answers[number] = earlier.answers[before]
                 if before in earlier.gaps:
                     known.gaps[number] = earlier.gaps[before]
                 if before in earlier.late:

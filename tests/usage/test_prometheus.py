@@ -18,7 +18,7 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import PollGroup
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
-from tests.usage.fakes import NOW, Changes, FakePrometheus, named, raw
+from tests.usage.fakes import NOW, Changes, FakePrometheus, asks_times, named, raw, vector
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 DEPTH = 'sum(queue_depth{namespace="$namespace",workload="$workload"})'
@@ -436,6 +436,94 @@ class TestFailing:
             await world.change(2)
             assert world.value("source_up") == 0
         assert (world.value("source_errors_total", reason="failing") or 0) >= 1
+
+
+class ScrapedServer:
+    """A handler of a server that scrapes once for each value that it answers, by its own clock every second.
+
+    It answers `failures` polls with this status, and has no sample that is not newer than `since`; with `refuses_past`
+    it rejects queries of such times. At a time in the past its newest sample was older by `behind`.
+    """
+
+    def __init__(self) -> None:
+        self.now, self.since, self.rate, self.failures, self.status = NOW, 0.0, "1", 0, 0
+        self.refuses_past, self.behind = False, 0.0
+
+    async def __call__(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        if asks_times(form["query"]):
+            at = float(form["time"])
+            if self.refuses_past and at <= self.since:
+                return web.Response(status=422)
+            at -= self.behind if at < self.now else 0.0
+            return vector(*[(A, f"{at}")] if at > self.since else [], at=at)
+        if self.failures:
+            self.failures -= 1
+            return web.Response(status=self.status)
+        self.now += 1
+        return vector((A, self.rate), at=self.now)
+
+
+class TestLoss:
+    async def after(self, world: Source, newer_than: float) -> Point:
+        await world.changes.until(lambda: world.of(SHOP).pods["a"].at > newer_than)
+        return world.of(SHOP).pods["a"]
+
+    @pytest.fixture
+    def server(self, fake: FakePrometheus) -> ScrapedServer:
+        fake.handler = server = ScrapedServer()
+        return server
+
+    async def test_another_replica_with_samples_a_little_older_has_lost_nothing(
+        self, fake: FakePrometheus, server: ScrapedServer
+    ) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change(5)
+            server.rate, server.failures, server.status, server.behind = "0.3", 2, 503, 0.01
+            assert (await self.after(world, server.now)).value == 300_000_000
+
+    @pytest.mark.parametrize("status", [404, 503])
+    async def test_a_failed_poll_of_a_server_that_kept_its_samples_hides_no_fall(
+        self, fake: FakePrometheus, server: ScrapedServer, status: int
+    ) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change(5)
+            server.rate, server.failures, server.status = "0.3", 2, status
+            assert (await self.after(world, server.now)).value == 300_000_000
+
+    @pytest.mark.parametrize(("status", "refuses"), [(404, False), (503, False), (503, True)])
+    async def test_after_a_failed_poll_a_server_that_lost_its_samples_reads_no_fraction(
+        self, fake: FakePrometheus, server: ScrapedServer, status: int, refuses: bool
+    ) -> None:
+        """404 is what a proxy answers whose server is away."""
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change(5)
+            server.rate, server.failures, server.status, server.since = "0.3", 1, status, server.now
+            server.refuses_past = refuses
+            assert (await self.after(world, server.now)).value == NANO
+            server.rate = "1.5"
+            assert (await self.after(world, server.now)).value == 1_500_000_000
+
+    async def test_a_loss_between_two_polls_reads_no_fraction_either(
+        self, fake: FakePrometheus, server: ScrapedServer
+    ) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change(5)
+            server.rate, server.since = "0.3", server.now
+            assert (await self.after(world, server.now)).value == NANO
+
+    async def test_a_changed_server_without_the_samples_of_the_one_before_reads_no_fraction(
+        self, fake: FakePrometheus, server: ScrapedServer
+    ) -> None:
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change(5)
+            server.rate, server.since = "0.6", server.now
+            world.source.reload([fake.settings(timeout_seconds=7)], [rps()], inline_allowed=False)
+            assert (await self.after(world, server.now)).value == NANO
 
 
 class TestPauses:

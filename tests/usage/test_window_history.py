@@ -46,7 +46,7 @@ class Polls:
         *,
         now: float | None = None,
         may_rise: bool = False,
-        is_after_silence: bool = False,
+        has_lost: bool = False,
     ) -> list[float]:
         sets = self.table.label_sets(answer)
         values: list[str | None] = [None if math.isnan(value) else f"{value:.9f}" for value, _ in answer.values()]
@@ -61,7 +61,7 @@ class Polls:
             Slices(),
             evaluated_at=now,
             may_rise=may_rise,
-            is_after_silence=is_after_silence,
+            has_lost=has_lost,
         )
         return [float(value or "nan") for value in values]
 
@@ -71,9 +71,13 @@ async def rates(
     until: float,
     polls: Polls | None = None,
     begin: float = 200.0,
+    lost: bool = False,
     others: Mapping[bytes, float] = MappingProxyType({}),
 ) -> list[float]:
-    """What is seen of a series at each poll, and of others that are scraped so much later."""
+    """What is seen of a series at each poll, and of others that are scraped so much later.
+
+    `lost`: at the first of these polls the server lacks what it had before.
+    """
     polls, seen, now = polls or Polls(), [], begin
     while now < until:
         read = {
@@ -81,8 +85,8 @@ async def rates(
             for text, later in {TEXT: 0.0, **others}.items()
             if (rate := extrapolated_rate([at + later for at in scrapes], now)) is not None
         }
-        seen += await polls.see(read, now=now)
-        now += INTERVAL
+        seen += await polls.see(read, now=now, has_lost=lost)
+        now, lost = now + INTERVAL, False
     return seen
 
 
@@ -126,7 +130,7 @@ def scraped_again(since: float) -> list[float]:
 async def test_an_unchanged_load_never_reads_lower_where_a_server_lost_its_data(away: float) -> None:
     polls = Polls()
     await rates(scraped(every=15, gap=(600, 2000)), 605, polls)
-    seen = await rates(scraped_again(604 + away), 900, polls, begin=605 + away)
+    seen = await rates(scraped_again(604 + away), 900, polls, 605 + away, lost=True)
     assert min(seen) > 0.9
 
 
@@ -137,7 +141,7 @@ async def test_an_unchanged_load_never_reads_lower_where_a_silent_server_lost_it
     for now in [585.0 + INTERVAL * number for number in range(silence, 20)]:
         read = extrapolated_rate(scrapes, now)
         assert read is not None, "its answers never lack the series"
-        [seen] = await polls.see({TEXT: read}, now=now, is_after_silence=now == 585 + INTERVAL * silence)
+        [seen] = await polls.see({TEXT: read}, now=now, has_lost=now == 585 + INTERVAL * silence)
         assert seen > 0.9
 
 
@@ -145,21 +149,56 @@ async def test_a_fall_of_a_load_whose_server_lost_its_data_is_seen_as_the_window
     polls = Polls()
     for at in (0.0, 15.0, 30.0):
         await polls.see({TEXT: (1.0, at)})
-    await polls.see({}, now=60.0)
+    await polls.see({}, now=60.0, has_lost=True)
     seen = [(await polls.see({TEXT: (0.1, at)}))[0] for at in [75.0 + 15 * number for number in range(9)]]
     assert seen == [1.0] * 4 + [pytest.approx(0.1 / share) for share in (1 / 2, 5 / 8, 3 / 4, 7 / 8, 1)]
 
 
-async def test_a_series_that_is_away_again_and_again_is_not_held_for_ever() -> None:
+async def test_a_series_of_a_server_that_loses_its_data_again_and_again_has_no_value_in_the_end() -> None:
+    """Its window never is full, and what it was before says nothing any more."""
+    polls, seen = Polls(), []
+    for number in range(10):
+        await polls.see({TEXT: (1.0, 15.0 * number)})
+    for at in range(165, 3000, 30):
+        await polls.see({}, now=at - 15, has_lost=True)
+        seen += await polls.see({TEXT: (0.1, at)})
+    while math.isnan(seen[-1]):
+        at += 15
+        assert at <= 3000 + WINDOW
+        seen += await polls.see({TEXT: (0.1, at)})
+    held = seen.count(1.0)
+    assert 30 * held == pytest.approx(2 * LONGEST_GAP_SECONDS, abs=60)
+    assert seen[:held] == [1.0] * held
+    assert all(map(math.isnan, seen[held:-1]))
+    assert seen[-1] == 0.1
+
+
+async def test_a_series_that_comes_and_goes_is_followed_at_once() -> None:
+    """As one below a threshold of its query, or not among the largest: its server has what it had."""
     polls = Polls()
     for number in range(10):
         await polls.see({TEXT: (1.0, 15.0 * number)})
-    seen, at = 1.0, 135.0
-    while seen > 0.15:
-        at += 30
-        assert at < 135 + 2 * LONGEST_GAP_SECONDS + 2 * WINDOW
-        await polls.see({}, now=at - 15)
-        [seen] = await polls.see({TEXT: (0.1, at)})
+    for number in range(10, 40, 2):
+        await polls.see({})
+        assert await polls.see({TEXT: (1 / number, 15.0 * number)}) == [pytest.approx(1 / number)]
+
+
+async def test_a_new_series_of_a_server_that_lost_its_data_has_no_value_until_its_window_is_full() -> None:
+    """As after a configuration that adds a label: what was known has other labels."""
+    polls, renamed = Polls(), b'{"cluster":"a","namespace":"shop","pod":"web-1"}'
+    for number in range(10):
+        await polls.see({TEXT: (1.0, 15.0 * number)})
+    await polls.see({}, now=150.0, has_lost=True)
+    seen = [(await polls.see({renamed: (0.1 * number, 180.0 + 15 * number)}))[0] for number in range(1, 11)]
+    assert [math.isnan(value) for value in seen] == [True] * 8 + [False] * 2
+
+
+async def test_a_loss_is_not_forgotten_by_an_answer_without_newer_samples() -> None:
+    polls = Polls()
+    for number in range(10):
+        await polls.see({TEXT: (1.0, 15.0 * number)})
+    for at, lost in ((130.0, True), (150.0, False), (165.0, False)):
+        assert await polls.see({TEXT: (0.2, at)}, has_lost=lost) == [1.0]
 
 
 async def test_a_short_gap_hides_no_large_fall() -> None:
