@@ -29,6 +29,11 @@ SLOW_QUERY_SECONDS = 1.0
 POLLS_FOR_ALL_TIMES = 20
 """A query whose live series did not date its values asks for all times in so many polls, then tries again."""
 
+FEWER_SERIES, LESS_LOAD = 0.98, 0.8
+"""Shares of the last answer's series and of their sum: after an answer of less, the server is asked what it has lost.
+Some pods of a large cluster end between any two polls.
+"""
+
 REPLICAS_DIFFER_INTERVALS = 2.0
 """Polling intervals that the newest samples of another replica of a server may be older by, without a loss."""
 
@@ -331,7 +336,7 @@ class Prometheus:
 
 def _is_less(vector: Vector, last: QueryResult) -> bool:
     """Whether the answer is so much less than the last one that the server may have lost samples."""
-    return len(vector) < len(last.shape.sets) or vector.total < last.total / 2
+    return len(vector) < FEWER_SERIES * len(last.shape.sets) or vector.total < LESS_LOAD * last.total
 
 
 def _cause(query: InstantQuery, state: _QueryState) -> str:

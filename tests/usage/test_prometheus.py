@@ -506,13 +506,14 @@ class TestLoss:
             server.rate = "1.5"
             assert (await self.after(world, server.now)).value == 1_500_000_000
 
+    @pytest.mark.parametrize("rate", ["0.3", "0.79"])
     async def test_a_loss_between_two_polls_reads_no_fraction_either(
-        self, fake: FakePrometheus, server: ScrapedServer
+        self, fake: FakePrometheus, server: ScrapedServer, rate: str
     ) -> None:
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change(5)
-            server.rate, server.since = "0.3", server.now
+            server.rate, server.since = rate, server.now
             assert (await self.after(world, server.now)).value == NANO
 
     async def test_a_changed_server_without_the_samples_of_the_one_before_reads_no_fraction(
