@@ -138,7 +138,7 @@ def test_requests_from_the_first_moment_on_get_503_and_then_answers(
         askers.ask(f"{name}, through the aggregator", api_server.client, path)
     with askers:
         adapter.component.start()
-        until(started(adapter), 30, adapter.logs)
+        until(started(adapter), 60, adapter.logs)
         answered = {name for name in askers.answers if not name.startswith("query")}
         until(lambda: all(200 in askers.codes(name) for name in answered), 30, lambda: str(askers.answers))
         time.sleep(1)  # whatever comes late: what is found out after the first answer

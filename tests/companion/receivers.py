@@ -29,7 +29,7 @@ class Hook:
 
     async def told(self, count: int) -> list[dict[str, Any]]:
         """What it was sent, once that is so many."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(self.taken) < count:
                 self.news.clear()
                 await self.news.wait()
