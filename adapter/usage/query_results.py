@@ -52,7 +52,7 @@ class Vector:
         self.sets += self.table.label_sets([bytes(sample.metric) for sample in samples])
         values = _usable([sample.value[1] for sample in samples if sample.value])
         self.values += values
-        self.total += sum(map(float, filter(None, values)))
+        self.total += _total(values)
         if self.at is None and samples and samples[0].value is not None:
             self.at = samples[0].value[0]
 
@@ -79,6 +79,13 @@ def _usable(values: list[str]) -> list[str | None]:
     if _PLAIN.fullmatch(together) and together.count(",") == len(values) - 1:
         return [*values]
     return [value if _is_usable(value) else None for value in values]
+
+
+def _total(values: Sequence[str | None]) -> float:
+    try:
+        return sum(map(float, filter(None, values)))
+    except ValueError:  # a quantity with a suffix
+        return sum(sample_nano(value) for value in values if value) / 10**9
 
 
 def _is_usable(value: str) -> bool:
