@@ -285,10 +285,13 @@ class Prometheus:
     ) -> bool:
         """Whether the server lacks samples that it had at the last result: it is asked for their times once more.
 
-        A result of long ago is not asked for: the windows of all its series count as empty anyway.
+        It matters only for a query over a window. A result of long ago is not asked for: the windows of all its series
+        count as empty anyway.
         """
-        if last.history is None or now - last.history.evaluated_at > LONGEST_GAP_SECONDS:
-            return last.history is not None
+        if last.history is None:
+            return False
+        if now - last.history.evaluated_at > LONGEST_GAP_SECONDS:
+            return True
         sets, dates = last.shape.sets, last.history.dates
         times = SampleTimes(parse_inputs(query.text), last.table, last.history.evaluated_at)
         try:

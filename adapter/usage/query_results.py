@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adapter.load.quantity import QuantityError
+from adapter.load.quantity import NANO, QuantityError
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
 from adapter.usage.prometheus_api import Sample
@@ -85,7 +85,7 @@ def _total(values: Sequence[str | None]) -> float:
     try:
         return sum(map(float, filter(None, values)))
     except ValueError:  # a quantity with a suffix
-        return sum(sample_nano(value) for value in values if value) / 10**9
+        return sum(sample_nano(value) for value in values if value) / NANO
 
 
 def _is_usable(value: str) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from adapter.load.quantity import NANO
 from adapter.runtime.slices import Slices
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.series import LabelSet, SeriesTable, sample_nano
@@ -40,7 +41,6 @@ _LONGEST_HOLD = 2 * LONGEST_GAP_SECONDS
 _EXPLAINED = 1 / 2
 """Share of the window: what a larger gap leaves of a rate is too little to tell the load from."""
 _MOST_TABLES = 8
-_NANO = 10**9
 
 
 class _Gap(NamedTuple):
@@ -297,11 +297,8 @@ class WindowHistory:
 
         So it is where polls failed as well as scrapes: no poll saw the sample while the window still ended with it.
         """
-        late, before, limit = (
-            self.evaluated_at - query.behind - at,
-            self.known.late.pop(number, 0.0),
-            _POLLS * query.interval,
-        )
+        late, limit = self.evaluated_at - query.behind - at, _POLLS * query.interval
+        before = self.known.late.pop(number, 0.0)
         usual = max(late, before / 2)
         if usual > limit:
             self.known.late[number] = usual
@@ -338,4 +335,4 @@ def _through(gap: _Gap, at: float, span: float, last: str | None, value: str) ->
     if lacking > _EXPLAINED:
         return last
     most = int(read / (1 - lacking))
-    return last if most >= kept else f"{most // _NANO}.{most % _NANO:09}"
+    return last if most >= kept else f"{most // NANO}.{most % NANO:09}"

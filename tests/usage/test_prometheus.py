@@ -464,6 +464,13 @@ class ScrapedServer:
 
 
 class TestLoss:
+    @asynccontextmanager
+    async def polled(self, fake: FakePrometheus) -> AsyncIterator[Source]:
+        world = Source(fake.settings(), queries=[rps()])
+        async with world.running():
+            await world.change(5)
+            yield world
+
     async def after(self, world: Source, newer_than: float) -> Point:
         await world.changes.until(lambda: world.of(SHOP).pods["a"].at > newer_than)
         return world.of(SHOP).pods["a"]
@@ -476,9 +483,7 @@ class TestLoss:
     async def test_another_replica_with_samples_a_little_older_has_lost_nothing(
         self, fake: FakePrometheus, server: ScrapedServer
     ) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change(5)
+        async with self.polled(fake) as world:
             server.rate, server.failures, server.status, server.behind = "0.3", 2, 503, 0.01
             assert (await self.after(world, server.now)).value == 300_000_000
 
@@ -486,9 +491,7 @@ class TestLoss:
     async def test_a_failed_poll_of_a_server_that_kept_its_samples_hides_no_fall(
         self, fake: FakePrometheus, server: ScrapedServer, status: int
     ) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change(5)
+        async with self.polled(fake) as world:
             server.rate, server.failures, server.status = "0.3", 2, status
             assert (await self.after(world, server.now)).value == 300_000_000
 
@@ -497,9 +500,7 @@ class TestLoss:
         self, fake: FakePrometheus, server: ScrapedServer, status: int, refuses: bool
     ) -> None:
         """404 is what a proxy answers whose server is away."""
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change(5)
+        async with self.polled(fake) as world:
             server.rate, server.failures, server.status, server.since = "0.3", 1, status, server.now
             server.refuses_past = refuses
             assert (await self.after(world, server.now)).value == NANO
@@ -510,18 +511,14 @@ class TestLoss:
     async def test_a_loss_between_two_polls_reads_no_fraction_either(
         self, fake: FakePrometheus, server: ScrapedServer, rate: str
     ) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change(5)
+        async with self.polled(fake) as world:
             server.rate, server.since = rate, server.now
             assert (await self.after(world, server.now)).value == NANO
 
     async def test_a_changed_server_without_the_samples_of_the_one_before_reads_no_fraction(
         self, fake: FakePrometheus, server: ScrapedServer
     ) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await world.change(5)
+        async with self.polled(fake) as world:
             server.rate, server.since = "0.6", server.now
             world.source.reload([fake.settings(timeout_seconds=7)], [rps()], inline_allowed=False)
             assert (await self.after(world, server.now)).value == NANO
