@@ -7,23 +7,27 @@ import asyncio
 import contextlib
 import gc
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import structlog
 
 from adapter.engine import Engine
 from adapter.kube.session import Session
-from adapter.runtime.allocator import return_large_blocks
-from adapter.runtime.garbage import collect_in_steps
+from adapter.runtime.garbage import collect_in_steps, return_large_blocks
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
+from adapter.telemetry.health import Check, Health, Heartbeat
 from adapter.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
 SETTINGS_SECONDS = 5.0
+SWITCH_SECONDS = 0.001
+"""For so long the thread that assesses policies may keep the interpreter from the event loop, which wants it back after
+each system call of a request. Python's default is 5 ms."""
 LONGEST_START_SECONDS = 60.0
 """How long nothing is collected at the start; whoever waits for an API server for hours makes garbage, too."""
 
@@ -32,6 +36,10 @@ class Process(Protocol):
     """The engine with the rooms that one command adds to it."""
 
     engine: Engine
+    ready: Mapping[str, Check]
+    """The checks that `/readyz` has in addition."""
+    warnings: Mapping[str, Check]
+    """What `/readyz` lists without failing."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -47,6 +55,7 @@ async def run(
     settings = await asyncio.to_thread(load_settings, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
     return_large_blocks()
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until every policy is assessed: what is created by then stays
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -55,16 +64,21 @@ async def run(
     metrics = Metrics()
     async with await Session.open(kubeconfig, metrics=metrics) as session:
         process = new_process(settings, session, metrics)
-        async with telemetry.listen(metrics, settings.telemetry.address, settings.telemetry.port) as port:
+        heartbeat = Heartbeat()
+        health = Health({"ping": lambda: None, "event-loop": heartbeat.check}, process.ready, process.warnings)
+        async with telemetry.listen(metrics, health, settings.telemetry.address, settings.telemetry.port) as port:
             _log.info("telemetry server started", port=port)
-            running = asyncio.create_task(_run_tasks(process, settings, settings_path, metrics))
+            running = asyncio.create_task(_run_tasks(process, settings, settings_path, metrics, heartbeat))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
             return await _end(running, stopping)
 
 
-async def _run_tasks(process: Process, settings: Settings, settings_path: str | None, metrics: Metrics) -> None:
+async def _run_tasks(
+    process: Process, settings: Settings, settings_path: str | None, metrics: Metrics, heartbeat: Heartbeat
+) -> None:
     async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(heartbeat.run(), name="heartbeat")
         tasks.create_task(process.run(), name="process")
         tasks.create_task(_collect_garbage(process.engine), name="garbage")
         if settings_path is not None:
@@ -93,6 +107,7 @@ async def _collect_garbage(engine: Engine) -> None:
 
 async def _follow_settings(process: Process, settings: Settings, file: SettingsFile, metrics: Metrics) -> None:
     """Apply changes of the settings file; an invalid file changes nothing and is logged once."""
+    started = settings
     while True:
         try:
             latest = await asyncio.to_thread(file.changed)
@@ -104,7 +119,7 @@ async def _follow_settings(process: Process, settings: Settings, file: SettingsF
         if latest is not None:
             metrics.settings_accepted.set(1)
         if latest is not None and latest != settings:
-            if keys := needs_restart(settings, latest):
+            if keys := needs_restart(started, latest):
                 _log.warning("settings need a restart", keys=list(keys))
             logs.configure(latest.logging.level, latest.logging.format)
             process.apply_settings(latest)

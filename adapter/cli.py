@@ -7,20 +7,20 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from adapter.check.arguments import COMMAND as CHECK
-from adapter.document.arguments import COMMAND as DECIDE
-from adapter.explain.arguments import COMMAND as EXPLAIN
-from adapter.migrate.arguments import COMMAND as MIGRATE
-from adapter.render.arguments import COMMAND as RENDER
-from adapter.replay.arguments import COMMAND as REPLAY
-from adapter.replay.hpa.arguments import COMMAND as HPA
-from adapter.replay.scenarios.arguments import COMMAND as SCENARIOS
+from adapter.commands.check.arguments import COMMAND as CHECK
+from adapter.commands.decide.arguments import COMMAND as DECIDE
+from adapter.commands.explain.arguments import COMMAND as EXPLAIN
+from adapter.commands.hpa.arguments import COMMAND as HPA
+from adapter.commands.migrate.arguments import COMMAND as MIGRATE
+from adapter.commands.render.arguments import COMMAND as RENDER
+from adapter.commands.replay.arguments import COMMAND as REPLAY
+from adapter.commands.replay.scenarios.arguments import COMMAND as SCENARIOS
+from adapter.commands.terminal import output
+from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
+from adapter.commands.terminal.completion import COMMAND as COMPLETION
+from adapter.commands.terminal.completion import complete, complete_for_kubectl
 from adapter.runtime.faults import FaultyDocument, closest
 from adapter.runtime.lean_imports import lean_imports
-from adapter.terminal import output
-from adapter.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
-from adapter.terminal.completion import COMMAND as COMPLETION
-from adapter.terminal.completion import complete, complete_for_kubectl
 
 __all__ = ["COMMANDS", "FAILED", "INVALID", "NO_DECISION", "OK", "main"]
 

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import uuid
+from collections.abc import Mapping
 
 from adapter.assembly import run
 from adapter.companion.companion import Companion
@@ -10,6 +11,7 @@ from adapter.engine import Engine
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.settings import Settings
+from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
 
 
@@ -37,6 +39,8 @@ class CompanionProcess:
             metrics,
         )
         self.engine.snapshots.subscribe(self._companion.changed)
+        self.ready: Mapping[str, Check] = {"watches": self.engine.unready}
+        self.warnings: Mapping[str, Check] = {"watches": self.engine.warning}
 
     async def run(self) -> None:
         """Run the engine and the companion until cancelled."""

@@ -16,18 +16,18 @@ from typing import Any
 
 import msgspec
 
-from adapter.evaluation.decode import DecodedPolicy, decode_hpa, decode_policy
-from adapter.evaluation.delay_queue import DelayQueue
 from adapter.evaluation.evaluator import Evaluator, Inputs, initial_view
 from adapter.evaluation.freshness import Freshness, KindKey
-from adapter.evaluation.object_index import ObjectIndex
+from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_hpa, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import Targets
-from adapter.evaluation.worker import Worker
+from adapter.evaluation.worker import DelayQueue, Worker
 from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES, GroupVersionResource
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
+from adapter.load.spec import Policy
+from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Link, Neighbours
 from adapter.registries.kubernetes import Endpoints, decode_listing
@@ -55,7 +55,12 @@ class Engine:
         """Set once every listed policy was evaluated for the first time."""
         self._queue = DelayQueue(asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
-        self._index = ObjectIndex(self._queue.add, self._links_changed.set, partial(self._queue.add, expedited=True))
+        self._index = ObjectIndex(
+            self._queue.add,
+            self._links_changed.set,
+            partial(self._queue.add, expedited=True),
+            settings.kubernetes.max_policies_per_namespace,
+        )
         namespaces = settings.kubernetes.namespaces
         self._endpoints = Endpoints(self._index.endpoint_changed)
         self._reflectors = self._new_reflectors(namespaces, Fraction(settings.kubernetes.hpa_tolerance))
@@ -87,12 +92,14 @@ class Engine:
             query=self._prometheus.samples,
             roster=self.registries.roster,
             registry_refusal=self.registries.refusal,
+            registry_crowded=self.registries.over_limit_message,
             endpoint_serving=self._endpoints.endpoint_serving,
+            endpoints_silent=self._freshness.endpoints_silent,
         )
         evaluator = Evaluator(self._index, inputs, session.now)
-        self._worker = Worker(self._queue, self.snapshots, evaluator.evaluate_in_steps, metrics)
+        self._worker = Worker(self._queue, self.snapshots, evaluator.begin, metrics)
         metrics.registry_rows = self.registries.rows
-        metrics.policy_rows = lambda: policy_rows(self.snapshots.current, session.now())
+        metrics.policy_rows = lambda: policy_rows(self.snapshots.current, session.now(), self._wiring)
 
     def _new_reflectors(self, namespaces: Iterable[str], tolerance: Fraction) -> list[Reflector[Any]]:
         kinds: tuple[tuple[GroupVersionResource, Callable[[msgspec.Raw], Any], Callable[[Any, Any], None]], ...] = (
@@ -197,7 +204,8 @@ class Engine:
     def _policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
         self._index.policy_changed(old, new)
         if new is not None and old is None and not self._unlisted():
-            self._worker.publish_pending({Key(new.namespace, new.name): initial_view(new)})
+            key = Key(new.namespace, new.name)
+            self._worker.publish_pending({key: initial_view(self._index.policies[key])})
 
     def apply_settings(self, settings: Settings) -> None:
         """Apply changed settings and evaluate every policy again; some settings need a restart (`needs_restart`)."""
@@ -230,6 +238,14 @@ class Engine:
     def neighbours(self, key: Key) -> Neighbours:
         """The other HPAs and policies that have the same scale target as a policy."""
         return self._index.neighbours(key)
+
+    def _wiring(self, policy: Policy) -> Wiring | None:
+        """A policy with its HPA; None if there is none."""
+        key = Key(policy.namespace, policy.name)
+        hpa = self.hpa(key)
+        if hpa is None:
+            return None
+        return Wiring(policy=policy, hpa=hpa, neighbours=self.neighbours(key), has_tolerance=self.tolerance_seen())
 
     def tolerance_seen(self) -> bool:
         """Whether an HPA sets `tolerance`: then the cluster knows that field."""

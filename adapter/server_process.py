@@ -1,16 +1,18 @@
 """The server's process: the engine, and the API server that answers from its snapshots."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
+from adapter.apiserver.certificate_manager import TlsOptions
 from adapter.apiserver.server import ApiServer, ServerOptions
-from adapter.apiserver.serving.certificate_manager import TlsOptions
-from adapter.apiserver.upstream.upstreams import Upstreams
+from adapter.apiserver.upstreams import Upstreams
 from adapter.assembly import run
 from adapter.engine import Engine
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
-from adapter.settings import ServerSettings, Settings
+from adapter.settings import ServerSettings, Settings, needs_restart
+from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
 
 
@@ -24,6 +26,7 @@ class ServerProcess:
 
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
         self.engine = Engine(settings, session, metrics)
+        self._started, self._latest = settings, settings
         self._scales = ScaleReader(session, metrics)
         self._upstreams = Upstreams(settings.upstreams, settings.prometheus.queries, metrics)
         self._api = ApiServer(
@@ -32,13 +35,17 @@ class ServerProcess:
             scales=self._scales,
             stale_reason=self.engine.stale,
             unsynced_reason=self.engine.filling,
-            ready={"watches": self.engine.unready},
-            warnings={"watches": self.engine.warning, "upstreams": self._upstreams.warning},
             metrics=metrics,
             options=_server_options(settings.server),
-            registries=self.engine.registries,
             upstreams=self._upstreams,
         )
+        self.ready: Mapping[str, Check] = {**self._api.ready, "watches": self.engine.unready}
+        self.warnings: Mapping[str, Check] = {
+            **self._api.warnings,
+            "watches": self.engine.warning,
+            "upstreams": self._upstreams.warning,
+            "settings": self._restart_warning,
+        }
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -51,9 +58,17 @@ class ServerProcess:
             await self._scales.close()
 
     def apply_settings(self, settings: Settings) -> None:
-        """Apply changed settings; those of the server itself need a restart."""
+        """Apply changed settings; those of the server itself need a restart, but for what it serves."""
+        self._latest = settings
+        served = {"external_metrics": settings.server.external_metrics}
+        self._api.apply_options(_server_options(self._started.server.model_copy(update=served)))
         self.engine.apply_settings(settings)
         self._upstreams.apply_settings(settings.upstreams, settings.prometheus.queries)
+
+    def _restart_warning(self) -> str | None:
+        """Which settings wait for a restart. It is no fault of readiness: every replica would fail at once."""
+        keys = needs_restart(self._started, self._latest)
+        return f"settings wait for a restart: {', '.join(keys)}; kubectl rollout restart" if keys else None
 
 
 def _server_options(server: ServerSettings) -> ServerOptions:

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from adapter.kube.label_index import OwnersByLabels, PodStore
-from adapter.load.assessment import Assessment, AssessmentInputs
+from adapter.load.assessment import Assessment, AssessmentInputs, MetricAssessment
 from adapter.load.conditions import Reason
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.usage.series import NamedQueryResult
@@ -61,6 +61,18 @@ class PolicyView:
     inputs: AssessmentInputs | None = None
     spec: bytes = b""
     problem: Problem | None = None
+
+    @property
+    def undefined_metrics(self) -> tuple[MetricAssessment, ...]:
+        """The metrics whose query the settings lack or do not allow."""
+        queries = self.inputs.samples.queries if self.inputs is not None else {}
+        metrics = self.assessment.metrics if self.assessment is not None else ()
+        return tuple(one for one in metrics if one.name in queries and queries[one.name].undefined)
+
+    @property
+    def reason_of_error(self) -> Reason:
+        """Why nothing is decided though the policy is assessed: `Invalid` where only a change mends that."""
+        return Reason.INVALID if self.undefined_metrics else Reason.NO_DECISION
 
 
 class PolicyViews(Mapping[Key, PolicyView]):

@@ -4,6 +4,7 @@ Programs are built before the first test runs, not inside a fixture, where a tes
 """
 
 import os
+import random
 import re
 import secrets
 from collections.abc import Generator, Iterator
@@ -12,12 +13,13 @@ from typing import Any
 import hypothesis
 import pytest
 
-from harness import binaries, objects
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.registries.polaris import Polaris
-from harness.wire import Wire
-from harness.workloads import Workloads
+from lab.harness import binaries, objects
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.registries.polaris import Polaris
+from lab.harness.wire import Wire
+from lab.harness.workloads import Workloads
+from tests import selection
 
 hypothesis.settings.register_profile(
     "here",
@@ -37,17 +39,44 @@ NEEDS = {
 """The programs behind each fixture."""
 
 
+AMOUNTS = {
+    "LITERAL_DOCUMENTS": ("3000", "30000"),
+    "EFFECTIVE_LOAD_LOOPS": ("100", "300"),
+    "EFFECTIVE_LOAD_HPA_DECISIONS": ("1500", "5000"),
+}
+"""Random documents of `tests/literal`, random loops of `tests/simulation` and decisions of the real controller in
+`tests/replay/hpa`, without and with `--exhaustive`."""
+
+
+IDLE_ROWS = pytest.StashKey[list[str]]()
+"""Rows of `tests/selection.py` that leave nothing out, of a run that collects everything."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--exhaustive", action="store_true", help="run what tests/selection.py leaves out as well")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "builds(*names): needs these programs built, beyond what its fixtures need")
+    for name, amounts in AMOUNTS.items():
+        os.environ.setdefault(name, amounts[config.option.exhaustive])
 
 
 @pytest.hookimpl(trylast=True)  # once the folders have marked theirs
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of real servers come first, so that the short ones fill the workers' ends.
 
-    A failed test runs up to twice more where a merge hangs on it; the summary names each that needed it, and why: some
-    thirty servers share two processors there. A developer's own runs show such a failure at once.
+    Without `--exhaustive` some tests are left to `make test-all` (`tests/selection.py`). A failed test runs up to twice
+    more where a merge hangs on it; the summary names each that needed it, and why: some thirty servers share two
+    processors there. A developer's own runs show such a failure at once.
     """
+    if not config.option.exhaustive:
+        by_row = selection.left_out(items, named=config.args)
+        left_out = {item for row in by_row.values() for item in row}
+        if config.args == ["tests"] and not config.option.markexpr and not config.option.keyword:
+            config.stash[IDLE_ROWS] = [row.tests for row, items_of in by_row.items() if not items_of]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
     items.sort(key=_order)
     if "CI" in os.environ:
         for item in items:
@@ -66,11 +95,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds what the collected tests need, with progress on the terminal."""
+    """Builds what the collected tests of real servers need, with progress on the terminal."""
     if session.config.option.collectonly:
         return
-    asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    marked = [mark for item in session.items for mark in item.iter_markers("builds")]
+    real = [item for item in session.items if _order(item) < 2]
+    asked = {name for item in real for name in getattr(item, "fixturenames", ())}
+    marked = [mark for item in real for mark in item.iter_markers("builds")]
     names = [program for fixture, programs in NEEDS.items() if fixture in asked for program in programs]
     names += [program for mark in marked for program in mark.args]
     if absent := binaries.missing(dict.fromkeys(names)):
@@ -103,9 +133,21 @@ def _logs(cluster: ControlPlane) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="session")
+def exhaustive(request: pytest.FixtureRequest) -> bool:
+    """Whether this run takes the long way (`make test-all`): more repetitions, and the adapter's laws as they are."""
+    return bool(request.config.option.exhaustive)
+
+
+@pytest.fixture(autouse=True)
+def _seed(request: pytest.FixtureRequest) -> None:
+    """Random pauses and jitter are the same in each run of a test; hypothesis goes on looking by itself."""
+    random.seed(request.node.nodeid)
+
+
+@pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """Everything a cluster has but containers; HPAs sync every 3 s. Shared: a test works in its own namespace."""
-    with ControlPlane() as cluster:
+    """Everything a cluster has but containers; HPAs sync every second. Shared: a test works in its own namespace."""
+    with ControlPlane(hpa_sync=1) as cluster:
         yield cluster
 
 

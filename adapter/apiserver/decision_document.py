@@ -4,16 +4,18 @@
 a metric of that policy is. It is written in slices, one at a time for each user, and bounded in size.
 """
 
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 
+from adapter.apiserver import document_writer
 from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.policy_figures import require_assessment
 from adapter.apiserver.provider import LiveDecision, MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
 from adapter.apiserver.status import bad_request, entity_too_large, unavailable
-from adapter.document import writer
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.quantity import milli_text
 from adapter.policy.memory_json import MOST_ITEMS
@@ -21,7 +23,7 @@ from adapter.runtime.slices import Slices
 from adapter.telemetry.metrics import package_version
 
 DECISION = "decision"
-"""The name that is asked for in the place of a metric's."""
+"""The pseudo-metric under which decisions are served."""
 KIND = "PolicyDecision"
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 """As large as a document that `decide` reads."""
@@ -36,8 +38,9 @@ class DecisionDocuments:
         self._provider = provider
         self._gate = FairGate(_AT_ONCE, _PER_USER, _WAITING_PER_USER, work="decisions")
 
-    async def answer(self, info: RequestInfo, user: str) -> bytes:
-        """The decision at this moment and its document, as JSON.
+    @contextlib.asynccontextmanager
+    async def answer(self, info: RequestInfo, user: str) -> AsyncIterator[bytes]:
+        """The decision at this moment and its document, as JSON; the user's place is held until the context ends.
 
         Raises StatusError: as a request for `desired_replicas` does, 413 for a document that would be too large, 429
         and 503 where this user, or all, want too many at once. A decision that is an error is no StatusError.
@@ -46,7 +49,7 @@ class DecisionDocuments:
             raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
         async with self._gate.slot(user, _QUEUE_SECONDS):
             live = await self._provider.live_decision(info)
-            return await _body(info, live)
+            yield await _body(info, live)
 
 
 def is_decision(info: RequestInfo) -> bool:
@@ -60,10 +63,10 @@ async def _body(info: RequestInfo, live: LiveDecision) -> bytes:
     if view.inputs is None or view.inputs.target is None or not view.spec:
         raise unavailable(f"the inputs of WatermarkPolicy {view.policy.namespace}/{view.policy.name} are not kept")
     _check_counts(view.inputs)
-    source = writer.DecisionSource(inputs=view.inputs, spec=view.spec, scale=live.scale, now=live.now)
+    source = document_writer.DecisionSource(inputs=view.inputs, spec=view.spec, scale=live.scale, now=live.now)
     body = bytearray(msgspec.json.encode(_envelope(info, live))[:-1] + b',"document":')
     slices = Slices()
-    for piece in writer.pieces(source):
+    for piece in document_writer.pieces(source):
         body += piece
         if len(body) > MAX_DOCUMENT_BYTES:
             raise entity_too_large(f"the document of the decision is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")

@@ -8,11 +8,10 @@ an upstream adapter lists, have the scope of their first metric.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from adapter.apiserver.discovery_entries import ListedParent, by_parent, encode_parent
 from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
 from adapter.apiserver.request_info import (
     CUSTOM,
@@ -24,12 +23,91 @@ from adapter.apiserver.request_info import (
 )
 from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.kube.api import JSON
+from adapter.runtime.slices import Slices
 
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
 _AGGREGATED_KIND = "APIGroupDiscoveryList"
 _NO_KIND = {"group": "", "version": "", "kind": ""}  # a null here makes client-go 0.26.0 to 0.26.3 panic
 
 _encode = msgspec.json.Encoder().encode
+
+LIST_KINDS = {CUSTOM: "MetricValueList", EXTERNAL: "ExternalMetricValueList"}
+_AT_ONCE = 100
+
+
+class ListedMetric(NamedTuple):
+    """A name of a discovery document: `pods/rps`, or an External metric's."""
+
+    name: str
+    namespaced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ListedParent:
+    """The metrics of one parent resource; those of External metrics have none, so an empty name.
+
+    `legacy` are entries of an APIResourceList; `aggregated` are subresources of an APIGroupDiscoveryList (External:
+    resources). Both are JSON, joined by commas.
+    """
+
+    name: str
+    namespaced: bool
+    metrics: frozenset[str]
+    legacy: bytes
+    aggregated: bytes
+
+
+def encode_parent(group: str, name: str, metrics: Sequence[str], *, namespaced: bool = True) -> ListedParent:
+    """The entries of a parent's metrics, which are full names."""
+    kind = LIST_KINDS[group]
+    legacy = [
+        {"name": metric, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
+        for metric in metrics
+    ]
+    aggregated = [_aggregated(group, metric.partition("/")[2] or metric, kind) for metric in metrics]
+    return ListedParent(name, namespaced, frozenset(metrics), _encode(legacy)[1:-1], _encode(aggregated)[1:-1])
+
+
+def _aggregated(group: str, name: str, kind: str) -> dict[str, Any]:
+    response = {"group": "", "version": "", "kind": kind}
+    if group == CUSTOM:
+        return {"subresource": name, "responseKind": response, "verbs": ["get"]}
+    scope = {"resource": name, "scope": "Namespaced", "singularResource": ""}
+    return {**scope, "responseKind": response, "verbs": ["get"]}
+
+
+def by_parent(group: str, metrics: Iterable[str]) -> dict[str, list[str]]:
+    """Full names by the name of their parent."""
+    parents: dict[str, list[str]] = {}
+    for metric in metrics:
+        parents.setdefault(metric.partition("/")[0] if group == CUSTOM else "", []).append(metric)
+    return parents
+
+
+async def encode_in_slices(group: str, metrics: Iterable[ListedMetric]) -> tuple[ListedParent, ...]:
+    """The entries of many metrics. A parent has one scope, that of its first metric."""
+    scopes: dict[str, bool] = {}
+    names = []
+    for name, namespaced in metrics:
+        scopes.setdefault(name.partition("/")[0] if group == CUSTOM else "", namespaced or group != CUSTOM)
+        names.append(name)
+    slices = Slices()
+    encoded = []
+    for parent, below in by_parent(group, names).items():
+        parts = []
+        for start in range(0, len(below), _AT_ONCE):
+            part = below[start : start + _AT_ONCE]
+            parts.append(encode_parent(group, parent, part, namespaced=scopes[parent]))
+            await slices.breathe()
+        encoded.append(_joined(parts))
+    return tuple(encoded)
+
+
+def _joined(parts: Sequence[ListedParent]) -> ListedParent:
+    first = parts[0]
+    metrics = frozenset[str]().union(*(part.metrics for part in parts))
+    legacy, aggregated = (b",".join(each) for each in zip(*((p.legacy, p.aggregated) for p in parts), strict=True))
+    return ListedParent(first.name, first.namespaced, metrics, legacy, aggregated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +119,9 @@ class DiscoveryDocument:
     etag: str = ""
 
 
-def groups_served(*, external: bool) -> Mapping[str, tuple[str, ...]]:
-    """Group → versions, the preferred one first."""
-    served: dict[str, tuple[str, ...]] = {CUSTOM: CUSTOM_VERSIONS}
-    if external:
-        served[EXTERNAL] = EXTERNAL_VERSIONS
-    return served
-
+_SERVED: Mapping[str, tuple[str, ...]] = {CUSTOM: CUSTOM_VERSIONS, EXTERNAL: EXTERNAL_VERSIONS}
+"""Group → versions, the preferred one first. Both are described whatever the settings serve: the API server asks only
+for a group whose APIService leads here, and while that finds no group, no namespace of the cluster can be deleted."""
 
 Listed = Callable[[str, str], tuple[ListedParent, ...]]
 """The metrics of a group and version that an upstream adapter adds."""
@@ -56,8 +130,7 @@ Listed = Callable[[str, str], tuple[ListedParent, ...]]
 class Discovery:
     """Builds the documents and caches them until the names in them change; it keeps no reference to the snapshot."""
 
-    def __init__(self, *, external: bool, upstream: Listed = lambda _group, _version: ()) -> None:
-        self._served = groups_served(external=external)
+    def __init__(self, upstream: Listed = lambda _group, _version: ()) -> None:
         self._upstream = upstream
         self._names: Mapping[str, tuple[str, ...]] = {}
         self._upstream_names: Mapping[tuple[str, str], tuple[ListedParent, ...]] = {}
@@ -67,7 +140,7 @@ class Discovery:
         """`/apis`: aggregated if the client accepts that, else the legacy APIGroupList."""
         version = _aggregated_version(accept)
         if version is None:
-            groups = [_group(group, versions) for group, versions in self._served.items()]
+            groups = [_group(group, versions) for group, versions in _SERVED.items()]
             return DiscoveryDocument(_encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
         self._update(index)
         if version not in self._kept:
@@ -76,15 +149,13 @@ class Discovery:
 
     def group(self, group: str) -> DiscoveryDocument | None:
         """`/apis/<group>`; None if the group is not served."""
-        if group not in self._served:
+        if group not in _SERVED:
             return None
-        return DiscoveryDocument(
-            _encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, self._served[group])})
-        )
+        return DiscoveryDocument(_encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, _SERVED[group])}))
 
     def resources(self, index: SnapshotIndex, group: str, version: str) -> DiscoveryDocument | None:
         """`/apis/<group>/<version>`, which the aggregator also probes; None if it is not served."""
-        if version not in self._served.get(group, ()):
+        if version not in _SERVED.get(group, ()):
             return None
         self._update(index)
         kept = f"{group}/{version}"
@@ -94,7 +165,7 @@ class Discovery:
 
     def _update(self, index: SnapshotIndex) -> None:
         names = {CUSTOM: tuple(_custom_names(index)), EXTERNAL: tuple(_external_names(index))}
-        served = [(group, version) for group, versions in self._served.items() for version in versions]
+        served = [(group, version) for group, versions in _SERVED.items() for version in versions]
         upstream_names = {each: self._upstream(*each) for each in served}
         if names != self._names or upstream_names != self._upstream_names:
             self._names, self._upstream_names = names, upstream_names
@@ -123,7 +194,7 @@ class Discovery:
                 "metadata": {"name": group, "creationTimestamp": None},
                 "versions": [self._aggregated_group(group, served) for served in versions],
             }
-            for group, versions in self._served.items()
+            for group, versions in _SERVED.items()
         ]
         api = f"apidiscovery.k8s.io/{version}"
         body = _encode({"kind": _AGGREGATED_KIND, "apiVersion": api, "metadata": {}, "items": items})

@@ -1,67 +1,62 @@
-"""Handles one request: authentication, authorization, answer, in this order.
+"""Handles one request of the front proxy: identity, authorization, answer, in this order."""
 
-Before authentication the handler only checks whether the target is a health endpoint; it parses nothing else.
-"""
-
-import contextlib
 import functools
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from email.utils import formatdate
 from http import HTTPStatus
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 from prometheus_client import Histogram
 
 from adapter.apiserver import status
-from adapter.apiserver.authentication.authenticator import Authenticator
-from adapter.apiserver.authentication.identity import Identity
-from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE, Peer
-from adapter.apiserver.authorization.authorizer import Authorizer
+from adapter.apiserver.authentication import Authenticator
+from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.decision_document import DecisionDocuments, is_decision
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
-from adapter.apiserver.health import REASONS_PATH, Health, Probe
-from adapter.apiserver.json_answer import HEADERS, SERVER, json_answer
+from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import (
+    ALL_OBJECTS,
     CUSTOM,
     EXTERNAL,
-    Attributes,
     RequestInfo,
     RequestKind,
     parse_path,
     parse_target,
 )
-from adapter.apiserver.roster_push import RosterPush
-from adapter.apiserver.serving.connections import PeerConnection
-from adapter.apiserver.status import FrontProxyUnknownError, StatusError
-from adapter.apiserver.upstream.upstreams import Upstreams, refuse_loop
+from adapter.apiserver.status import StatusError
+from adapter.apiserver.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
-from adapter.runtime.slices import turn
+from adapter.runtime.inbound import write_whole
 from adapter.telemetry.metrics import Metrics, package_version
+
+SERVER = "effective-load"
+HEADERS = CIMultiDict({"Content-Type": JSON, "Server": SERVER})
+"""The headers of every JSON answer."""
 
 _log = structlog.get_logger(__name__)
 _GROUP_LABELS = frozenset({CUSTOM, EXTERNAL})
 _CUSTOM_KINDS = frozenset({RequestKind.POLICY, RequestKind.TARGET, RequestKind.PODS})
 _PRIVATE = CIMultiDict({**HEADERS, "Cache-Control": "no-store"})
 """For what only those may see who may ask for it."""
-_PLAIN = CIMultiDict(
-    {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff", "Server": SERVER}
-)
-_REASONS = Attributes(path=REASONS_PATH)
-_PROBE_METHODS = frozenset({"GET", "HEAD"})
 _LOGGED_CHARACTERS = 256
 """Characters of a target that are logged."""
 _MAX_CACHED_ACCEPT = 256
-_PIECE_BYTES = 256 * 1024
+_SMALL_BYTES = 64 * 1024
+"""An answer up to this size is written at once."""
+_LISTS, _LISTS_PER_USER, _LISTS_WAITING = 16, 2, 256
+_QUEUE_SECONDS = 5.0
 
 
 class Handler:
-    """Answers requests in JSON, health in plain text. `clock` measures the durations."""
+    """Answers requests in JSON. `clock` measures the durations; `external`: whether external metrics have values."""
 
     def __init__(
         self,
@@ -69,8 +64,6 @@ class Handler:
         authorizer: Authorizer,
         provider: MetricsProvider,
         discovery: Discovery,
-        health: Health,
-        roster_push: RosterPush,
         decisions: DecisionDocuments,
         metrics: Metrics,
         *,
@@ -82,10 +75,9 @@ class Handler:
         self._authorizer = authorizer
         self._provider = provider
         self._discovery = discovery
-        self._health = health
-        self._roster_push = roster_push
         self._decisions = decisions
-        self._external = external
+        self.external = external
+        self._lists = FairGate(_LISTS, _LISTS_PER_USER, _LISTS_WAITING, work="lists")
         self._upstreams = upstreams
         self._clock = clock
         self._errors = metrics.errors
@@ -108,60 +100,42 @@ class Handler:
 
     async def _answer(self, request: web.BaseRequest, labels: "_RequestLabels") -> web.StreamResponse:
         target = request.raw_path
-        is_probe = request.method in _PROBE_METHODS and not target.startswith("/apis/")
-        probe = self._health.probe(target) if is_probe else None
-        if probe is not None:
-            labels.kind = RequestKind.HEALTH
-            return await self._health_response(request, probe)
-        identity = await self._authenticate(request)
+        identity = self._authenticator.identity(request.get_extra_info("peer"), request.raw_headers)
         info = parse_path(target)
         labels.group, labels.kind = info.group, info.kind
-        self._check_method(request.method, info.kind)
+        if request.method != "GET":
+            raise status.not_allowed(f"{request.method} is not supported: metrics can only be read")
         await self._authorizer.check(identity, info.attributes)
         info = parse_target(target)
         if info.error is not None:
             raise StatusError(info.error.code, info.error.reason, info.error.message)
-        if info.kind is RequestKind.REGISTRY:
-            await self._roster_push.receive(info, request.content)
-            return web.Response(status=HTTPStatus.NO_CONTENT, headers={"Server": SERVER})
-        self._check_accept(request)
-        if is_decision(info):
-            return await _private_json(request, await self._decisions.answer(info, identity.flow))
-        return await self._respond(request, info, labels)
-
-    async def _authenticate(self, request: web.BaseRequest) -> Identity:
-        """The sender's identity. Raises StatusError 401, or 503 if it cannot be determined."""
-        headers, raw, peer = request.headers, request.raw_headers, _peer(request)
-        identity = self._authenticator.by_certificate(headers, raw, peer)
-        return identity or await self._authenticator.by_token(headers, raw, peer, request.remote or "")
-
-    def _check_method(self, method: str, kind: RequestKind) -> None:
-        if kind is RequestKind.REGISTRY:
-            if method != "PUT":
-                raise status.not_allowed(f"{method} is not supported: rosters are pushed by PUT")
-        elif method != "GET":
-            raise status.not_allowed(f"{method} is not supported: metrics can only be read")
-
-    def _check_accept(self, request: web.BaseRequest) -> None:
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
+        if is_decision(info):
+            async with self._decisions.answer(info, identity.flow) as document:
+                return await _whole(request, [document], _PRIVATE)
+        if info.name != ALL_OBJECTS and info.kind is not RequestKind.RESOURCES:
+            return await self._respond(request, info, labels)
+        # A list may be large: its user has few at a time, each until it has left.
+        async with self._lists.slot(identity.flow, _QUEUE_SECONDS):
+            return await self._respond(request, info, labels)
 
     async def _respond(
         self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels"
     ) -> web.StreamResponse:
-        is_metric = info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self._external)
+        is_metric = info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self.external)
         upstream = self._upstreams.of(info) if is_metric and self._upstreams is not None else None
         if upstream is not None:
             labels.kind = RequestKind.UPSTREAM
             refuse_loop(request.headers.getall("Via", ()))
-            return json_answer(request, await upstream.fetch(info))
+            return await _json(request, [await upstream.fetch(info)])
         if info.kind in _CUSTOM_KINDS:
-            return json_answer(request, await self._provider.custom(info))
-        if info.kind is RequestKind.EXTERNAL and self._external:
-            return json_answer(request, await self._provider.external(info))
-        return self._document(request, info)
+            return await _json(request, await self._provider.custom(info))
+        if info.kind is RequestKind.EXTERNAL and self.external:
+            return await _json(request, await self._provider.external(info))
+        return await self._document(request, info)
 
-    def _document(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
+    async def _document(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
         document: DiscoveryDocument | None = None
         if info.kind is RequestKind.GROUPS:
             document = self._discovery.groups(self._provider.index, request.headers.get("Accept", ""))
@@ -171,37 +145,15 @@ class Handler:
             document = self._discovery.resources(self._provider.index, info.group, info.version)
         elif info.kind is RequestKind.VERSION:
             document = DiscoveryDocument(_version())
-        if info.kind is RequestKind.HEALTH:
-            raise status.not_found(f"there is no health check {'/'.join(info.segments)}")
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
             raise status.not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
-        return _document_response(document, request.headers.get("If-None-Match", ""))
-
-    async def _health_response(self, request: web.BaseRequest, probe: Probe) -> web.Response:
-        report = self._health.report(probe.segments, verbose=probe.verbose)
-        text = report.public
-        if report.text != text and await self._may_read_reasons(request):
-            text = report.text
-        return web.Response(body=text.encode(), status=200 if report.healthy else 500, headers=_PLAIN)
-
-    async def _may_read_reasons(self, request: web.BaseRequest) -> bool:
-        """Whether the sender may read reasons. A kubelet sends no credentials, so its probe waits for no review."""
-        if not _peer(request).chain and "Authorization" not in request.headers:
-            return False
-        try:
-            await self._authorizer.check(await self._authenticate(request), _REASONS)
-        except StatusError:
-            return False
-        return True
+        return await _document_response(request, document)
 
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
-        is_stranger = error.code == HTTPStatus.UNAUTHORIZED
-        body = status.UNAUTHORIZED if is_stranger else status.encode_status(error)
-        answer = web.Response(body=body, status=int(error.code), headers=HEADERS)
-        if is_stranger or isinstance(error, FrontProxyUnknownError):
-            # This handshake may have come before the client CAs were known; the next one requests a certificate.
-            answer.force_close()
+        answer = web.Response(body=status.encode_status(error), status=int(error.code), headers=HEADERS)
+        if error.code == HTTPStatus.UNAUTHORIZED:
+            answer.force_close()  # its certificate may have expired while the connection lives
         return answer
 
     def _observe(self, info: "_RequestLabels", code: int, seconds: float) -> None:
@@ -223,31 +175,39 @@ class _RequestLabels:
     kind: RequestKind = RequestKind.OTHER
 
 
-def _peer(request: web.BaseRequest) -> Peer:
-    connection = request.protocol
-    return connection.peer if isinstance(connection, PeerConnection) else NO_CERTIFICATE
+def unreadable(code: int, message: str) -> web.Response:
+    """A Status for a request that cannot be read."""
+    if code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+        error = status.head_too_large(message)
+    elif code == HTTPStatus.HTTP_VERSION_NOT_SUPPORTED:
+        error = StatusError(code, "HTTPVersionNotSupported", message)
+    else:
+        error = status.bad_request(message) if code < HTTPStatus.INTERNAL_SERVER_ERROR else status.internal(message)
+    return web.Response(body=status.encode_status(error), status=int(error.code), headers=HEADERS)
 
 
-async def _private_json(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-    """The answer in pieces: encrypting a large one at once would hold up the loop."""
-    response = web.StreamResponse(headers=_PRIVATE)
-    response.content_length = len(body)
-    with contextlib.suppress(ConnectionError):  # the client has gone
-        await response.prepare(request)
-        for begin in range(0, len(body), _PIECE_BYTES):
-            await response.write(body[begin : begin + _PIECE_BYTES])
-            await turn()
-        await response.write_eof()
+async def _whole(request: web.BaseRequest, pieces: Sequence[bytes], headers: CIMultiDict[str]) -> web.StreamResponse:
+    """The answer, after it has left."""
+    response = web.StreamResponse(headers=headers)
+    await write_whole(request, response, pieces)
     return response
 
 
-def _document_response(document: DiscoveryDocument, if_none_match: str) -> web.Response:
-    headers = {"Content-Type": document.content_type, "Vary": "Accept", "Server": SERVER}
+async def _json(request: web.BaseRequest, pieces: Sequence[bytes]) -> web.StreamResponse:
+    """The answer to a metric request; a large one has left."""
+    if len(pieces) == 1 and len(pieces[0]) <= _SMALL_BYTES:
+        return json_answer(request, pieces[0])
+    return await _whole(request, pieces, HEADERS)
+
+
+async def _document_response(request: web.BaseRequest, document: DiscoveryDocument) -> web.StreamResponse:
+    headers = CIMultiDict({"Content-Type": document.content_type, "Vary": "Accept", "Server": SERVER})
+    if_none_match = request.headers.get("If-None-Match", "")
     if document.etag:
         headers["ETag"] = document.etag
         if document.etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(",")):
             return web.Response(status=304, headers=headers)
-    return web.Response(body=document.body, headers=headers)
+    return await _whole(request, [document.body], headers)
 
 
 def _is_acceptable(accept: str) -> bool:
@@ -282,3 +242,52 @@ def _version() -> bytes:
             "platform": f"{platform.system().lower()}/{platform.machine()}",
         }
     )
+
+
+def json_answer(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
+    """The answer with this body to a GET."""
+    if request.version == HttpVersion11 and request.keep_alive:
+        return _WholeAnswer(body)
+    return web.Response(body=body, headers=HEADERS)  # it announces the end of the connection
+
+
+class _WholeAnswer(web.StreamResponse):
+    """An answer with status 200 on a connection that stays open; nothing of it can be changed."""
+
+    _status = 200
+    _headers = HEADERS
+
+    def __init__(self, body: bytes) -> None:
+        # Without aiohttp's own initialisation, which makes a dictionary of headers to be changed.
+        self._whole = b"%bContent-Length: %d\r\n\r\n%b" % (_head(), len(body), body)
+
+    @property
+    def keep_alive(self) -> bool:
+        return True
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Write everything. Raises ConnectionError if the client has gone."""
+        if not self._eof_sent:
+            self._eof_sent = True
+            await request.writer.write(self._whole)
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Everything has been written."""
+        assert not data
+
+
+class _Head:
+    """The lines before the length, kept for as long as their date holds."""
+
+    second = 0
+    lines = b""
+
+
+def _head() -> bytes:
+    second = int(time.time())
+    if second != _Head.second:
+        date = formatdate(second, usegmt=True)
+        lines = f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nServer: {SERVER}\r\nDate: {date}\r\n"
+        _Head.second, _Head.lines = second, lines.encode()
+    return _Head.lines

@@ -18,35 +18,37 @@ from adapter.apiserver.policy_figures import (
 )
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.snapshot_index import SnapshotIndex
-from adapter.apiserver.status import StatusError, not_found
-from adapter.apiserver.wire import DescribedObject, MetricValue, Value
-from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
-from adapter.load.effective_usage import MetricReader
-from adapter.load.pod_assessments import without_usage
+from adapter.apiserver.status import StatusError, not_found, unavailable
+from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
+from adapter.kube.label_index import PodStore
+from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment, without_usage
+from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.samples import Samples
+from adapter.load.samples import Samples, time_text
 from adapter.load.spec import Metric
-from adapter.snapshot import Key, PolicyView
+from adapter.runtime.slices import Slices
+from adapter.snapshot import Key, PolicyView, Snapshot
+from adapter.usage.series import NamedQueryResult, Series, SeriesList
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})
 
 
-def of_policies(index: SnapshotIndex, request: RequestInfo) -> list[MetricValue] | None:
-    """The pods' values of `effective_<metric>`; None if no policy of the namespace has that metric.
+async def of_policies(index: SnapshotIndex, request: RequestInfo, slices: Slices) -> list[MetricValue] | None:
+    """The pods' values of `effective_<metric>`, computed in slices; None if no policy of the namespace has that metric.
 
     Raises StatusError: 503 if the metric is in error, 404 if no requested pod has a value.
     """
     if not request.metric.startswith(EFFECTIVE_PREFIX):
         return None
-    items, _ = _of_views(index, _views_with_pods(index, request), request)
+    items, _ = await _of_views(index, _views_with_pods(index, request), request, slices)
     if items:
         return list(items.values())
     # No value among the policies with selected pods: look at every policy for other pods, or for the error.
     views = [view for view in index.policies(request.namespace) if _serves(view, request)]
     if not views:
         return None
-    items, unknown = _of_views(index, views, request)
+    items, unknown = await _of_views(index, views, request, slices)
     if not items:
         raise unknown or _no_value(request, views)
     return list(items.values())
@@ -62,8 +64,8 @@ def _views_with_pods(index: SnapshotIndex, request: RequestInfo) -> list[PolicyV
     return [view for key in keys if (view := snapshot.policies.get(key)) is not None and _serves(view, request)]
 
 
-def _of_views(
-    index: SnapshotIndex, views: Iterable[PolicyView], request: RequestInfo
+async def _of_views(
+    index: SnapshotIndex, views: Iterable[PolicyView], request: RequestInfo, slices: Slices
 ) -> tuple[dict[str, MetricValue], StatusError | None]:
     """The items of all views by pod, and the first error of a view without assessment.
 
@@ -79,6 +81,8 @@ def _of_views(
             continue
         for item in _items(index, view, assessment, request):
             items.setdefault(item.described.name, item)
+            await slices.breathe()
+        await slices.breathe()
     return items, unknown
 
 
@@ -160,3 +164,90 @@ def _no_value(request: RequestInfo, views: Iterable[PolicyView]) -> StatusError:
         )
     chosen = f" that {str(request.labels)!r} selects" if request.labels else ""
     return not_found(f"no pod{chosen} in namespace {request.namespace} has a value of {request.metric}")
+
+
+async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[MetricValue] | None:
+    """The values of a query by pod; None if there is no such query. Raises StatusError 503 and 404."""
+    query = snapshot.queries.get(request.metric)
+    if query is None or not query.by_pod:
+        return None
+    _refuse_stale(query, now)
+    series = query.series.get(request.namespace, SeriesList())
+    _refuse_ambiguous(query, series, request, now)
+    items: list[MetricValue] = []
+    slices = Slices()
+    for pod in _selected_pods(snapshot.pods.get(request.namespace, PodStore()), request):
+        # at most one series of a pod counts
+        items.extend(
+            MetricValue(described=pod_reference(pod), metric=query.name, value=_value(each))
+            for each in series.of_pod(pod.name)
+            if _counts(query, each, request, now)
+        )
+        await slices.breathe()
+    if not items:
+        raise _no_sample(query, request, "pod")
+    return items
+
+
+def as_external(snapshot: Snapshot, request: RequestInfo, now: float) -> list[ExternalMetricValue] | None:
+    """The series of a query in the namespace; None if there is no such query. Raises StatusError 503 and 404."""
+    query = snapshot.queries.get(request.metric)
+    if query is None:
+        return None
+    _refuse_stale(query, now)
+    chosen = query.series.get(request.namespace, SeriesList()).selected(request.labels)
+    if not chosen:
+        raise _no_sample(query, request, "series")
+    oldest = min(series.at for series in chosen)
+    if now - oldest > query.max_age:
+        raise _too_old(query, f"query {query.name}: a series that counts was sampled at {time_text(oldest)}")
+    return [ExternalMetricValue(metric=query.name, labels=series.labels, value=_value(series)) for series in chosen]
+
+
+def _refuse_stale(query: NamedQueryResult, now: float) -> None:
+    if query.fetched_at is None:
+        why = f": {query.error}" if query.error else ""
+        raise unavailable(f"query {query.name} has not been answered yet{why}")
+    if now - query.fetched_at > query.max_age:
+        raise _too_old(query, f"query {query.name} was last answered at {time_text(query.fetched_at)}")
+
+
+def _too_old(query: NamedQueryResult, event: str) -> StatusError:
+    why = f"; {query.error}" if query.error else ""
+    return unavailable(f"{event}, the limit is {query.max_age:g} s{why}")
+
+
+def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, request: RequestInfo, now: float) -> None:
+    """Raises StatusError 503 if two series of any pod count."""
+    names: set[str] = set()
+    for each in series.of_repeated_pods(request.series):
+        if now - each.at <= query.max_age:
+            name = each.labels[query.pod_label]
+            if name in names:
+                by = f"sum by ({query.namespace_label}, {query.pod_label})"
+                raise unavailable(
+                    f"query {query.name} has several series of pod {name}; write it as `{by} (…)`, or select one"
+                )
+            names.add(name)
+
+
+def _counts(query: NamedQueryResult, series: Series, request: RequestInfo, now: float) -> bool:
+    return now - series.at <= query.max_age and (request.series is None or request.series.matches(series.labels))
+
+
+def _selected_pods(pods: PodStore, request: RequestInfo) -> Iterable[Pod]:
+    if request.name != ALL_OBJECTS:
+        return [pods[request.name]] if request.name in pods else []
+    return pods.selected(request.labels)
+
+
+def _value(series: Series) -> Value:
+    return Value(text=nano_text(series.value), at=series.at)
+
+
+def _no_sample(query: NamedQueryResult, request: RequestInfo, subject: str) -> StatusError:
+    if query.error is not None:
+        return unavailable(f"query {query.name}: {query.error}")
+    selectors = " and ".join(repr(str(chosen)) for chosen in (request.labels, request.series) if chosen)
+    chosen = f" that {selectors} selects" if selectors else ""
+    return not_found(f"query {query.name} has no fresh sample of a {subject}{chosen} in namespace {request.namespace}")

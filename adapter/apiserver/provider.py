@@ -2,34 +2,44 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from adapter.apiserver import pod_metrics, policy_selection, query_metrics, wire
+from adapter.apiserver import pod_metrics, wire
 from adapter.apiserver.policy_figures import (
     EFFECTIVE_PREFIX,
     desired_replicas,
+    has_metric,
+    metric_names,
     metric_value,
+    not_assessed,
     require_assessment,
     series_labels,
 )
 from adapter.apiserver.request_info import ALL_OBJECTS, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
 from adapter.apiserver.snapshot_index import SnapshotIndex
-from adapter.apiserver.status import StatusError, not_found, unavailable
-from adapter.apiserver.wire import ExternalMetricValue, MetricValue, Value
+from adapter.apiserver.status import StatusError, bad_request, not_found, unavailable
+from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
+from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import KubeError
 from adapter.kube.scale import ScaleReader
+from adapter.kube.selectors import LabelSelector
 from adapter.load.assessment import Assessment, Decision
-from adapter.load.pipeline import decide
+from adapter.load.decide import decide
+from adapter.load.samples import time_text
 from adapter.load.spec import Bounds, Scale
 from adapter.policy.hpa import DESIRED_REPLICAS
-from adapter.snapshot import Key, PolicyView, SnapshotStore
+from adapter.policy.watermark_policy import API_VERSION, KIND
+from adapter.runtime.slices import Slices
+from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 
 _MAX_SCALE_READS = 16  # concurrent live scale reads of one listing
 _MAX_ASSESSMENT_AGE = 90.0
 _MAX_BODIES = 4096
 
 Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
+
+_MAX_LISTED = 5
 
 
 class LiveDecision(NamedTuple):
@@ -81,18 +91,18 @@ class MetricsProvider:
     def _drop_index(self, _changed: Iterable[Key]) -> None:
         self._index = None
 
-    async def custom(self, request: RequestInfo) -> bytes:
-        """A MetricValueList. Raises StatusError."""
+    async def custom(self, request: RequestInfo) -> list[bytes]:
+        """The pieces of a MetricValueList, made in slices. Raises StatusError."""
         index = self._fresh_index(request.namespace)
         if request.resource == PODS_RESOURCE:
-            return wire.metric_value_list(request.version, self._on_pods(index, request))
+            return await wire.metric_value_list(request.version, await self._on_pods(index, request))
         if (body := self._kept_body(index, request)) is not None:
-            return body
-        views = policy_selection.policies_of_objects(index, request)
+            return [body]
+        views = policies_of_objects(index, request)
         if request.name != ALL_OBJECTS:
             return await self._of_object(views[0], request)
         values = await self._listing(views, request.metric)
-        return wire.metric_value_list(request.version, [_item(view, request, value) for view, value in values])
+        return await wire.metric_value_list(request.version, [_item(view, request, value) for view, value in values])
 
     def _kept_body(self, index: SnapshotIndex, request: RequestInfo) -> bytes | None:
         """The body of the last answer while the object's policy was not evaluated again; None without one."""
@@ -100,41 +110,47 @@ class MetricsProvider:
         if kept is None:
             return None
         view_of, body = kept
-        view = policy_selection.policy_of_object(index, request)
+        view = policy_of_object(index, request)
         if view is None or view_of() is not view:
             return None
         self._check_fresh(view)
         return body
 
-    async def _of_object(self, view: PolicyView, request: RequestInfo) -> bytes:
+    async def _of_object(self, view: PolicyView, request: RequestInfo) -> list[bytes]:
         """One object's value. Except for `desired_replicas` its body is kept until the policy's next evaluation."""
         self._check_fresh(view)
         if request.metric == DESIRED_REPLICAS:
             # The HPA shows the policy's name beside the error if it asked by that name.
             value = await self._desired(view, names_policy=request.resource == POLICIES_RESOURCE)
-            return wire.metric_value_list(request.version, [_item(view, request, value)])
-        body = wire.metric_value_list(request.version, [_item(view, request, metric_value(view, request.metric))])
+            return await wire.metric_value_list(request.version, [_item(view, request, value)])
+        item = _item(view, request, metric_value(view, request.metric))
+        [body] = await wire.metric_value_list(request.version, [item])
         if request.is_cacheable:
             if len(self._bodies) >= _MAX_BODIES:
                 self._bodies.clear()
             self._bodies[request] = (weakref.ref(view), body)
-        return body
+        return [body]
 
-    async def external(self, request: RequestInfo) -> bytes:
-        """An ExternalMetricValueList. Raises StatusError; one error fails all, because the HPA sums the series."""
+    async def external(self, request: RequestInfo) -> list[bytes]:
+        """The pieces of an ExternalMetricValueList.
+
+        Raises StatusError; one error fails all, because the HPA sums the series.
+        """
         # Queries come first: no policy has a metric of a query's name, and a query needs no watch.
-        items = query_metrics.as_external(self._synced_index(request.namespace).snapshot, request, self._now())
+        items = pod_metrics.as_external(self._synced_index(request.namespace).snapshot, request, self._now())
         if items is not None:
-            return wire.external_metric_value_list(items)
+            return await wire.external_metric_value_list(items)
         index = self._fresh_index(request.namespace)
-        views = policy_selection.policies_of_series(index, request)
+        views = policies_of_series(index, request)
         if not views:
-            raise policy_selection.unknown_external_metric(index, request)
-        values = [(view, await self._value(view, request.metric)) for view in views]
-        return wire.external_metric_value_list(
-            ExternalMetricValue(metric=request.metric, labels=series_labels(view, request.metric), value=value)
-            for view, value in values
-        )
+            raise unknown_external_metric(index, request)
+        items, slices = [], Slices()
+        for view in views:
+            value = await self._value(view, request.metric)
+            labels = series_labels(view, request.metric)
+            items.append(ExternalMetricValue(metric=request.metric, labels=labels, value=value))
+            await slices.breathe()
+        return await wire.external_metric_value_list(items)
 
     def _synced_index(self, namespace: str) -> SnapshotIndex:
         index = self.index
@@ -151,28 +167,30 @@ class MetricsProvider:
             raise unavailable(sentence)
         return index
 
-    def _on_pods(self, index: SnapshotIndex, request: RequestInfo) -> list[MetricValue]:
+    async def _on_pods(self, index: SnapshotIndex, request: RequestInfo) -> list[MetricValue]:
         if not request.namespace:
             raise not_found("pods have metrics in a namespace only")
-        items = pod_metrics.of_policies(index, request)
+        items = await pod_metrics.of_policies(index, request, Slices())
         if items is None:
-            items = query_metrics.on_pods(index.snapshot, request, self._now())
+            items = await pod_metrics.on_pods(index.snapshot, request, self._now())
         if items is None:
             raise _unknown_on_pods(index, request)
         return items
 
     async def _listing(self, views: tuple[PolicyView, ...], metric: str) -> list[tuple[PolicyView, Value]]:
         """The values of a listing, without policies in error; HPAs never request listings of policies or targets."""
-        gate = asyncio.Semaphore(_MAX_SCALE_READS)
 
-        async def one(view: PolicyView) -> tuple[PolicyView, Value] | None:
-            async with gate:
-                try:
-                    return view, await self._value(view, metric)
-                except StatusError:
-                    return None
+        async def of(view: PolicyView) -> tuple[PolicyView, Value] | None:
+            try:
+                return view, await self._value(view, metric)
+            except StatusError:
+                return None
 
-        return [pair for pair in await asyncio.gather(*map(one, views)) if pair]
+        found, slices = [], Slices()
+        for begin in range(0, len(views), _MAX_SCALE_READS):
+            found += await asyncio.gather(*map(of, views[begin : begin + _MAX_SCALE_READS]))
+            await slices.breathe()
+        return [pair for pair in found if pair]
 
     async def _value(self, view: PolicyView, metric: str) -> Value:
         self._check_fresh(view)
@@ -181,10 +199,9 @@ class MetricsProvider:
     def _check_fresh(self, view: PolicyView) -> None:
         if sentence := self._stale_reason(Key(view.policy.namespace, view.policy.name)):
             raise unavailable(sentence)
-        if view.assessment is not None and (age := self._now() - view.assessment.at) > _MAX_ASSESSMENT_AGE:
-            raise unavailable(
-                f"WatermarkPolicy {view.policy.namespace}/{view.policy.name} was last assessed {age:.0f} s ago"
-            )
+        if view.assessment is not None and self._now() - view.assessment.at > _MAX_ASSESSMENT_AGE:
+            name, at = f"{view.policy.namespace}/{view.policy.name}", time_text(view.assessment.at)
+            raise unavailable(f"WatermarkPolicy {name} was last assessed at {at}")
 
     async def live_decision(self, request: RequestInfo) -> LiveDecision:
         """The decision that the policy of the request has at this moment, with what it is made from.
@@ -192,7 +209,7 @@ class MetricsProvider:
         Raises StatusError as a request for `desired_replicas` does, but for a decision that is an error.
         """
         index = self._fresh_index(request.namespace)
-        view, *_ = policy_selection.policies_of_objects(index, request)
+        view, *_ = policies_of_objects(index, request)
         self._check_fresh(view)
         return await self._decision(view)
 
@@ -214,7 +231,7 @@ class MetricsProvider:
 
 
 def _item(view: PolicyView, request: RequestInfo, value: Value) -> MetricValue:
-    return MetricValue(described=policy_selection.described_object(view, request), metric=request.metric, value=value)
+    return MetricValue(described=described_object(view, request), metric=request.metric, value=value)
 
 
 def _unknown_on_pods(index: SnapshotIndex, request: RequestInfo) -> StatusError:
@@ -225,4 +242,139 @@ def _unknown_on_pods(index: SnapshotIndex, request: RequestInfo) -> StatusError:
     known = f"there are {', '.join(sorted(names))}" if names else "no policy and no query is here"
     return not_found(
         f"no metric {request.metric} on pods in namespace {request.namespace}; {known}", name=request.metric
+    )
+
+
+def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:
+    """The policies of the requested objects: exactly one for a name, any number for `*`.
+
+    Raises StatusError 404 if the named object has no policy, or metricLabelSelector does not select the series.
+    """
+    if not request.namespace or request.resource == "metrics":
+        raise not_found(f"{request.resource} have no metrics here; policies, their scale targets and pods have")
+    metric = request.metric
+    if request.name == ALL_OBJECTS:
+        views = _matching_objects(index, request)
+        return tuple(view for view in views if has_metric(view, metric) and _is_selected(view, metric, request.series))
+    view = _named_object(index, request)
+    if has_metric(view, metric) and not _is_selected(view, metric, request.series):
+        labels = ", ".join(f"{key}={value}" for key, value in series_labels(view, metric).items())
+        raise not_found(f"metricLabelSelector {request.series} does not select {metric} of {request.name} ({labels})")
+    return (view,)
+
+
+def described_object(view: PolicyView, request: RequestInfo) -> DescribedObject:
+    """The object that the answer describes."""
+    policy = view.policy
+    if request.resource == POLICIES_RESOURCE:
+        return DescribedObject(KIND, policy.namespace, policy.name, API_VERSION)
+    target = view.target
+    if target is None:  # the target was deleted; only the request still has its name
+        return DescribedObject("", policy.namespace, request.name, "")
+    return DescribedObject(target.kind, policy.namespace, target.name, target.api_version)
+
+
+def policies_of_series(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:
+    """The policies whose External series of this metric the selector selects; empty if no policy has the metric.
+
+    `desired_replicas` has to select one policy, because the HPA sums the series that it gets: raises StatusError 404
+    if none is selected, 400 if several are.
+    """
+    metric = request.metric
+    offering = [view for view in index.policies(request.namespace) if has_metric(view, metric)]
+    views = tuple(view for view in offering if _is_selected(view, metric, request.labels))
+    if metric != DESIRED_REPLICAS:
+        return views
+    if not views:
+        raise _no_series(request)
+    if len(views) > 1:
+        raise _several_series(request, views)
+    return views
+
+
+def unknown_external_metric(index: SnapshotIndex, request: RequestInfo) -> StatusError:
+    """404 that lists the metrics of the namespace, for a metric that neither a policy nor a query has."""
+    views = index.policies(request.namespace)
+    if any(has_metric(view, request.metric) for view in views):
+        return _no_series(request)
+    names = {name for view in views for name in metric_names(view)} | {*index.snapshot.queries}
+    known = f"there are {', '.join(sorted(names))}" if names else "no policy and no query is here"
+    return not_found(
+        f"no external metric {request.metric} in namespace {request.namespace}; {known}", name=request.metric
+    )
+
+
+def _is_selected(view: PolicyView, metric: str, selector: LabelSelector | None) -> bool:
+    return selector is None or selector.matches(series_labels(view, metric))
+
+
+def _matching_objects(index: SnapshotIndex, request: RequestInfo) -> Iterator[PolicyView]:
+    is_policy = request.resource == POLICIES_RESOURCE
+    for view in index.policies(request.namespace):
+        if not is_policy and (view.target is None or view.target_resource != request.resource):
+            continue
+        if request.labels is None or request.labels.matches(view.labels if is_policy else view.target_labels):
+            yield view
+
+
+def policy_of_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView | None:
+    """The policy of the object that the request names; None where it has none."""
+    if request.resource == POLICIES_RESOURCE:
+        return index.policy(request.namespace, request.name)
+    snapshot = index.snapshot
+    key = snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
+    return snapshot.policies.get(key) if key else None
+
+
+def _named_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView:
+    view = policy_of_object(index, request)
+    if view is None:
+        raise _no_policy(request) if request.resource == POLICIES_RESOURCE else _unknown_target(index, request)
+    return view
+
+
+def _no_policy(request: RequestInfo) -> StatusError:
+    hint = f"`kubectl get watermarkpolicies -n {request.namespace}` lists those that exist"
+    return not_found(
+        f"there is no WatermarkPolicy {request.name} in namespace {request.namespace}; {hint}",
+        kind=WATERMARK_POLICIES.plural,
+        group=WATERMARK_POLICIES.group,
+        name=request.name,
+    )
+
+
+def _unknown_target(index: SnapshotIndex, request: RequestInfo) -> StatusError:
+    """The problem of the policy that names this target; 503 while a policy without known target may be its."""
+    views = [view for view in index.policies(request.namespace) if view.target is None]
+    for view in views:
+        if view.target_name == request.name and view.problem is not None:
+            return StatusError(*view.problem)
+    for view in views:
+        if view.problem is None:
+            return not_assessed(view)
+    resource, _, group = request.resource.partition(".")
+    return not_found(
+        f"no WatermarkPolicy in namespace {request.namespace} scales {request.resource} {request.name}; "
+        "a policy names an HPA, and the HPA its scaleTargetRef",
+        kind=resource,
+        group=group,
+        name=request.name,
+    )
+
+
+def _no_series(request: RequestInfo) -> StatusError:
+    cause = f"{str(request.labels)!r} selects no WatermarkPolicy" if request.labels else "there is no WatermarkPolicy"
+    return not_found(
+        f"{cause} in namespace {request.namespace}; select one by its name: matchLabels: {{policy: NAME}}",
+        kind=WATERMARK_POLICIES.plural,
+        group=WATERMARK_POLICIES.group,
+    )
+
+
+def _several_series(request: RequestInfo, views: tuple[PolicyView, ...]) -> StatusError:
+    names = ", ".join(view.policy.name for view in views[:_MAX_LISTED])
+    more = ", …" if len(views) > _MAX_LISTED else ""
+    return bad_request(
+        f"{len(views)} policies are selected ({names}{more}), and the HPA would add up "
+        f"their {request.metric}; select one: matchLabels: {{policy: NAME}}"
     )

@@ -2,20 +2,15 @@
 
 Parsing has two steps, both after authentication: `parse_path` yields the attributes to authorize, and `parse_target`,
 after authorization, the selectors too. Lengths are bounded, and only the results of small targets are cached.
-
-Rosters are PUT to `/registries/REGISTRY[/namespaces/NAMESPACE][/groups/GROUP]/services/SERVICE`, in this order, without
-the parts that the policy leaves empty. RBAC compares paths as text and knows one wildcard, a `*` at the end of a rule.
-So one spelling of each path is authorized, however a request spells it: each name is decoded and encoded again. No two
-targets share a spelling, and a name can neither end its segment nor look like a wildcard.
 """
 
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, unquote
 
-from adapter.apiserver.status import StatusError, bad_request, not_allowed, not_found, too_long
+from adapter.apiserver.status import StatusError, bad_request, not_allowed, too_long
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.selectors import LabelSelector, SelectorError, is_small, parse_selector
 
@@ -28,21 +23,12 @@ PODS_RESOURCE = "pods"
 POLICIES_RESOURCE = WATERMARK_POLICIES.name
 ALL_OBJECTS = "*"
 
-ROSTER_ROOT = "/registries/"
-_ROSTER_ADVICE = (
-    "a roster is PUT to /registries/REGISTRY/namespaces/NAMESPACE/groups/GROUP/services/SERVICE, without "
-    "/namespaces/NAMESPACE and /groups/GROUP where the policy names none, and without a query"
-)
-_PATH_CHARACTERS = "!$&'()+,;=:@"
-"""Characters of a path segment besides letters, digits and `-._~` (RFC 3986), without `*`, RBAC's wildcard."""
-
 MAX_QUERY = 32 * 1024
 """Characters of a target's encoded query: enough for two selectors of many hundred values."""
 MAX_PATH = 2048
 """Characters of a target's encoded path: enough for a namespace, a resource, a name and a metric."""
 _MAX_CACHED = 8192
 _MAX_PARAMETERS = 32
-_HEALTH = frozenset({"livez", "readyz", "healthz"})
 _METRIC_KINDS = frozenset({"policy", "pods", "target", "external"})
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -50,7 +36,6 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 class RequestKind(StrEnum):
     """What a request asks for. Also label `resource_kind` of the request metric, so there are few values."""
 
-    HEALTH = "health"
     VERSION = "version"
     OPENAPI = "openapi"
     GROUPS = "groups"
@@ -61,7 +46,6 @@ class RequestKind(StrEnum):
     TARGET = "target"
     EXTERNAL = "external"
     UPSTREAM = "upstream"  # a metric that is not ours, whatever its resource
-    REGISTRY = "registry"
     OTHER = "other"
 
 
@@ -82,7 +66,7 @@ class Attributes(NamedTuple):
 class RequestInfo:
     """A parsed request target.
 
-    `registry_group` is a service's group in its registry. `labels` selects objects (External: series), `series` the
+    `labels` selects objects (External: series), `series` the
     series of an object; None selects everything. `error` is the answer to an authorized request whose target is
     invalid; its attributes are still set, for authorization.
     """
@@ -96,7 +80,6 @@ class RequestInfo:
     resource: str = ""
     name: str = ""
     metric: str = ""
-    registry_group: str = ""
     labels: LabelSelector | None = None
     series: LabelSelector | None = None
     error: StatusError | None = None
@@ -140,9 +123,7 @@ def parse_target(target: str) -> RequestInfo:
 
 
 def _parse_path(target: str) -> RequestInfo:
-    path, _, query = target.partition("?")
-    if path.startswith(ROSTER_ROOT):
-        return _roster_info(path, query)
+    path = target.partition("?")[0]
     try:
         segments = _segments(path)
     except StatusError as error:
@@ -160,7 +141,10 @@ def _with_selectors(info: RequestInfo, target: str) -> RequestInfo:
         parameters = _parameters(query)
         if info.kind not in _METRIC_KINDS:
             return info
-        _refuse_unserved(parameters)
+        if parameters.get("watch", "") not in {"", "0", "false"}:
+            raise not_allowed("watch is not supported: metrics can only be read")
+        if parameters.get("fieldSelector"):
+            raise bad_request("fieldSelector is not supported; use labelSelector")
         labels, series = (_selector(parameters, name) for name in ("labelSelector", "metricLabelSelector"))
     except StatusError as error:
         return replace(info, error=error)
@@ -257,13 +241,6 @@ def _external_attributes(version: str, rest: list[str]) -> Attributes | None:
             return None
 
 
-def _refuse_unserved(parameters: dict[str, str]) -> None:
-    if parameters.get("watch", "") not in {"", "0", "false"}:
-        raise not_allowed("watch is not supported: metrics can only be read")
-    if parameters.get("fieldSelector"):
-        raise bad_request("fieldSelector is not supported; use labelSelector")
-
-
 def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
     text = parameters.get(name, "")
     if not text:
@@ -289,63 +266,7 @@ def _plain_info(segments: tuple[str, ...]) -> RequestInfo:
     )
 
 
-def _roster_info(path: str, query: str) -> RequestInfo:
-    """The path of a pushed roster; it contains everything that the right has to cover."""
-    try:
-        segments = _decode(path)
-    except StatusError as error:
-        return RequestInfo(
-            kind=RequestKind.REGISTRY, attributes=Attributes(verb="put", path=path[:MAX_PATH]), error=error
-        )
-    target = _roster_target(segments[1:])
-    attributes = Attributes(verb="put", path=_authorized_path(segments[1:]))
-    if target is None:
-        return RequestInfo(kind=RequestKind.REGISTRY, attributes=attributes, error=not_found(_ROSTER_ADVICE))
-    return RequestInfo(
-        kind=RequestKind.REGISTRY,
-        attributes=attributes,
-        segments=segments,
-        namespace=target.namespace,
-        resource=target.registry,
-        name=target.service,
-        registry_group=target.group,
-        error=bad_request(_ROSTER_ADVICE) if query else None,
-    )
-
-
-class _RosterTarget(NamedTuple):
-    """The service of a pushed roster; `namespace` and `group` are those of the registry."""
-
-    registry: str
-    service: str
-    namespace: str = ""
-    group: str = ""
-
-
-def _authorized_path(segments: tuple[str, ...]) -> str:
-    """The canonical path of the decoded segments below ROSTER_ROOT. Raises UnicodeEncodeError for surrogates."""
-    return ROSTER_ROOT + "/".join(quote(segment, safe=_PATH_CHARACTERS) for segment in segments)
-
-
-def _roster_target(segments: tuple[str, ...]) -> _RosterTarget | None:
-    """The target of the decoded segments below ROSTER_ROOT, None if they have another form."""
-    match segments:
-        case [registry, "namespaces", namespace, "groups", group, "services", service]:
-            named = _RosterTarget(registry, service, namespace, group)
-        case [registry, "namespaces", namespace, "services", service]:
-            named = _RosterTarget(registry, service, namespace)
-        case [registry, "groups", group, "services", service]:
-            named = _RosterTarget(registry, service, group=group)
-        case [registry, "services", service]:
-            named = _RosterTarget(registry, service)
-        case _:
-            return None
-    return named if all(segments) else None
-
-
 def _plain_kind(segments: tuple[str, ...]) -> RequestKind:
-    if segments[0] in _HEALTH and len(segments) <= 2:
-        return RequestKind.HEALTH
     if segments[0] == "apis" and len(segments) <= 3 and all(segments):
         return (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
     if segments == ("version",):

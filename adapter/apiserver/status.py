@@ -10,7 +10,6 @@ class ServingError(Exception):
 
     ServingError
     ├── StatusError                an error answer: code, reason, message
-    │   └── FrontProxyUnknownError 503 because the front proxy is not known yet
     └── CertificateError           a certificate, key or CA cannot be used
     """
 
@@ -30,13 +29,6 @@ class StatusError(ServingError):
         self.name = name
 
 
-class FrontProxyUnknownError(StatusError):
-    """503 because the front proxy is not known yet; the client should try again on a new connection."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
-
-
 class CertificateError(ServingError):
     """A certificate, key or CA cannot be used; the message says which and why."""
 
@@ -46,7 +38,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def unauthorized(message: str = "Unauthorized") -> StatusError:
-    """401. The message is for logs only: every answer is `UNAUTHORIZED`, whatever the cause."""
+    """401."""
     return StatusError(HTTPStatus.UNAUTHORIZED, "Unauthorized", message)
 
 
@@ -77,14 +69,6 @@ def too_long(message: str) -> StatusError:
 
 def head_too_large(message: str) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "RequestHeaderFieldsTooLarge", message)
-
-
-def timed_out(message: str) -> StatusError:
-    return StatusError(HTTPStatus.REQUEST_TIMEOUT, "Timeout", message)
-
-
-def conflict(message: str) -> StatusError:
-    return StatusError(HTTPStatus.CONFLICT, "Conflict", message)
 
 
 def not_acceptable() -> StatusError:
@@ -127,7 +111,3 @@ def encode_status(error: StatusError) -> bytes:
     details = _Details(name=error.name, group=error.group, kind=error.kind, causes=[cause])
     status = _Status("Status", "v1", {}, "Failure", error.message, error.reason, details, int(error.code))
     return _encode(status)
-
-
-UNAUTHORIZED = encode_status(unauthorized())
-"""The body of every 401."""

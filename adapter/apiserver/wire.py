@@ -5,13 +5,19 @@ always present (null); a window is in whole seconds and absent if unknown; a tim
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from adapter.apiserver.request_info import CUSTOM, EXTERNAL
+from adapter.runtime.slices import Slices
 from adapter.runtime.times import format_time
+
+Item = TypeVar("Item")
+_RUN = 200
+"""Items that are encoded in one step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +125,23 @@ _CUSTOM_HEADS = {version: _head("MetricValueList", CUSTOM, version) for version 
 _EXTERNAL_HEAD = _head("ExternalMetricValueList", EXTERNAL, "v1beta1")
 
 
-def metric_value_list(version: str, items: Iterable[MetricValue]) -> bytes:
-    """A MetricValueList in the given version."""
-    return b"%b%b}" % (_CUSTOM_HEADS[version], _encode([_CUSTOM[version](item) for item in items]))
+async def metric_value_list(version: str, items: Sequence[MetricValue]) -> list[bytes]:
+    """A MetricValueList in the given version, as the pieces of its JSON, encoded in slices."""
+    return await _list(_CUSTOM_HEADS[version], _CUSTOM[version], items)
 
 
-def external_metric_value_list(items: Iterable[ExternalMetricValue]) -> bytes:
-    """An ExternalMetricValueList."""
-    return b"%b%b}" % (_EXTERNAL_HEAD, _encode([_external(item) for item in items]))
+async def external_metric_value_list(items: Sequence[ExternalMetricValue]) -> list[bytes]:
+    """An ExternalMetricValueList, as the pieces of its JSON, encoded in slices."""
+    return await _list(_EXTERNAL_HEAD, _external, items)
+
+
+async def _list(head: bytes, row: Callable[[Item], msgspec.Struct], items: Sequence[Item]) -> list[bytes]:
+    if len(items) <= _RUN:
+        return [b"%b%b}" % (head, _encode([row(item) for item in items]))]
+    pieces, slices = [head], Slices()
+    for begin in range(0, len(items), _RUN):
+        run = _encode([row(item) for item in items[begin : begin + _RUN]])
+        pieces.append((b"," if begin else b"[") + run[1:-1])
+        await slices.breathe()
+    pieces.append(b"]}")
+    return pieces

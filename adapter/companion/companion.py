@@ -3,26 +3,30 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import structlog
 
 from adapter.companion import plan, replica_history
+from adapter.companion.actions import Action, ActionResult, WriteStatus
 from adapter.companion.context import Context
-from adapter.companion.notifications.notifier import Notifier
-from adapter.companion.state import State, ToleranceField
-from adapter.companion.status_reader import read_status, read_statuses
-from adapter.companion.work_queue import WorkQueue
-from adapter.companion.writes.actions import Action, ActionResult, WriteStatus
-from adapter.companion.writes.writer import Writer
-from adapter.kube.errors import Forbidden, KubeError
+from adapter.companion.notifier import Notifier
+from adapter.companion.state import State, ToleranceField, WrittenStatus
+from adapter.companion.writer import Writer
+from adapter.kube.api import WATERMARK_POLICIES
+from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer
 from adapter.kube.leader_election import LeaderElector
+from adapter.kube.objects import ListMeta, ObjectMeta
 from adapter.kube.session import Session
 from adapter.load.conditions import Reason
-from adapter.load.pipeline import decide
+from adapter.load.decide import decide
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
-from adapter.runtime.backoff import Backoff
-from adapter.runtime.log_once import LogOnce
+from adapter.runtime.backoff import Backoff, LogOnce
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.fairness import Turns
+from adapter.runtime.times import parse_time
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -39,6 +43,52 @@ Plan = Callable[[Context], Iterable[Action]]
 Turn = Callable[[], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
+
+PAGE = 500
+STATUS_TIMEOUT_SECONDS = 2.0
+"""The time limit for reading one policy; all steady writes wait for it."""
+
+
+class WorkQueue:
+    """Policies that wait, each once; namespaces take turns. Any number of workers `get` from it.
+
+    As in client-go, a policy that a worker has got is given to no other one until it is `done`.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Turns[Key]()
+        self._resynced = Turns[Key]()
+        self._in_work: set[Key] = set()
+        self._added = asyncio.Event()
+
+    def add(self, keys: Iterable[Key], *, resync: bool = False) -> None:
+        """Queues these policies, behind all others if for a `resync` only; one that waits already keeps its place."""
+        queue = self._resynced if resync else self._changed
+        for key in keys:
+            queue.add(key)
+        self._added.set()
+
+    def discard(self, key: Key) -> None:
+        """Takes the policy out of the queue."""
+        self._changed.discard(key)
+        self._resynced.discard(key)
+
+    async def get(self) -> Key:
+        """The next policy, as soon as there is one. The worker has to call `done` with it."""
+        while True:
+            key = self._changed.pop(self._in_work) or self._resynced.pop(self._in_work)
+            if key is not None:
+                self.discard(key)
+                self._in_work.add(key)
+                return key
+            self._added.clear()
+            await self._added.wait()
+
+    def done(self, key: Key) -> None:
+        """The worker has finished with the policy."""
+        self._in_work.discard(key)
+        if key in self._changed or key in self._resynced:
+            self._added.set()
 
 
 class Companion:
@@ -260,3 +310,51 @@ def _resumed(own: State, read: State) -> State:
 
 async def _at_once() -> None:
     pass
+
+
+async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
+    """The statuses in a namespace, or in all of them if it is empty. Raises KubeError."""
+    states: dict[Key, State] = {}
+    path, token = WATERMARK_POLICIES.collection(namespace), ""
+    while True:
+        page = _read(await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
+        for item in page.items:
+            key = Key(item.metadata.namespace, item.metadata.name)
+            states[key] = State(written=as_written(item.status or {}, session.now()))
+        token = page.metadata.token
+        if not token:
+            return states
+
+
+async def read_status(session: Session, key: Key) -> WrittenStatus:
+    """The status of one policy; an empty one if there is no such policy. Raises KubeError."""
+    # As a list, since the companion has the right to list anyway.
+    path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
+    page = _read(await session.get(path, params=only, timeout=STATUS_TIMEOUT_SECONDS), path)
+    return as_written(page.items[0].status or {}, session.now()) if page.items else WrittenStatus()
+
+
+def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
+    """A status as it was read. Its time of writing is taken to be that of its assessment, and never after `now`."""
+    at = parse_time(status.get("assessedAt"))
+    return WrittenStatus(status=status, at=min(now, at) if at is not None else None)
+
+
+class _Item(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    status: dict[str, Any] | None = None
+
+
+class _Page(msgspec.Struct, frozen=True):
+    items: list[_Item] = []
+    metadata: ListMeta = ListMeta()
+
+
+_DECODER = Decoder(_Page)
+
+
+def _read(body: bytes, path: str) -> _Page:
+    try:
+        return _DECODER.decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"{path}: {error}") from error

@@ -18,7 +18,7 @@ class PolicyCondition(NamedTuple):
 
     type: ConditionType
     is_true: bool
-    reason: Reason
+    reason: str
     message: str
 
 

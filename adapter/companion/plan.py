@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import replica_history
+from adapter.companion.actions import Action, ActionResult
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import FEATURES, Feature
 from adapter.companion.state import State
-from adapter.companion.writes.actions import Action, ActionResult
 from adapter.load.conditions import ConditionType
 
 _FEATURE_OF: Mapping[type, Feature[Any]] = {action: feature for feature in FEATURES for action in feature.actions}

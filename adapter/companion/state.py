@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from adapter.policy.behavior import ReplicaChange
-from adapter.settings.notifications import Severity, Topic
+from adapter.settings.companion import Severity, Topic
 
 
 class DesiredCount(NamedTuple):

@@ -2,29 +2,28 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import is_
 from typing import Any
 
 import msgspec
 import structlog
 
-from adapter.evaluation.decode import DecodedPolicy
-from adapter.evaluation.object_index import ObjectIndex
-from adapter.evaluation.target_pods import TargetPods
+from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex
 from adapter.evaluation.targets import ResolvedTarget
-from adapter.kube.selectors import SelectorError, parse_selector
+from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
+from adapter.load.assess import assess
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.conditions import Reason
 from adapter.load.matching import owns_its_pods
 from adapter.load.memory import Memory
-from adapter.load.memory_updates import without_registry
-from adapter.load.pipeline import assess_in_steps
 from adapter.load.pods import Pod
+from adapter.load.remembering import without_registry
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Policy, Query, Scale, Target
-from adapter.load.steps import Steps, finish
 from adapter.policy import status_memory
-from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault
+from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, selector_fault, target_pods
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
@@ -49,9 +48,13 @@ class Inputs:
     roster: Callable[[ServiceKey], Roster | None]
     """The registry's latest roster of a service."""
     registry_refusal: Callable[[ServiceKey, str], str]
-    """Why a policy of a namespace may not use a service; empty if it may."""
+    """Why a policy of a namespace may not name a service; empty if it may."""
+    registry_crowded: Callable[[ServiceKey, str], str]
+    """Why a service that it may name is not followed; empty if it is."""
     endpoint_serving: Callable[[str, str, str], bool | None]
     """Whether EndpointSlices list a pod (namespace, name, uid) as serving; None if none lists it."""
+    endpoints_silent: Callable[[str], bool]
+    """Whether the watch of a namespace's EndpointSlices is silent."""
 
 
 class Evaluator:
@@ -68,12 +71,14 @@ class Evaluator:
 
     def evaluate(self, key: Key) -> PolicyView | None:
         """The policy's view as of now; None if the policy was deleted."""
-        return finish(self.evaluate_in_steps(key))
+        begun = self.begin(key)
+        return begun() if callable(begun) else begun
 
-    def evaluate_in_steps(self, key: Key) -> Steps[PolicyView | None]:
-        """`evaluate` in short steps. What changes meanwhile is part of the next evaluation, which the change asks for.
+    def begin(self, key: Key) -> PolicyView | Callable[[], PolicyView] | None:
+        """The view of a policy with a problem; else what assesses it, on inputs of this moment, in any thread.
 
-        A policy is evaluated once at a time.
+        A policy is evaluated once at a time. What changes meanwhile is part of the next evaluation, which the change
+        asks for.
         """
         decoded = self._index.policies.get(key)
         if decoded is None:
@@ -89,12 +94,15 @@ class Evaluator:
             missing = (
                 f"HorizontalPodAutoscaler {view.policy.hpa}, that WatermarkPolicy {key.name} names, does not exist"
             )
-            problem = silent or Problem(404, Reason.NOT_FOUND, f"{missing} in namespace {key.namespace}")
-            return replace(view, problem=problem)
-        return (yield from self._with_target(key, view, link, silent))
+            absent = Problem(404, Reason.NOT_FOUND, f"{missing} in namespace {key.namespace}")
+            # What the settings lack is told without an HPA too: often it is applied last.
+            return replace(view, problem=silent or self._registry_refusal(view.policy) or absent)
+        return self._with_target(decoded, view, link, silent)
 
-    def _with_target(self, key: Key, view: PolicyView, link: Link, silent: Problem | None) -> Steps[PolicyView]:
-        bounds, name = link.hpa.bounds, link.ref.name
+    def _with_target(
+        self, decoded: DecodedPolicy, view: PolicyView, link: Link, silent: Problem | None
+    ) -> PolicyView | Callable[[], PolicyView]:
+        key, bounds, name = Key(link.policy.namespace, link.policy.name), link.hpa.bounds, link.ref.name
         faults = list(reference_faults(*link.hpa.target))
         if faults:
             return replace(view, bounds=bounds, problem=silent or _invalid_reference(link, faults))
@@ -120,66 +128,50 @@ class Evaluator:
             return view
         if scale is None:
             return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name} {NO_SCALE}"))
-        return (yield from self._with_assessment(key, view, link, target, scale))
-
-    def _with_assessment(
-        self, key: Key, view: PolicyView, link: Link, target: Target, scale: Scale
-    ) -> Steps[PolicyView]:
-        # All of one moment, before the first step: samples that come meanwhile may be of pods that replaced these.
-        now, samples, service = self._now(), self._samples(link), service_of(link.policy)
-        roster = self._inputs.roster(service) if service is not None else None
         try:
-            pods = yield from self._pods(key, link.ref, scale.selector, target)
+            selector = _selector(scale)
         except SelectorError as error:
             return replace(view, problem=_unavailable(f"{link.ref.kind} {link.ref.name}: {error}"))
+        service = service_of(link.policy)
         inputs = AssessmentInputs(
             policy=link.policy,
-            pods=pods,
-            samples=samples,
-            roster=roster,
+            pods=self._candidates(link.ref),
+            samples=self._samples(link),
+            roster=self._inputs.roster(service) if service is not None else None,
             scale=scale,
-            bounds=link.hpa.bounds,
+            bounds=bounds,
             target=target,
-            memory=(yield from self._memory(key, link.policy, now)),
-            now=now,
+            now=self._now(),
         )
-        assessment = yield from assess_in_steps(inputs)
-        self._memories[key] = (link.policy, assessment.memory)
-        # A decision on the kept inputs needs no census; this one would keep pods that are gone, and their rows.
-        kept = replace(inputs, memory=replace(inputs.memory, census=None))
-        return replace(view, assessment=assessment, inputs=kept)
+        return partial(self._assess, decoded, view, inputs, selector)
 
-    def _memory(self, key: Key, policy: Policy, now: float) -> Steps[Memory]:
+    def _assess(
+        self, decoded: DecodedPolicy, view: PolicyView, inputs: AssessmentInputs, selector: LabelSelector
+    ) -> PolicyView:
+        """The view with its assessment. Of the pods of the inputs, only those count that the target has."""
+        key, target, policy = Key(decoded.namespace, decoded.name), inputs.target, inputs.policy
+        assert target is not None
+        known = self._target_pods.setdefault(
+            key, TargetPods(self._inputs.endpoint_serving, self._inputs.endpoints_silent)
+        )
+        pods = known.select(inputs.pods, selector, inputs.scale.selector, target)
+        inputs = replace(inputs, pods=pods, memory=self._memory(key, decoded, policy, inputs.now))
+        assessment = assess(inputs)
+        self._memories[key] = (policy, assessment.memory)
+        return replace(view, assessment=assessment, inputs=inputs)
+
+    def _memory(self, key: Key, decoded: DecodedPolicy, policy: Policy, now: float) -> Memory:
         """The memory of this policy (by UID): from its last assessment here, or else from the policy's status."""
         before, memory = self._memories.get(key, (None, Memory()))
         if before is None or before.uid != policy.uid:
-            return replace((yield from self._status_memory(key)), observing_since=now)
-        return memory if service_of(before) == service_of(policy) else (yield from without_registry(memory))
+            return replace(_status_memory(decoded), observing_since=now)
+        return memory if service_of(before) == service_of(policy) else without_registry(memory)
 
-    def _status_memory(self, key: Key) -> Steps[Memory]:
-        """The memory in the policy's status, which another replica wrote; an empty one if it is unreadable."""
-        decoded = self._index.policies.get(key)
-        if decoded is None or not decoded.memory:
-            return Memory()
-        try:
-            data = decode(decoded.memory, dict[str, Any])
-            return (yield from status_memory.from_status_in_steps(data))
-        except (msgspec.MsgspecError, MemoryDecodeError) as error:
-            _log.warning("policy memory rejected", namespace=key.namespace, policy=key.name, error=str(error))
-            return Memory()
-
-    def _pods(self, key: Key, ref: TargetRef, selector_text: str, target: Target) -> Steps[Sequence[Pod]]:
-        """The target's pods, by selector and owner. Raises SelectorError if the scale has no usable selector."""
-        selector = parse_selector(selector_text)
-        if fault := selector_fault(selector):
-            raise SelectorError(fault)
-        pods: Iterable[Pod]
+    def _candidates(self, ref: TargetRef) -> tuple[Pod, ...]:
+        """The pods that may be the target's."""
         if owns_its_pods(ref.kind):
-            pods = self._index.pods.owned(ref.namespace, ref.name)
-        else:
-            pods = self._index.pods.namespace(ref.namespace).values()
-        known = self._target_pods.setdefault(key, TargetPods(self._inputs.endpoint_serving))
-        return (yield from known.select(tuple(pods), selector, selector_text, target))
+            return tuple(self._index.pods.owned(ref.namespace, ref.name))
+        return tuple(self._index.pods.namespace(ref.namespace).values())
 
     def _samples(self, link: Link) -> Samples:
         policy = link.policy
@@ -195,13 +187,36 @@ class Evaluator:
     def _refusal(self, key: Key, link: Link) -> Problem | None:
         """Why a policy that is valid by itself is refused: another policy has its target, or its registry refuses."""
         if rivals := self._index.neighbours(key).policies:
-            others = ", ".join(rivals)
-            message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({others}); keep one"
+            message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({rivals}); keep one"
             return Problem(409, Reason.CONFLICT, message)
-        service = service_of(link.policy)
-        if service is not None and (refusal := self._inputs.registry_refusal(service, link.policy.namespace)):
-            return _unavailable(f"WatermarkPolicy {link.policy.name}: {refusal}")
+        return self._registry_refusal(link.policy)
+
+    def _registry_refusal(self, policy: Policy) -> Problem | None:
+        service, namespace = service_of(policy), policy.namespace
+        if service is not None and (refusal := self._inputs.registry_refusal(service, namespace)):
+            return Problem(422, Reason.INVALID, f"WatermarkPolicy {policy.name}: {refusal}")
+        if service is not None and (crowded := self._inputs.registry_crowded(service, namespace)):
+            return _unavailable(f"WatermarkPolicy {policy.name}: {crowded}")
         return None
+
+
+def _selector(scale: Scale) -> LabelSelector:
+    """The selector of the target's pods. Raises SelectorError where the scale has none that identifies pods."""
+    selector = parse_selector(scale.selector)
+    if fault := selector_fault(selector):
+        raise SelectorError(fault)
+    return selector
+
+
+def _status_memory(decoded: DecodedPolicy) -> Memory:
+    """The memory in the policy's status, which another replica wrote; an empty one if it is unreadable."""
+    if not decoded.memory:
+        return Memory()
+    try:
+        return status_memory.from_status(decode(decoded.memory, dict[str, Any]))
+    except (msgspec.MsgspecError, MemoryDecodeError) as error:
+        _log.warning("policy memory rejected", namespace=decoded.namespace, policy=decoded.name, error=str(error))
+        return Memory()
 
 
 def initial_view(decoded: DecodedPolicy) -> PolicyView:
@@ -216,7 +231,8 @@ def initial_view(decoded: DecodedPolicy) -> PolicyView:
         hpa=decoded.name,
         metrics=(),
     )
-    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(422, Reason.INVALID, decoded.fault))
+    code, reason = (409, Reason.CONFLICT) if decoded.is_beyond_limit else (422, Reason.INVALID)
+    return PolicyView(policy=nameplate, labels=decoded.labels, problem=Problem(code, reason, decoded.fault))
 
 
 def _unavailable(message: str) -> Problem:
@@ -225,3 +241,49 @@ def _unavailable(message: str) -> Problem:
 
 def _invalid_reference(link: Link, faults: Iterable[Fault]) -> Problem:
     return Problem(422, Reason.INVALID, f"HorizontalPodAutoscaler {link.hpa.name}: {'; '.join(map(str, faults))}")
+
+
+class TargetPods:
+    """The pods of one target. A pod stays the same object as long as neither it nor its endpoints change.
+
+    `endpoint_serving` tells whether EndpointSlices list a pod (namespace, name, uid) as serving; None if none does.
+    `endpoints_silent` tells whether their watch (namespace) is silent.
+    """
+
+    def __init__(
+        self, endpoint_serving: Callable[[str, str, str], bool | None], endpoints_silent: Callable[[str], bool]
+    ) -> None:
+        self._endpoint_serving = endpoint_serving
+        self._endpoints_silent = endpoints_silent
+        self._selected_by: tuple[str, ...] = ()
+        self._candidates: Sequence[Pod] = ()
+        self._selected: Sequence[Pod] = ()
+        self._marked: dict[str, tuple[Pod, Pod]] = {}
+        """Pods whose endpoints do not serve, or are not known, by UID: as watched, and as marked."""
+
+    def select(
+        self, candidates: Sequence[Pod], selector: LabelSelector, selector_text: str, target: Target
+    ) -> Sequence[Pod]:
+        """Those of the candidates that the selector matches and the target owns."""
+        selected_by = (selector_text, target.kind, target.name, target.uid)
+        is_same = len(candidates) == len(self._candidates) and all(map(is_, candidates, self._candidates))
+        if not is_same or selected_by != self._selected_by:
+            self._selected = tuple(target_pods(candidates, selector, target))
+            self._candidates, self._selected_by = candidates, selected_by
+        marked = self._marked
+        self._marked = {}
+        return [self._with_endpoint(pod, marked) for pod in self._selected]
+
+    def _with_endpoint(self, pod: Pod, known: dict[str, tuple[Pod, Pod]]) -> Pod:
+        """The pod, marked if its endpoints are not serving or not known; those that are serving decide nothing."""
+        serving, silent = (
+            self._endpoint_serving(pod.namespace, pod.name, pod.uid),
+            self._endpoints_silent(pod.namespace),
+        )
+        if serving is not False and not silent:
+            return pod
+        watched, marked = known.get(pod.uid, (None, pod))
+        if watched is not pod or (marked.endpoint_serving, marked.endpoints_silent) != (serving, silent):
+            marked = replace(pod, endpoint_serving=serving, endpoints_silent=silent)
+        self._marked[pod.uid] = pod, marked
+        return marked

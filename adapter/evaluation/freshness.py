@@ -1,6 +1,7 @@
 """Which watches are stale, and which policies that affects: only those that need the watch.
 
-Every policy needs the policies, HPAs, pods and EndpointSlices of its namespace, and the objects of its target's kind.
+Every policy needs the policies, HPAs and pods of its namespace, and the objects of its target's kind. EndpointSlices
+are evidence about pods: while their watch is silent, what it last said is in doubt, and no policy is in error.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from adapter.kube.api import ENDPOINT_SLICES
 from adapter.kube.errors import Forbidden, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.policy.linking import TargetRef
@@ -88,8 +90,9 @@ def _remedy(watch: Reflector[Any]) -> str:
 class Freshness:
     """Checks all watches four times a second, so that requests need not.
 
-    Every policy of a namespace needs its `shared` watches; `kinds` returns the watches of scale targets. When the
-    freshness of a watch changes, `on_shared` is called with its namespace (empty: all), or `on_kind` with its kind.
+    Every policy of a namespace needs its `shared` watches, but that of EndpointSlices; `kinds` returns the watches of
+    scale targets. When the freshness of a watch changes, `on_shared` is called with its namespace (empty: all), or
+    `on_kind` with its kind.
     """
 
     def __init__(
@@ -106,7 +109,9 @@ class Freshness:
         self._on_kind = on_kind
         self._metrics = metrics
         self._shared: dict[str, str] = {}
-        """Why the shared watches are stale, by namespace."""
+        """Why the shared watches that every policy needs are stale, by namespace."""
+        self._endpoints: dict[str, str] = {}
+        """Why the watches of EndpointSlices are stale, by namespace."""
         self._kinds: dict[tuple[KindKey, str], str] = {}
         """Why the watches of scale targets are stale, by kind and namespace."""
         self._counted: set[str] = set()
@@ -119,8 +124,9 @@ class Freshness:
 
     def check(self) -> None:
         """Find the stale watches, and call `on_shared` and `on_kind` for each that became stale or current."""
-        last_shared, self._shared = self._shared, self._stale_shared()
-        for namespace in _changed(last_shared, self._shared):
+        last_shared, self._shared = self._shared, self._stale_shared(endpoints=False)
+        last_endpoints, self._endpoints = self._endpoints, self._stale_shared(endpoints=True)
+        for namespace in {*_changed(last_shared, self._shared), *_changed(last_endpoints, self._endpoints)}:
             self._on_shared(namespace)
         last_kinds, self._kinds = self._kinds, self._stale_kinds()
         for kind in {kind for kind, _ in _changed(last_kinds, self._kinds)}:
@@ -142,6 +148,10 @@ class Freshness:
         kind = KindKey(target.api_version, target.kind)
         return self._kinds.get((kind, "")) or self._kinds.get((kind, namespace))
 
+    def endpoints_silent(self, namespace: str) -> bool:
+        """Whether the watch of the EndpointSlices of this namespace is silent."""
+        return bool(self._endpoints) and ("" in self._endpoints or namespace in self._endpoints)
+
     def unready(self) -> str | None:
         """Why this replica can decide on no policy while another replica may be able to; None otherwise.
 
@@ -150,17 +160,20 @@ class Freshness:
         version, the replicas of the previous version go on.
         """
         current = {watch.namespace for watch in self._shared_watches} - self._shared.keys()
-        sentences = (silence_of(watch) for watch in self._shared_watches if not _was_revoked(watch))
+        needed = (watch for watch in self._shared_watches if watch.name != ENDPOINT_SLICES.plural)
+        sentences = (silence_of(watch) for watch in needed if not _was_revoked(watch))
         return None if current else next(filter(None, sentences), None)
 
     def warning(self) -> str | None:
         """Why the shared watches of some namespace, or of all, are stale; None while all are current."""
-        return next(iter(self._shared.values()), None)
+        return next(iter((self._shared | self._endpoints).values()), None)
 
-    def _stale_shared(self) -> dict[str, str]:
+    def _stale_shared(self, *, endpoints: bool) -> dict[str, str]:
         stale: dict[str, str] = {}
         for watch in self._shared_watches:
-            if watch.namespace not in stale and (sentence := silence_of(watch)) is not None:
+            if watch.namespace in stale or (watch.name == ENDPOINT_SLICES.plural) is not endpoints:
+                continue
+            if (sentence := silence_of(watch)) is not None:
                 stale[watch.namespace] = sentence
         return stale
 

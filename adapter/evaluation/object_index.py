@@ -1,26 +1,120 @@
 """Index of the watched objects; maps a change to the policies it affects. No I/O; one event loop, so no locks."""
 
 import functools
-from collections import defaultdict
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
 
-from adapter.evaluation.decode import DecodedPolicy
+import msgspec
+
 from adapter.kube.label_index import PodStore
+from adapter.kube.objects import bounded_labels
 from adapter.load.matching import owns_its_pods
 from adapter.load.pods import Pod
-from adapter.policy.hpa import CrossVersionReference, Hpa
-from adapter.policy.linking import Link, Links, Neighbours, TargetRef, discard, target_ref
+from adapter.load.spec import Policy
+from adapter.policy.field_reader import PolicyMetadata, PolicyObject
+from adapter.policy.hpa import CrossVersionReference, Hpa, parse_hpa
+from adapter.policy.linking import (
+    MAX_POLICIES_PER_TARGET,
+    Link,
+    Links,
+    Neighbours,
+    TargetRef,
+    discard,
+    target_ref,
+)
+from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.roster import ServiceKey, service_of
-from adapter.runtime.fair_slots import Claim
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.fairness import Claim
+from adapter.runtime.faults import FaultyDocument
 from adapter.snapshot import Key, PodsMetricTarget, TargetKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedPolicy:
+    """A WatermarkPolicy: `policy` if it is valid, else `fault` with the reason. `memory` is JSON from its status.
+
+    `spec` is the spec of a valid policy as JSON, as it was written.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    generation: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    policy: Policy | None = None
+    fault: str = ""
+    memory: bytes = b""
+    spec: bytes = b""
+    created: str = ""
+    """The creationTimestamp as the API server writes it; as text it sorts by time."""
+    is_beyond_limit: bool = False
+    """Whether its namespace has too many older policies; `fault` says so."""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    memory: msgspec.Raw = msgspec.Raw()
+
+
+class _Watched(msgspec.Struct, frozen=True):
+    metadata: PolicyMetadata = PolicyMetadata()
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+    status: _Status | None = None
+
+
+_DECODER = Decoder(_Watched)
+_SPEC: Decoder[dict[str, Any] | None] = Decoder(dict[str, Any] | None)
+
+
+def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
+    """Decode a WatermarkPolicy; an invalid one keeps its name and gets a fault. Raises msgspec.MsgspecError."""
+    wire = _DECODER.decode(body)
+    metadata, policy, fault = wire.metadata, None, ""
+    memory = bytes(wire.status.memory) if wire.status is not None else b""
+    try:
+        policy = parse_policy(PolicyObject(metadata=metadata, spec=_SPEC.decode(wire.spec)))
+    except FaultyDocument as error:
+        fault = str(error)
+    return DecodedPolicy(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        labels=bounded_labels(metadata.labels),
+        policy=policy,
+        fault=fault,
+        memory=memory,
+        spec=b"" if policy is None else bytes(wire.spec),
+        created=metadata.created or "",
+    )
+
+
+def beyond_limit(decoded: DecodedPolicy, limit: int) -> DecodedPolicy:
+    """The policy, refused because its namespace has `limit` older ones."""
+    fault = (
+        f"namespace {decoded.namespace} has more than {limit} WatermarkPolicies, of which the oldest count; delete some"
+    )
+    return replace(decoded, policy=None, spec=b"", fault=fault, is_beyond_limit=True)
+
+
+def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
+    """Decode an HPA; `tolerance` applies if the HPA sets none. Raises msgspec.MsgspecError with the reason."""
+    try:
+        return parse_hpa(body, tolerance)
+    except FaultyDocument as error:
+        raise msgspec.ValidationError(str(error)) from error
 
 
 class ObjectIndex:
     """Policies, HPAs and pods, and the links between them.
 
     `mark` is called for each policy that a change affects, `mark_soon` where a registry reported the change. `on_links`
-    is called when the targets, samples or queries that policies need may have changed.
+    is called when the targets, samples or queries that policies need may have changed. Of a namespace with more than
+    `max_policies` policies the oldest count; the others are refused.
     """
 
     def __init__(
@@ -28,9 +122,16 @@ class ObjectIndex:
         mark: Callable[[Key], None],
         on_links: Callable[[], None],
         mark_soon: Callable[[Key], None] | None = None,
+        max_policies: int = 1000,
     ) -> None:
         self.pods = PodIndex()
         self.policies: dict[Key, DecodedPolicy] = {}
+        """All policies; those beyond the limit of their namespace are invalid here."""
+        self._max_policies = max_policies
+        self._decoded: dict[Key, DecodedPolicy] = {}
+        """All policies as the watch brings them."""
+        self._by_age: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        """The creation times and names of a namespace's policies, the oldest first: alike in every process."""
         self.tolerances = 0
         """HPAs that set a tolerance of their own."""
         self._mark = mark
@@ -48,8 +149,29 @@ class ObjectIndex:
         """Policies by namespace that need metrics.k8s.io."""
 
     def policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
-        """A policy was added, changed or deleted."""
-        key = _key_of(old, new)
+        """A policy was added, changed or deleted; another one may come within the limit, or leave it."""
+        entry = new or old
+        assert entry is not None
+        key = Key(entry.namespace, entry.name)
+        by_age = self._by_age[key.namespace]
+        if (before := self._decoded.pop(key, None)) is not None:
+            del by_age[bisect_left(by_age, (before.created, key.name))]
+        if new is not None:
+            self._decoded[key] = new
+            insort(by_age, (new.created, key.name))
+        last_within, first_beyond = self._max_policies - 1, self._max_policies
+        for name in (key.name, *(name for _, name in by_age[last_within : first_beyond + 1])):
+            self._apply(Key(key.namespace, name))
+        if not by_age:
+            del self._by_age[key.namespace]
+
+    def _apply(self, key: Key) -> None:
+        """Bring `policies` and the links up to date with a policy's object and its place by age."""
+        old, new = self.policies.get(key), self._decoded.get(key)
+        if new is not None and self._is_beyond_limit(key, new):
+            new = beyond_limit(new, self._max_policies)
+        if old is None and new is None:
+            return
         if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
             self.policies[key] = new
             return  # a new status changes no decision here, but a policy's first assessment starts from the latest one
@@ -68,8 +190,14 @@ class ObjectIndex:
         else:
             discard(self._with_resources, key.namespace, key)
         self._links[key.namespace].put_policy(key.name, new.policy if new is not None else None)
-        self._relink(key)
+        self._relink([key])
         self._drop_unlinked(key.namespace)
+
+    def _is_beyond_limit(self, key: Key, policy: DecodedPolicy) -> bool:
+        by_age = self._by_age[key.namespace]
+        return (
+            len(by_age) > self._max_policies and bisect_left(by_age, (policy.created, key.name)) >= self._max_policies
+        )
 
     def hpa_changed(self, old: Hpa | None, new: Hpa | None) -> None:
         """An HPA was added, changed or deleted. Its status changes nothing here."""
@@ -79,14 +207,14 @@ class ObjectIndex:
         links.put_hpa(hpa.name, new)
         self.tolerances += bool(new and new.sets_tolerance) - bool(old and old.sets_tolerance)
         policies = [Key(hpa.namespace, name) for name in links.policies_of_hpa(hpa.name)]
+        is_refused = bool(policies) and links.is_refused(policies[0].name)
         if old is not None and new is not None and old.target == new.target:
             # HPAs change with every scaling; their links do not.
-            self._mark_all(policies)
+            self._mark_all(() if is_refused else policies)
             if old.pods_metrics != new.pods_metrics:
                 self._on_links()
             return
-        for policy in policies:
-            self._relink(policy)
+        self._relink(policies)
         self._drop_unlinked(hpa.namespace)
         self._on_links()
 
@@ -109,12 +237,15 @@ class ObjectIndex:
             self._mark_all(self._by_selector_alone.get(namespace, ()))
 
     def target_changed(self, ref: TargetRef) -> None:
-        """A scale target was added, changed or deleted, or shares its policies with one more or one fewer."""
-        if (links := self._links.get(ref.namespace)) is not None:
-            _, *target = ref
-            self._mark_all(
-                Key(ref.namespace, name) for name in links.policies_of_target(CrossVersionReference(*target))
-            )
+        """A scale target was added, changed or deleted."""
+        self._mark_all(self._rivals(ref, MAX_POLICIES_PER_TARGET))
+
+    def _rivals(self, ref: TargetRef, at_most: int) -> list[Key]:
+        """The policies of a target; none if they are more than `at_most`."""
+        namespace, *target = ref
+        links = self._links.get(namespace)
+        names = links.policies_of_target(CrossVersionReference(*target)) if links is not None else ()
+        return [Key(namespace, name) for name in names] if len(names) <= at_most else []
 
     def usage_changed(self, namespace: str) -> None:
         """New samples from metrics.k8s.io, or a new error."""
@@ -169,8 +300,13 @@ class ObjectIndex:
         return links.neighbours(key.name) if links is not None else Neighbours()
 
     def links(self) -> Iterable[Link]:
-        """All policies that have an HPA."""
-        return (link for link in map(self.link, tuple(self.policies)) if link is not None)
+        """All policies that have an HPA and are not refused for it."""
+        return (
+            link
+            for namespace, links in tuple(self._links.items())
+            for name in tuple(links.policies)
+            if not links.is_refused(name) and (link := links.link(name)) is not None
+        )
 
     def namespaces_with_resources(self) -> set[str]:
         """The namespaces whose policies need metrics.k8s.io."""
@@ -184,36 +320,43 @@ class ObjectIndex:
             if links.hpas
         }
 
-    def _relink(self, key: Key) -> None:
-        """Link a policy again, and mark it with every policy that shares, or shared, its target."""
-        before, link = self._refs.pop(key, None), self.link(key)
-        after = link.ref if link is not None else None
-        if before is not None:
-            self._unfile(key, before)
-        if after is not None:
-            self._file(key, after)
-        self._mark(key)
-        if before != after:
-            for ref in (before, after):
-                if ref is not None:
-                    self.target_changed(ref)
+    def _relink(self, keys: Iterable[Key]) -> None:
+        """Link policies again, and mark them with the policies that share, or shared, their targets.
+
+        Policies of a target that had too many and has too many do not differ.
+        """
+        moved: Counter[TargetRef] = Counter()
+        for key in keys:
+            before = self._refs.get(key)
+            after = self._file(key)
+            self._mark(key)
+            if before != after:
+                moved.update(ref for ref in (before, after) if ref is not None)
+        for ref, count in moved.items():
+            for rival in self._rivals(ref, MAX_POLICIES_PER_TARGET + count):
+                self._file(rival)
+                self._mark(rival)
         self._on_links()
 
     def _drop_unlinked(self, namespace: str) -> None:
         if not self._links[namespace]:
             del self._links[namespace]
 
-    def _file(self, key: Key, ref: TargetRef) -> None:
-        self._refs[key] = ref
+    def _file(self, key: Key) -> TargetRef | None:
+        """File a policy by what changes its assessment; return its target."""
+        if (before := self._refs.pop(key, None)) is not None:
+            discard(self._by_kind, (before.api_version, before.kind), key)
+            discard(self._by_owner, Key(before.namespace, before.name), key)
+            discard(self._by_selector_alone, before.namespace, key)
+        if (link := self.link(key)) is None:
+            return None
+        ref = self._refs[key] = link.ref
         self._by_kind[ref.api_version, ref.kind].add(key)
-        self._by_owner[Key(ref.namespace, ref.name)].add(key)
-        if not owns_its_pods(ref.kind):
-            self._by_selector_alone[ref.namespace].add(key)
-
-    def _unfile(self, key: Key, ref: TargetRef) -> None:
-        discard(self._by_kind, (ref.api_version, ref.kind), key)
-        discard(self._by_owner, Key(ref.namespace, ref.name), key)
-        discard(self._by_selector_alone, ref.namespace, key)
+        if not self._links[key.namespace].is_refused(key.name):
+            self._by_owner[Key(ref.namespace, ref.name)].add(key)
+            if not owns_its_pods(ref.kind):
+                self._by_selector_alone[ref.namespace].add(key)
+        return ref
 
     def _mark_all(self, keys: Iterable[Key]) -> None:
         for key in tuple(keys):
@@ -234,12 +377,6 @@ def _needs_resources(entry: DecodedPolicy | None) -> bool:
 
 def _service_of(entry: DecodedPolicy | None) -> ServiceKey | None:
     return service_of(entry.policy) if entry is not None and entry.policy is not None else None
-
-
-def _key_of(old: DecodedPolicy | None, new: DecodedPolicy | None) -> Key:
-    entry = new or old
-    assert entry is not None
-    return Key(entry.namespace, entry.name)
 
 
 class PodIndex:

@@ -1,24 +1,31 @@
 """The values of the metrics of each policy."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
 from adapter.load.assessment import Assessment, MetricAssessment
-from adapter.load.conditions import TRUE_IS_TROUBLE, ConditionType, Reason
-from adapter.load.pipeline import decide
+from adapter.load.conditions import ConditionType, Reason
+from adapter.load.decide import decide
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
+from adapter.load.spec import Policy
+from adapter.policy.conformance import Wiring, flaws
 from adapter.snapshot import PolicyView, Snapshot
 from adapter.telemetry.rows import MetricRow, PolicyRow
 
 
-def policy_rows(snapshot: Snapshot, now: float) -> Iterator[PolicyRow]:
-    """The metric values of each policy, by its watched scale. `now` is the API server's clock (seconds)."""
-    return (_row(view, now) for view in snapshot.policies.values())
+def policy_rows(
+    snapshot: Snapshot, now: float, wiring: Callable[[Policy], Wiring | None] = lambda _: None
+) -> Iterator[PolicyRow]:
+    """The metric values of each policy, by its watched scale. `now` is the API server's clock (seconds).
+
+    `wiring` gives a policy with its HPA; None where there is no HPA.
+    """
+    return (_row(view, now, wiring(view.policy)) for view in snapshot.policies.values())
 
 
-def _row(view: PolicyView, now: float) -> PolicyRow:
+def _row(view: PolicyView, now: float, wiring: Wiring | None) -> PolicyRow:
     known = PolicyRow(
         namespace=view.policy.namespace,
         policy=view.policy.name,
@@ -26,6 +33,7 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
         minimum=None if view.bounds is None else float(view.bounds.minimum),
         maximum=None if view.bounds is None else float(view.bounds.maximum),
         mode=view.policy.stance(now).value if view.policy.metrics else "",
+        conditions={} if wiring is None else _conditions_of_hpa(wiring),
     )
     if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:
         return replace(known, error=view.problem.reason if view.problem else Reason.NOT_ASSESSED)
@@ -39,20 +47,32 @@ def _row(view: PolicyView, now: float) -> PolicyRow:
         decision_age=max(0.0, now - assessment.at),
         verdict=decision.verdict.value,
         held_by=decision.held_by.value if decision.held_by else "",
-        error=Reason.NO_DECISION if decision.error else "",
+        error=view.reason_of_error if decision.error else "",
         pods={state.value: float(assessment.counts.get(state, 0)) for state in PodState},
-        conditions=_conditions(assessment),
+        conditions={**known.conditions, **_conditions(assessment)},
     )
 
 
+def _conditions_of_hpa(wiring: Wiring) -> dict[str, bool]:
+    """HPAConformant, and the HPA's own ScalingActive where it takes its count from the policy."""
+    conditions = {ConditionType.HPA_CONFORMANT.value: not any(flaws(wiring))}
+    if wiring.hpa.asks_for(wiring.policy.name) and wiring.hpa.scaling_active is not None:
+        conditions["ScalingActive"] = not wiring.hpa.inactive
+    return conditions
+
+
 def _conditions(assessment: Assessment) -> dict[str, bool]:
-    """Whether each condition that an assessment knows of is true, by its type."""
-    known = [ConditionType.INPUTS_FRESH, ConditionType.REPLACEMENT_INEFFECTIVE, ConditionType.UNDERSIZED_BY_UNREADY]
-    if assessment.policy.registry is not None:
-        known.append(ConditionType.REGISTRY_TRUSTED)
-    if assessment.has_floors:
-        known.append(ConditionType.FLOOR_MISSING)
-    return {kind.value: (kind in assessment.conditions) is (kind in TRUE_IS_TROUBLE) for kind in known}
+    """Whether each condition that an assessment finds is true, by its type; none of what the policy does not have."""
+    lacking = set()
+    if assessment.policy.registry is None:
+        lacking.add(ConditionType.REGISTRY_TRUSTED)
+    if not assessment.has_floors:
+        lacking.add(ConditionType.FLOOR_MISSING)
+    return {
+        type_.value: (type_ in assessment.conditions) is type_.is_trouble_while
+        for type_ in ConditionType
+        if type_.is_found and type_ not in lacking
+    }
 
 
 def _metric(metric: MetricAssessment, now: float) -> MetricRow:

@@ -1,6 +1,6 @@
 """Reads the policies of a cluster, their HPAs, and the pods of their targets."""
 
-import base64
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import msgspec
 
-from adapter.kube.api import API_SERVICES, ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
+from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import KubeError, MalformedAnswer
-from adapter.kube.objects import AnyObject, Condition
+from adapter.kube.objects import AnyObject, Condition, ObjectReference
 from adapter.kube.pods import PodDecoder
 from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
@@ -19,16 +19,20 @@ from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.conformance import Wiring
+from adapter.policy.field_reader import PolicyObject
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import NO_SCALE, Links, reference_faults, selector_fault, target_pods
-from adapter.policy.objects import PolicyObject
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.decoding import Decoder, decode
 from adapter.runtime.faults import FaultyDocument
 
-_API_SERVICE = "v1beta2.custom.metrics.k8s.io"
-
 T = TypeVar("T")
+
+GATE = "HPAConfigurableTolerance"
+TOLERANCE_SINCE = (1, 35)
+"""The Kubernetes version from which on the gate is on by default."""
+_FEATURE = re.compile(rb'^kubernetes_feature_enabled\{[^}]*name="' + GATE.encode() + rb'"[^}]*\} ([01])', re.MULTILINE)
+_DIGITS = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?!\d)")
 
 
 class ClusterError(Exception):
@@ -51,8 +55,9 @@ class _Port(msgspec.Struct, frozen=True):
     port: int | None = None
 
 
-class _Endpoint(msgspec.Struct, frozen=True):
+class _Endpoint(msgspec.Struct, frozen=True, rename="camel"):
     addresses: tuple[str, ...] = ()
+    target_ref: ObjectReference | None = None
 
 
 class _Slice(msgspec.Struct, frozen=True):
@@ -64,14 +69,6 @@ class _Slice(msgspec.Struct, frozen=True):
             if port.name == "https" and port.port is not None:
                 for address in (one for endpoint in self.endpoints or () for one in endpoint.addresses):
                     yield f"[{address}]:{port.port}" if ":" in address else f"{address}:{port.port}"
-
-
-class _HpaStatus(msgspec.Struct, frozen=True):
-    conditions: tuple[Condition, ...] | None = None
-
-
-class _HpaWithStatus(msgspec.Struct, frozen=True):
-    status: _HpaStatus = _HpaStatus()
 
 
 class _PolicyWithStatus(PolicyObject, frozen=True):
@@ -92,16 +89,8 @@ class ListedPolicy:
         return f"{self.namespace}/{self.name}"
 
 
-class _ApiServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
-    ca_bundle: str = ""
-
-
-class _ApiService(msgspec.Struct, frozen=True):
-    spec: _ApiServiceSpec = _ApiServiceSpec()
-
-
 @dataclass(frozen=True, slots=True)
-class TargetPods:
+class WiredTarget:
     """A policy's target, the target's pods, and the wiring of policy and HPA."""
 
     target: Target
@@ -138,7 +127,7 @@ class Cluster:
             raise ClusterError(f"there is no WatermarkPolicy {name} in namespace {namespace}")
         return _policy(raw)
 
-    async def pods(self, policy: Policy) -> TargetPods:
+    async def pods(self, policy: Policy) -> WiredTarget:
         """The pods of a policy's target, by selector and owner."""
         links = await self._links_for(policy)
         hpa = links.hpas[policy.hpa]
@@ -154,7 +143,7 @@ class Cluster:
         path, decode = PODS.collection(policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=str(selector))
         pods = target_pods((_decoded(raw, decode, "pods") for raw in raws), selector, known.target)
-        return TargetPods(
+        return WiredTarget(
             target=known.target,
             pods=tuple(sorted(pods, key=lambda pod: pod.name)),
             wiring=Wiring(
@@ -167,13 +156,9 @@ class Cluster:
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces (empty: of all) that can be read."""
-        return [hpa for hpa, _ in await self.hpas_with_errors(namespaces)]
-
-    async def hpas_with_errors(self, namespaces: Iterable[str]) -> list[tuple[Hpa, Condition | None]]:
-        """As `hpas`, each with its condition ScalingActive where that is False."""
         paths = [HPAS.collection(one) for one in tuple(namespaces) or ("",)]
         raws = [raw for path in paths for raw in await self._items(path)]
-        return [(hpa, _inactive(raw)) for raw in raws if (hpa := self._parsed(raw)) is not None]
+        return [hpa for raw in raws if (hpa := self._parsed(raw)) is not None]
 
     async def addresses(self, namespace: str, service: str) -> list[str]:
         """The addresses (host:port) of a Service's pods for its port `https`, ready or not."""
@@ -182,15 +167,13 @@ class Cluster:
         slices = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
         return sorted({address for one in slices for address in one.addresses()})
 
-    async def authority(self) -> str:
-        """The PEM bundle of the adapter's APIService, which vouches for its servers; empty where it cannot be read."""
-        try:
-            return base64.b64decode((await self._api_service()).spec.ca_bundle).decode()
-        except (KubeError, ValueError, msgspec.MsgspecError):
-            return ""
-
-    async def _api_service(self) -> "_ApiService":
-        return decode(await self.session.get(API_SERVICES.path("", _API_SERVICE)), _ApiService)
+    async def service_pods(self, namespace: str, service: str) -> list[str]:
+        """The names of a Service's pods, ready or not."""
+        labels = f"kubernetes.io/service-name={service}"
+        raws = await self._items(ENDPOINT_SLICES.collection(namespace), labelSelector=labels)
+        slices = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
+        targets = [endpoint.target_ref for one in slices for endpoint in one.endpoints or ()]
+        return sorted({target.name for target in targets if target is not None and target.kind == "Pod"})
 
     def now(self) -> float:
         """The API server's time, in seconds."""
@@ -236,15 +219,6 @@ class Cluster:
         return _decoded(body, Decoder(_List).decode, path).items or []
 
 
-def _inactive(raw: msgspec.Raw) -> Condition | None:
-    try:
-        status = decode(raw, _HpaWithStatus).status
-    except msgspec.MsgspecError:
-        return None
-    of_type = (one for one in status.conditions or () if one.type == "ScalingActive" and one.status == "False")
-    return next(of_type, None)
-
-
 def _policy(body: bytes | msgspec.Raw) -> ListedPolicy:
     wire = _decoded(body, Decoder(_PolicyWithStatus).decode, "WatermarkPolicy")
     namespace, name, status = wire.metadata.namespace, wire.metadata.name, wire.status or ReportedStatus()
@@ -273,3 +247,36 @@ def _selector(found: TargetObject) -> LabelSelector:
     if fault := selector_fault(selector):
         raise ClusterError(f"{name}: {fault}")
     return selector
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str = ""
+
+
+def parse_version(text: str) -> tuple[int, int] | None:
+    """Major and minor version of texts such as `1.34` and `v1.34.0-gke.5`."""
+    found = _DIGITS.match(text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+async def server_version(session: Session) -> str:
+    """The API server's version as it gives it. Raises KubeError."""
+    try:
+        return decode(await session.get("/version"), _Version).git_version
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"the answer is no version: {error}") from error
+
+
+async def has_tolerance(session: Session, version: str) -> bool | None:
+    """Whether the HPAs of this server, which is of this version, have a tolerance; None where nothing says so.
+
+    The server's own metrics show the gate; where they may not be read, the version's default counts.
+    """
+    try:
+        found = _FEATURE.search(await session.get("/metrics", accept="text/plain", timeout=5))
+    except KubeError:
+        found = None
+    if found:
+        return found[1] == b"1"
+    parsed = parse_version(version)
+    return None if parsed is None else parsed >= TOLERANCE_SINCE

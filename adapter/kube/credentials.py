@@ -20,8 +20,8 @@ import structlog
 import yaml
 
 from adapter.kube.errors import CredentialsError, KubeError
-from adapter.runtime.log_once import LogOnce
-from adapter.runtime.single_flight import SingleFlight
+from adapter.runtime.backoff import LogOnce
+from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.times import parse_time
 
 IN_CLUSTER_SECONDS = 60.0
@@ -52,6 +52,11 @@ class ClusterAccess:
     server_name: str | None = None
     proxy: str | None = None
     lifetime: float | None = None
+
+    @property
+    def auth_headers(self) -> dict[str, str]:
+        """The header of the credentials; none where a certificate proves them."""
+        return {"Authorization": self.authorization} if self.authorization else {}
 
 
 Load = Callable[[], Awaitable[ClusterAccess]]

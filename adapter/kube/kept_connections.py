@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 from adapter.kube.credentials import ClusterAccess
 from adapter.runtime.answer_budget import Limit
-from adapter.runtime.http1 import RawReply, Request
-from adapter.runtime.http1_connection import Connection
+from adapter.runtime.http1 import Connection, RawReply, Request
 
 IDLE_SECONDS = 60.0
 """How long an idle connection can be used again: longer than an HPA waits, and shorter than the API server (90 s) and
@@ -35,8 +34,7 @@ class KeptConnections:
         self._host, self._port = url.hostname or "", url.port or _PORTS.get(url.scheme, 443)
         self._tls = (access.tls or True) if url.scheme == "https" else None
         self._prefix = url.path.rstrip("/")
-        shown = {"Authorization": access.authorization} if access.authorization else {}
-        lines = {"Host": url.netloc.rpartition("@")[2], **headers, **shown}
+        lines = {"Host": url.netloc.rpartition("@")[2], **headers, **access.auth_headers}
         self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if _checked(name, value))
         self._idle: list[tuple[float, Connection]] = []
         self._closed = False

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
-from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from adapter.kube.selectors import LabelSelector, Operator, Requirement
 from adapter.load.pods import Pod
-from adapter.load.steps import AT_ONCE, Steps
 from adapter.runtime.slices import Slices
 
 MOST_SHAPES = 16
@@ -131,19 +129,10 @@ DistinctLabels = Mapping[frozenset[tuple[str, str]], Mapping[str, str]]
 """Labels that differ, by their items."""
 
 
-def distinct_labels(labels: Iterable[Mapping[str, str]]) -> Steps[DistinctLabels]:
-    """The different ones of many labels, in short steps."""
-    known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
-    seen: set[int] = set()
-    remaining = iter(labels)
-    while some := list(islice(remaining, AT_ONCE)):
-        # Pods of one template share their labels as one object.
-        new = {id(each): each for each in some}
-        for each in (new[key] for key in new.keys() - seen):
-            known.setdefault(frozenset(each.items()), each)
-        seen |= new.keys()
-        yield
-    return known
+def distinct_labels(labels: Iterable[Mapping[str, str]]) -> DistinctLabels:
+    """The different ones of many labels."""
+    objects = {id(each): each for each in labels}  # Pods of one template share their labels as one object.
+    return {frozenset(each.items()): each for each in objects.values()}
 
 
 class OwnersByLabels(Generic[K]):

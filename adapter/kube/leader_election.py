@@ -18,8 +18,8 @@ import structlog
 from adapter.kube.api import LEASES
 from adapter.kube.errors import Conflict, KubeError, NotFound
 from adapter.kube.session import Session
+from adapter.runtime.backoff import LogOnce
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.log_once import LogOnce
 from adapter.runtime.times import format_micro_time
 
 DURATION_SECONDS = 10

@@ -210,6 +210,71 @@ class CustomResourceDefinition(_Narrow, frozen=True):
     spec: CrdSpec = CrdSpec()
 
 
+# --- APIService (apiregistration.k8s.io/v1) ---
+
+
+class ServiceReference(_Narrow, frozen=True):
+    """A Service that serves an API group."""
+
+    namespace: str = ""
+    name: str = ""
+
+
+class ApiServiceSpec(_Narrow, frozen=True):
+    """Who serves a group (None: the API server itself), and whose certificates the aggregator trusts."""
+
+    service: ServiceReference | None = None
+    ca_bundle: str = ""
+    insecure_skip_tls_verify: bool = msgspec.field(default=False, name="insecureSkipTLSVerify")
+
+
+class ApiServiceStatus(_Narrow, frozen=True):
+    """Whether the aggregator reaches the Service: condition Available."""
+
+    conditions: tuple[Condition, ...] | None = None
+
+
+class ApiService(_Narrow, frozen=True):
+    """A version of a group that the API server may pass on to another server."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ApiServiceSpec = ApiServiceSpec()
+    status: ApiServiceStatus = ApiServiceStatus()
+
+
+# --- data ---
+
+
+class ConfigMap(_Narrow, frozen=True):
+    """A ConfigMap without its metadata."""
+
+    data: dict[str, str] | None = None
+
+
+class Secret(_Narrow, frozen=True):
+    """A Secret; its values are in base64."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] | None = None
+
+
+# --- authorization.k8s.io/v1 ---
+
+
+class AccessReviewStatus(_Narrow, frozen=True):
+    """The answer to an access review."""
+
+    allowed: bool = False
+    denied: bool = False
+    reason: str = ""
+
+
+class AccessReview(_Narrow, frozen=True):
+    """A SubjectAccessReview or SelfSubjectAccessReview, answered."""
+
+    status: AccessReviewStatus = AccessReviewStatus()
+
+
 # --- discovery ---
 
 

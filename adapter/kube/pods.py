@@ -88,18 +88,19 @@ class _Waiting(_Narrow, frozen=True):
     reason: str | None = None
 
 
-class _Nothing(_Narrow, frozen=True):
-    pass
+class _Running(_Narrow, frozen=True):
+    started_at: str | None = None
 
 
 class _State(_Narrow, frozen=True):
-    running: _Nothing | None = None
+    running: _Running | None = None
     waiting: _Waiting | None = None
 
 
 class _ContainerStatus(_Narrow, frozen=True):
     name: str = ""
     state: _State | None = None
+    restart_count: int | None = None
 
 
 class _Ip(_Narrow, frozen=True):
@@ -173,6 +174,7 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
             uid=meta.uid,
             created_at=parse_time(meta.creation_timestamp) or 0.0,
             started_at=parse_time(status.start_time),
+            restarted_at=_restarted_at(status.container_statuses),
             deleting=meta.deletion_timestamp is not None,
             phase=sys.intern(status.phase or "Running"),
             ready=_ready(conditions.get("Ready")),
@@ -187,21 +189,21 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
             owner=self._owners.once(_bounded(meta.owner_references), _owner, len),
             template_hash=named.template_hash,
             labels=named.labels,
-            containers=self._run(spec, status),
+            containers=self._running_containers(spec, status),
             pod_requests=_amounts(spec.resources.requests) if spec.resources else _NONE,
             pod_limits=_amounts(spec.resources.limits) if spec.resources else _NONE,
         )
 
-    def _run(self, spec: _Spec, status: _Status) -> tuple[Container, ...]:
+    def _running_containers(self, spec: _Spec, status: _Status) -> tuple[Container, ...]:
         """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
         if len(spec.containers or ()) > _MOST or len(spec.init_containers or ()) > _MOST:
             return ()
         states = {one.name: one.state or _NO_STATE for one in status.container_statuses or ()}
-        made = [_sight(one, states) for one in spec.containers or ()]
+        made = [_raw_container(one, states) for one in spec.containers or ()]
         if spec.init_containers:
             states = {one.name: one.state or _NO_STATE for one in status.init_container_statuses or ()}
-            made += [_sight(one, states) for one in spec.init_containers if one.restart_policy == "Always"]
-        return self._containers.once(tuple(made), _seen, _length)
+            made += [_raw_container(one, states) for one in spec.init_containers if one.restart_policy == "Always"]
+        return self._containers.once(tuple(made), _parse_containers, _length)
 
 
 class _Shared(Generic[V]):
@@ -211,20 +213,20 @@ class _Shared(Generic[V]):
     """
 
     def __init__(self) -> None:
-        self._known: dict[Any, V] = {}
+        self._values: dict[Any, V] = {}
         self._bytes = 0
 
     def once(self, key: K, make: Callable[[K], V], length_of: Callable[[K], int]) -> V:
         """The value of this key, whose length in bytes `length_of` returns."""
         try:
-            return self._known[key]
+            return self._values[key]
         except KeyError:
             value, length = make(key), length_of(key)
         if length <= _LONGEST_SHARED:
-            if len(self._known) >= _SHARED_AT_MOST or self._bytes + length > _SHARED_BYTES:
-                self._known.clear()
+            if len(self._values) >= _SHARED_AT_MOST or self._bytes + length > _SHARED_BYTES:
+                self._values.clear()
                 self._bytes = 0
-            self._known[key] = value
+            self._values[key] = value
             self._bytes += length
         return value
 
@@ -234,7 +236,7 @@ class _Labels(NamedTuple):
     template_hash: str
 
 
-class _Sight(NamedTuple):
+class _RawContainer(NamedTuple):
     """The decoded parts of a container; `resources` and `ports` are still JSON."""
 
     name: str
@@ -256,8 +258,8 @@ def _bounded(body: msgspec.Raw) -> bytes:
     return part if len(part) <= _LONGEST else b"null"
 
 
-def _length(sights: Iterable[_Sight]) -> int:
-    return sum(len(one.name) + len(one.image) + len(one.resources) + len(one.ports) for one in sights)
+def _length(containers: Iterable[_RawContainer]) -> int:
+    return sum(len(one.name) + len(one.image) + len(one.resources) + len(one.ports) for one in containers)
 
 
 def _labels(body: bytes) -> _Labels:
@@ -276,6 +278,11 @@ def _ready(condition: _Condition | None) -> PodCondition | None:
     if condition is None:
         return None
     return PodCondition(condition.status == "True", parse_time(condition.last_transition_time))
+
+
+def _restarted_at(statuses: Iterable[_ContainerStatus] | None) -> float | None:
+    running = (one.state.running for one in statuses or () if one.restart_count and one.state and one.state.running)
+    return max((at for one in running if (at := parse_time(one.started_at)) is not None), default=None)
 
 
 def _is_true(condition: _Condition | None) -> bool:
@@ -301,27 +308,27 @@ def _ips(status: _Status) -> tuple[str, ...]:
     return (status.pod_ip,) if status.pod_ip else ()
 
 
-def _sight(spec: _ContainerSpec, states: Mapping[str, _State]) -> _Sight:
+def _raw_container(spec: _ContainerSpec, states: Mapping[str, _State]) -> _RawContainer:
     state = states.get(spec.name)
     running = None if state is None else state.running is not None
     crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"
-    return _Sight(spec.name, spec.image, _bounded(spec.resources), _bounded(spec.ports), running, crash_looping)
+    return _RawContainer(spec.name, spec.image, _bounded(spec.resources), _bounded(spec.ports), running, crash_looping)
 
 
-def _seen(sights: Iterable[_Sight]) -> tuple[Container, ...]:
-    return tuple(_container(sight) for sight in sights)
+def _parse_containers(containers: Iterable[_RawContainer]) -> tuple[Container, ...]:
+    return tuple(_container(raw) for raw in containers)
 
 
-def _container(sight: _Sight) -> Container:
-    resources = _RESOURCES.decode(sight.resources)
+def _container(raw: _RawContainer) -> Container:
+    resources = _RESOURCES.decode(raw.resources)
     return Container(
-        name=sys.intern(sight.name),
+        name=sys.intern(raw.name),
         requests=_amounts(resources.requests if resources else None),
         limits=_amounts(resources.limits if resources else None),
-        running=sight.running,
-        crash_looping=sight.crash_looping,
-        ports=tuple(port.container_port for port in _PORTS.decode(sight.ports) or () if port.container_port),
-        image=sys.intern(sight.image),
+        running=raw.running,
+        crash_looping=raw.crash_looping,
+        ports=tuple(port.container_port for port in _PORTS.decode(raw.ports) or () if port.container_port),
+        image=sys.intern(raw.image),
     )
 
 

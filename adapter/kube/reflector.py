@@ -6,9 +6,10 @@ A silent watch cannot hide a lost connection: it is asked to end within a minute
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -29,12 +30,10 @@ from adapter.kube.errors import (
     Unreachable,
     error_from_answer,
 )
-from adapter.kube.object_reader import ObjectReader, Page, TooDeep
-from adapter.kube.objects import ListMeta, WatchedMeta
+from adapter.kube.objects import ListMeta, ObjectDecoder, WatchedMeta
 from adapter.kube.session import LARGEST_ANSWER, Session
-from adapter.runtime.backoff import Backoff
-from adapter.runtime.decoding import truncate_nesting
-from adapter.runtime.log_once import LogOnce
+from adapter.runtime.backoff import Backoff, LogOnce
+from adapter.runtime.decoding import Decoder, TooDeepError, truncate_nesting
 from adapter.runtime.slices import Slices, freeze_live_objects
 from adapter.telemetry.metrics import Metrics
 
@@ -59,6 +58,124 @@ _REFUSALS = 3
 _SHORTER = 4
 
 _log = structlog.get_logger(__name__)
+
+K = TypeVar("K")
+_ONE_PASS_BYTES = 1_500_000
+"""The most that is read in one pass, which is one step; a page with large objects takes its objects one by one."""
+_BOOKMARK, _ERROR = "BOOKMARK", "ERROR"
+_TYPED_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", _BOOKMARK})
+
+
+class _Narrow(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    pass
+
+
+class _Page(_Narrow, frozen=True):
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Head(_Narrow, frozen=True):
+    metadata: WatchedMeta = WatchedMeta()
+
+
+class _Event(_Narrow, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_PAGE = Decoder(_Page)
+_HEAD = Decoder(_Head)
+_EVENT = Decoder(_Event)
+_TYPED_METADATA: Callable[[Any], WatchedMeta] = attrgetter("metadata")
+
+
+class TooDeep(MalformedAnswer):
+    """A part of the answer is nested too deeply to decode."""
+
+
+class Page(NamedTuple, Generic[T]):
+    """A page of a list: its objects, not yet decoded, and the functions that return an object's metadata and item."""
+
+    metadata: ListMeta
+    objects: Sequence[Any]
+    meta_of: Callable[[Any], WatchedMeta]
+    decode: Callable[[Any], T]
+
+
+class Event(NamedTuple, Generic[T]):
+    """A line of a watch: its object, not yet decoded, and the function that returns its item."""
+
+    type: str
+    meta: WatchedMeta
+    object: Any
+    decode: Callable[[Any], T]
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the object is a Status instead of a watched object."""
+        return self.type == _ERROR
+
+    @property
+    def is_bookmark(self) -> bool:
+        """Whether the event only names a version."""
+        return self.type == _BOOKMARK
+
+
+class ObjectReader(Generic[T]):
+    """Reads the answers of one collection; `path` names it in errors.
+
+    With an ObjectDecoder the bytes are read once. An answer that this refuses, such as one with an object of another
+    form, is cut into its objects first: then each is decoded, or refused, alone.
+    """
+
+    def __init__(self, decode: Callable[[msgspec.Raw], T], path: str) -> None:
+        self._decode = decode
+        self._path = path
+        self._typed = decode if isinstance(decode, ObjectDecoder) else None
+        if self._typed is not None:
+            # Any: both types depend on the decoder's kind, which the type checker does not know.
+            kind: Any = self._typed.kind
+            items = ("items", list[kind] | None, None)
+            self._typed_page = Decoder[Any](msgspec.defstruct("TypedPage", [("metadata", ListMeta), items]))
+            self._typed_event = Decoder[Any](msgspec.defstruct("TypedEvent", [("type", str), ("object", kind)]))
+
+    def page(self, body: bytes) -> Page[T]:
+        """The page in these bytes. Raises MalformedAnswer."""
+        if self._typed is not None and len(body) <= _ONE_PASS_BYTES:
+            try:
+                typed = self._typed_page.decode(body)
+            except msgspec.MsgspecError:
+                pass
+            else:
+                return Page(typed.metadata, typed.items or (), _TYPED_METADATA, self._typed.build)
+        page = self._read(_PAGE, body)
+        return Page(page.metadata, page.items or (), self._metadata, self._decode)
+
+    def event(self, line: bytes) -> Event[T]:
+        """The event in this line. Raises MalformedAnswer."""
+        if self._typed is not None:
+            try:
+                typed = self._typed_event.decode(line)
+            except msgspec.MsgspecError:
+                pass
+            else:
+                if typed.type in _TYPED_EVENTS:
+                    return Event(typed.type, typed.object.metadata, typed.object, self._typed.build)
+        event = self._read(_EVENT, line)
+        meta = WatchedMeta() if event.type == _ERROR else self._metadata(event.object)
+        return Event(event.type, meta, event.object, self._decode)
+
+    def _metadata(self, raw: msgspec.Raw) -> WatchedMeta:
+        return self._read(_HEAD, raw).metadata
+
+    def _read(self, decoder: Decoder[K], body: bytes | msgspec.Raw) -> K:
+        try:
+            return decoder.decode(body)
+        except TooDeepError as error:
+            raise TooDeep(f"{self._path}: {error}") from error
+        except msgspec.MsgspecError as error:
+            raise MalformedAnswer(f"{self._path}: {error}") from error
 
 
 def _nothing(_old: object, _new: object) -> None:
@@ -214,7 +331,10 @@ class Reflector(Generic[T]):
         try:
             return version, decode(one)
         except msgspec.MsgspecError as error:
-            self._log_unreadable(key, error)
+            self._metrics.errors.labels("unreadable_object").inc()
+            _log.warning(
+                "an object cannot be read, its last known form stays", resource=self.name, key=key, error=str(error)
+            )
             return None if before is None else (before, self._items[key])
 
     async def _replace(self, items: Mapping[str, T], versions: Mapping[str, str], slices: Slices) -> None:
@@ -298,12 +418,6 @@ class Reflector(Generic[T]):
         self.trouble = None
         self._metrics.watch_proof.labels(self.name).set(self.confirmed_at)
         self._metrics.watch_objects.labels(self.name).set(len(self._items))
-
-    def _log_unreadable(self, key: str, error: Exception) -> None:
-        self._metrics.errors.labels("unreadable_object").inc()
-        _log.warning(
-            "an object cannot be read, its last known form stays", resource=self.name, key=key, error=str(error)
-        )
 
     # --- trouble ---
 

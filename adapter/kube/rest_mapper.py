@@ -12,8 +12,8 @@ from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, Cus
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.linking import kind_faults
+from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.decoding import decode
-from adapter.runtime.single_flight import SingleFlight
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from adapter.kube.errors import KubeError, MalformedAnswer, ScaleUnread
 from adapter.kube.objects import decode_scale
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
-from adapter.runtime.single_flight import SingleFlight
+from adapter.runtime.concurrency import SingleFlight
 from adapter.telemetry.metrics import Metrics
 
 DEADLINE_SECONDS = 0.5
@@ -70,7 +70,8 @@ class ScaleReader:
         if isinstance(answer, Scale):
             self._observe(result, began)
             return answer
-        fallback = self._confirmed(watched, proven_at)
+        recent = proven_at is not None and self._session.clock.monotonic() - proven_at <= FALLBACK_SECONDS
+        fallback = watched if recent else None
         self._observe("failed" if fallback is None else "watched", began)
         if fallback is None:
             raise ScaleUnread(_UNREAD.format(cause=answer), public=_UNREAD.format(cause=answer.public)) from answer
@@ -79,10 +80,6 @@ class ScaleReader:
     async def close(self) -> None:
         """Cancels the reads under way."""
         await self._flights.close()
-
-    def _confirmed(self, watched: Scale | None, proven_at: float | None) -> Scale | None:
-        recent = proven_at is not None and self._session.clock.monotonic() - proven_at <= FALLBACK_SECONDS
-        return watched if recent else None
 
     def _observe(self, result: str, began: float) -> None:
         self._metrics.scale_reads.labels(result).observe(self._timer() - began)

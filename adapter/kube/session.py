@@ -2,10 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+import email.utils
+import functools
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import aiohttp
 from yarl import URL
@@ -15,7 +20,6 @@ from adapter.kube.api import JSON
 from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load
 from adapter.kube.errors import KubeError, MalformedAnswer, TimedOut, TooLarge, Unreachable, error_from_answer
 from adapter.kube.kept_connections import KeptConnections
-from adapter.kube.server_clock import ServerClock
 from adapter.runtime.answer_budget import (
     ANSWERS,
     MIB,
@@ -26,10 +30,12 @@ from adapter.runtime.answer_budget import (
     Reservation,
     read_body,
 )
-from adapter.runtime.connector import Connector, error_text
 from adapter.runtime.http1 import RawReply, Request
+from adapter.runtime.outbound import Connector, error_text
 from adapter.runtime.source_errors import AnswerTooLarge, WrongAnswer
 from adapter.telemetry.metrics import Metrics, package_version
+
+A = TypeVar("A", aiohttp.ClientResponse, RawReply | None)
 
 _CONNECT_SECONDS = 10.0
 _HEADERS_SECONDS = 30.0
@@ -41,6 +47,88 @@ LARGEST_ANSWER = 16 * MIB
 """Bytes of an answer: an object has a few MiB at most, and lists are read in pages."""
 LARGEST_LINE = 16 * MIB
 """Bytes of one line of a watch: an object and its envelope."""
+
+_CLOCK_SAMPLES = 15
+_SECOND = 1.0
+"""A Date header is cut to whole seconds."""
+_YEARS = range(1970, 9999)
+"""Times in these years, and those that soon follow, can be written as Kubernetes writes them."""
+_DRIFT = 1e-3
+"""Seconds by which the two clocks may part in each second: NTP slews one by half of that."""
+
+
+class ServerClock:
+    """The API server's time in epoch seconds: the monotonic clock plus an offset.
+
+    A header says that the offset lies within one second; the headers together narrow that down to about the pause
+    between answers (K. Marzullo, S. Owicki: Maintaining the time in a distributed system, 1983). One that contradicts
+    the others does not count, until all of the last ones do: a server whose clock was set is followed, and two servers
+    behind one address whose clocks differ do not make it swing. Before the first header it is this machine's time.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self.monotonic = monotonic
+        self._wall = wall
+        self._least: deque[float] = deque(maxlen=_CLOCK_SAMPLES)
+        """The smallest offsets that the last headers allow."""
+        self._low = self._high = wall() - monotonic()
+        self._observed_at = 0.0
+
+    def observe(self, date: str) -> None:
+        """Records a `Date` header that has just arrived; an unreadable one is ignored."""
+        server_time = _epoch(date)
+        if server_time is None:
+            return
+        now = self.monotonic()
+        least = server_time - now
+        self._least.append(least)
+        if len(self._least) == 1:
+            self._low, self._high = least, least + _SECOND
+        else:
+            drift = _DRIFT * (now - self._observed_at)
+            self._low, self._high = self._low - drift, self._high + drift
+            if self._agrees(least):
+                self._low, self._high = max(self._low, least), min(self._high, least + _SECOND)
+            elif not any(map(self._agrees, self._least)):
+                self._low, self._high = _most_agreed(self._least)
+        self._observed_at = now
+
+    def _agrees(self, least: float) -> bool:
+        return least <= self._high and self._low <= least + _SECOND
+
+    @property
+    def _offset(self) -> float:
+        return (self._low + self._high) / 2
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self.monotonic() + self._offset
+
+    @property
+    def skew(self) -> float:
+        """Seconds by which this machine's clock is ahead of the API server's; 0 until that is known."""
+        return self._wall() - self.now() if self._least else 0.0
+
+
+def _most_agreed(least: Iterable[float]) -> tuple[float, float]:
+    """What most of the intervals of a second that begin here have in common, the latest of them in doubt."""
+    begins = list(least)
+    groups = ([other for other in begins if begin <= other <= begin + _SECOND] for begin in reversed(begins))
+    best = max(groups, key=len)
+    return max(best), min(best) + _SECOND
+
+
+@functools.lru_cache(8)
+def _epoch(date: str) -> float | None:
+    """Epoch seconds of a Date header, None for an unreadable one. Many answers have the same one.
+
+    One without a zone is in UTC, as HTTP wants all of them to be.
+    """
+    try:
+        moment = email.utils.parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
+        return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() if moment.year in _YEARS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +283,16 @@ class Session:
         request = Request(method, path, tuple(headers.items()), body)
         with _translated(f"{method} {path}", lambda: f"no answer within {timeout:g} s"):
             async with asyncio.timeout(timeout):
-                reply = await self._exchanged(request, await self._keeper.current())
+                reply = await self._authorized(lambda access: self._exchanged(request, access), lambda _: None)
         if reply is None:
             return (await self.request(method, path, body=body or None, timeout=timeout)).body
         if reply.status in _OK:
             return reply.body.whole()
         retry_after = (reply.header(b"retry-after") or b"").decode("latin-1")
-        shown = reply.body.start(SEGMENT_BYTES)
-        raise error_from_answer(reply.status, shown, request=f"{method} {path}", retry_after=retry_after)
+        beginning = reply.body.start(SEGMENT_BYTES)
+        raise error_from_answer(reply.status, beginning, request=f"{method} {path}", retry_after=retry_after)
 
-    async def _exchanged(self, request: Request, access: ClusterAccess, *, is_last: bool = False) -> RawReply | None:
+    async def _exchanged(self, request: Request, access: ClusterAccess) -> RawReply | None:
         """The answer over a kept connection, None where a proxy leads to the API server."""
         if access.proxy:
             return None
@@ -214,10 +302,7 @@ class Session:
             self._kept = KeptConnections(access, _HEADERS)
         reply = await self._kept.exchange(request, Limit(LARGEST_ANSWER))
         self._observe_date((reply.header(b"date") or b"").decode("latin-1"))
-        if reply.status != _UNAUTHORIZED or is_last:
-            return reply
-        renewed = await self._keeper.renew(access)
-        return reply if renewed is access else await self._exchanged(request, renewed, is_last=True)
+        return reply
 
     async def _whole(
         self,
@@ -259,28 +344,31 @@ class Session:
                 return answer
 
     async def _ask(self, question: "_Question") -> aiohttp.ClientResponse:
+        return await self._authorized(lambda access: self._send(access, question), aiohttp.ClientResponse.release)
+
+    async def _authorized(self, send: Callable[[ClusterAccess], Awaitable[A]], discard: Callable[[A], object]) -> A:
+        """The answer; after a 401 that of the same request with newer credentials, if there are any."""
         access = await self._keeper.current()
-        answer = await self._send(access, question)
-        if answer.status != _UNAUTHORIZED:
+        answer = await send(access)
+        if answer is None or answer.status != _UNAUTHORIZED:
             return answer
         try:
             renewed = await self._keeper.renew(access)
         except BaseException:
-            answer.close()
+            discard(answer)
             raise
         if renewed is access:
             return answer
-        answer.release()
-        return await self._send(renewed, question)
+        discard(answer)
+        return await send(renewed)
 
     async def _send(self, access: ClusterAccess, question: "_Question") -> aiohttp.ClientResponse:
-        shown = {"Authorization": access.authorization} if access.authorization else {}
         answer = await self._http.request(
             question.method,
             URL(access.server + question.path),
             params=question.params,
             data=question.body,
-            headers={**question.headers, **shown},
+            headers={**question.headers, **access.auth_headers},
             ssl=access.tls if access.tls is not None else True,
             server_hostname=access.server_name,
             proxy=access.proxy,
@@ -324,9 +412,9 @@ async def _body(
     body = await read_body(answer, limit, reservation)
     if answer.status in _OK:
         return body
-    shown = body.start(SEGMENT_BYTES)
+    beginning = body.start(SEGMENT_BYTES)
     raise error_from_answer(
-        answer.status, shown, request=str(question), retry_after=answer.headers.get("Retry-After", "")
+        answer.status, beginning, request=str(question), retry_after=answer.headers.get("Retry-After", "")
     )
 
 

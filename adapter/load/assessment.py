@@ -1,14 +1,15 @@
 """What `assess` takes, and what `assess` and `decide` return: data only, each number with its reason."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from adapter.load.conditions import ConditionType
 from adapter.load.memory import Beyond, Memory
+from adapter.load.pod_samples import PodSample, Readings
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
@@ -82,6 +83,55 @@ class PodAssessment(NamedTuple):
     guarded: bool = False
 
 
+class PodAssessments(Sequence[PodAssessment]):
+    """The pods of a target with their usage, added to each one that is asked for: few assessments are ever listed.
+
+    `readings` are by metric name.
+    """
+
+    def __init__(self, pods: Sequence[PodAssessment], readings: Mapping[str, Readings | None]) -> None:
+        self.without_usage = pods
+        self._readings = readings
+        self._samples: dict[str, dict[str, PodSample]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.without_usage)
+
+    def __iter__(self) -> Iterator[PodAssessment]:
+        return map(self._with_usage, self.without_usage)
+
+    @overload
+    def __getitem__(self, index: int) -> PodAssessment: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PodAssessment]: ...
+    def __getitem__(self, index: int | slice) -> PodAssessment | Sequence[PodAssessment]:
+        if isinstance(index, slice):
+            return [self._with_usage(one) for one in self.without_usage[index]]
+        return self._with_usage(self.without_usage[index])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _with_usage(self, one: PodAssessment) -> PodAssessment:
+        if self._samples is None:
+            self._samples = {
+                name: {sample.pod.uid: sample for sample in readings.all}
+                for name, readings in self._readings.items()
+                if readings is not None
+            }
+        read = [(name, by_uid[one.pod.uid]) for name, by_uid in self._samples.items() if one.pod.uid in by_uid]
+        lacks = {name: sample.missing for name, sample in read if sample.usage is None}
+        used = {name: sample.usage for name, sample in read if sample.usage is not None}
+        return one._replace(usage=used, missing=lacks or one.missing)
+
+
+def without_usage(pods: Sequence[PodAssessment]) -> Sequence[PodAssessment]:
+    """The pods of an assessment without their usage."""
+    return pods.without_usage if isinstance(pods, PodAssessments) else pods
+
+
 class Shrink(NamedTuple):
     """A step down of strategy Step: `by` pods fewer, never below `least`, while enough pods are left.
 
@@ -98,13 +148,15 @@ class Scenario(NamedTuple):
     """One assumption about a metric's doubtful pods: the `inside` most loaded ones serve, the others are out.
 
     `usage` is compared with the watermarks (nano-units); None where nothing can be compared: then `verdict` is Error
-    and the scenario proposes the current count. `n` pods are in with a sample, `missing` ones without; `young` pods may
-    serve soon; the load of `departed` pods went to others after the samples began. `needed` is the number of serving
-    pods that the strategy asks for (None: hold; `held` is the stage that turned a change into a hold). `replaceable`
-    pods may be replaced on the way up, `reserved` ones (starting, or doubtful for a short time) already count as
-    replacements, `out` ones are kept in the count on the way down. `drift` is a step inside the band; `edge` bounds the
-    number of serving pods that it leads to. `zero`: the service needs no pod. `shrink` is a step down (strategy Step),
-    and `extreme` the usage of the one pod that is beyond a limit, where that is enough to act (nano-units).
+    and the scenario proposes the current count. `n` pods are in with a sample, `missing` ones without; the samples of
+    `partial` ones may say less than was used; `young` pods may serve soon; the load of `departed` pods went to others
+    after the samples began. `needed` is the number of serving pods that the strategy asks for (None: hold; `held` is
+    the stage that turned a change into a hold). `replaceable` pods may be replaced on the way up, `reserved` ones
+    (starting, or doubtful for a short time) already count as replacements, `out` ones are kept in the count on the way
+    down. `drift` is a step inside the band; `edge` bounds the number of serving pods that it leads to. `zero`: the
+    service needs no pod. `shrink` is a step down (strategy Step), and `extreme` the usage of the one pod that is beyond
+    a limit, where that is enough to act (nano-units). `saturation` is the usage as a share of the pods' CPU limits,
+    where throttling hides more of it. `is_doubted_zero`: the usage is exactly 0, which is not believed.
     """
 
     inside: int
@@ -112,6 +164,7 @@ class Scenario(NamedTuple):
     usage: Fraction | None = None
     n: int = 0
     missing: int = 0
+    partial: int = 0
     young: int = 0
     departed: int = 0
     needed: int | None = None
@@ -124,20 +177,24 @@ class Scenario(NamedTuple):
     zero: bool = False
     shrink: Shrink | None = None
     extreme: Fraction | None = None
+    saturation: Fraction | None = None
+    is_doubted_zero: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricAssessment:
     """One metric in every scenario that may win, the one with every doubtful pod in last; or its error (a sentence).
 
-    Of doubtful pods that differ in their usage alone, `scenarios` has those at the ends of spans (`scenario_spans`).
-    `high` and `low` are the watermarks, or the limits above and below the `target` (`Policy.limits_of`), in nano-units.
-    `usage` is the effective average (or total) with the doubtful pods in, `raw` that of all running pods (nano-units,
-    exact). `n` and `missing` count the pods behind `usage`. `sampled_at` is the time of the oldest sample that counted,
-    `window` its window in seconds; the first window began at `began_at`; after `stale_at` the first sample no longer
-    counts. `total`: the source gives one
-    number for the service, `total_value`, or may do so: it has never answered. A `floor` has no scenarios. `beyond`:
-    since when usage has been beyond a watermark, where the metric has a delay in that direction.
+    Of doubtful pods that differ in their usage alone, `scenarios` has those at turns (`scenarios`). `high` and `low`
+    are the watermarks, or the limits above and below the `target` (`Policy.limits_of`), in nano-units. `usage` is the
+    effective average (or total) with the doubtful pods in, `raw` that of all running pods (nano-units, exact). `n` and
+    `missing` count the pods behind `usage`; the samples of `partial` ones may say less than was used, and `fullness` is
+    a predicate about the emptiest window. Of the missing, `overdue` have been in service for long enough to have a
+    whole sample, and of the partial, `overdue_partial` too, of which nobody knows how much less. `sampled_at` is the
+    time of the oldest sample that counted, `window` its window in seconds; the first window began at `began_at`; after
+    `stale_at` the first sample no longer counts. `total`: the source gives one number for the service, `total_value`,
+    or may do so: it has never answered. It is `total_bound` at most, None where that is not known. A `floor` has no
+    scenarios. `beyond`: since when usage has been beyond a watermark, where the metric has a delay in that direction.
     """
 
     name: str
@@ -146,10 +203,15 @@ class MetricAssessment:
     target: Fraction | None = None
     n: int = 0
     missing: int = 0
+    partial: int = 0
+    overdue: int = 0
+    overdue_partial: int = 0
+    fullness: str = ""
     usage: Fraction | None = None
     raw: Fraction | None = None
     total: bool = False
     total_value: int | None = None
+    total_bound: int | None = None
     scenarios: Sequence[Scenario] = ()
     sampled_at: float | None = None
     began_at: float | None = None

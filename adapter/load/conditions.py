@@ -1,36 +1,15 @@
 """Types and reasons of a WatermarkPolicy's conditions. Users and programs read them, so none is ever renamed."""
 
 from enum import StrEnum
-
-
-class ConditionType(StrEnum):
-    """A type of condition. Statuses list conditions in this order."""
-
-    READY = "Ready"
-    ACTIVE = "Active"
-    HPA_CONFORMANT = "HPAConformant"
-    ROUTES_KNOWN = "RoutesKnown"
-    INPUTS_FRESH = "InputsFresh"
-    REGISTRY_TRUSTED = "RegistryTrusted"
-    REPLACEMENT_INEFFECTIVE = "ReplacementIneffective"
-    UNDERSIZED_BY_UNREADY = "UndersizedByUnready"
-    FLOOR_MISSING = "FloorMissing"
-    FAST_SCALE_UP = "FastScaleUp"
-    DELETED_FIRST = "DeletedFirst"
-    VERSIONS_CONSISTENT = "VersionsConsistent"
-
-
-TRUE_IS_TROUBLE = {
-    ConditionType.REPLACEMENT_INEFFECTIVE,
-    ConditionType.UNDERSIZED_BY_UNREADY,
-    ConditionType.FLOOR_MISSING,
-}
-"""Types that are shown only while they are True, which is trouble; for all others False is."""
+from typing import NamedTuple, Self
 
 
 class Reason(StrEnum):
     """Why a condition has its status, in one word; those of `Ready` are reasons of the served error too."""
 
+    # Accepted
+    VALID = "Valid"
+    REFUSED = "Refused"
     # Ready
     DECIDED = "Decided"
     NO_DECISION = "NoDecision"
@@ -40,6 +19,7 @@ class Reason(StrEnum):
     INVALID = "Invalid"
     SERVICE_UNAVAILABLE = "ServiceUnavailable"
     WATCH_SILENT = "WatchSilent"
+    HPA_INACTIVE = "HPAInactive"
     # Active
     DECIDING = "Deciding"
     NOT_DECIDING = "NotDeciding"
@@ -52,10 +32,6 @@ class Reason(StrEnum):
     INPUTS_MISSING = "InputsMissing"
     REGISTRY_ANSWERS = "RegistryAnswers"
     REGISTRY_DISTRUSTED = "RegistryDistrusted"
-    # ReplacementIneffective, UndersizedByUnready and FloorMissing
-    REPLACEMENT_INEFFECTIVE = "ReplacementIneffective"
-    UNDERSIZED_BY_UNREADY = "UndersizedByUnready"
-    FLOOR_MISSING = "FloorMissing"
     # VersionsConsistent
     ONE_VERSION = "OneVersion"
     ROLLING_OUT = "RollingOut"
@@ -98,3 +74,61 @@ class Reason(StrEnum):
     WIRING_REFUSED = "WiringRefused"
     WIRING_UNDONE = "WiringUndone"
     WIRING_CONFLICT = "WiringConflict"
+
+
+class Healthy(NamedTuple):
+    """What a condition says that is True without trouble: its reason and message, and its reason with trouble."""
+
+    reason: Reason
+    message: str
+    reason_of_trouble: Reason
+
+
+class ConditionType(StrEnum):
+    """A type of condition: its name, whether an assessment finds it, and what it says without trouble.
+
+    Statuses list conditions in this order. Those that an assessment finds are metrics too, and the assessment has the
+    message of their trouble. Without a `Healthy` they are shown only while they are True, which is trouble, and their
+    reason is their name. Of all others False is trouble.
+    """
+
+    is_found: bool
+    """Whether an assessment finds it; the companion's features say the others."""
+    healthy: Healthy | None
+
+    ACCEPTED = "Accepted"
+    READY = "Ready"
+    ACTIVE = "Active"
+    HPA_CONFORMANT = "HPAConformant"
+    ROUTES_KNOWN = "RoutesKnown"
+    INPUTS_FRESH = (
+        "InputsFresh",
+        True,
+        Healthy(Reason.SAMPLES_FRESH, "every metric has fresh samples", Reason.INPUTS_MISSING),
+    )
+    REGISTRY_TRUSTED = (
+        "RegistryTrusted",
+        True,
+        Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DISTRUSTED),
+    )
+    REPLACEMENT_INEFFECTIVE = "ReplacementIneffective", True
+    UNDERSIZED_BY_UNREADY = "UndersizedByUnready", True
+    FLOOR_MISSING = "FloorMissing", True
+    ZERO_NOT_BELIEVED = "ZeroNotBelieved", True
+    SLOW_WINDOW = "SlowWindow", True
+    WATERMARK_AT_LIMIT = "WatermarkAtLimit", True
+    FAST_SCALE_UP = "FastScaleUp"
+    DELETED_FIRST = "DeletedFirst"
+    VERSIONS_CONSISTENT = "VersionsConsistent"
+
+    def __new__(cls, name: str, is_found: bool = False, healthy: Healthy | None = None) -> Self:
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.is_found = is_found
+        member.healthy = healthy
+        return member
+
+    @property
+    def is_trouble_while(self) -> bool:
+        """The status that is trouble."""
+        return self.is_found and self.healthy is None

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from adapter.load.assessment import HeldBy, MetricAssessment, Scenario, Verdict
 from adapter.load.memory import LAST_SAMPLE_SECONDS, Beyond
-from adapter.load.scenario_list import changed, verdicts_of
 from adapter.load.spec import Delay
 
 BREAK_SECONDS = LAST_SAMPLE_SECONDS
@@ -30,7 +29,7 @@ def with_delay(
     `newest` is the time of the newest sample that counts, `known` the metric's memory; more than `longest_gap` without
     a sample is a break. All in seconds.
     """
-    verdicts = verdicts_of(metric.scenarios)
+    verdicts = {scenario.verdict for scenario in metric.scenarios}
     if newest is None or metric.sampled_at is None or verdicts <= {Verdict.ERROR}:
         # Without an answer usage may have stayed or changed.
         kept = known is not None and now - known.until <= longest_gap
@@ -44,7 +43,7 @@ def with_delay(
         for verdict, seconds in ((Verdict.ABOVE, delay.up), (Verdict.BELOW, delay.down))
         if seconds and verdict is not acts
     }
-    scenarios = changed(metric.scenarios, lambda each: _held(each) if each.verdict in waits else each)
+    scenarios = [_held(each) if each.verdict in waits else each for each in metric.scenarios]
     return replace(metric, beyond=beyond, scenarios=scenarios)
 
 

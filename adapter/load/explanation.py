@@ -1,7 +1,6 @@
 """A decision as sentences, in the order of its stages; and errors of metrics, with equal ones told once."""
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from math import floor
@@ -15,19 +14,22 @@ from adapter.load.assessment import (
     PodAssessment,
     Scenario,
     Verdict,
+    without_usage,
 )
-from adapter.load.effective_usage import source_name
 from adapter.load.floor import load_of_one_pod
-from adapter.load.memory_updates import last_scaled
-from adapter.load.pod_assessments import without_usage
+from adapter.load.pod_samples import source_name
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text, percent_text
+from adapter.load.remembering import last_scaled
+from adapter.load.samples import time_text
 from adapter.load.schedule import limits_at
 from adapter.load.spec import Average, Bounds, Delay, Mode, Policy, Strategy
 
 _NAMED_AT_MOST = 20
 _SHOWN_IN_MILLI = 100 * 10**6
-"""Values from here on (nano-units) are rounded down to milli-units."""
+"""Values from here on (nano-units) are rounded to milli-units."""
+_DIGITS = 4
+"""The digits that are shown of smaller ones."""
 _TENTH_OF_A_PERCENT = 10**6
 _FINEST_PERCENT = 7
 """The decimals of a percentage that express a nano-unit of a ratio."""
@@ -121,6 +123,11 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
         how = f"1 pod carries all of {shown(metric.total_value or 0)}"
     elif metric.total:
         how = f"{pods} share {shown(metric.total_value or 0)}, {shown(scenario.usage)} each"
+    if scenario.saturation is not None:
+        share = value_text(floor(scenario.saturation * 10**9), as_percent=True)
+        return f"{metric.name}: {how}, and {share} of their limit: the load is more than it shows"
+    if scenario.is_doubted_zero:
+        return f"{metric.name}: {how}, which is not believed: load of exactly 0 holds the count (tolerateZero: true)"
     one_of_them = "" if scenario.extreme is None or scenario.n == 1 else f", one of them {shown(scenario.extreme)}"
     return f"{metric.name}: {how}{one_of_them}, {_stand(metric, scenario.verdict, policy.tolerance, shown)}"
 
@@ -136,7 +143,10 @@ def _stand(
         return f"above the high watermark {high} (acts beyond {shown(metric.high * (1 + tolerance))})"
     if verdict is Verdict.BELOW and metric.low is not None:
         return f"below the low watermark {low} (acts under {shown(metric.low * (1 - tolerance))})"
-    return f"inside the band {low or '0'} … {high or 'any'}"
+    inside = f"inside the band {low or '0'} … {high or 'any'}"
+    acts = [f"under {shown(metric.low * (1 - tolerance))}"] if metric.low is not None else []
+    acts += [f"beyond {shown(metric.high * (1 + tolerance))}"] if metric.high is not None else []
+    return f"{inside} (tolerance {percent_text(tolerance)}: acts {' or '.join(acts)})" if tolerance else inside
 
 
 def _stand_to_target(verdict: Verdict, target: str, high: str, low: str) -> str:
@@ -190,7 +200,9 @@ def _why_stepped(outcome: Outcome, decision: Decision, policy: Policy) -> str:
 
 def _why_departed(scenario: Scenario) -> str:
     if not scenario.departed:
-        return " (the count changed since these samples began)"
+        return (
+            " (the count changed since these samples began, or this process has followed the pods for too short a time)"
+        )
     left = f"{_many(scenario.departed, 'pod')} left or went out since these samples began"
     return f" ({left}, whose load the others have now)"
 
@@ -199,6 +211,7 @@ def _why_held(outcome: Outcome, policy: Policy) -> str:
     scenario = outcome.scenario
     gaps = [f"{_many(scenario.missing, 'pod')} without a fresh sample"] * bool(scenario.missing)
     gaps += [f"{_many(scenario.young, 'pod')} that may serve soon"] * bool(scenario.young)
+    gaps += [_partial(outcome.metric, scenario.partial)] * bool(scenario.partial)
     match scenario.held:
         case HeldBy.MISSING:
             return f" ({' and '.join(gaps)})"
@@ -208,6 +221,14 @@ def _why_held(outcome: Outcome, policy: Policy) -> str:
             return _why_departed(scenario)
         case _:
             return ""
+
+
+def _partial(metric: MetricAssessment, pods: int) -> str:
+    """What keeps samples over a window from shrinking anything."""
+    if metric.total or pods == 1:
+        whose = "its window" if metric.window else "it"
+        return f"{'' if metric.total else '1 pod with a partial sample: '}{whose} {metric.fullness}"
+    return f"{pods} pods with partial samples: the emptiest window {metric.fullness}"
 
 
 def _delay(metric: MetricAssessment, verdict: Verdict, policy: Policy) -> str:
@@ -266,8 +287,7 @@ def _failing(decision: Decision, policy: Policy) -> str:
 def _rest(policy: Policy) -> str:
     if policy.mode is not Mode.ACTIVE or policy.hold_until is None:
         return f"the policy is in mode {policy.mode.value}: the current count is kept"
-    until = datetime.fromtimestamp(policy.hold_until, UTC).isoformat().replace("+00:00", "Z")
-    return f"the policy is held until {until}: the current count is kept"
+    return f"the policy is held until {time_text(policy.hold_until)}: the current count is kept"
 
 
 def _schedules(assessment: Assessment, now: float) -> Iterator[str]:
@@ -299,14 +319,15 @@ def is_utilization(policy: Policy, metric: str) -> bool:
 
 
 def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:
-    """A value (nano-units) for people: in milli-units, rounded down; a small one in nano-units.
+    """A value (nano-units) for people, to the nearest milli-unit; a small one with four digits (999980n is 1m).
 
     `as_percent`: as a percentage with at most one decimal (`83%`, `83.4%`), more for very small ones.
     """
     if as_percent:
         return _percent(floor(nano))
-    milli = floor(nano / 10**6) if nano >= _SHOWN_IN_MILLI else 0
-    return milli_text(milli) if milli else nano_text(nano)
+    if nano >= _SHOWN_IN_MILLI:
+        return milli_text(round(Fraction(nano, 10**6)))
+    return nano_text(round(Fraction(nano), _DIGITS - len(str(floor(nano)))))
 
 
 def _percent(nano: int) -> str:
@@ -315,8 +336,8 @@ def _percent(nano: int) -> str:
     return f"{whole}.{rest:0{digits}}".rstrip("0").rstrip(".") + "%"
 
 
-_AGE = " (last answer "
-"""Begins the age at the end of a source's error. It is ignored when errors are compared: ages differ by a second."""
+_LAST_ANSWER = " (last answer "
+"""Begins the time at the end of a source's error. It is ignored when errors are compared: times differ by a second."""
 
 
 def metric_errors(policy: Policy, metrics: Iterable[MetricAssessment]) -> str:
@@ -328,17 +349,21 @@ def join_clauses(clauses: Iterable[tuple[str, str]]) -> str:
     """Join subjects and predicates (`: …` or ` has …`) to one sentence; subjects of an equal predicate share it."""
     joined: dict[str, tuple[list[str], str]] = {}
     for subject, predicate in clauses:
-        subjects, _ = joined.setdefault(predicate.partition(_AGE)[0], ([], predicate))
+        subjects, _ = joined.setdefault(predicate.partition(_LAST_ANSWER)[0], ([], predicate))
         subjects.append(subject)
     return "; ".join(f"{', '.join(subjects)}{predicate}" for subjects, predicate in joined.values())
 
 
 def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[str, str]]:
-    """Subject and predicate for each metric that has an answer, but lacks fresh samples of some pods."""
+    """Subject and predicate for each metric that has an answer, but lacks samples that some pods should have by now.
+
+    A gap that is counted is none: its bound stands for what it lacks, and one missed scrape is no trouble.
+    """
     for metric in metrics:
-        if metric.missing and not metric.error:
-            pods = "1 pod" if metric.missing == 1 else f"{metric.missing} pods"
-            yield f"metric {metric.name}", f": {pods} without a fresh sample"
+        if metric.overdue and not metric.error:
+            yield f"metric {metric.name}", f": {_many(metric.overdue, 'pod')} without a fresh sample"
+        if metric.overdue_partial and not metric.error:
+            yield f"metric {metric.name}", f": {_partial(metric, metric.overdue_partial)}"
 
 
 def _error(policy: Policy, name: str, error: str) -> tuple[str, str]:

@@ -1,20 +1,36 @@
 """What an assessment finds that a user should know beside the count: a sentence for each condition."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 from adapter.load.assessment import MetricAssessment, Verdict
-from adapter.load.census import Census
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
 from adapter.load.memory import Memory
-from adapter.load.memory_updates import replacement_ineffective
-from adapter.load.metric_assessment import MeasuredMetric
-from adapter.load.pods import PodState
+from adapter.load.metric import MeasuredMetric
+from adapter.load.pod_groups import PodGroups
+from adapter.load.pod_samples import MetricReader
+from adapter.load.pods import Pod, PodState
+from adapter.load.quantity import NANO, nano_text, percent_text
+from adapter.load.remembering import replacement_ineffective
 from adapter.load.roster import Roster
-from adapter.load.spec import Policy
+from adapter.load.samples import Samples, time_text
+from adapter.load.spec import Average, Capacity, Metric, Policy, ResourceMetric
+from adapter.load.states import GUARDED_ABSENCE, service_registry
 
+ZERO_SECONDS = 600.0
+"""A usage of exactly 0 that is not believed for longer than this is worth a condition."""
+SLOW_WINDOW_SECONDS = 300.0
+"""Windows longer than this follow the load too late for most services."""
 SILENCE_SECONDS = 30.0
 """A registry that has failed for this long is not trusted any more, although its last answer still counts."""
+
+
+NAMED_PODS = 5
+LONG_DOUBT_SECONDS = 900.0
+"""After this long in doubt, pods that a registry does not vouch for are a finding: nobody seems to look after them."""
 
 
 def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) -> str:
@@ -26,9 +42,7 @@ def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) ->
     if policy.registry is None or error is None:
         return trouble
     if not trouble and roster is not None and now - roster.at > SILENCE_SECONDS:
-        trouble = (
-            f"registry {policy.registry.name} gave its last valid answer {now - roster.at:.0f} s ago, which counts"
-        )
+        trouble = f"registry {policy.registry.name} gave its last valid answer at {time_text(roster.at)}, which counts"
     return f"{trouble}: {error}" if trouble else ""
 
 
@@ -36,11 +50,13 @@ def condition_sentences(
     policy: Policy,
     distrusted: str,
     memory: Memory,
-    census: Census,
+    groups: PodGroups,
     measured: Sequence[MeasuredMetric],
+    now: float,
 ) -> dict[ConditionType, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
     sentences = {}
+    distrusted = "; ".join(filter(None, (distrusted, _long_doubt(policy, memory, groups, now))))
     metrics = [one.assessment for one in measured if not one.assessment.floor]
     floors = [one.assessment for one in measured if one.assessment.floor]
     if distrusted:
@@ -48,16 +64,84 @@ def condition_sentences(
     stale = [metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))]
     if any(stale):
         sentences[ConditionType.INPUTS_FRESH] = "; ".join(filter(None, stale))
-    if replacement_ineffective(memory, census.assessed):
+    if replacement_ineffective(memory, groups.assessed):
         sentences[ConditionType.REPLACEMENT_INEFFECTIVE] = (
             "pods created to replace pulled-out ones are pulled out themselves"
         )
-    undersized = _undersized(census.counts, metrics)
+    undersized = _undersized(groups.counts, metrics)
     if undersized:
         sentences[ConditionType.UNDERSIZED_BY_UNREADY] = undersized
+    if marks := at_limit(policy, groups.serving):
+        sentences[ConditionType.WATERMARK_AT_LIMIT] = "; ".join(marks.values())
     if missing := metric_errors(policy, floors):
         sentences[ConditionType.FLOOR_MISSING] = f"a floor has no answer and keeps nothing up: {missing}"
+    if memory.zero_since is not None and now - memory.zero_since > ZERO_SECONDS:
+        lasted = (
+            f"usage has been exactly 0 since {time_text(memory.zero_since)}, which is not believed and holds the count"
+        )
+        sentences[ConditionType.ZERO_NOT_BELIEVED] = f"{lasted}: mend the source, or set tolerateZero: true"
+    slow = [one for one in metrics if one.window is not None and one.window > SLOW_WINDOW_SECONDS]
+    if slow:
+        late = [(f"metric {one.name}", f" follows the load as late as its window of {one.window:g} s") for one in slow]
+        sentences[ConditionType.SLOW_WINDOW] = f"{join_clauses(late)}: shorten the range of its query"
     return sentences
+
+
+def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -> str:
+    """The pods that have been in doubt for LONG_DOUBT_SECONDS, why, and the field to look at."""
+    if service_registry(policy) is None:
+        return ""
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in groups.assessed:
+        since = memory.pods[one.pod.uid].doubt_since
+        if one.state is PodState.DOUBTFUL and since is not None and now - since >= LONG_DOUBT_SECONDS:
+            field = "pulledOut.maxPercent" if one.evidence == GUARDED_ABSENCE else "registry.service"
+            names[one.reason, field].append(one.pod.name)
+    return "; ".join(
+        f"{_listed(pods)} kept in the count, in doubt for over {LONG_DOUBT_SECONDS / 60:.0f} min: {reason}; check "
+        f"{field}, register these pods again or replace them"
+        for (reason, field), pods in names.items()
+    )
+
+
+def _listed(pods: Sequence[str]) -> str:
+    """The first pods by name, and how many more there are."""
+    more = f" and {len(pods) - NAMED_PODS} more are" if len(pods) > NAMED_PODS else " are" if len(pods) > 1 else " is"
+    return f"{', '.join(sorted(pods)[:NAMED_PODS])}{more}"
+
+
+def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
+    """By metric, why no pod passes its high watermark or target: CPU is throttled at the limit that each pod has."""
+    sentences = {}
+    for metric in policy.metrics:
+        source, high = metric.resource, policy.limits_of(metric).high
+        if source is None or source.name != "cpu" or high is None or policy.average is Average.TOTAL:
+            continue
+        beyond = high if metric.target is not None else high * (1 + policy.tolerance)
+        most = _most_shown(metric, source, pods)
+        if most is not None and beyond >= most:
+            show = nano_text if metric.of is None else _percent
+            sentences[metric.name] = (
+                f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(most)}, where "
+                "its CPU limit throttles it; lower the watermark or target, or raise the limit"
+            )
+    return sentences
+
+
+def _percent(nano: Fraction) -> str:
+    return percent_text(nano / NANO)
+
+
+def _most_shown(metric: Metric, source: ResourceMetric, pods: Sequence[Pod]) -> Fraction | None:
+    """The most that a pod shows of a CPU metric (nano-units); None where one has no limit."""
+    limited = MetricReader(replace(metric, resource=replace(source, of=Capacity.LIMIT)), Samples(), 0.0)
+    reader, most = MetricReader(metric, Samples(), 0.0), Fraction(0)
+    for pod in pods:
+        limit, size = limited.basis(pod)[1], reader.basis(pod)[1]
+        if limit is None or (metric.of is not None and not size):
+            return None
+        most = max(most, Fraction(limit) if not size else Fraction(NANO * limit, size))
+    return most or None
 
 
 def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:

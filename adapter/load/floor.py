@@ -12,12 +12,17 @@ from adapter.load.assessment import MetricAssessment, Outcome, Scenario, Verdict
 
 
 def floor_outcome(metric: MetricAssessment, current: int, multiple_of: int) -> Outcome:
-    """The floor's proposal: what it needs, rounded up to the multiple, if less than the current count at most to it."""
+    """The floor's proposal: what it needs, rounded up to the multiple, if less than the current count at most to it.
+
+    Where a partial window needs no more than the current count, it may need as much as its bound.
+    """
     assert metric.total_value is not None
     one_pod = load_of_one_pod(metric)
     needed = -(-metric.total_value * one_pod.denominator // one_pod.numerator)
-    rounded = -(-needed // multiple_of) * multiple_of
     is_above = needed > current
+    if not is_above and metric.total_bound is not None:
+        needed = -(-metric.total_bound * one_pod.denominator // one_pod.numerator)
+    rounded = -(-needed // multiple_of) * multiple_of
     verdict = Verdict.ABOVE if is_above else Verdict.INSIDE
     scenario = Scenario(inside=0, verdict=verdict, usage=metric.usage, n=metric.n, needed=needed)
     return Outcome(metric=metric, scenario=scenario, proposal=rounded if is_above else min(current, rounded))

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from adapter.load.pods import FINISHED_PHASES, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Match, Registry, Target
-from adapter.load.steps import AT_ONCE, Steps, finish, mapped
 
 CLOCK_SLACK_SECONDS = 30.0
 """How far a registry's clock may be behind the cluster's without hiding a pod that registered as soon as it started."""
@@ -46,10 +45,12 @@ class Mismatch(StrEnum):
     NAME = "its pod name is no pod's of the target"
     NAMESPACE = "its pod is of another namespace"
     ADDRESS = "its address is no pod's of the target"
+    OTHER_ADDRESS = "it names a pod that has another address"
     OTHER_PORT = "its port is not the one that the policy names"
     UNDECLARED_PORT = "its address is not one pod's own, and no pod there declares its port"
     AMBIGUOUS = "several pods have its address and port"
     OLDER = "it was made before the pod started: a leftover of another pod at this address"
+    REPLACED = "it was made before a container of the pod restarted, and the pod has a newer one"
 
 
 class RegistrationMatch(NamedTuple):
@@ -67,25 +68,15 @@ Registrations = Mapping[str, tuple[Instance, ...]]
 def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Registrations:
     """The registrations of each pod by UID, without the pods that have none.
 
-    A registration names its pod by UID, else by name, else by address. One made clearly before the pod's start is a
-    leftover of another pod, and no evidence.
+    A registration names its pod by UID, else by name, else by address; one that names it must be at an address of the
+    pod or of its node as well. One made clearly before the pod's start is a leftover of another pod, and no evidence.
+    One made before a container restarted is a leftover of the process before if the pod has one made after that.
     """
-    return finish(registrations_in_steps(pods, roster, registry))
-
-
-def registrations_in_steps(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Steps[Registrations]:
-    """`registrations` in short steps."""
-    index = _Index(registry)
-    yield from mapped(index.add, pods)
     by_uid: dict[str, list[Instance]] = defaultdict(list)
-    for number, instance in enumerate(roster.instances):
-        if number % AT_ONCE == AT_ONCE - 1:
-            yield
-        _, pod, mismatch = index.match(instance)
-        if pod is not None and mismatch is None:
-            by_uid[pod.uid].append(instance)
-    tuples = yield from mapped(tuple, by_uid.values())
-    return dict(zip(by_uid, tuples, strict=True))
+    for match in match_registrations(pods, roster, registry):
+        if match.pod is not None and match.mismatch is None:
+            by_uid[match.pod.uid].append(match.instance)
+    return {uid: tuple(instances) for uid, instances in by_uid.items()}
 
 
 def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[RegistrationMatch]:
@@ -93,14 +84,15 @@ def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry)
     index = _Index(registry)
     for pod in pods:
         index.add(pod)
-    yield from map(index.match, roster.instances)
-
-
-def matched_by(pod: Pod) -> tuple[object, ...]:
-    """All of a pod that its registrations depend on."""
-    is_finished, ports = pod.phase in FINISHED_PHASES, [container.ports for container in pod.containers]
-    address = (pod.ips, pod.host_network, ports, is_finished)
-    return (pod.uid, pod.name, pod.namespace, address, pod.started_at, pod.created_at)
+    matches = [index.match(instance) for instance in roster.instances]
+    by_uid: dict[str, list[Instance]] = defaultdict(list)
+    for match in matches:
+        if match.pod is not None and match.mismatch is None and match.pod.restarted_at is not None:
+            by_uid[match.pod.uid].append(match.instance)
+    replaced = {uid: _replaced(index.pods[uid], instances) for uid, instances in by_uid.items()}
+    for match in matches:
+        is_replaced = match.pod is not None and match.instance in replaced.get(match.pod.uid, ())
+        yield match._replace(mismatch=match.mismatch or Mismatch.REPLACED) if is_replaced else match
 
 
 def named_pod(instance: Instance, registry: Registry) -> str:
@@ -115,13 +107,14 @@ class _Index:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._by_uid: dict[str, Pod] = {}
+        self.pods: dict[str, Pod] = {}
+        """By UID."""
         self._by_name: dict[str, Pod] = {}
         self._by_ip: dict[str, list[Pod]] = defaultdict(list)
 
     def add(self, pod: Pod) -> None:
         """Index a pod. A finished pod's status keeps an address that another pod may have by now."""
-        self._by_uid[pod.uid] = pod
+        self.pods[pod.uid] = pod
         self._by_name[pod.name] = pod
         if pod.phase not in FINISHED_PHASES:
             for ip in {canonical_ip(ip) for ip in pod.ips}:
@@ -135,21 +128,29 @@ class _Index:
         return RegistrationMatch(instance, pod, Mismatch.OLDER if _older_than(instance, pod) else None)
 
     def pod_of(self, instance: Instance) -> Pod | Mismatch:
-        """The pod of a registration. UID and name take precedence over the address."""
+        """The pod of a registration. UID and name take precedence over the address, which has to fit them."""
+        port, name = self._registry.port, named_pod(instance, self._registry)
+        if port is not None and instance.port is not None and instance.port != port:
+            return Mismatch.OTHER_PORT
         if instance.pod_uid:
-            return self._by_uid.get(instance.pod_uid, Mismatch.UID)
-        name = named_pod(instance, self._registry)
-        pod = self._by_name.get(name, Mismatch.NAME) if name else self._by_address(instance)
-        elsewhere = instance.pod_namespace and isinstance(pod, Pod) and pod.namespace != instance.pod_namespace
-        return Mismatch.NAMESPACE if elsewhere else pod
+            pod: Pod | Mismatch = self.pods.get(instance.pod_uid, Mismatch.UID)
+        elif name:
+            pod = self._by_name.get(name, Mismatch.NAME)
+        else:
+            pod = self._by_address(instance)
+        if isinstance(pod, Mismatch):
+            return pod
+        if not instance.pod_uid and instance.pod_namespace and pod.namespace != instance.pod_namespace:
+            return Mismatch.NAMESPACE
+        if (instance.pod_uid or name) and not _has_address(pod, instance.ip):
+            return Mismatch.OTHER_ADDRESS
+        return pod
 
     def _by_address(self, instance: Instance) -> Pod | Mismatch:
         port = self._registry.port
         here = self._by_ip.get(canonical_ip(instance.ip), [])
         if not here:
             return Mismatch.ADDRESS
-        if port is not None and instance.port is not None and instance.port != port:
-            return Mismatch.OTHER_PORT
         if self._registry.match is Match.IP_PORT and not _is_one_pods_own(here):
             here = [pod for pod in here if _listens(pod, instance.port, port)]
         if not here:
@@ -172,14 +173,32 @@ def canonical_ip(text: str) -> str:
     """The address in canonical form, without brackets and zone; the bare text where it is no address."""
     bare = text.strip("[]").partition("%")[0]
     try:
-        return str(ipaddress.ip_address(bare))
+        ip = ipaddress.ip_address(bare)
     except ValueError:
         return bare
+    return str(ip.ipv4_mapped or ip) if isinstance(ip, ipaddress.IPv6Address) else str(ip)
+
+
+def _has_address(pod: Pod, text: str) -> bool:
+    """Whether a registration that names the pod may be at this address: the pod's, its node's, or a host name."""
+    try:
+        ipaddress.ip_address(canonical_ip(text))
+    except ValueError:
+        return True
+    return canonical_ip(text) in {canonical_ip(ip) for ip in (*pod.ips, pod.host_ip)}
 
 
 def _older_than(instance: Instance, pod: Pod) -> bool:
     started = pod.started_at if pod.started_at is not None else pod.created_at
     return instance.registered_at is not None and instance.registered_at < started - CLOCK_SLACK_SECONDS
+
+
+def _replaced(pod: Pod, instances: Iterable[Instance]) -> list[Instance]:
+    """The registrations of a process that ended when a container of the pod restarted, if one is newer than that."""
+    restarted = (pod.restarted_at or 0.0) - CLOCK_SLACK_SECONDS
+    dated = [one for one in instances if one.registered_at is not None]
+    older = [one for one in dated if (one.registered_at or 0.0) < restarted]
+    return older if len(older) < len(dated) else []
 
 
 def why_unmatched(pod: Pod, matches: Sequence[RegistrationMatch], registry: Registry) -> str:
@@ -214,6 +233,8 @@ def _of_its_address(pod: Pod, here: Iterable[RegistrationMatch], registry: Regis
         if match.pod is not None or match.mismatch in {Mismatch.NAME, Mismatch.UID}:
             named = named_pod(instance, registry) or instance.pod_uid or (match.pod.name if match.pod else "")
             yield f"{where} is registered, but as pod {named}"
+        elif match.mismatch is Mismatch.OTHER_ADDRESS:
+            yield f"{where} is registered, but as pod {named_pod(instance, registry) or instance.pod_uid}"
         elif match.mismatch is Mismatch.NAMESPACE:
             yield f"{where} is registered, but as a pod of namespace {instance.pod_namespace}"
         elif match.mismatch is Mismatch.OTHER_PORT:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from enum import Enum
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
@@ -58,53 +58,36 @@ class Departed(NamedTuple):
 class PodMemory:
     """The memory of one pod. Times are seconds since the epoch.
 
-    `seen`: when a roster first listed it. `absent_since`, `absent_count`: since when, and in how many valid rosters in
-    a row, it has been absent. `out_since`, `doubt_since`: since when it is pulled out, or doubtful. `by_absence`: it is
-    out on absence alone. `served`: it has been serving or doubtful before, and has not left.
+    `seen`: when a roster first listed it. `registration_lost`: the registry lost its data since it last listed the pod.
+    `back_since`: when it was last seen back from being pulled out, or registered at last; a doubt that followed counts
+    as being out.
+    `absent_since`, `absent_count`: since when, and in how many valid rosters in a row, it has been absent while Ready.
+    `out_since`, `doubt_since`: since when it is pulled out, or doubtful. `by_absence`: it is out on absence alone.
+    `served`: it has been serving or doubtful before, and has not left.
     """
 
     seen: float | None = None
+    registration_lost: bool = False
     absent_since: float | None = None
     absent_count: int = 0
     out_since: float | None = None
     by_absence: bool = False
+    back_since: float | None = None
     doubt_since: float | None = None
     served: bool = False
-
-
-@lru_cache(maxsize=4096, typed=True)
-def pod_memory(
-    seen: float | None,
-    absent_since: float | None,
-    absent_count: int,
-    out_since: float | None,
-    by_absence: bool,
-    doubt_since: float | None,
-    served: bool,
-) -> PodMemory:
-    """A PodMemory with these fields, in its order. Equal ones are one object: most pods of a target have the same."""
-    return PodMemory(
-        seen=seen,
-        absent_since=absent_since,
-        absent_count=absent_count,
-        out_since=out_since,
-        by_absence=by_absence,
-        doubt_since=doubt_since,
-        served=served,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleMemory:
     """The memory of the pods' samples of one metric, by UID.
 
-    `last`: the newest samples that counted. `ahead`: those dated ahead of their answer. `zeros`: the pods whose sample
-    fell to 0 and is not believed yet; not part of the JSON.
+    `last`: the newest samples that counted. `ahead`: those dated ahead of their answer. `lacking`: the pods of which no
+    sample counts now, so that their last one stands for them.
     """
 
     last: Mapping[str, LastSample] = field(default_factory=dict)
     ahead: Mapping[str, AheadSample] = field(default_factory=dict)
-    zeros: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
 
 
 NO_SAMPLES = SampleMemory()
@@ -131,13 +114,13 @@ class Memory:
     totals) and `beyond` (of metrics with a delay) by metric. `ever_in_roster`: some pod of the target was registered
     once. `roster_at`: the time of the latest roster that counted; `last_valid`: the latest valid one; `rosters` valid
     ones since `rosters_since`. `empty_since`: the first of the latest empty rosters in a row. `roster_total`: the
-    registry's instances in the latest roster. `hold_until`: until then absence is only doubt. `rollout_since`: when the
-    current rollout was first observed. `last_replicas`: the last watched count; `last_scale`, `last_rise`: when a
-    change, and a rise, of it was last observed. `error_since`: since when nothing can be decided.
+    registry's instances in the latest roster, `roster_unfollowed` those of services that had left it by then.
+    `hold_until`: the registry may lose more until then. `rollout_since`: when the current rollout was first observed.
+    `last_replicas`: the last watched count; `last_scale`, `last_rise`: when a change, and a rise, of it was last
+    observed. `error_since`: since when nothing can be decided. `zero_since`: since when the usage of a metric has been
+    exactly 0, and is not believed.
 
-    Three fields belong to this process and are not part of the JSON: `observing_since`, when it took the policy over;
-    `unobserved_change`, the last change of the count before that; and `census`, the classification of the pods at the
-    last assessment, which saves work and changes no result.
+    `observing_since`: when this process took the policy over. `KEPT` says which fields outlive the process.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
@@ -152,6 +135,7 @@ class Memory:
     rosters_since: float | None = None
     empty_since: float | None = None
     roster_total: int | None = None
+    roster_unfollowed: int = 0
     reconnected_at: float | None = None
     hold_until: float | None = None
     rollout_since: float | None = None
@@ -160,14 +144,55 @@ class Memory:
     last_scale: float | None = None
     last_rise: float | None = None
     error_since: float | None = None
+    zero_since: float | None = None
     observing_since: float | None = None
-    unobserved_change: float | None = None
-    census: object = field(default=None, compare=False, repr=False)
 
     def samples_of(self, metric: str) -> SampleMemory:
         """The memory of the samples of a metric."""
         return self.samples.get(metric, NO_SAMPLES)
 
+    def ahead_samples(self, uid: str) -> dict[str, AheadSample]:
+        """A pod's samples that are dated ahead, by metric."""
+        return {name: seen.ahead[uid] for name, seen in self.samples.items() if uid in seen.ahead}
+
     def last_samples(self, uid: str) -> dict[str, LastSample]:
         """A pod's newest samples that counted, by metric."""
         return {name: seen.last[uid] for name, seen in self.samples.items() if uid in seen.last}
+
+
+class Kept(Enum):
+    """Where a field is kept other than in the status, which is written at each change of the fields there."""
+
+    LAZILY = "in the status, but its change alone is no reason to write: it changes with every roster or sample"
+    IN_DOCUMENTS = "in documents of `decide`, not in the status: it belongs to a connection, or each replica reads it"
+    IN_PROCESS = "nowhere else: it belongs to this process"
+
+
+KEPT: Mapping[type, Mapping[str, Kept]] = {
+    Memory: {
+        "roster_at": Kept.LAZILY,
+        "rosters": Kept.LAZILY,
+        "last_valid": Kept.LAZILY,
+        "ahead": Kept.IN_DOCUMENTS,
+        "roster_total": Kept.IN_DOCUMENTS,
+        "roster_unfollowed": Kept.IN_DOCUMENTS,
+        "reconnected_at": Kept.IN_DOCUMENTS,
+        "observing_since": Kept.IN_PROCESS,
+    },
+    PodMemory: {"absent_count": Kept.LAZILY},
+    SampleMemory: {"ahead": Kept.IN_DOCUMENTS, "lacking": Kept.IN_PROCESS},
+    Beyond: {"until": Kept.LAZILY},
+    Roster: {
+        "instances": Kept.IN_DOCUMENTS,
+        "registry_total": Kept.IN_DOCUMENTS,
+        "registry_unfollowed": Kept.IN_DOCUMENTS,
+        "reconnected_at": Kept.IN_DOCUMENTS,
+    },
+}
+"""By type, the fields that are kept elsewhere than in the status. Of the samples, of existing pods of which one counts
+now, of registered pods that only serve, and of long lists the status has less (`policy.status_memory`)."""
+
+
+def kept(kind: type, *where: Kept) -> set[str]:
+    """The names of a type's fields that are kept there."""
+    return {name for name, one in KEPT.get(kind, {}).items() if one in where}

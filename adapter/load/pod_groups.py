@@ -1,164 +1,91 @@
-"""The pods of a target that carry no certain load: which may serve soon, be replaced, or go first on the way down."""
+"""The pods of a target by state, and those of them that may serve soon, be replaced, or go first on the way down."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from math import inf
 
 from adapter.load.assessment import AssessmentInputs, PodAssessment
-from adapter.load.census import CLOSE_SECONDS, Census
-from adapter.load.effective_usage import is_young, young_until
-from adapter.load.memory import PodMemory
-from adapter.load.memory_updates import replacement_ineffective, rolling_out, since_first_step
-from adapter.load.pods import PodState
-from adapter.load.scenarios import AwayPods
+from adapter.load.doubt import AwayPods
+from adapter.load.memory import Memory, PodMemory
+from adapter.load.pod_samples import is_young
+from adapter.load.pods import Pod, PodState
+from adapter.load.remembering import replacement_ineffective, rolling_out, since_first_step
 from adapter.load.spec import Policy, Target
-from adapter.load.steps import Steps
 
 LONG_DOUBT_SECONDS = 300.0
 """A pod that has been doubtful for this long may be replaced in the scenarios that count it as out."""
 
 _NO_MEMORY = PodMemory()
-_STEP = 1024
-"""Pods that are grouped in one step."""
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroups:
-    """A census with the groups that every metric's scenarios need. UIDs, but for the pods of `young`.
+    """The pods of a target. `doubtful` ones are by name; `idle` ones start or are not Ready, `out` are pulled out.
 
-    `away` counts the pods that are out in every scenario. `young` pods do not serve, but may soon. `long_doubtful` pods
-    may not come back soon; the other doubtful ones are reserved where a scenario has them out.
-    `replaceable_doubtful` may be replaced there. `young_doubtful` may only not be registered yet, and are young there.
+    `away` counts the pods that are out in every scenario. UIDs: `young` pods do not serve, but may soon;
+    `long_doubtful` pods may not come back soon, the other doubtful ones are reserved where a scenario has them out;
+    `replaceable_doubtful` may be replaced there; `young_doubtful` may only not be registered yet, and are young there.
     """
 
-    census: Census
+    assessed: Sequence[PodAssessment]
+    counts: Mapping[PodState, int]
+    serving: Sequence[Pod]
+    doubtful: Sequence[Pod]
+    idle: Sequence[Pod]
+    out: Sequence[Pod]
     away: AwayPods
-    young: Sequence[PodAssessment]
+    young: frozenset[str]
     long_doubtful: frozenset[str]
     replaceable_doubtful: frozenset[str]
     young_doubtful: frozenset[str]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KnownGroups:
-    """The groups of a census, and what they hold for: this memory of the pods, from `at` until `until` (seconds).
-
-    `grouped` makes them with their census. The census keeps this, so what it keeps must not refer to it: only a full
-    garbage collection would free the two, with every pod that they know.
-    """
-
-    grouped: Callable[[Census], PodGroups]
-    pods: Mapping[str, PodMemory]
-    first_step: float | None
-    is_rolling_out: bool
-    target: str
-    at: float
-    until: float
-
-    def hold(self, inputs: AssessmentInputs) -> bool:
-        """Whether grouping again would give the same."""
-        memory = inputs.memory
-        return (
-            self.at <= inputs.now < self.until
-            and self.pods is memory.pods
-            and self.first_step == memory.replacement.first_step
-            and self.is_rolling_out is rolling_out(memory, inputs.now)
-            and self.target == _kind(inputs.target)
-        )
+    @property
+    def running(self) -> int:
+        """How many pods are neither terminating nor finished."""
+        return len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
 
 
-def group_pods(inputs: AssessmentInputs, census: Census) -> Steps[PodGroups]:
-    """Group the pods that do not surely serve. The memory of the inputs knows these pods already.
+def group_pods(inputs: AssessmentInputs, memory: Memory, assessed: Sequence[PodAssessment]) -> PodGroups:
+    """Group the pods. The memory knows them already."""
+    policy, now = inputs.policy, inputs.now
+    by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
+    for one in assessed:
+        by_state[one.state].append(one.pod)
+    idle = by_state[PodState.STARTING] + by_state[PodState.UNREADY]
+    out, doubtful = by_state[PodState.PULLED_OUT], sorted(by_state[PodState.DOUBTFUL], key=lambda pod: pod.name)
+    known = {pod.uid: memory.pods.get(pod.uid, _NO_MEMORY) for pod in (*out, *doubtful)}
 
-    The last groups of this census are taken where they still hold.
-    """
-    known = census.groups
-    if isinstance(known, _KnownGroups) and known.hold(inputs):
-        return known.grouped(census)
-    grouped = yield from _group(inputs, census)
-    memory, now = inputs.memory, inputs.now
-    turn = yield from _next_turn(inputs, census)
-    census.groups = _KnownGroups(
-        grouped=grouped,
-        pods=memory.pods,
-        first_step=memory.replacement.first_step,
-        is_rolling_out=rolling_out(memory, now),
-        target=_kind(inputs.target),
-        at=now,
-        until=turn - CLOSE_SECONDS,
-    )
-    return grouped(census)
+    def is_long_in_doubt(uid: str) -> bool:
+        since = known[uid].doubt_since
+        return since is not None and now - since >= LONG_DOUBT_SECONDS
 
+    def is_long_out(uid: str) -> bool:
+        since = known[uid].out_since
+        return since is not None and now - since >= policy.pulled_out.replace_after
 
-def _kind(target: Target | None) -> str:
-    return "" if target is None else target.kind
-
-
-def _next_turn(inputs: AssessmentInputs, census: Census) -> Steps[float]:
-    """When a group may change although the memory stays the same (seconds); infinite where none may."""
-    remembered, soonest = inputs.memory.pods, inf
-    for index, pod in enumerate(one.pod for one in chain(census.idle, census.out, census.doubtful)):
-        if index % _STEP == _STEP - 1:
-            yield
-        known = remembered.get(pod.uid, _NO_MEMORY)
-        turns = [young_until(pod)]
-        if known.doubt_since is not None:
-            turns.append(known.doubt_since + LONG_DOUBT_SECONDS)
-        if known.out_since is not None:
-            turns.append(known.out_since + inputs.policy.pulled_out.replace_after)
-        soonest = min([soonest, *(at for at in turns if at > inputs.now - CLOSE_SECONDS)])
-    return soonest
-
-
-def _group(inputs: AssessmentInputs, census: Census) -> Steps[Callable[[Census], PodGroups]]:
-    """Pulled-out pods are kept in the count on the way down, except where they are deleted first."""
-    policy, memory, now = inputs.policy, inputs.memory, inputs.now
-    long_doubtful, young_doubtful = [], []
-    for index, pod in enumerate(one.pod for one in census.doubtful):
-        if index % _STEP == _STEP - 1:
-            yield
-        known = memory.pods.get(pod.uid, _NO_MEMORY)
-        if known.doubt_since is not None and now - known.doubt_since >= LONG_DOUBT_SECONDS:
-            long_doubtful.append(pod.uid)
-        if known.seen is None and is_young(pod, now):
-            young_doubtful.append(pod.uid)
-    long = frozenset(long_doubtful)
-    replaceable = yield from _replaceable(inputs, census, long)
-    return partial(
-        PodGroups,
+    may_replace = policy.pulled_out.replace and not rolling_out(memory, now)
+    # Once replacing has proved ineffective, only pods from before its first step.
+    stopped = may_replace and replacement_ineffective(memory, assessed)
+    old = {pod.uid for pod in (*out, *doubtful) if may_replace and not (stopped and since_first_step(memory, pod))}
+    long = frozenset(pod.uid for pod in doubtful if is_long_in_doubt(pod.uid))
+    return PodGroups(
+        assessed=assessed,
+        counts=Counter({state: len(group) for state, group in by_state.items() if group}),
+        serving=by_state[PodState.SERVING],
+        doubtful=doubtful,
+        idle=idle,
+        out=out,
         away=AwayPods(
-            out=0 if _deletes_pulled_out_first(policy, inputs.target, census.assessed) else len(census.out),
-            replaceable=sum(1 for one in census.out if one.pod.uid in replaceable),
-            reserved=census.counts.get(PodState.STARTING, 0),
+            out=0 if _deletes_pulled_out_first(policy, inputs.target, assessed) else len(out),
+            replaceable=sum(1 for pod in out if pod.uid in old and is_long_out(pod.uid)),
+            reserved=len(by_state[PodState.STARTING]),
         ),
-        young=[one for one in census.idle if is_young(one.pod, now)],
+        young=frozenset(pod.uid for pod in idle if is_young(pod, now)),
         long_doubtful=long,
-        replaceable_doubtful=replaceable & long,
-        young_doubtful=frozenset(young_doubtful),
+        replaceable_doubtful=long & old,
+        young_doubtful=frozenset(pod.uid for pod in doubtful if known[pod.uid].seen is None and is_young(pod, now)),
     )
-
-
-def _replaceable(inputs: AssessmentInputs, census: Census, long_doubtful: frozenset[str]) -> Steps[frozenset[str]]:
-    """The pods that may be replaced on the way up: out or doubtful for long enough.
-
-    None during a rollout. Once replacing has proved ineffective, only pods from before its first step.
-    """
-    policy, memory, now = inputs.policy, inputs.memory, inputs.now
-    if not policy.pulled_out.replace or rolling_out(memory, now):
-        return frozenset()
-    is_ineffective = replacement_ineffective(memory, census.assessed)
-    replaceable = set()
-    for index, pod in enumerate(one.pod for one in chain(census.out, census.doubtful)):
-        if index % _STEP == _STEP - 1:
-            yield
-        out_since = memory.pods.get(pod.uid, _NO_MEMORY).out_since
-        long_out = out_since is not None and now - out_since >= policy.pulled_out.replace_after
-        if (long_out or pod.uid in long_doubtful) and not (is_ineffective and since_first_step(memory, pod)):
-            replaceable.add(pod.uid)
-    return frozenset(replaceable)
 
 
 def _deletes_pulled_out_first(policy: Policy, target: Target | None, pods: Sequence[PodAssessment]) -> bool:

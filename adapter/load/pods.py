@@ -61,10 +61,11 @@ class Owner:
 class Pod:
     """A pod. Times are seconds since the epoch.
 
-    `ready` is None without a Ready condition. `gates` are the readiness gates with their status (False where the
-    condition is missing, as for the kubelet). `deletion_cost`: of Ready pods the ReplicaSet controller deletes those
-    with a lower cost first; `marked`: the companion set it. `endpoint_serving`: whether an EndpointSlice has the pod as
-    serving, None where none lists it.
+    `restarted_at`: the last start of a container that had run before. `ready` is None without a Ready condition.
+    `gates` are the readiness gates with their status (False where the condition is missing, as for the kubelet).
+    `deletion_cost`: of Ready pods the ReplicaSet controller deletes those with a lower cost first; `marked`: the
+    companion set it. `endpoint_serving`: whether an EndpointSlice has the pod as serving, None where none lists it;
+    with `endpoints_silent` their watch is silent, and that is what it last said.
     """
 
     namespace: str
@@ -72,6 +73,7 @@ class Pod:
     uid: str
     created_at: float
     started_at: float | None = None
+    restarted_at: float | None = None
     deleting: bool = False
     phase: str = "Running"
     ready: PodCondition | None = None
@@ -81,6 +83,7 @@ class Pod:
     deletion_cost: int = 0
     marked: bool = False
     endpoint_serving: bool | None = None
+    endpoints_silent: bool = False
     ips: tuple[str, ...] = ()
     host_ip: str = ""
     host_network: bool = False

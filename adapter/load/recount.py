@@ -1,7 +1,8 @@
 """The recount: where usage is beyond a limit, gaps are filled against the direction before a strategy may act.
 
 On the way up pods without a sample carry no load; on the way down they, and pods that may serve soon, carry a full
-load, and the load of departed pods is added. So a gap can hold the count, but never change it.
+load, samples of partial windows count with their bounds, and the load of departed pods is added. So a gap can hold the
+count, but never change it.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,8 @@ class Recommendation(NamedTuple):
     `held` is the stage that turned a change into a hold. `drift` is a step of the count; `edge` bounds it: the number
     of serving pods needed just outside the band, on the side that usage moves away from (None: no bound). `zero`: the
     service needs no pod at all. `shrink` is set where the strategy takes pods away in steps. `extreme` is the usage
-    (nano-units) of the one pod that is beyond a limit, where that is enough.
+    (nano-units) of the one pod that is beyond a limit, where that is enough. `saturation`: the usage as a share of the
+    pods' limits, where that is why.
     """
 
     verdict: Verdict
@@ -30,6 +32,7 @@ class Recommendation(NamedTuple):
     zero: bool = False
     shrink: Shrink | None = None
     extreme: Fraction | None = None
+    saturation: Fraction | None = None
 
 
 HOLD = Recommendation(Verdict.INSIDE)
@@ -41,13 +44,14 @@ BELOW_BUT_DEPARTED = Recommendation(Verdict.BELOW, held=HeldBy.DEPARTED)
 def compare(totals: Totals, band: Band, to_fewer: Callable[[Rational, Rational], int]) -> Recommendation | None:
     """Compare usage with the band; totals with at least one sample. None: inside the band.
 
-    Above the band, the pods that carry the load at the high limit are needed. Below it, those that carry it at the low
+    Above the band, the pods that carry the load at the high limit are needed. Saturated pods are above it whatever they
+    use, and may need more than they show. Below it, those that carry it at the low
     limit, made a whole number by `to_fewer`.
     """
     if totals.usage == 0:
         if not band.tolerate_zero:
             return HOLD
-        if band.low is not None and totals.total and not totals.young:
+        if band.low is not None and totals.total and not totals.young and not totals.is_blind:
             return Recommendation(Verdict.BELOW, needed=1, zero=True)
     usage, weight = totals.usage, totals.weight
     if band.average is Average.PER_POD:
@@ -55,23 +59,38 @@ def compare(totals: Totals, band: Band, to_fewer: Callable[[Rational, Rational],
     else:
         weight = 1
     beyond, under = band.high_plus, band.low_minus
-    if beyond is not None and usage * beyond.denominator > beyond.numerator * weight:
-        return _above(totals, band)
+    saturated = band.saturation is not None and totals.is_saturated
+    if beyond is not None and (saturated or usage * beyond.denominator > beyond.numerator * weight):
+        return _above(totals, band, saturated=saturated)
     if under is not None and usage * under.denominator < under.numerator * weight:
         return _below(totals, band, to_fewer)
     return None
 
 
-def _above(totals: Totals, band: Band) -> Recommendation:
+def _above(totals: Totals, band: Band, *, saturated: bool) -> Recommendation:
     high, beyond = band.high_edge, band.high_plus
     assert high is not None
     assert beyond is not None
     if band.average is Average.TOTAL:
-        return Recommendation(Verdict.ABOVE, rounded_up(totals.n * totals.usage * high.denominator, high.numerator))
-    usage, weight = totals.usage * totals.unit, totals.weight + totals.missing_weight
-    if usage * beyond.denominator <= beyond.numerator * weight:
-        return ABOVE_BUT_MISSING
-    return Recommendation(Verdict.ABOVE, rounded_up(totals.counted * usage * high.denominator, weight * high.numerator))
+        n, usage = totals.n, totals.usage
+        weight: Rational = 1
+    else:
+        n, usage, weight = totals.counted, totals.usage * totals.unit, totals.weight + totals.missing_weight
+        if usage * beyond.denominator <= beyond.numerator * weight and not (saturated and totals.stays_saturated):
+            return ABOVE_BUT_MISSING
+    if not saturated:
+        return Recommendation(Verdict.ABOVE, rounded_up(n * usage * high.denominator, weight * high.numerator))
+    at_most = min(Fraction(*high), limit_of(totals, band))
+    assert band.saturation is not None
+    needed = rounded_up(band.saturation * n * usage, weight * at_most)
+    return Recommendation(Verdict.ABOVE, needed, saturation=totals.saturation)
+
+
+def limit_of(totals: Totals, band: Band) -> Fraction:
+    """The most that saturated pods can show, in the unit of the watermarks."""
+    if band.average is Average.TOTAL:
+        return Fraction(totals.limit)
+    return Fraction(totals.limit * totals.unit, totals.weight)
 
 
 def _below(totals: Totals, band: Band, to_pods: Callable[[Rational, Rational], int]) -> Recommendation:
@@ -79,9 +98,10 @@ def _below(totals: Totals, band: Band, to_pods: Callable[[Rational, Rational], i
     assert low is not None
     assert under is not None
     gaps = totals.missing + totals.young
-    if gaps and (band.average is Average.TOTAL or band.high is None):
+    if totals.is_blind or ((gaps or totals.unbounded) and (band.average is Average.TOTAL or band.high is None)):
         return BELOW_BUT_MISSING
-    filled: Rational = totals.usage * totals.fill_unit + totals.missing_fill + totals.young_fill
+    filled: Rational = totals.bound * totals.fill_unit
+    filled += totals.unbounded_fill + totals.missing_fill + totals.young_fill
     over: Rational = totals.fill_unit
     if band.average is Average.PER_POD:
         filled, over = filled * totals.unit, over * (totals.weight + totals.missing_weight + totals.young_weight)

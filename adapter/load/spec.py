@@ -124,6 +124,11 @@ class Metric:
     delay: Delay = Delay()
 
     @property
+    def is_throttled(self) -> bool:
+        """Whether a limit caps the usage itself, as it does that of CPU: no sample can show more."""
+        return self.resource is not None and self.resource.name == "cpu" and self.of is not Capacity.REQUEST
+
+    @property
     def of(self) -> Capacity | None:
         """The capacity that usage is divided by, None for plain usage."""
         source = self.resource or self.query
@@ -239,8 +244,9 @@ class Fallback:
 class Policy:
     """A WatermarkPolicy with every default resolved. `tolerance` is a ratio: 1 % is 1/100. `step` is for strategy Step.
 
-    `hold_until`: the count is kept until then (seconds), as in mode Paused. `fast_scale_up`: whether the companion
-    raises the count before the HPA's next sync. `notify` names routes of notifications.
+    `hold_until`: the count is kept until then (seconds), as in mode Paused. `saturation_factor`: how many times the
+    load of throttled pods may be what they show; 1: as much. `fast_scale_up`: whether the companion raises the count
+    before the HPA's next sync. `notify` names routes of notifications.
     """
 
     namespace: str
@@ -263,6 +269,7 @@ class Policy:
     fallback: Fallback | None = None
     min_serving_percent: int = 50
     tolerate_zero: bool | None = None
+    saturation_factor: Fraction = Fraction(5, 4)
     multiple_of: int = 1
     converge_towards: Converge | None = None
     step: Step = Step()

@@ -14,10 +14,14 @@ from adapter.load.recount import (
     BELOW_BUT_MISSING,
     HOLD,
     Recommendation,
+    limit_of,
     rounded_up,
 )
 from adapter.load.spec import Step
 from adapter.load.totals import Band, Edge, PodLoad, Rational, Totals
+
+_Load = tuple[Rational, Rational]
+"""Usage (nano-units) and the weight that it is divided by."""
 
 
 def recommend(totals: Totals, band: Band) -> Recommendation:
@@ -28,56 +32,74 @@ def recommend(totals: Totals, band: Band) -> Recommendation:
     assert under is not None
     if totals.usage == 0 and not band.tolerate_zero:
         return HOLD
-    average = totals.usage, totals.weight
-    most, least = totals.extremes or (average, average)
-    if _against(most, beyond, totals.unit) > 0:
-        return _above(totals, band, step, beyond)
+    most, least = _usage_and_weight(totals, totals.most), _usage_and_weight(totals, totals.least)
+    saturated = band.saturation is not None and totals.is_saturated
+    if saturated or _against(most, beyond, totals.unit) > 0:
+        return _above(totals, band, step, beyond, saturated=saturated)
     if _against(least, under, totals.unit) < 0:
         return _below(totals, step, beyond, under)
     return HOLD
 
 
-def _against(load: tuple[int, Rational], limit: Edge, unit: int) -> Rational:
+def _against(load: _Load, limit: Edge, unit: int) -> Rational:
     """Positive where the usage for this weight is above the limit, negative where it is below."""
     usage, weight = load
     return usage * unit * limit.denominator - limit.numerator * weight
 
 
-def _above(totals: Totals, band: Band, step: Step, beyond: Edge) -> Recommendation:
+def _usage_and_weight(totals: Totals, pod: PodLoad | None) -> _Load:
+    """Of this pod, or without one of all of them together."""
+    return (totals.usage, totals.weight) if pod is None else (pod.usage or 0, pod.weight)
+
+
+def _above(totals: Totals, band: Band, step: Step, beyond: Edge, *, saturated: bool) -> Recommendation:
     target = band.high_edge
     assert target is not None
     weight = totals.weight + totals.missing_weight
     # Pods without a sample dilute an average; a single pod stays beyond its limit.
-    if totals.extremes is None and _against((totals.usage, weight), beyond, totals.unit) <= 0:
+    is_beyond = _against((totals.usage, weight), beyond, totals.unit) > 0
+    one_is_beyond = (
+        totals.most is not None and _against(_usage_and_weight(totals, totals.most), beyond, totals.unit) > 0
+    )
+    if not (is_beyond or one_is_beyond or (saturated and totals.stays_saturated)):
         return ABOVE_BUT_MISSING
-    needed = rounded_up(totals.counted * totals.usage * totals.unit * target.denominator, weight * target.numerator)
-    extreme = None if totals.extremes is None else _usage_of(totals.extremes.most, totals)
-    return Recommendation(Verdict.ABOVE, needed + step.up, extreme=extreme)
+    sum_of_pods: Rational = totals.counted * totals.usage * totals.unit
+    extreme = _usage_of(totals.most, totals) if one_is_beyond and totals.most is not None else None
+    if not saturated:
+        needed = rounded_up(sum_of_pods * target.denominator, weight * target.numerator)
+        return Recommendation(Verdict.ABOVE, needed + step.up, extreme=extreme)
+    assert band.saturation is not None
+    needed = rounded_up(band.saturation * sum_of_pods, weight * min(Fraction(*target), limit_of(totals, band)))
+    return Recommendation(Verdict.ABOVE, needed + step.up, extreme=extreme, saturation=totals.saturation)
 
 
 def _below(totals: Totals, step: Step, beyond: Edge, under: Edge) -> Recommendation:
-    if totals.missing or totals.young:
+    pod = totals.least_bound
+    least: _Load = (totals.bound, totals.weight) if pod is None else (pod.bound or 0, pod.weight)
+    if totals.missing or totals.young or totals.unbounded or totals.is_blind:
+        return BELOW_BUT_MISSING
+    if _against(least, under, totals.unit) >= 0:
         return BELOW_BUT_MISSING
     if totals.departed.is_unknown:
         return BELOW_BUT_DEPARTED
     departed = totals.departed_load()
-    if departed and _with_share(totals, departed) * under.denominator >= under.numerator:
+    if departed and _with_share(totals, least, departed) * under.denominator >= under.numerator:
         return BELOW_BUT_DEPARTED
     needs_none = totals.usage == 0 and totals.total
     shrink = Shrink(
         by=step.down,
         least=step.min_pods,
-        fewest=_fewest(totals, totals.usage + departed, beyond),
-        fewest_sampled=_fewest(totals, totals.usage, beyond),
+        fewest=_fewest(totals, totals.bound + departed, beyond),
+        fewest_sampled=_fewest(totals, totals.bound, beyond),
     )
-    extreme = None if totals.extremes is None else _usage_of(totals.extremes.least, totals)
+    extreme = None if totals.least is None else _usage_of(totals.least, totals)
     return Recommendation(Verdict.BELOW, zero=needs_none, shrink=shrink, extreme=extreme)
 
 
-def _with_share(totals: Totals, departed: Fraction) -> Fraction:
+def _with_share(totals: Totals, least: _Load, departed: Fraction) -> Fraction:
     """The least usage, of a pod or on average, with an equal share of the departed pods' load (nano-units)."""
-    least = (totals.usage, totals.weight) if totals.extremes is None else totals.extremes.least
-    return (Fraction(least[0]) / least[1] + departed / totals.weight) * totals.unit
+    usage, weight = least
+    return (Fraction(usage) / weight + departed / totals.weight) * totals.unit
 
 
 def _fewest(totals: Totals, usage: Rational, beyond: Edge) -> int:
@@ -86,4 +108,4 @@ def _fewest(totals: Totals, usage: Rational, beyond: Edge) -> int:
 
 
 def _usage_of(pod: PodLoad, totals: Totals) -> Fraction:
-    return Fraction(pod.usage * totals.unit, pod.weight)
+    return Fraction((pod.usage or 0) * totals.unit, pod.weight)

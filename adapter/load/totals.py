@@ -1,18 +1,17 @@
 """Sums over the pods that a scenario counts: integers where possible, so exact and fast."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.departures import NO_DEPARTURES, DepartedLoad
-from adapter.load.effective_usage import PodSample
 from adapter.load.quantity import NANO
-from adapter.load.sample_columns import Column
-from adapter.load.spec import Average, Step, Trigger
-from adapter.load.steps import Steps, mapped, sorted_in_steps
+from adapter.load.remembering import NO_DEPARTURES, DepartedLoad
+from adapter.load.spec import Average, Step
 
 Rational = Fraction | int
+_SHIFT = 256
+SATURATED = Fraction(97, 100)
+"""Pods that use this much of their limits are throttled at times, so they may need more than they show."""
 
 
 class Edge(NamedTuple):
@@ -26,9 +25,10 @@ class Edge(NamedTuple):
 class Band:
     """The watermarks of one metric with the tolerance around them (nano-units, exact). None: no such watermark.
 
-    A strategy with one target has it as both watermarks; `step` has the parameters of strategy Step. Usage is above the
-    band beyond `high_plus` = high · (1 + tolerance), and below it under `low_minus` = low · (1 − tolerance). The
-    strategy acts towards the watermarks themselves.
+    Where the CPU limit caps the usage, `saturation` is the factor by which the load of saturated pods is taken for
+    more. A strategy with one target has it as both watermarks; `step` has the parameters of strategy Step. Usage is
+    above the band beyond `high_plus` = high · (1 + tolerance), and below it under `low_minus` = low · (1 − tolerance).
+    The strategy acts towards the watermarks themselves.
     """
 
     high: Fraction | None
@@ -37,6 +37,7 @@ class Band:
     average: Average
     tolerate_zero: bool
     multiple_of: int = 1
+    saturation: Fraction | None = None
     step: Step | None = None
     high_edge: Edge | None = field(init=False)
     low_edge: Edge | None = field(init=False)
@@ -58,27 +59,22 @@ def _edge(limit: Fraction | None, numerator: int, denominator: int) -> Edge | No
 
 
 class PodLoad(NamedTuple):
-    """One pod's usage (nano-units) and its weight in the units of the totals."""
+    """One pod's usage (nano-units; None: no sample), and its weight and fill in the units of the totals.
 
-    usage: int
+    `bound`: the most that it may have used; None where that is not known. It is more than `usage` where the window of
+    its sample is partial.
+    """
+
+    usage: int | None
     weight: int
+    fill: int = 0
+    bound: int | None = None
+    limit: int | None = None
 
-    def exceeds(self, other: "PodLoad") -> bool:
-        """Whether its usage for its weight is larger."""
-        return self.usage * other.weight > other.usage * self.weight
-
-
-class Extremes(NamedTuple):
-    """The pods with the most and with the least usage for their weight."""
-
-    most: PodLoad
-    least: PodLoad
-
-    def including(self, pod: PodLoad) -> "Extremes":
-        """These extremes, with one pod more."""
-        if pod.exceeds(self.most):
-            return Extremes(pod, self.least)
-        return Extremes(self.most, pod) if self.least.exceeds(pod) else self
+    @property
+    def is_partial(self) -> bool:
+        """Whether it may have used more than its sample says."""
+        return self.usage is not None and self.usage != self.bound
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,8 +84,13 @@ class Totals:
     `missing` pods are in without a sample; `young` ones do not serve, but may soon. `weight` is what usage is divided
     by for an average: the number of pods, or their capacity in whole units (which leaves nano-units of a ratio), in
     parts of 1/`unit`; `missing_weight` and `young_weight` likewise. A fill is the usage assumed of a gap, in parts of
-    1/`fill_unit` nano-units. `total`: usage is one number for the whole service. `departed`: pods whose load has gone
-    to others since the samples began. `extremes` are only sought where one pod beyond a limit is enough to act.
+    1/`fill_unit` nano-units. Of `partial` pods the sample's window is not full: `bound` is the most that the pods with
+    a sample may have used, but for the `unbounded` ones of which nobody knows. `total`: usage is one number for the
+    whole service; `is_blind`: it may be any larger number, since it knows less than all of the pods. `limit` is the sum
+    of the limits that cap the usage of the pods with a sample, `missing_limit` of those without; `unlimited` pods have
+    none. `departed`: pods whose load has gone to others since the samples began. `most` and `least`: the pods with the
+    most and the least usage for their weight, which are only sought where one pod beyond a limit is enough to act;
+    `least_bound` likewise by their bounds.
     """
 
     usage: int = 0
@@ -101,12 +102,22 @@ class Totals:
     young: int = 0
     young_weight: Rational = 0
     young_fill: Rational = 0
+    partial: int = 0
+    bound: int = 0
+    unbounded: int = 0
+    unbounded_fill: Rational = 0
     total: bool = False
+    is_blind: bool = False
     unit: int = 1
     fill_unit: int = 1
+    limit: int = 0
+    missing_limit: int = 0
+    unlimited: int = 0
     departed: DepartedLoad = NO_DEPARTURES
     seeks_extremes: bool = False
-    extremes: Extremes | None = None
+    most: PodLoad | None = None
+    least: PodLoad | None = None
+    least_bound: PodLoad | None = None
 
     @property
     def counted(self) -> int:
@@ -119,148 +130,103 @@ class Totals:
         """
         return Fraction(self.usage * self.unit, self.weight) if average is Average.PER_POD else Fraction(self.usage)
 
-    def departed_load(self) -> Fraction:
-        """The usage assumed of the pods that left (nano-units). At least one sample is needed."""
-        return self.departed.over(Fraction(self.usage, self.n))
+    @property
+    def saturation(self) -> Fraction | None:
+        """The usage as a share of the limits of the same pods; None unless each of them has a limit."""
+        return Fraction(self.usage, self.limit) if self.limit and not self.unlimited else None
 
-    def add(self, pod: "DoubtfulPod") -> None:
-        """Count a doubtful pod as in."""
-        if pod.is_young:
-            self.young -= 1
-            self.young_weight -= pod.weight
-            self.young_fill -= pod.fill
+    @property
+    def is_saturated(self) -> bool:
+        """Whether throttling hides a part of the load."""
+        share = self.saturation
+        return share is not None and share >= SATURATED
+
+    @property
+    def stays_saturated(self) -> bool:
+        """Whether that is still so with the pods without a sample at 0."""
+        return self.is_saturated and self.usage >= SATURATED * (self.limit + self.missing_limit)
+
+    def departed_load(self) -> Fraction:
+        """The usage assumed of the pods that left (nano-units): on the way down, so samples count with their bounds."""
+        bounded = self.n - self.unbounded
+        return self.departed.over(Fraction(self.bound, bounded) if bounded else Fraction(0))
+
+    def add(self, pod: PodLoad) -> None:
+        """Count a pod as in."""
         if pod.usage is None:
             self.missing += 1
             self.missing_weight += pod.weight
             self.missing_fill += pod.fill
+            self.missing_limit += pod.limit or 0
+            self.unlimited += not pod.limit
+            return
+        self.usage += pod.usage
+        self.n += 1
+        self.weight += pod.weight
+        self.partial += pod.usage != pod.bound
+        self.limit += pod.limit or 0
+        self.unlimited += not pod.limit
+        if pod.bound is None:
+            self.unbounded += 1
+            self.unbounded_fill += pod.fill
         else:
-            self.usage += pod.usage
-            self.n += 1
-            self.weight += pod.weight
-            if self.seeks_extremes:
-                self.include(PodLoad(pod.usage, pod.weight))
+            self.bound += pod.bound
+        if self.seeks_extremes:
+            self._seek(pod)
 
-    def include(self, pod: PodLoad) -> None:
-        """Count a pod with a sample among the extremes."""
-        self.extremes = Extremes(pod, pod) if self.extremes is None else self.extremes.including(pod)
+    def _seek(self, pod: PodLoad) -> None:
+        usage, weight, bound = pod.usage or 0, pod.weight, pod.bound or 0
+        if self.most is None or usage * self.most.weight > (self.most.usage or 0) * weight:
+            self.most = pod
+        if self.least is None or usage * self.least.weight < (self.least.usage or 0) * weight:
+            self.least = pod
+        if self.least_bound is None or bound * self.least_bound.weight < (self.least_bound.bound or 0) * weight:
+            self.least_bound = pod
 
-
-class DoubtfulPod(NamedTuple):
-    """A doubtful pod: its usage (None: no sample), and its weight and fill in the units of the totals.
-
-    `is_long` (doubtful for long) and `is_replaceable` matter where a scenario has it out. `is_young`: it may only not
-    be registered yet.
-    """
-
-    usage: int | None
-    weight: int
-    fill: int
-    is_long: bool
-    is_replaceable: bool
-    is_young: bool
+    def add_young(self, pod: PodLoad, sign: int = 1) -> None:
+        """Count a pod among those that may serve soon; `sign` -1: no longer."""
+        self.young += sign
+        self.young_weight += sign * pod.weight
+        self.young_fill += sign * pod.fill
 
 
 class Weights:
     """The weights of a metric's pods: what their usage is divided by, and the fill of one without a sample.
 
     A pod weighs 1, or its capacity where the metric is a utilization. `mean` is the average capacity of the pods that
-    have one; None where it is not needed.
+    have one.
     """
 
-    def __init__(self, band: Band, mean: Fraction | None, *, is_utilization: bool) -> None:
-        self.band = band
+    def __init__(self, band: Band, mean: Fraction | None = None, *, is_utilization: bool) -> None:
         self._is_utilization = is_utilization
         self._mean, parts = (mean or Fraction(0)).as_integer_ratio()
         self._parts = parts if is_utilization else 1
-        self._high_plus = band.high_plus or Edge(0, 1)
-        self._ranks_missing = band.high_plus is not None
-        self._seeks_extremes = band.step is not None and band.step.trigger is Trigger.ANY_POD
+        self._fill = band.high_plus.numerator if band.high_plus is not None else 0
         self.unit = NANO * parts if is_utilization else 1
-        self.fill_unit = self.unit * self._high_plus.denominator
+        self.fill_unit = self.unit * (band.high_plus.denominator if band.high_plus is not None else 1)
 
-    def weigh(self, capacity: int | None) -> int:
-        """A pod's weight: 1, or its capacity (the mean one where it has none)."""
-        if not self._is_utilization:
-            return 1
-        return capacity * self._parts if capacity else self._mean
+    def load(
+        self,
+        usage: int | None,
+        capacity: int | None = None,
+        last: int = 0,
+        bound: int | None = None,
+        limit: int | None = None,
+    ) -> PodLoad:
+        """The load of a pod: without a sample, `high_plus` is assumed on the way down, or its last usage if larger."""
+        weight = 1
+        if self._is_utilization:
+            weight = capacity * self._parts if capacity else self._mean
+        return PodLoad(usage, weight, max(self._fill * weight, last * self.fill_unit), bound, limit)
 
-    def fill(self, weight: int, last: int) -> int:
-        """The usage assumed of a pod without a sample on the way down: `high_plus`, or its last usage if larger."""
-        return max(self._high_plus.numerator * weight, last * self.fill_unit)
+    def rank_up(self, pod: PodLoad) -> int:
+        """By this, largest first, pods are in the order of their usage for their weight, those without a sample last.
 
-    def totals(
-        self, columns: Iterable[Column], young: Sequence[PodSample] = (), departed: DepartedLoad = NO_DEPARTURES
-    ) -> Totals:
-        """The sums over the pods that are in (`columns`) and those that may be soon (`young`)."""
-        totals = Totals(
-            unit=self.unit, fill_unit=self.fill_unit, departed=departed, seeks_extremes=self._seeks_extremes
-        )
-        for column in columns:
-            if self._seeks_extremes:
-                for pod in self._outliers(column):
-                    totals.include(pod)
-            usage, capacity = column.sums()
-            totals.usage += usage
-            totals.n += len(column.values)
-            totals.weight += capacity * self._parts if self._is_utilization else len(column.values)
-            weights = [self.weigh(sample.capacity) for sample in column.gaps]
-            totals.missing += len(weights)
-            totals.missing_weight += sum(weights)
-            totals.missing_fill += sum(map(self.fill, weights, (sample.last for sample in column.gaps)))
-        weights = [self.weigh(sample.capacity) for sample in young]
-        totals.young = len(weights)
-        totals.young_weight = sum(weights)
-        totals.young_fill = sum(map(self.fill, weights, (sample.last for sample in young)))
-        return totals
-
-    def may_be_above(self, none_in: Totals, all_in: Totals, doubtful: Column) -> bool:
-        """Whether a scenario may be above the band; False where none is, whichever of the doubtful pods are in.
-
-        An average is above the limit only where a pod is, or the average of the pods that are always in.
+        Two different ratios differ by more than 2^-_SHIFT, so rounding down keeps their order.
         """
-        limit = self.band.high_plus
-        if limit is None:
-            return False
-        if self.band.average is Average.TOTAL and self.band.step is None:
-            return all_in.usage * limit.denominator > limit.numerator
-        pods = [*self._outliers(doubtful), *(none_in.extremes or ())]
-        if none_in.n:
-            pods.append(PodLoad(none_in.usage, int(none_in.weight)))
-        return any(pod.usage * self.unit * limit.denominator > limit.numerator * pod.weight for pod in pods)
+        return -1 if pod.usage is None or not pod.weight else (pod.usage * self.unit << _SHIFT) // pod.weight
 
-    def _outliers(self, column: Column) -> list[PodLoad]:
-        """The pods with the most and the least usage, of all with one capacity: the extremes are among them."""
-        if not column.values:
-            return []
-        if not self._is_utilization or len(set(column.capacities)) == 1:
-            weight = self.weigh(column.capacities[0])
-            return [PodLoad(max(column.values), weight), PodLoad(min(column.values), weight)]
-        most: dict[int, int] = {}
-        least: dict[int, int] = {}
-        for value, capacity in zip(column.values, column.capacities, strict=True):
-            if value > most.get(capacity, -1):
-                most[capacity] = value
-            if value < least.get(capacity, value + 1):
-                least[capacity] = value
-        return [PodLoad(value, self.weigh(capacity)) for each in (most, least) for capacity, value in each.items()]
-
-    def ranked(self, doubtful: Sequence[DoubtfulPod]) -> Steps[list[DoubtfulPod]]:
-        """The doubtful pods by usage for their weight, largest first.
-
-        One without a sample ranks at `high_plus`; without a high watermark, or without weight, it ranks first.
-        """
-        denominators = [*(pod.weight for pod in doubtful), self._high_plus.denominator]
-        # Two different ratios with these denominators differ by more than 2^-shift, so rounding down keeps their order.
-        shift = 2 * max(each.bit_length() for each in denominators)
-        missing = (self._high_plus.numerator << shift) // self._high_plus.denominator if self._ranks_missing else None
-
-        def load(pod: DoubtfulPod) -> tuple[bool, int]:
-            if pod.usage is None:
-                return missing is None, missing or 0
-            if not pod.weight:
-                return True, 0
-            return False, (pod.usage * self.unit << shift) // pod.weight
-
-        loads = yield from mapped(load, doubtful)
-        order = yield from sorted_in_steps(range(len(doubtful)), loads.__getitem__, reverse=True)
-        return [doubtful[place] for place in order]
+    def rank_down(self, pod: PodLoad) -> int:
+        """Likewise by what is assumed of them on the way down: the fill of a gap, the bound of a partial window."""
+        load = pod.fill if pod.bound is None else pod.bound * self.fill_unit
+        return (int(load * self.unit) << _SHIFT) // pod.weight if pod.weight else -1

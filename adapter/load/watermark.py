@@ -1,13 +1,15 @@
 """Strategy Watermark: above the high watermark ⌈n·usage/high⌉ pods, below the low one ⌊n·usage/low⌋, else hold.
 
 The formulas are those of known dual-watermark autoscalers. The tolerance decides whether to act, never how far.
+
+Strategy Ratio has one target for both, and rounds up in both directions.
 """
 
 import math
 from fractions import Fraction
 
 from adapter.load.assessment import Verdict
-from adapter.load.recount import HOLD, Recommendation, compare, pods_measured, rounded_down
+from adapter.load.recount import HOLD, Recommendation, compare, pods_measured, rounded_down, rounded_up
 from adapter.load.spec import Average, Converge
 from adapter.load.totals import Band, Totals
 
@@ -40,7 +42,9 @@ def _towards_low(totals: Totals, band: Band, usage: Fraction) -> Recommendation 
 
 def _towards_high(totals: Totals, band: Band) -> Recommendation | None:
     step = band.multiple_of
-    if totals.missing or totals.young or totals.departed.is_unknown or totals.n <= step or band.high is None:
+    if totals.missing or totals.young or totals.unbounded or totals.is_blind:
+        return None
+    if totals.departed.is_unknown or totals.n <= step or band.high is None:
         return None
     if _with_departed(totals, band) / (totals.n - step) > band.high:
         return None
@@ -51,7 +55,12 @@ def _towards_high(totals: Totals, band: Band) -> Recommendation | None:
 
 def _with_departed(totals: Totals, band: Band) -> Fraction:
     """Usage times pods, the load of the departed pods included."""
-    usage = Fraction(totals.usage + totals.departed_load())
+    usage = Fraction(totals.bound + totals.departed_load())
     if band.average is Average.TOTAL:
         return usage * pods_measured(totals, band)
     return usage * totals.n * totals.unit / totals.weight
+
+
+def recommend_by_ratio(totals: Totals, band: Band) -> Recommendation:
+    """Apply the target, which is both limits of the band, to totals with at least one sample."""
+    return compare(totals, band, rounded_up) or HOLD

@@ -1,13 +1,14 @@
 """An HPA's `behavior`: the fields that a policy needs in it, and how far up it lets the replica count go. Pure."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from adapter.load.spec import Policy
-from adapter.policy.hpa import Hpa, ScalingPolicy, ScalingRules
+from adapter.load.spec import Bounds, HpaWiring, Policy
+from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa, ScalingPolicy, ScalingRules, parse_hpa
 from adapter.policy.managed_fields import DIRECTIONS
+from adapter.policy.watermark_policy import API_VERSION, KIND
 
 PERIOD = 1
 """Seconds: shorter than any sync of the HPA, so that every sync has the full limit."""
@@ -16,8 +17,13 @@ LOOSE = 15
 MAX, DISABLED = "Max", "Disabled"
 _MIN = "Min"
 _PERCENT = "Percent"
+SHIPPED_PACE = ScalingRules(stabilization=120, policies=(ScalingPolicy(_PERCENT, 10, 60),))
+"""The pace downwards that docs, examples and `render` recommend."""
 _LEGACY_FACTOR, _LEGACY_FLOOR = 2, 4
 """Without `behavior` the HPA may double the count, and always go up to four pods."""
+
+HPA_API_VERSION = "autoscaling/v2"
+HPA_KIND = "HorizontalPodAutoscaler"
 
 
 class BehaviorField(NamedTuple):
@@ -45,7 +51,7 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
     ):
         if tolerance:
             yield BehaviorField(f"{direction}.tolerance", "0", rules.tolerance == Fraction(0))
-        yield BehaviorField(f"{direction}.policies", [_as_json(one) for one in limits], rules.policies == limits)
+        yield BehaviorField(f"{direction}.policies", policies_json(limits), rules.policies == limits)
         # The API server defaults selectPolicy to Max.
         yield BehaviorField(f"{direction}.selectPolicy", MAX, rules.select == MAX)
 
@@ -81,8 +87,9 @@ def _covers(rules: ScalingRules, limit: ScalingPolicy) -> bool:
     return any(own.kind == limit.kind and own.value >= limit.value and own.period <= LOOSE for own in rules.policies)
 
 
-def _as_json(policy: ScalingPolicy) -> dict[str, Any]:
-    return {"type": policy.kind, "value": policy.value, "periodSeconds": policy.period}
+def policies_json(policies: Iterable[ScalingPolicy]) -> list[dict[str, Any]]:
+    """Scaling policies as an HPA has them."""
+    return [{"type": one.kind, "value": one.value, "periodSeconds": one.period} for one in policies]
 
 
 def highest_allowed(current: int, rules: ScalingRules, changes: Iterable[ReplicaChange], now: float) -> int:
@@ -106,3 +113,59 @@ def _limit(current: int, policy: ScalingPolicy, changes: Iterable[ReplicaChange]
     if policy.kind == _PERCENT:
         return math.ceil(start * (1 + policy.value / 100))
     return start + policy.value
+
+
+def count_metric(policy: str) -> dict[str, Any]:
+    """The metric by which an HPA asks a policy for the replica count: value / pods × pods is the count itself."""
+    return {
+        "type": "Object",
+        "object": {
+            "describedObject": {"apiVersion": API_VERSION, "kind": KIND, "name": policy},
+            "metric": {"name": DESIRED_REPLICAS},
+            "target": {"type": "AverageValue", "averageValue": "1"},
+        },
+    }
+
+
+def hpa_manifest(
+    metadata: Mapping[str, Any],
+    policy: str,
+    target: CrossVersionReference,
+    bounds: Bounds,
+    behavior: Mapping[str, Any],
+    kept: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The HPA that takes its count from a policy, within these bounds; `kept` are metrics beside the policy's."""
+    return {
+        "apiVersion": HPA_API_VERSION,
+        "kind": HPA_KIND,
+        "metadata": dict(metadata),
+        "spec": {
+            "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": target.name},
+            "minReplicas": bounds.minimum,
+            "maxReplicas": bounds.maximum,
+            "behavior": dict(behavior),
+            "metrics": [count_metric(policy), *kept],
+        },
+    }
+
+
+def following_behavior(
+    policy: Policy, manifest: Mapping[str, Any], *, down: ScalingRules | None = None, tolerance: bool = True
+) -> dict[str, Any]:
+    """The behavior with which an HPA without limits of its own follows a policy: tolerance 0, and no tighter rate.
+
+    `down`: the pace of the way down (its window, and its policies unless the policy has a velocity downwards, or the
+    companion sets them); without it, and on the way up, nothing waits. `tolerance`: whether the cluster's HPAs have
+    that field.
+    """
+    windows = {"scaleUp": 0, "scaleDown": (down and down.stabilization) or 0}
+    behavior: dict[str, Any] = {}
+    fields: Iterable[BehaviorField] = required_behavior(policy, parse_hpa(manifest), tolerance=tolerance)
+    for one in fields:
+        direction, _, key = one.name.partition(".")
+        rules = behavior.setdefault(direction, {"stabilizationWindowSeconds": windows[direction]})
+        rules[key] = one.value
+    if down is not None and policy.velocity.down is None and policy.hpa_wiring is not HpaWiring.ENFORCE:
+        behavior["scaleDown"]["policies"] = policies_json(down.policies)
+    return behavior

@@ -56,14 +56,13 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
     """Flaws that stop scaling altogether."""
     hpa = wiring.hpa
     if wiring.neighbours.policies:
-        names = ", ".join(wiring.neighbours.policies)
-        yield Flaw(Reason.POLICY_CONFLICT, f"{hpa.target.kind} {hpa.target.name} has other policies as well ({names})")
+        others = f"{hpa.target.kind} {hpa.target.name} has other policies as well ({wiring.neighbours.policies})"
+        yield Flaw(Reason.POLICY_CONFLICT, others)
     if wiring.neighbours.hpas:
-        names = ", ".join(wiring.neighbours.hpas)
+        others = f"{hpa.target.kind} {hpa.target.name} is scaled by other HPAs as well ({wiring.neighbours.hpas})"
         yield Flaw(
             Reason.SHARED_TARGET,
-            f"{hpa.target.kind} {hpa.target.name} is scaled by other HPAs as well ({names}); HPAs that select the same "
-            "pods do not act",
+            f"{others}; HPAs that select the same pods do not act",
         )
     if hpa.ambiguous:
         yield Flaw(Reason.AMBIGUOUS_SELECTOR, f"HPA {hpa.name} does not act: {hpa.ambiguous}")

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader
+from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, PolicyError, Source, as_mapping
 from adapter.policy.managed_fields import FieldManagers, read_field_managers
-from adapter.policy.objects import PolicyError, Source, as_mapping
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
@@ -112,9 +111,20 @@ class ScalingRules:
     policies: tuple[ScalingPolicy, ...] = ()
 
 
+class ScalingActive(NamedTuple):
+    """An HPA's condition ScalingActive, as its last sync left it."""
+
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+_PAUSED = "ScalingDisabled"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
-    """An HPA. `active`: its condition ScalingActive was True at its last sync.
+    """An HPA. `scaling_active`: its condition of that type; None before its first sync.
 
     `ambiguous` is the message of its AmbiguousSelector condition: other HPAs select the same pods. Empty otherwise.
     `has_behavior`: whether `spec.behavior` exists; without it the controller limits the pace in another way.
@@ -130,10 +140,23 @@ class Hpa:
     metrics: tuple[HpaMetric, ...] = ()
     scale_up: ScalingRules = field(default_factory=ScalingRules)
     scale_down: ScalingRules = field(default_factory=ScalingRules)
-    active: bool = False
+    scaling_active: ScalingActive | None = None
     managers: FieldManagers = field(default_factory=FieldManagers)
     ambiguous: str = ""
     has_behavior: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it acted at its last sync."""
+        return self.scaling_active is not None and self.scaling_active.status == "True"
+
+    @property
+    def inactive(self) -> str:
+        """Why it does not act, in its own words; empty where it does, has not synced yet, or its target is at 0."""
+        condition = self.scaling_active
+        if condition is None or condition.status != "False" or condition.reason == _PAUSED:
+            return ""
+        return f"it does not act ({condition.reason}): {condition.message}"
 
     @property
     def desired_metrics(self) -> tuple[HpaMetric, ...]:
@@ -188,17 +211,22 @@ def _hpa(root: FieldReader) -> Hpa:
         resource_version=_text(metadata, "resourceVersion"),
         target=_target(spec),
         bounds=_bounds(spec, _time(status, "lastScaleTime")),
-        metrics=tuple(_metrics(spec)),
+        metrics=tuple(filter(None, map(_metric, spec.sections("metrics", _MOST)))),
         scale_up=_pace(behavior.section("scaleUp")),
         scale_down=_pace(behavior.section("scaleDown")),
-        active=any(
-            (one.get("type"), one.get("status")) == ("ScalingActive", "True")
-            for one in status.sections("conditions", _MOST)
-        ),
+        scaling_active=_scaling_active(status),
         managers=read_field_managers(metadata.get("managedFields")),
         ambiguous=_ambiguous(status),
         has_behavior=spec.get("behavior") is not None,
     )
+
+
+def _scaling_active(status: FieldReader) -> ScalingActive | None:
+    for condition in status.sections("conditions", _MOST):
+        if condition.get("type") == "ScalingActive":
+            message = _text(condition, "message", longest=_ADMITTED)
+            return ScalingActive(_text(condition, "status"), _text(condition, "reason"), message)
+    return None
 
 
 def _ambiguous(status: FieldReader) -> str:
@@ -226,10 +254,6 @@ def _bounds(spec: FieldReader, last_scale: float | None) -> Bounds:
     if minimum > maximum:
         spec.fault("minReplicas", minimum, f"must be at most maxReplicas ({maximum})")
     return Bounds(minimum=minimum, maximum=maximum, last_scale=last_scale)
-
-
-def _metrics(spec: FieldReader) -> list[HpaMetric]:
-    return [metric for fields in spec.sections("metrics", _MOST) if (metric := _metric(fields)) is not None]
 
 
 def _metric(fields: FieldReader) -> HpaMetric | None:

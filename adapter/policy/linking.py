@@ -8,9 +8,10 @@ An HPA's `scaleTargetRef` may name no kind or object at all: Kubernetes 1.36 hol
 path segment and `apiVersion` to at most one slash, so it admits `%61pps/v1` and `apps?x=1/v1`.
 """
 
+import heapq
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from typing import NamedTuple, Protocol, TypeVar
 
 from adapter.load.matching import owned_by
@@ -23,6 +24,11 @@ from adapter.runtime.faults import Fault
 K = TypeVar("K")
 V = TypeVar("V")
 
+MAX_POLICIES_PER_TARGET = 20
+"""The policies of a target with more are refused in a sentence without names, and follow no pods and no samples: what a
+change costs does not grow with the number of rivals."""
+NAMED_NEIGHBOURS = 5
+"""Other policies, and other HPAs, of a target that a sentence names."""
 MAX_SELECTOR_REQUIREMENTS = 32
 """Every assessment tests every pod against each requirement of its target's selector. Workloads have a handful."""
 
@@ -50,10 +56,10 @@ class TargetRef(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """The other HPAs and the other policies of a policy's scale target, by name."""
+    """The other HPAs and the other policies of a policy's scale target: "a, b, c, d, e and 12 more", empty for none."""
 
-    hpas: tuple[str, ...] = ()
-    policies: tuple[str, ...] = ()
+    hpas: str = ""
+    policies: str = ""
 
 
 class Link(NamedTuple):
@@ -68,14 +74,39 @@ class Link(NamedTuple):
         return target_ref(self.hpa)
 
 
+class _Names:
+    """The names of the HPAs, or of the policies, of one target; the first of them are sorted once after a change."""
+
+    def __init__(self) -> None:
+        self.all: set[str] = set()
+        self._first: list[str] | None = None
+
+    def put(self, name: str, *, present: bool) -> None:
+        """Add or remove a name."""
+        (self.all.add if present else self.all.discard)(name)
+        self._first = None
+
+    def beside(self, name: str) -> str:
+        """The names without this one, which is among them."""
+        if self._first is None:
+            self._first = heapq.nsmallest(NAMED_NEIGHBOURS + 1, self.all)
+        named = [other for other in self._first if other != name][:NAMED_NEIGHBOURS]
+        unnamed = len(self.all) - 1 - len(named)
+        return ", ".join(named) + (f" and {unnamed} more" if unnamed else "")
+
+
 class Links:
     """The valid policies and the HPAs of one namespace, by name. Every query is an index lookup."""
 
     def __init__(self) -> None:
         self.policies: dict[str, Policy] = {}
         self.hpas: dict[str, Hpa] = {}
-        self._policies_of_hpa: dict[str, set[str]] = defaultdict(set)
-        self._hpas_of_target: dict[CrossVersionReference, set[str]] = defaultdict(set)
+        self._faulty: set[str] = set()
+        """HPAs with a faulty reference. Their policies are refused for that, and take nothing from others."""
+        self._policies_of_hpa: dict[str, _Names] = defaultdict(_Names)
+        self._policies_of_target: dict[CrossVersionReference, _Names] = defaultdict(_Names)
+        """Without the policies of faulty HPAs."""
+        self._hpas_of_target: dict[CrossVersionReference, _Names] = defaultdict(_Names)
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.hpas)
@@ -84,28 +115,48 @@ class Links:
         """Add or replace a policy; None removes it."""
         old = self.policies.pop(name, None)
         if old is not None:
-            discard(self._policies_of_hpa, old.hpa, name)
+            self._index_policy(name, old.hpa, present=False)
         if policy is not None:
             self.policies[name] = policy
-            self._policies_of_hpa[policy.hpa].add(name)
+            self._index_policy(name, policy.hpa, present=True)
+
+    def _index_policy(self, name: str, hpa_name: str, *, present: bool) -> None:
+        _put(self._policies_of_hpa, hpa_name, name, present=present)
+        hpa = self.hpas.get(hpa_name)
+        if hpa is not None and hpa_name not in self._faulty:
+            _put(self._policies_of_target, hpa.target.identity, name, present=present)
 
     def put_hpa(self, name: str, hpa: Hpa | None) -> None:
         """Add or replace an HPA; None removes it."""
-        old = self.hpas.pop(name, None)
+        old = self.hpas.get(name)
+        if old is not None and hpa is not None and old.target == hpa.target:
+            self.hpas[name] = hpa
+            return
+        policies = tuple(self.policies_of_hpa(name))
         if old is not None:
-            discard(self._hpas_of_target, old.target.identity, name)
+            _put(self._hpas_of_target, old.target.identity, name, present=False)
+            for policy in policies if name not in self._faulty else ():
+                _put(self._policies_of_target, old.target.identity, policy, present=False)
+            del self.hpas[name]
+            self._faulty.discard(name)
         if hpa is not None:
             self.hpas[name] = hpa
-            self._hpas_of_target[hpa.target.identity].add(name)
+            _put(self._hpas_of_target, hpa.target.identity, name, present=True)
+            if any(reference_faults(*hpa.target)):
+                self._faulty.add(name)
+                return
+            for policy in policies:
+                _put(self._policies_of_target, hpa.target.identity, policy, present=True)
 
     def policies_of_hpa(self, hpa: str) -> Iterable[str]:
         """The policies that name an HPA."""
-        return self._policies_of_hpa.get(hpa, ())
+        names = self._policies_of_hpa.get(hpa)
+        return names.all if names is not None else ()
 
-    def policies_of_target(self, target: CrossVersionReference) -> Iterator[str]:
-        """The policies whose HPAs scale a target, in whatever version they name it."""
-        for hpa in self._hpas_of_target.get(target.identity, ()):
-            yield from self.policies_of_hpa(hpa)
+    def policies_of_target(self, target: CrossVersionReference) -> Collection[str]:
+        """The policies whose HPAs scale a target, in whatever version they name it; without those of faulty HPAs."""
+        names = self._policies_of_target.get(target.identity)
+        return names.all if names is not None else ()
 
     def link(self, name: str) -> Link | None:
         """The policy's link; None where the policy is not valid or its HPA does not exist."""
@@ -118,18 +169,37 @@ class Links:
         link = self.link(name)
         if link is None:
             return Neighbours()
-        own, hpas = link.policy.hpa, self._hpas_of_target[link.hpa.target.identity]
-        # A policy whose HPA has a faulty reference is refused for that; it takes nothing from the others.
-        faulty = {hpa for hpa in hpas if len(hpas) > 1 and any(reference_faults(*self.hpas[hpa].target))}
-        answered = {own} if own in faulty else hpas - faulty
-        policies = {policy for hpa in answered for policy in self.policies_of_hpa(hpa)}
-        return Neighbours(tuple(sorted(hpas - {own})), tuple(sorted(policies - {name})))
+        hpas, policies = self._hpas_of_target[link.hpa.target.identity], self._rivals(link)
+        crowd = f"more than {MAX_POLICIES_PER_TARGET}" if _is_crowded(policies) else ""
+        return Neighbours(hpas.beside(link.hpa.name), crowd or policies.beside(name))
+
+    def is_refused(self, name: str) -> bool:
+        """Whether no pod and no sample matters to a policy: too many have its target, or that is no reference."""
+        link = self.link(name)
+        return link is not None and (link.hpa.name in self._faulty or _is_crowded(self._rivals(link)))
+
+    def _rivals(self, link: Link) -> _Names:
+        """The policies of the link's target, this one among them; of a faulty reference only those of the same HPA."""
+        if link.hpa.name in self._faulty:
+            return self._policies_of_hpa[link.hpa.name]
+        return self._policies_of_target[link.hpa.target.identity]
 
 
 def target_ref(hpa: Hpa) -> TargetRef:
     """The target that an HPA names."""
     target = hpa.target
     return TargetRef(hpa.namespace, target.api_version, target.kind, target.name)
+
+
+def _is_crowded(policies: _Names) -> bool:
+    return len(policies.all) > MAX_POLICIES_PER_TARGET
+
+
+def _put(index: dict[K, _Names], key: K, name: str, *, present: bool) -> None:
+    """Add a name to an index, or remove it, and its key with the last name."""
+    index[key].put(name, present=present)
+    if not index[key].all:
+        del index[key]
 
 
 def discard(index: dict[K, set[V]], key: K, value: V) -> None:

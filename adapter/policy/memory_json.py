@@ -4,36 +4,41 @@ Times are RFC 3339 with microseconds (UTC), values canonical quantities; pods ar
 fields are not remembered. The last valid roster has the form in which `decide` reads rosters.
 """
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Container, Iterator, Mapping, Sized
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from adapter.load.assessment import Verdict
-from adapter.load.memory import AheadSample, Beyond, Departed, LastSample, Memory, PodMemory, Replacement, SampleMemory
+from adapter.load.memory import (
+    AheadSample,
+    Beyond,
+    Departed,
+    Kept,
+    LastSample,
+    Memory,
+    PodMemory,
+    Replacement,
+    SampleMemory,
+    kept,
+)
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of, shorten
 from adapter.runtime.times import format_micro_time, parse_time
 
-_TIMES = {
-    "seen", "absentSince", "outSince", "doubtSince", "rosterAt", "rostersSince", "emptySince", "reconnectedAt",
-    "holdUntil", "rolloutSince", "notedAt", "firstStep", "lastScale", "lastRise", "errorSince", "at", "registeredAt",
-    "firstSeen", "doubtfulUntil", "since", "until",
-}  # fmt: skip
-
-
+T = TypeVar("T", LastSample, AheadSample, Beyond, Departed)
 MOST_ITEMS = 5000
 """The pods, samples or instances that are read: as many as fit into two seconds."""
 _TYPES: dict[str, Any] = {"bool": (bool,), "int": (int,), "str": (str,), "float": (float, int)}
 _LARGEST = 2**63
 _LATEST = 221_845_392_000.0
 """The year 9000, so that later times derived from it can still be written."""
-_OWN = {"observing_since", "unobserved_change", "census"}
-"""Fields that are local to a process."""
-_UNWRITTEN = _OWN | {"samples"}
+_NO_TIMES = {"weight"}
+"""The only float that is no time."""
 _OF_METRICS = ("lastSample", "ahead")
 """Fields that JSON keeps by pod and metric, and the memory by metric and pod."""
-_APART = {"pods", "samples", "departed", "ahead", "beyond", "last_valid", "replacement"} | _OWN
+_EMPTY = PodMemory()
+_SIDES = {Verdict.ABOVE.value: True, Verdict.BELOW.value: False}
 
 
 class MemoryDecodeError(FaultyDocument):
@@ -54,25 +59,21 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
 def remembered_pods(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
     """The field `pods` of the memory, one at a time: UID and data."""
     for uid, pod in memory.pods.items():
-        if known := _dump_pod(uid, pod, memory):
-            yield uid, known
+        known = _plain(pod) if pod != _EMPTY else {}
+        for key, samples in (("lastSample", memory.last_samples(uid)), ("ahead", memory.ahead_samples(uid))):
+            if samples:
+                known[key] = {name: _plain(one) for name, one in samples.items()}
+        yield uid, known
 
 
 def departed_pods(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
     """The field `departed` of the memory, one at a time: UID and data."""
-    return ((uid, _dump_departed(pod)) for uid, pod in memory.departed.items())
+    return ((uid, _plain(pod)) for uid, pod in memory.departed.items())
 
 
 def memory_without_pods(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data without its fields that have an item for each pod: pods, departed, lastValid."""
-    known: dict[str, Any] = _plain(memory, skip=_APART)
-    if memory.ahead:
-        known["ahead"] = _dump_ahead(memory.ahead)
-    if memory.beyond:
-        known["beyond"] = {name: _dump_beyond(one) for name, one in memory.beyond.items()}
-    if memory.replacement != Replacement():
-        known["replacement"] = _plain(memory.replacement)
-    return known
+    return _plain(memory, skip={"pods", "samples", "departed", "last_valid"})
 
 
 def roster_to_json(roster: Roster) -> dict[str, Any]:
@@ -102,27 +103,50 @@ def memory_from_json(data: object, at: tuple[str | int, ...] = ("memory",), *, s
     return memory
 
 
-def _plain(item: Any, skip: frozenset[str] | set[str] = frozenset()) -> dict[str, Any]:
-    """A dataclass as JSON data: camelCase keys, times as text, empty fields left out."""
-    data = {}
-    for field in fields(item):
-        value = getattr(item, field.name)
-        if field.name in skip or value is None or (not value and isinstance(value, str | Mapping)):
+def _plain(item: Any, skip: Container[str] = ()) -> dict[str, Any]:
+    """A dataclass or a named tuple as JSON data: camelCase keys, times as text, empty fields left out."""
+    data: dict[str, Any] = {}
+    for name, (key, is_time) in _KEYS[type(item)].items():
+        value = getattr(item, name)
+        if name in skip or value is None or value in ("", {}, Replacement()):
             continue
-        key = _camel(field.name)
-        data[key] = format_micro_time(value) if key in _TIMES else dict(value) if isinstance(value, Mapping) else value
+        if is_time:
+            data[key] = format_micro_time(value)
+        elif name == "value":
+            data[key] = nano_text(value)
+        elif name == "is_above":
+            data["verdict"] = (Verdict.ABOVE if value else Verdict.BELOW).value
+        elif isinstance(value, Mapping):
+            data[key] = {inner: each if isinstance(each, str) else _plain(each) for inner, each in value.items()}
+        else:
+            data[key] = _plain(value) if isinstance(value, Replacement) else value
     return data
 
 
-def _dump_pod(uid: str, pod: PodMemory, memory: Memory) -> dict[str, Any]:
-    known = _plain(pod) if pod != PodMemory() else {}
-    last = memory.last_samples(uid)
-    if last:
-        known["lastSample"] = _dump_samples(last)
-    ahead = {name: seen.ahead[uid] for name, seen in memory.samples.items() if uid in seen.ahead}
-    if ahead:
-        known["ahead"] = _dump_ahead(ahead)
-    return known
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _keys(kind: Any) -> Mapping[str, tuple[str, bool]]:
+    """The fields of a type that are part of its JSON: their keys, and whether they are times."""
+    types = kind.__annotations__ if issubclass(kind, tuple) else {each.name: each.type for each in fields(kind)}
+    return {
+        name: (_camel(name), name not in _NO_TIMES and "float" in (one.__name__ if isinstance(one, type) else str(one)))
+        for name, one in types.items()
+        if name not in kept(kind, Kept.IN_PROCESS)
+    }
+
+
+def keys_of(kind: type, *where: Kept) -> set[str]:
+    """The keys of a type's fields that are kept there."""
+    return {_camel(name) for name in kept(kind, *where)}
+
+
+_KEYS: Mapping[type, Mapping[str, tuple[str, bool]]] = {
+    kind: _keys(kind)
+    for kind in (Memory, PodMemory, Replacement, Roster, Instance, LastSample, AheadSample, Beyond, Departed)
+}
 
 
 def _by_metric(
@@ -139,43 +163,9 @@ def _by_metric(
     }
 
 
-def _dump_departed(pod: Departed) -> dict[str, Any]:
-    last = {"lastSample": _dump_samples(pod.last_sample)} if pod.last_sample else {}
-    return {"at": format_micro_time(pod.at)} | last
-
-
-def _dump_samples(samples: Mapping[str, LastSample]) -> dict[str, Any]:
-    return {name: {"at": format_micro_time(one.at), "value": nano_text(one.value)} for name, one in samples.items()}
-
-
-def _dump_ahead(samples: Mapping[str, AheadSample]) -> dict[str, Any]:
-    return {
-        name: {
-            "at": format_micro_time(one.at),
-            "value": nano_text(one.value),
-            "firstSeen": format_micro_time(one.first_seen),
-        }
-        for name, one in samples.items()
-    }
-
-
-def _dump_beyond(one: Beyond) -> dict[str, Any]:
-    verdict = Verdict.ABOVE if one.is_above else Verdict.BELOW
-    return {
-        "verdict": verdict.value,
-        "since": format_micro_time(one.since),
-        "until": format_micro_time(one.until),
-    }
-
-
 def _text(value: object) -> str:
     """The value as text, shortened where it is nested: its text may be long."""
     return shorten(value) if isinstance(value, dict | list) else str(value)
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
 
 
 class MemoryReader:
@@ -189,18 +179,15 @@ class MemoryReader:
         """A memory; an empty one for null."""
         known = self._fields(data, Memory, at)
         pods = self.mapping(known.pop("pods", None), (*at, "pods"))
-        departed = self.mapping(known.pop("departed", None), (*at, "departed"))
-        ahead = self._ahead(known.pop("ahead", None), (*at, "ahead"))
-        beyond = self.mapping(known.pop("beyond", None), (*at, "beyond"))
         last_valid = known.pop("last_valid", None)
         replacement = self._fields(known.pop("replacement", None), Replacement, (*at, "replacement"))
         read = {str(uid): self._pod(pod, (*at, "pods", str(uid))) for uid, pod in pods.items()}
         return Memory(
             pods={uid: pod for uid, (pod, _, _) in read.items()},
             samples=_by_metric({uid: (last, early) for uid, (_, last, early) in read.items()}),
-            departed={str(uid): self._departed(pod, (*at, "departed", str(uid))) for uid, pod in departed.items()},
-            ahead=ahead,
-            beyond={str(name): self._beyond(one, (*at, "beyond", str(name))) for name, one in beyond.items()},
+            departed=self._tuples(Departed, known.pop("departed", None), (*at, "departed")),
+            ahead=self._tuples(AheadSample, known.pop("ahead", None), (*at, "ahead")),
+            beyond=self._tuples(Beyond, known.pop("beyond", None), (*at, "beyond")),
             last_valid=None if last_valid is None else self.roster(last_valid, (*at, "lastValid")),
             replacement=Replacement(**replacement),
             **known,
@@ -226,43 +213,32 @@ class MemoryReader:
     ) -> tuple[PodMemory, dict[str, LastSample], dict[str, AheadSample]]:
         """A pod's memory, and its samples by metric."""
         known = self._fields(data, PodMemory, at, also=_OF_METRICS)
-        samples = self._samples(known.pop("lastSample", None), (*at, "lastSample"))
-        ahead = self._ahead(known.pop("ahead", None), (*at, "ahead"))
+        samples = self._tuples(LastSample, known.pop("lastSample", None), (*at, "lastSample"))
+        ahead = self._tuples(AheadSample, known.pop("ahead", None), (*at, "ahead"))
         return PodMemory(**known), samples, ahead
 
-    def _departed(self, data: object, at: tuple[str | int, ...]) -> Departed:
-        known = self.mapping(data, at)
-        samples = self._samples(known.get("lastSample"), (*at, "lastSample"))
-        return Departed(self.time(known.get("at"), (*at, "at")), samples)
+    def _tuples(self, kind: type[T], data: object, at: tuple[str | int, ...]) -> dict[str, T]:
+        return {str(key): self._tuple(kind, one, (*at, str(key))) for key, one in self.mapping(data, at).items()}
 
-    def _samples(self, data: object, at: tuple[str | int, ...]) -> dict[str, LastSample]:
-        return {str(name): self._sample(one, (*at, str(name))) for name, one in self.mapping(data, at).items()}
+    def _tuple(self, kind: type[T], data: object, at: tuple[str | int, ...]) -> T:
+        """A named tuple. All of its times and values are required."""
+        known, values = self.mapping(data, at), list[Any]()
+        for name, (key, is_time) in _KEYS[kind].items():
+            if is_time:
+                values.append(self.time(known.get(key), (*at, key)))
+            elif name == "value":
+                values.append(self.nano(known.get(key), (*at, key)))
+            elif name == "is_above":
+                values.append(self._side(known.get("verdict"), (*at, "verdict")))
+            else:
+                values.append(self._tuples(LastSample, known.get(key), (*at, key)))
+        return kind(*values)
 
-    def _ahead(self, data: object, at: tuple[str | int, ...]) -> dict[str, AheadSample]:
-        samples = {}
-        for name, one in self.mapping(data, at).items():
-            sample = self._sample(one, (*at, str(name)))
-            seen = self.time(self.mapping(one, (*at, str(name))).get("firstSeen"), (*at, str(name), "firstSeen"))
-            samples[str(name)] = AheadSample(sample.at, sample.value, seen)
-        return samples
-
-    def _beyond(self, data: object, at: tuple[str | int, ...]) -> Beyond:
-        known = self.mapping(data, at)
-        sides = {Verdict.ABOVE.value: True, Verdict.BELOW.value: False}
-        verdict = known.get("verdict")
-        if not isinstance(verdict, str) or verdict not in sides:
-            self.fault((*at, "verdict"), verdict, f"must be one of {', '.join(sides)}")
-        return Beyond(
-            is_above=verdict == Verdict.ABOVE.value,
-            since=self.time(known.get("since"), (*at, "since")),
-            until=self.time(known.get("until"), (*at, "until")),
-        )
-
-    def _sample(self, data: object, at: tuple[str | int, ...]) -> LastSample:
-        known = self.mapping(data, at)
-        return LastSample(
-            at=self.time(known.get("at"), (*at, "at")), value=self.nano(known.get("value"), (*at, "value"))
-        )
+    def _side(self, verdict: object, at: tuple[str | int, ...]) -> bool:
+        if not isinstance(verdict, str) or verdict not in _SIDES:
+            self.fault(at, verdict, f"must be one of {', '.join(_SIDES)}")
+            return False
+        return _SIDES[verdict]
 
     def mapping(self, data: object, at: tuple[str | int, ...]) -> Mapping[str, Any]:
         """A mapping; empty where it is null or faulty."""
@@ -321,7 +297,8 @@ class MemoryReader:
 
         Unknown keys and wrong types are faults.
         """
-        known = {_camel(field.name): field for field in fields(kind) if field.name not in _UNWRITTEN}
+        keys = _KEYS[kind]
+        known = {keys[field.name][0]: field for field in fields(kind) if field.name in keys and field.name != "samples"}
         values = {}
         for key, value in self.mapping(data, at).items():
             field = known.get(key)
@@ -330,9 +307,9 @@ class MemoryReader:
             elif field is None and self._strict:
                 self.fault((*at, key), value, f"is unknown here; known are {', '.join(sorted([*known, *also]))}")
             elif field is not None and value is not None:
-                values[field.name] = (
-                    self.time(value, (*at, key)) if key in _TIMES else self._typed(value, field.type, (*at, key))
-                )
+                is_time = keys[field.name][1]
+                read = self.time(value, (*at, key)) if is_time else self._typed(value, field.type, (*at, key))
+                values[field.name] = read
         return values
 
     def _typed(self, value: Any, kind: object, at: tuple[str | int, ...]) -> Any:

@@ -2,21 +2,19 @@
 
 It is bounded: at most 200 pods that do not serve without doubt; at most 200 departed pods with their last samples; and
 at most 5,000 UIDs of registered pods. Samples of existing pods are left out, since every replica reads them itself. The
-exception are the last samples of at most 200 pods whose samples fell to 0: without them a replica would believe the
-zeros. Of the last valid roster only its facts about the pods are kept; reading makes a roster of them again, so that a
-replica that starts treats a pulled-out pod as pulled out before its registry answers.
+exception are the last samples of at most 200 pods of which no sample counts now: without them a replica would believe a
+sample that fell to 0, and take a pod without a sample for one that never had much load. Of the last valid roster only
+its facts about the pods are kept; reading makes a roster of them again, so that a replica that starts treats a pulled-
+out pod as pulled out before its registry answers.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from adapter.load.census import derived_from_memory
-from adapter.load.memory import Departed, Memory, PodMemory, SampleMemory
+from adapter.load.memory import Beyond, Departed, Kept, Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
-from adapter.load.steps import Steps, collected, finish
 from adapter.policy import memory_json
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.watermark_policy import MOST_METRICS
@@ -25,7 +23,6 @@ from adapter.runtime.faults import Fault, path_of
 MOST_STATUS_PODS = 200
 MOST_REGISTERED = 5000
 REGISTERED = "registered"
-_VOLATILE = {"rosterAt", "rosters", "lastValid"}
 _EMPTY = PodMemory()
 _SAMPLED = 16
 """One in so many UIDs tells which come first."""
@@ -37,15 +34,21 @@ def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data for the status."""
     # Doubt because no answer ever came is local to this process: other replicas may have answers.
     doubts = memory.last_valid is not None
-    kept = dict(derived_from_memory(memory, f"not serving {doubts}", partial(_not_serving, doubts=doubts)))
-    before = _before_zeros(memory)
+    kept = _not_serving(memory.pods, doubts=doubts)
+    before = _last_samples(memory)
     for uid in sorted({uid for seen in before.values() for uid in seen.last}):
         known = memory.pods.get(uid, _EMPTY)
-        kept.setdefault(uid, PodMemory(seen=known.seen, served=known.served))
+        kept.setdefault(uid, PodMemory(seen=known.seen, back_since=known.back_since, served=known.served))
     bounded = replace(memory, pods=kept, samples=before, departed=_last_departed(memory.departed))
-    data = memory_json.memory_to_json(_without_connection_state(bounded))
+    data = _for_status(memory_json.memory_without_pods(bounded), Memory, Kept.IN_DOCUMENTS)
+    data["pods"] = dict(memory_json.remembered_pods(bounded))
+    if bounded.departed:
+        data["departed"] = dict(memory_json.departed_pods(bounded))
+    if (last := memory.last_valid) is not None:
+        bare = _for_status(memory_json.roster_without_instances(last), Roster, Kept.IN_DOCUMENTS)
+        data["lastValid"] = bare | {"instances": []}
     # A list instead of one key each: managedFields records every key of an object.
-    registered = derived_from_memory(memory, REGISTERED, _registered)
+    registered = _registered(memory.pods)
     return data | ({REGISTERED: registered} if registered else {})
 
 
@@ -79,8 +82,9 @@ def _foremost(groups: Mapping[float, list[str]]) -> list[str]:
 
 
 def _registered(pods: Mapping[str, PodMemory]) -> list[str]:
-    """The pods that a roster listed."""
-    return _first([uid for uid, known in pods.items() if known.seen is not None], MOST_REGISTERED)
+    """The pods that a roster listed since the registry's last loss of data."""
+    listed = [uid for uid, known in pods.items() if known.seen is not None and not known.registration_lost]
+    return _first(listed, MOST_REGISTERED)
 
 
 def _first(uids: list[str], most: int) -> list[str]:
@@ -93,22 +97,21 @@ def _first(uids: list[str], most: int) -> list[str]:
     return sorted(uids)[:most]
 
 
-def _without_connection_state(memory: Memory) -> Memory:
-    """Drops per-connection state: the next process sees the registry's services answer one by one again."""
-    last = memory.last_valid
-    bare = replace(last, instances=(), registry_total=None, reconnected_at=None) if last is not None else None
-    return replace(memory, last_valid=bare, roster_total=None, reconnected_at=None, ahead={})
+def _for_status(data: Mapping[str, Any], kind: type, *dropped: Kept) -> dict[str, Any]:
+    """The data of a memory's type without the fields that are kept elsewhere."""
+    keys = memory_json.keys_of(kind, *dropped)
+    return {key: value for key, value in data.items() if key not in keys}
 
 
-def _before_zeros(memory: Memory) -> dict[str, SampleMemory]:
-    """The last samples of pods before their samples fell to 0, the most loaded pods first."""
-    fell: dict[str, int] = {}
+def _last_samples(memory: Memory) -> dict[str, SampleMemory]:
+    """The last samples of pods of which no sample counts now, the most loaded pods first."""
+    largest: dict[str, int] = {}
     for seen in memory.samples.values():
-        for uid in seen.zeros & seen.last.keys():
-            fell[uid] = max(fell.get(uid, 0), seen.last[uid].value)
-    kept = set(sorted(fell, key=lambda uid: (-fell[uid], uid))[:MOST_STATUS_PODS])
+        for uid in seen.lacking & seen.last.keys():
+            largest[uid] = max(largest.get(uid, 0), seen.last[uid].value)
+    kept = set(sorted(largest, key=lambda uid: (-largest[uid], uid))[:MOST_STATUS_PODS])
     return {
-        name: SampleMemory(last={uid: seen.last[uid] for uid in sorted(seen.zeros & seen.last.keys() & kept)})
+        name: SampleMemory(last={uid: seen.last[uid] for uid in sorted(seen.lacking & seen.last.keys() & kept)})
         for name, seen in memory.samples.items()
     }
 
@@ -116,22 +119,15 @@ def _before_zeros(memory: Memory) -> dict[str, SampleMemory]:
 def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status's memory that does not change with every roster: only its changes need a write."""
     pods = data.get("pods") or {}
-    kept = {uid: {key: value for key, value in pod.items() if key != "absentCount"} for uid, pod in pods.items()}
-    durable = {key: value for key, value in data.items() if key not in _VOLATILE} | {"pods": kept}
+    durable = _for_status(data, Memory, Kept.LAZILY)
+    durable["pods"] = {uid: _for_status(pod, PodMemory, Kept.LAZILY) for uid, pod in pods.items()}
     if beyond := data.get("beyond"):
-        durable["beyond"] = {
-            name: {key: value for key, value in one.items() if key != "until"} for name, one in beyond.items()
-        }
+        durable["beyond"] = {name: _for_status(one, Beyond, Kept.LAZILY) for name, one in beyond.items()}
     return durable
 
 
 def from_status(data: Mapping[str, Any]) -> Memory:
     """The memory from a status. Raises MemoryDecodeError with every fault."""
-    return finish(from_status_in_steps(data))
-
-
-def from_status_in_steps(data: Mapping[str, Any]) -> Steps[Memory]:
-    """`from_status` in short steps."""
     _refuse_more_than_is_written(data)
     rest = {key: value for key, value in data.items() if key != REGISTERED}
     memory = memory_json.memory_from_json(rest, strict=False)
@@ -139,11 +135,10 @@ def from_status_in_steps(data: Mapping[str, Any]) -> Steps[Memory]:
     if not isinstance(registered, list):
         raise MemoryDecodeError([Fault(path_of(("memory", REGISTERED)), registered, "must be a list of UIDs")])
     seen = memory.roster_at if memory.roster_at is not None else 0.0
-    yield
     known = PodMemory(seen=seen)
     pods = {uid: known for uid in registered if isinstance(uid, str)} | dict(memory.pods)
     last = memory.last_valid
-    roster = (yield from _roster_of(memory, last, pods)) if last is not None else None
+    roster = _roster_of(memory, last, pods) if last is not None else None
     return replace(memory, pods=pods, last_valid=roster)
 
 
@@ -169,17 +164,17 @@ def _at_most(value: object, most: int, key: str) -> None:
         raise MemoryDecodeError([Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")])
 
 
-def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Steps[Roster]:
+def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:
     """The last valid roster, rebuilt from the pods' memory: the pods that it listed, and whether as enabled."""
-    listed = yield from collected(
+    listed = [
         Instance(pod_uid=uid, enabled=known.out_since is None and known.doubt_since is None)
         for uid, known in pods.items()
-        if known.seen is not None and known.absent_since is None
-    )
+        if known.seen is not None and known.absent_since is None and not known.registration_lost
+    ]
     return replace(last, instances=tuple(listed) if memory.empty_since is not None else (*listed, _FOREIGN))
 
 
 def _since(known: PodMemory) -> float | None:
-    """Since when a pod is absent, out or in doubt; None where it serves without doubt."""
-    moments = (known.absent_since, known.out_since, known.doubt_since)
+    """Since when a pod is absent, out, in doubt or back; None where it simply serves."""
+    moments = (known.absent_since, known.out_since, known.doubt_since, known.back_since)
     return min((at for at in moments if at is not None), default=None)

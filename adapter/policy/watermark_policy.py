@@ -6,15 +6,16 @@ the API server reads it; tests compare both.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from fractions import Fraction
 
-from adapter.load.membership import KUBERNETES
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import (
     Average,
     Capacity,
+    Converge,
+    Cooldown,
     Delay,
     HpaWiring,
     Match,
@@ -25,20 +26,15 @@ from adapter.load.spec import (
     Query,
     Registry,
     ResourceMetric,
+    Step,
     Strategy,
+    ToleranceIn,
+    Trigger,
 )
-from adapter.policy import pacing
-from adapter.policy.field_reader import FieldReader, percent_as_quantity
-from adapter.policy.objects import PolicyError, Source, as_mapping
-from adapter.policy.strategy import (
-    check_average,
-    check_metric,
-    default_cooldown,
-    read_converge,
-    read_step,
-    read_strategy,
-    read_tolerance,
-)
+from adapter.load.states import KUBERNETES
+from adapter.policy import pacing_fields
+from adapter.policy.field_reader import FieldReader, PolicyError, Source, as_mapping, percent_as_quantity
+from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
 
@@ -61,6 +57,14 @@ _NAME_ADVICE = (
 )
 _LARGEST = 2**60
 _LARGEST_RATIO = 10
+_SATURATION_FACTOR = Fraction(5, 4)
+
+_TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
+_STEP_COOLDOWN = Cooldown(up=180.0, down=300.0)
+_STEP_FIELDS = ("stepTolerance", "toleranceIn", "trigger", "stepUp", "stepDown", "minPods")
+_LARGEST_STEP = 1000
+_MOST_TOLERANCE = 1000
+_HUNDRED_PERCENT = 100
 
 
 class _UsageResource(StrEnum):
@@ -76,6 +80,17 @@ def parse_policy(source: Source) -> Policy:
     if faults:
         raise PolicyError(faults, f"policy {policy.namespace}/{policy.name}".rstrip("/"))
     return policy
+
+
+def _saturation_factor(spec: FieldReader) -> Fraction:
+    """How many times the load of throttled pods may be what they show."""
+    factor = spec.ratio("saturationFactor")
+    if factor is None:
+        return _SATURATION_FACTOR
+    if not 1 <= factor <= _LARGEST_RATIO:
+        advice = f'saturationFactor is a number from 1 (off) to {_LARGEST_RATIO}, such as "1.25"'
+        spec.fault("saturationFactor", spec.get("saturationFactor"), advice)
+    return factor
 
 
 def _policy(root: FieldReader) -> Policy:
@@ -105,12 +120,13 @@ def _policy(root: FieldReader) -> Policy:
         metrics=metrics,
         registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
         pulled_out=_pulled_out(spec.section("pulledOut")),
-        velocity=pacing.velocity(spec.section("velocity")),
-        cooldown=pacing.cooldown(spec.section("cooldown"), default_cooldown(strategy)),
-        schedules=pacing.schedules(spec),
-        fallback=pacing.fallback(spec),
+        velocity=pacing_fields.velocity(spec.section("velocity")),
+        cooldown=pacing_fields.cooldown(spec.section("cooldown"), default_cooldown(strategy)),
+        schedules=pacing_fields.schedules(spec),
+        fallback=pacing_fields.fallback(spec),
         min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
         tolerate_zero=spec.optional_flag("tolerateZero"),
+        saturation_factor=_saturation_factor(spec),
         multiple_of=multiple_of,
         converge_towards=read_converge(spec, strategy, metrics),
         step=read_step(spec, strategy, metrics, multiple_of),
@@ -149,7 +165,7 @@ def _identity(root: FieldReader) -> None:
 
 def _metrics(spec: FieldReader, strategy: Strategy, average: Average) -> tuple[Metric, ...]:
     read: list[Metric] = []
-    delay = pacing.delay(spec.section("delay"))
+    delay = pacing_fields.delay(spec.section("delay"))
     for fields in spec.sections("metrics", MOST_METRICS):
         metric = _metric(fields, delay)
         if metric.name and metric.name in {earlier.name for earlier in read}:
@@ -181,7 +197,7 @@ def _metric(fields: FieldReader, delay: Delay) -> Metric:
         _check_floor(fields, of=of)
         delay = Delay()
     elif fields.get("delay") is not None:
-        delay = pacing.delay(fields.section("delay"), delay)
+        delay = pacing_fields.delay(fields.section("delay"), delay)
     return Metric(
         name=name, resource=resource, query=query, high=high, low=low, target=target, floor=floor, delay=delay
     )
@@ -308,3 +324,108 @@ def _pulled_out(fields: FieldReader) -> PulledOut:
     )
     fields.close()
     return pulled_out
+
+
+def read_strategy(spec: FieldReader) -> Strategy:
+    """The policy's strategy."""
+    return spec.choice("strategy", Strategy) or Strategy.WATERMARK
+
+
+def default_cooldown(strategy: Strategy) -> Cooldown:
+    """The cooldown of a policy that names none, by direction."""
+    return _STEP_COOLDOWN if strategy is Strategy.STEP else Cooldown()
+
+
+def read_tolerance(spec: FieldReader, strategy: Strategy) -> Fraction:
+    """The policy's tolerance as a ratio. Strategy Step has its own, `stepTolerance`."""
+    tolerance = spec.ratio("tolerance")
+    if tolerance is None:
+        return _TOLERANCE[strategy]
+    if strategy is Strategy.STEP:
+        spec.fault("tolerance", spec.get("tolerance"), "strategy Step has stepTolerance instead of tolerance")
+    elif not 0 <= tolerance < 1:
+        spec.fault("tolerance", spec.get("tolerance"), 'tolerance is "1%" or a ratio from 0 to below 1, such as "0.01"')
+    return tolerance
+
+
+def read_step(spec: FieldReader, strategy: Strategy, metrics: Iterable[Metric], multiple_of: int) -> Step:
+    """The parameters of strategy Step; the defaults for every other strategy, which may not have them."""
+    given = [key for key in _STEP_FIELDS if spec.has(key)]
+    step = Step(
+        tolerance=spec.integer("stepTolerance", 15, 0, _MOST_TOLERANCE),
+        tolerance_in=spec.choice("toleranceIn", ToleranceIn) or ToleranceIn.POINTS,
+        trigger=spec.choice("trigger", Trigger) or Trigger.ANY_POD,
+        up=spec.integer("stepUp", 2, 0, _LARGEST_STEP),
+        down=spec.integer("stepDown", 2, 1, _LARGEST_STEP),
+        min_pods=spec.integer("minPods", 2, 0, MOST_REPLICAS),
+    )
+    if strategy is not Strategy.STEP:
+        if given:
+            advice = "stepTolerance, toleranceIn, trigger, stepUp, stepDown and minPods are for strategy Step"
+            spec.fault("strategy", strategy.value, f"{advice}; leave {', '.join(given)} away, or write it")
+        return step
+    if multiple_of > step.down:
+        advice = f"stepDown must be at least multipleOf, or a step down (of {step.down}) would be rounded up again"
+        spec.fault("multipleOf", multiple_of, advice)
+    _check_tolerance(spec, step, metrics)
+    return step
+
+
+def _check_tolerance(spec: FieldReader, step: Step, metrics: Iterable[Metric]) -> None:
+    is_ratio = step.tolerance_in is ToleranceIn.RATIO
+    advice = "stepTolerance must be less than the target, or no pod would ever be removed; write a smaller one"
+    if is_ratio and step.tolerance >= _HUNDRED_PERCENT:
+        spec.fault("stepTolerance", step.tolerance, advice)
+    if is_ratio:
+        return
+    for metric in metrics:
+        points = Fraction(step.tolerance, 1 if metric.of is None else _HUNDRED_PERCENT)
+        if metric.resource is not None and metric.of is None:
+            spec.fault(
+                "metrics",
+                metric.name,
+                "stepTolerance in Points is for queries and for shares of limits or requests; for plain cpu or memory "
+                "write toleranceIn Ratio",
+            )
+        elif metric.target is not None and not metric.floor and metric.target <= points * NANO:
+            spec.fault("stepTolerance", step.tolerance, f"{advice}, or toleranceIn Ratio (metric {metric.name})")
+
+
+def check_metric(fields: FieldReader, metric: Metric, strategy: Strategy, average: Average) -> None:
+    """Add a fault where the metric has watermarks or a target that the strategy does not take."""
+    has_watermarks = fields.has("highWatermark") or fields.has("lowWatermark")
+    has_target = fields.has("target")
+    if not has_watermarks and not has_target:
+        advice = "give highWatermark, lowWatermark, or both; strategies Ratio and Step take target"
+        fields.fault("", metric.name, advice)
+    elif strategy is Strategy.WATERMARK and has_target:
+        advice = "target is for strategies Ratio and Step; strategy Watermark takes highWatermark and lowWatermark"
+        fields.fault("target", fields.get("target"), advice)
+    elif strategy is not Strategy.WATERMARK and (has_watermarks or not has_target):
+        advice = "strategies Ratio and Step take target, and neither highWatermark nor lowWatermark"
+        fields.fault("", metric.name, advice)
+    if average is Average.TOTAL and metric.of is not None:
+        fields.fault("", metric.name, "average Total adds up usage; a metric with of is a ratio and needs PerPod")
+
+
+def check_average(spec: FieldReader, strategy: Strategy, average: Average) -> None:
+    """Add a fault for a total of strategy Step."""
+    if strategy is Strategy.STEP and average is Average.TOTAL:
+        advice = "strategy Step compares pods, or their average, and needs PerPod"
+        spec.fault("average", average.value, advice)
+
+
+def read_converge(spec: FieldReader, strategy: Strategy, metrics: tuple[Metric, ...]) -> Converge | None:
+    """The watermark to drift to; only strategy Watermark has any."""
+    towards = spec.choice("convergeTowards", Converge)
+    if towards is None:
+        return None
+    if strategy is not Strategy.WATERMARK:
+        advice = "convergeTowards moves the count between two watermarks; strategies Ratio and Step have one target"
+        spec.fault("convergeTowards", towards.value, advice)
+        return None
+    named = [m.high if towards is Converge.HIGH else m.low for m in metrics if not m.floor]
+    if metrics and not any(named):
+        key = "highWatermark" if towards is Converge.HIGH else "lowWatermark"
+        spec.fault("convergeTowards", towards.value, f"convergeTowards {towards.value} needs a metric with {key}")
+    return towards

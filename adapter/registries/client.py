@@ -49,14 +49,10 @@ class Failover:
             try:
                 return await question(server)
             except (SourceUnreachable, SourceFailing):
-                self._leave(server)
+                if server == self.current:  # questions run concurrently: only the first failure switches
+                    self.current = self._servers[(self._servers.index(server) + 1) % len(self._servers)]
+                    self._on_switch()
         return await question(self.current)
-
-    def _leave(self, server: str) -> None:
-        # Questions run concurrently: only the first failure switches.
-        if server == self.current:
-            self.current = self._servers[(self._servers.index(server) + 1) % len(self._servers)]
-            self._on_switch()
 
 
 def base_urls(servers: Sequence[str]) -> list[str]:
@@ -92,7 +88,7 @@ async def answering(client: Client, method: str, url: str, **more: Any) -> Async
         try:
             answer = await reading.enter_async_context(client.answer(method, url, **more))
         except SourceError as error:
-            raise error.at(url) from error
+            raise error.with_context(url) from error
         yield answer
 
 

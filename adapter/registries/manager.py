@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from http import HTTPStatus
 from typing import NamedTuple
 
 import structlog
 
 from adapter.load.roster import Roster
-from adapter.registries.http.source import HttpSource
+from adapter.registries.http import HttpSource
 from adapter.registries.roster import OnChange, RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache, origin
 from adapter.registries.service_allowlist import ServiceAllowlist, ServiceChoice
-from adapter.runtime.fair_slots import Claim
-from adapter.runtime.source_errors import MissingExtra, SourceError, SourceFailing
+from adapter.runtime.fairness import Claim
+from adapter.runtime.source_errors import MissingExtra, SourceError
 from adapter.settings.registries import (
     ConsulRegistry,
     EurekaRegistry,
@@ -100,34 +99,13 @@ class RegistryManager:
         connection = self._connections.get(key.registry)
         return connection.cache.roster(key) if connection is not None else None
 
-    async def push(
-        self, registry: str, service: str, namespace: str, group: str, document: bytes
-    ) -> tuple[HTTPStatus, str] | None:
-        """Accept a roster that a platform pushed; returns None, or the status and message of its rejection."""
-        settings = self._settings.get(registry)
-        if not isinstance(settings, HttpRegistry) or not settings.push:
-            needed = "the adapter's settings need a registry of that name with type: HTTP and push: true"
-            return HTTPStatus.NOT_FOUND, f"registry {registry!r} accepts no pushed documents; {needed}"
-        key = ServiceKey(registry, service, namespace, group)
-        connection = self._connections.get(registry)
-        if connection is None or key not in connection.cache.keys or not isinstance(connection.source, HttpSource):
-            return (
-                HTTPStatus.NOT_FOUND,
-                f"no policy follows service {str(key)!r} of registry {registry}; the document is dropped",
-            )
-        try:
-            await connection.source.push(key, document)
-        except SourceFailing as error:
-            return HTTPStatus.CONFLICT, error.public
-        except SourceError as error:
-            return HTTPStatus.BAD_REQUEST, str(error)
-        return None
-
     def refusal(self, key: ServiceKey, namespace: str) -> str:
-        """Why a service is not followed for a policy of this namespace; empty where it is followed."""
-        if refusal := self._allowlist.refusal(key, namespace):
-            return refusal
-        return self._allowlist.crowded(key, namespace) if key in self._choice.left_out else ""
+        """Why a policy of this namespace may not name this service; empty where it may."""
+        return self._allowlist.refusal(key, namespace)
+
+    def over_limit_message(self, key: ServiceKey, namespace: str) -> str:
+        """Why a service that a policy may name is not followed; empty where it is."""
+        return self._allowlist.over_limit_message(key, namespace) if key in self._choice.left_out else ""
 
     def rows(self) -> Iterator[RegistryRow]:
         """The metrics' rows of all followed services."""
@@ -225,7 +203,7 @@ def source(settings: Registry, cache: RosterCache) -> RosterSource:
 
             return ZooKeeperSource(settings, cache)
         case PolarisRegistry():
-            from adapter.registries.polaris.source import PolarisSource
+            from adapter.registries.polaris import PolarisSource
 
             return PolarisSource(settings, cache)
         case HttpRegistry():

@@ -10,7 +10,7 @@ from adapter.registries.manager import source
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache, Trouble, origin
 from adapter.runtime.source_errors import MissingExtra
-from adapter.settings.registries import HttpRegistry, Registry
+from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 
 MARGIN_SECONDS = 1.0
@@ -29,18 +29,12 @@ class ProbeResult:
 
 
 async def probe(settings: Registry, keys: Collection[ServiceKey], clock: Callable[[], float]) -> list[ProbeResult]:
-    """Ask all servers of a registry about these services concurrently; a registry that is only pushed to has none.
+    """Ask all servers of a registry about these services concurrently.
 
     Takes the settings' timeout and a second at most. `clock` gives epoch seconds.
     """
-    return list(await asyncio.gather(*(_probe_server(server, one, keys, clock) for server, one in _servers(settings))))
-
-
-def _servers(settings: Registry) -> list[tuple[str, Registry]]:
-    """The registry's servers, each with settings that name it alone."""
-    if isinstance(settings, HttpRegistry):
-        return [(settings.url, settings)] if settings.url else []
-    return [(server, settings.model_copy(update={"servers": (server,)})) for server in settings.servers]
+    probes = (_probe_server(one, settings.with_address(one), keys, clock) for one in settings.addresses)
+    return list(await asyncio.gather(*probes))
 
 
 async def _probe_server(

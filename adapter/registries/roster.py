@@ -1,6 +1,6 @@
 """What every registry has in common: the key of a service, the interface of a source, and the trust in an answer.
 
-Pure: times come in as arguments. `adapter.load.membership` decides what a trusted answer means for a pod; here an
+Pure: times come in as arguments. `adapter.load.states` decides what a trusted answer means for a pod; here an
 answer becomes a `Roster` with the fields that it decides by.
 """
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeVar
 
-from adapter.load.membership import service_registry
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy
+from adapter.load.states import service_registry
 
 V = TypeVar("V")
 
@@ -102,20 +102,20 @@ class AnswerHistory:
     """The answers of one registry about its services, immutable: every method returns the next history.
 
     `followed` services, their `last_valid` answers, the `indexes` (revisions) of their last answers, and
-    `reconnected_at`: the last observed reconnect or restart.
+    `reconnected_at`: the last observed reconnect or restart. `unfollowed`: the instances of all services that are no
+    longer followed, as they were last.
     """
 
     followed: frozenset[ServiceKey] = frozenset()
     last_valid: Mapping[ServiceKey, LastAnswer] = field(default_factory=dict)
     indexes: Mapping[ServiceKey, int] = field(default_factory=dict)
     reconnected_at: float | None = None
+    unfollowed: int = 0
 
     @property
     def total(self) -> int | None:
-        """Instances of all followed services; None until each has answered, because a partial total would grow like a
-        recovery.
-        """
-        if not self.followed <= self.last_valid.keys():
+        """Instances of all followed services that have answered, for one may never answer; None before the first."""
+        if not self.last_valid:
             return None
         return sum(last.count for last in self.last_valid.values())
 
@@ -123,7 +123,12 @@ class AnswerHistory:
         """Follow exactly these services; forget the others."""
         followed = frozenset(keys)
         return replace(
-            self, followed=followed, last_valid=_only(followed, self.last_valid), indexes=_only(followed, self.indexes)
+            self,
+            followed=followed,
+            last_valid=_only(followed, self.last_valid),
+            indexes=_only(followed, self.indexes),
+            unfollowed=self.unfollowed
+            + sum(last.count for key, last in self.last_valid.items() if key not in followed),
         )
 
     def reconnected(self, at: float) -> "AnswerHistory":
@@ -186,6 +191,7 @@ def _roster(history: AnswerHistory, key: ServiceKey, answer: RegistryAnswer, fau
         protected=answer.protected,
         alive=history.is_alive(key, answer),
         registry_total=history.total,
+        registry_unfollowed=history.unfollowed,
         reconnected_at=history.reconnected_at,
         error=fault or None,
         absence_counts=answer.absence_counts,

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import structlog
 
-from adapter.load.membership import out_reason
-from adapter.load.memory_updates import RECOVERY_SECONDS
+from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
+from adapter.load.states import out_reason
 from adapter.registries.roster import AnswerHistory, OnChange, RegistryAnswer, ServiceKey, reason_of, valid_roster
 from adapter.runtime.source_errors import SourceError
-from adapter.settings.registries import EurekaRegistry, HttpRegistry, NacosRegistry, Registry, ZooKeeperRegistry
+from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.rows import RegistryRow
 
@@ -145,7 +145,9 @@ class RosterCache:
         before = self._valid.get(key)
         self._valid[key] = _ValidAnswer(answer, roster)
         recovered = self._troubles.pop(key, None) is not None
-        changed = before is None or _differ(before.answer, answer)
+        changed = before is None or (
+            before.answer.instances != answer.instances or before.answer.protected != answer.protected
+        )
         if changed and before is not None:
             self._metrics.registry_changes.labels(registry=self.registry).inc()
         if changed or recovered:
@@ -218,36 +220,14 @@ def _state(instance: Instance) -> str:
     return "in" if instance.healthy else "unhealthy"
 
 
-def _differ(one: RegistryAnswer, other: RegistryAnswer) -> bool:
-    return one.instances != other.instances or one.protected != other.protected
-
-
 def origin(settings: Registry) -> Origin:
     """The origin of a registry's errors."""
-    if isinstance(settings, HttpRegistry):
-        place, address = "`url`", settings.url
-    else:
-        place, address = "`servers`", ", ".join(settings.servers)
-    if not address:
-        return Origin()  # a platform that only pushes
-    credentials = _credentials(settings)
+    place = f"`{settings.address_field}`"
     return Origin(
-        address,
+        ", ".join(settings.addresses),
         {
             **dict.fromkeys(_UNREACHABLE, f"{place}, `timeoutSeconds`, `tls`"),
-            **dict.fromkeys(_REFUSED, credentials),
+            **dict.fromkeys(_REFUSED, settings.credentials),
             **dict.fromkeys(_WRONG, place),
         },
     )
-
-
-def _credentials(settings: Registry) -> str:
-    match settings:
-        case NacosRegistry() if settings.access_key_file:
-            return "`accessKeyFile`, `secretKeyFile`"
-        case HttpRegistry() if not settings.username:
-            return "`bearerTokenFile`"
-        case NacosRegistry() | EurekaRegistry() | ZooKeeperRegistry() | HttpRegistry():
-            return "`username`, `passwordFile`"
-        case _:
-            return "`tokenFile`"

@@ -6,11 +6,8 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from adapter.registries.roster import ServiceKey
-from adapter.runtime.fair_slots import Claim, grant_slots
-from adapter.settings.registries import AllowedServices, ConsulRegistry, NacosRegistry, PolarisRegistry, Registry
-
-_GROUPED = "@@"
-"""Nacos reads `group@@service` as group and name, whatever group is given beside it, and splits at the first."""
+from adapter.runtime.fairness import Claim, grant_slots
+from adapter.settings.registries import AllowedServices, Registry
 
 
 class ServiceChoice(NamedTuple):
@@ -46,7 +43,7 @@ class ServiceAllowlist:
             f"{key.registry}{where}; the adapter's settings (registries, allow) say which they may"
         )
 
-    def crowded(self, key: ServiceKey, namespace: str) -> str:
+    def over_limit_message(self, key: ServiceKey, namespace: str) -> str:
         """Why a service is left out."""
         most = self._settings[key.registry].services_per_namespace
         return (
@@ -77,28 +74,15 @@ class ServiceAllowlist:
         if rules is None:
             rules = tuple(one for one in settings.allow if _matches(namespace, one.namespaces))
             self._rules[settings.name, namespace] = rules
-        if isinstance(settings, NacosRegistry) and (_GROUPED in key.service or _GROUPED in f"{key.group}@"):
+        if (end := settings.group_separator) and (end in key.service or end in key.group + end[0]):
             return False
-        registry_namespace, group = _place(settings, key)
+        registry_namespace, group = settings.place(key.namespace, key.group)
         return any(
             _matches(key.service, one.services)
             and _matches(registry_namespace, one.registry_namespaces)
             and _matches(group, one.groups)
             for one in rules
         )
-
-
-def _place(settings: Registry, key: ServiceKey) -> tuple[str, str]:
-    """The registry's namespace and group of a service: the policy's, else those of the settings."""
-    match settings:
-        case NacosRegistry():
-            return key.namespace or settings.namespace or "public", key.group or settings.group
-        case ConsulRegistry():
-            return key.namespace or settings.namespace or "default", key.group
-        case PolarisRegistry():
-            return key.namespace or settings.namespace, key.group
-        case _:
-            return key.namespace, key.group
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 AT_ONCE = 8
 """Items that `for_each` works on at a time."""
 
 T = TypeVar("T")
+
+K = TypeVar("K")
 
 
 async def run_all(*coroutines: Coroutine[Any, Any, None]) -> None:
@@ -29,3 +31,39 @@ async def for_each(items: Iterable[T], action: Callable[[T], Awaitable[None]]) -
             await action(item)
 
     await run_all(*(worker() for _ in range(AT_ONCE)))
+
+
+class SingleFlight(Generic[K, T]):
+    """Runs at most one flight per key; later callers wait for it. A cancelled waiter does not cancel the flight."""
+
+    def __init__(self) -> None:
+        self._flights: dict[K, asyncio.Task[T]] = {}
+
+    async def join(self, key: K, start: Callable[[], Awaitable[T]]) -> T:
+        """The result of the flight under way for this key, or of a new one; every waiter gets its error."""
+        return await asyncio.shield(self.begin(key, start))
+
+    def begin(self, key: K, start: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+        """The flight for this key, started if none is under way."""
+        task = self._flights.get(key)
+        if task is None:
+            task = asyncio.ensure_future(_fly(start))
+            self._flights[key] = task
+            task.add_done_callback(lambda done: self._land(key, done))
+        return task
+
+    def _land(self, key: K, task: asyncio.Task[T]) -> None:
+        self._flights.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # marked as retrieved: its waiters may all have been cancelled
+
+    async def close(self) -> None:
+        """Cancels the flights and waits until they have ended."""
+        flights = list(self._flights.values())
+        for task in flights:
+            task.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+
+async def _fly(start: Callable[[], Awaitable[T]]) -> T:
+    return await start()

@@ -1,13 +1,13 @@
 """Parses the text of a document (JSON, else YAML) within bounds, so that hostile texts fail fast.
 
-YAML is built from its events, without recursion; an alias counts with its whole expanded value. A repeated key is a
-fault, in JSON too, where both formats would let the last one win. Keys are texts, as in JSON.
+An alias counts with its whole expanded value. A repeated key is a fault, in JSON too, where both formats would let the
+last one win. Keys are texts, as in JSON.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import yaml
 
@@ -25,19 +25,15 @@ LONGEST_NUMBER = 64
 
 Path = tuple[str | int, ...]
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_KNOWN_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "merge")}
-_CONTAINER_TAGS = {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
-_STRING, _INT, _FLOAT, _BOOL, _NULL, _MERGE = (
-    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "merge")
+_STRING, _INT, _FLOAT, _BOOL, _NULL, _MERGE, _MAP, _LIST = (
+    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "merge", "map", "seq")
 )
 # Times stay the text that the API writes.
 _RESOLVERS = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag in _KNOWN_TAGS]
+    first: [(tag, regexp) for tag, regexp in resolvers if tag in {_INT, _FLOAT, _BOOL, _NULL, _MERGE}]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_BOOLS = yaml.SafeLoader.bool_values
-_SIMPLE = yaml.constructor.SafeConstructor()
+_BASES: Any = (yaml.composer.Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafeLoader") else (yaml.SafeLoader,)
 
 
 class TextError(Exception):
@@ -211,194 +207,105 @@ def values_at(value: Any, place: Sequence[str], at: Path) -> Iterator[tuple[Path
 # --- YAML ---
 
 
-class _Sized(NamedTuple):
-    """A value with its number of values and characters after expanding every alias."""
-
-    value: Any
-    values: int
-    characters: int
-
-
-@dataclass(slots=True)
-class _Open:
-    """An open mapping or list. `key` is the mapping's next key where that is known."""
-
-    anchor: str | None
-    items: list[Any] | None = None
-    members: list[tuple[str, Any]] = field(default_factory=list)
-    merged: dict[str, Any] = field(default_factory=dict)
-    key: str | None = None
-    is_merge: bool = False
-    values: int = 1
-    characters: int = 0
-
-
 def _yaml(text: str, json_reason: str, *, many: bool = False) -> Any:
     try:
-        documents = _Builder(many=many).build(text)
-        return documents if many else next(iter(documents), None)
+        loader = _Loader(text)
+        documents = [loader.get_data()] if loader.check_data() else []
+        while loader.check_data():
+            if not many:
+                raise loader.refusal(loader.peek_event(), "begins a second document (---); give one at a time")
+            documents.append(loader.get_data())
     except (yaml.YAMLError, ValueError) as error:
         reason = f"is no JSON ({json_reason}) and no YAML: " if json_reason else "is no YAML: "
         raise TextError(Fault("", None, f"{reason}{' '.join(str(error).split())}")) from error
+    return documents if many else next(iter(documents), None)
 
 
-class _Builder:
-    """Builds data from YAML events."""
+class _Loader(*_BASES):  # type: ignore[misc]  # with libyaml's parser where PyYAML was built with it
+    """PyYAML's safe loader, which refuses what is too large or too deep while it composes, and foreign tags.
 
-    def __init__(self, *, many: bool) -> None:
-        self._many = many
-        self._open: list[_Open] = []
-        self._anchors: dict[str, _Sized] = {}
-        self._roots: list[Any] = []
-        self._values = 0
+    Each node has its `size`: its values and characters after expanding every alias.
+    """
 
-    def build(self, text: str) -> list[Any]:
-        """The data of each document of the text; of the only one unless there may be `many`."""
-        for event in yaml.parse(text, Loader=_Loader):
-            match event:
-                case yaml.ScalarEvent():
-                    self._scalar(event)
-                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                    self._begin(event)
-                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    self._end()
-                case yaml.AliasEvent():
-                    self._alias(event)
-                case yaml.DocumentStartEvent():
-                    if self._roots and not self._many:
-                        raise self._fault(event, "begins a second document (---); give one at a time")
-                    self._anchors.clear()
-                case _:
-                    pass
-        return self._roots
+    yaml_implicit_resolvers = _RESOLVERS
 
-    def _begin(self, event: Any) -> None:
-        if event.tag not in _CONTAINER_TAGS:
-            raise self._fault(event, f"has the tag {event.tag[:80]}, which is not read here; leave it away")
-        if len(self._open) >= DEEPEST:
-            raise TextError(_too_deep())
-        self._key_must_be_known(event)
-        self._anchors.pop(event.anchor, None)
-        is_list = isinstance(event, yaml.SequenceStartEvent)
-        self._open.append(_Open(event.anchor, items=[] if is_list else None))
+    def __init__(self, text: str) -> None:
+        _BASES[-1].__init__(self, text)
+        yaml.composer.Composer.__init__(self)
+        self._depth = self._values = self._characters = 0
 
-    def _end(self) -> None:
-        one = self._open.pop()
-        value: Any = one.items
-        if value is None:
-            value = _members(one.members)
-            for key, inherited in one.merged.items():
-                value.setdefault(key, inherited)
-        self._put(_Sized(value, one.values, one.characters), one.anchor)
+    def refusal(self, place: Any, advice: str) -> TextError:
+        """The fault of a node or event."""
+        mark = place.start_mark
+        return TextError(Fault("", None, f"{advice} (line {mark.line + 1}, column {mark.column + 1})"))
 
-    def _scalar(self, event: Any) -> None:
-        parent = self._open[-1] if self._open else None
-        tag = _tag(event)
-        if parent is not None and parent.items is None and parent.key is None:
-            self._count(1)
-            parent.key, parent.is_merge = event.value, tag == _MERGE
-            parent.characters += len(event.value)
-            if event.anchor:
-                self._anchors[event.anchor] = _Sized(event.value, 1, len(event.value))
-            return
-        value = self._value(event, tag)
-        self._put(_Sized(value, 1, len(event.value)), event.anchor)
-
-    def _value(self, event: Any, tag: str) -> Any:
-        text = event.value
-        if tag in {_STRING, _MERGE}:
-            return text
-        if tag == _NULL:
-            return None
-        if tag == _BOOL and text.lower() in _BOOLS:
-            return _BOOLS[text.lower()]
-        if tag in {_INT, _FLOAT}:
-            return self._number(event, tag)
-        raise self._fault(event, f"has the tag {tag[:80]}, which does not fit or is not read here; leave it away")
-
-    def _number(self, event: Any, tag: str) -> Any:
-        if len(event.value) > LONGEST_NUMBER:
-            return _Number(event.value)
-        node = yaml.ScalarNode(tag, event.value)
-        try:
-            return _SIMPLE.construct_yaml_int(node) if tag == _INT else _SIMPLE.construct_yaml_float(node)
-        except (ValueError, IndexError):
-            raise self._fault(event, f"{event.value!r} is no number") from None
-
-    def _alias(self, event: Any) -> None:
-        known = self._anchors.get(event.anchor)
-        if known is None:
-            name = event.anchor[:80]
-            raise self._fault(event, f"*{name} names no value that is complete before it (&{name})")
-        parent = self._open[-1] if self._open else None
-        if parent is not None and parent.items is None and parent.key is None:
-            if not isinstance(known.value, str):
-                raise self._fault(event, "is a key that is no text; write the key out")
-            parent.key, parent.is_merge = known.value, False
-            return
-        self._put(known, None, fresh=False)
-
-    def _put(self, sized: _Sized, anchor: str | None, *, fresh: bool = True) -> None:
-        """Adds a complete value to the open container, or sets it as the root."""
-        self._count(1 if fresh else sized.values)
-        if anchor is not None:
-            self._anchors[anchor] = sized
-        if not self._open:
-            self._roots.append(sized.value)
-            return
-        parent = self._open[-1]
-        parent.values += sized.values
-        parent.characters += sized.characters
-        if parent.values > MOST_VALUES or parent.characters > LARGEST_BYTES:
-            raise TextError(_too_many(MOST_YAML_VALUES))
-        if parent.items is not None:
-            parent.items.append(sized.value)
-        elif parent.is_merge:
-            _merge(parent, sized.value)
-            parent.key, parent.is_merge = None, False
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """The next node; of a mapping's keys, which have no index, a text."""
+        event: Any = self.peek_event()
+        values, characters = self._values, self._characters
+        is_key = index is None and isinstance(parent, yaml.MappingNode)
+        if isinstance(event, yaml.ScalarEvent):
+            self._add(1, len(event.value))
+            if is_key and (event.style or event.value != "<<"):
+                event.tag = _STRING
+            self.anchors.pop(event.anchor, None)  # an anchor may be used again
+            node = self.compose_scalar_node(event.anchor)
+        elif isinstance(event, yaml.AliasEvent):
+            node = self.anchors.get(event.anchor)
+            if not hasattr(node, "size"):
+                name = str(event.anchor)[:80]
+                raise self.refusal(event, f"*{name} names no value that is complete before it (&{name})")
+            self._add(*node.size)
+            self.get_event()
+            if is_key:
+                node = yaml.ScalarNode(_STRING, node.value) if isinstance(node, yaml.ScalarNode) else None
         else:
-            assert parent.key is not None
-            parent.members.append((parent.key, sized.value))
-            parent.key = None
+            self._add(1, 0)
+            if self._depth == DEEPEST:
+                raise TextError(_too_deep())
+            self._depth += 1
+            self.anchors.pop(event.anchor, None)
+            node = None if is_key else super().compose_node(parent, index)
+            self._depth -= 1
+        if node is None:
+            raise self.refusal(event, "a key must be a text, not a mapping or list")
+        node.size = self._values - values, self._characters - characters
+        return node
 
-    def _key_must_be_known(self, event: Any) -> None:
-        parent = self._open[-1] if self._open else None
-        if parent is not None and parent.items is None and parent.key is None:
-            raise self._fault(event, "a key must be a text, not a mapping or list")
-
-    def _count(self, values: int) -> None:
+    def _add(self, values: int, characters: int) -> None:
         self._values += values
-        if self._values > MOST_YAML_VALUES:
+        self._characters += characters
+        if self._values > MOST_YAML_VALUES or self._characters > LARGEST_BYTES:
             raise TextError(_too_many(MOST_YAML_VALUES))
 
-    def _fault(self, event: Any, advice: str) -> TextError:
-        path = [step for one in self._open if (step := _step(one)) is not None]
-        mark = event.start_mark
-        return TextError(Fault(path_of(path), None, f"{advice} (line {mark.line + 1}, column {mark.column + 1})"))
+    def construct_members(self, node: Any) -> dict[str, Any]:
+        """The mapping, with the keys that it repeats itself; what `<<` brings repeats none."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.refusal(node, "is no mapping, as its tag has it; leave the tag away")
+        keys = [key.value for key, _ in node.value if key.tag != _MERGE]
+        self.flatten_mapping(node)
+        members = {key.value: self.construct_object(value, deep=True) for key, value in node.value}
+        return members if len(set(keys)) == len(keys) else _with_repeated(members, keys)
 
+    def construct_simple(self, node: Any) -> Any:
+        """A number or truth value."""
+        if node.tag != _BOOL and len(node.value) > LONGEST_NUMBER:
+            return _Number(node.value)
+        try:
+            return yaml.constructor.SafeConstructor.yaml_constructors[node.tag](self, node)
+        except (ValueError, IndexError, KeyError):
+            raise self.refusal(
+                node, f"{node.value!r} is no {'truth value' if node.tag == _BOOL else 'number'}"
+            ) from None
 
-def _step(one: _Open) -> str | int | None:
-    return len(one.items) if one.items is not None else one.key
+    def construct_undefined(self, node: Any) -> Any:
+        """Nothing: raises TextError."""
+        raise self.refusal(node, f"has the tag {node.tag[:80]}, which is not read here; leave it away")
 
-
-def _tag(event: Any) -> str:
-    """The tag of a scalar: its explicit one, or that of a plain scalar's form."""
-    if event.tag is not None and event.tag != "!":
-        return str(event.tag)
-    if event.style or not event.implicit[0]:
-        return _STRING
-    text = event.value
-    for tag, regexp in _RESOLVERS.get(text[:1], ()):
-        if regexp.match(text):
-            return str(tag)
-    return _STRING
-
-
-def _merge(into: _Open, value: Any) -> None:
-    """`<<`: merges the keys of one mapping, or of several, of which the first wins."""
-    mappings = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, dict) for one in mappings):
-        raise TextError(Fault("", None, "<< takes a mapping, or a list of mappings; write the keys out"))
-    for one in mappings:
-        for key, inherited in one.items():
-            into.merged.setdefault(key, inherited)
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        **{tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (_STRING, _NULL, _LIST)},
+        _MAP: construct_members,
+        **dict.fromkeys((_INT, _FLOAT, _BOOL), construct_simple),
+        _MERGE: yaml.SafeLoader.yaml_constructors[_STRING],
+        None: construct_undefined,
+    }

@@ -6,6 +6,8 @@ for 10 to 100 ms.
 """
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import time
 
@@ -18,6 +20,11 @@ SHORTEST_FULL_SECONDS, LONGEST_FULL_SECONDS = 15.0, 300.0
 FULL_SHARE = 0.001
 """Of the time, for collections of all objects. Only these free what lived for a while and refers to itself: a closed
 connection, an error with its frames."""
+
+_MMAP_THRESHOLD = -3
+"""M_MMAP_THRESHOLD of mallopt(3)."""
+LARGE_BYTES = 128 * 1024
+"""glibc's own threshold at the start."""
 
 
 async def collect_in_steps() -> None:
@@ -44,3 +51,14 @@ def next_pause(pause: float, took: float) -> float:
 def full_pause(took: float) -> float:
     """The seconds until the next collection of all objects, after one that took so long."""
     return min(LONGEST_FULL_SECONDS, max(SHORTEST_FULL_SECONDS, took / FULL_SHARE))
+
+
+def return_large_blocks() -> None:
+    """Have freed blocks of LARGE_BYTES and more returned to the system at once.
+
+    Without it glibc raises its threshold to the largest block that was ever freed. Buffers of connections (256 KiB) and
+    parts of answers then come from the heap, which grows by the holes between them: 125 of 250 MiB after minutes of
+    reconnections. Other C libraries have no such function, and need none.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, LARGE_BYTES)

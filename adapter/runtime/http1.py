@@ -1,11 +1,13 @@
 """The part of HTTP/1.1 that small requests to one server need: requests as bytes, answers read as they arrive."""
 
+import asyncio
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
-from adapter.runtime.answer_budget import SEGMENT_BYTES, Body, Limit
+from adapter.runtime.answer_budget import FREE_BYTES, SEGMENT_BYTES, Body, Limit, Reservation
 from adapter.runtime.outbound import Reply
-from adapter.runtime.source_errors import WrongRegistryAnswer
+from adapter.runtime.source_errors import WrongAnswer, WrongRegistryAnswer
 
 LARGEST_HEAD = 64 * 1024
 """Bytes; of a chunked body's trailers as well."""
@@ -20,9 +22,12 @@ MOST_INTERIMS = 16
 _END = b"\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _DIGITS = 18
+_LENGTH = b"content-length:"
 _BODILESS = {204, 304}
 _SWITCHED = 101
 _INTERIM = frozenset(range(100, 200)) - {_SWITCHED}
+_STRAY = re.compile(rb"\r(?!\n)|(?<!\r)\n|\r\n[ \t]|\0")
+"""What ends a value for some readers of a head and not for others; a tag would carry it into a request's head."""
 _CHUNK_LINE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*?)?\r\n", re.DOTALL)
 
 
@@ -113,6 +118,8 @@ class ResponseReader:
 
     def _read_head(self, searched: int) -> RawReply | None:
         while (end := self._buffer.find(_END_OF_HEAD, searched)) >= 0:
+            if end > LARGEST_HEAD:
+                break
             head = bytes(self._buffer[:end])
             del self._buffer[: end + len(_END_OF_HEAD)]
             status = _status(head)
@@ -122,6 +129,8 @@ class ResponseReader:
                 if self._interims > MOST_INTERIMS:
                     raise WrongRegistryAnswer(f"more than {MOST_INTERIMS} interim answers came before the answer")
                 continue
+            if _STRAY.search(head):
+                raise WrongRegistryAnswer("a header of the answer has a line break or a NUL in its value")
             reply = RawReply(status, head, self._body)
             self._length = _length(reply)
             self._limit.check(self._length or 0)
@@ -206,6 +215,104 @@ def _length(reply: RawReply) -> int | None:
     if (reply.header(b"transfer-encoding") or b"").lower() == b"chunked":
         return None
     length = reply.header(b"content-length")
+    lengths = {line.partition(b":")[2].strip() for line in reply.head.lower().split(_END) if line.startswith(_LENGTH)}
+    if len(lengths) > 1:
+        raise WrongRegistryAnswer("the answer has several Content-Lengths that differ")
     if length is None or not length.isdigit() or len(length) > _DIGITS:
         raise WrongRegistryAnswer("the answer does not say how long it is")
     return int(length)
+
+
+class _Large:
+    """Signals that the answer turns out to be large."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection for one request at a time. `on_surplus` is called after an answer without a request."""
+
+    def __init__(self, on_surplus: Callable[[], None] = lambda: None) -> None:
+        self._on_surplus = on_surplus
+        self._transport: asyncio.Transport | None = None
+        self._reader = ResponseReader(Limit(0))
+        self._answer: asyncio.Future[RawReply | _Large | None] | None = None
+        self._may_be_large = False
+        self._announced = False
+        self.closed = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended without the server's announcement."""
+        return self.closed and not self._announced
+
+    async def exchange(self, request: bytes, limit: Limit, reservation: Reservation | None) -> RawReply | None:
+        """Send a request; the answer, None where the connection ended before. Raises WrongAnswer.
+
+        A large answer waits for the reservation, if there is one.
+        """
+        if self.closed:
+            return None
+        assert self._transport is not None
+        self._reader, self._may_be_large = ResponseReader(limit), reservation is None
+        loop = asyncio.get_running_loop()
+        self._answer = loop.create_future()
+        self._transport.write(request)
+        try:
+            while isinstance(reply := await self._answer, _Large):
+                assert reservation is not None
+                self._answer = loop.create_future()
+                await reservation.take(self._reader.expected if self._reader.is_sized else limit.size)
+                self._transport.resume_reading()
+            return reply  # noqa: TRY300  every exception closes the connection
+        except BaseException:
+            self.close()  # the next request would get the answer to this one
+            raise
+        finally:
+            self._answer = None
+
+    def close(self) -> None:
+        """Close it at once."""
+        self.closed = self._announced = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Read on. Bytes without a request close the connection."""
+        if self._answer is None or self._answer.done():
+            if not self.closed:
+                self.close()
+                self._on_surplus()
+            return
+        try:
+            reply = self._reader.feed(data)
+        except WrongAnswer as error:
+            self.close()
+            self._answer.set_exception(error)
+            return
+        if reply is None:
+            self._ask_for_room()
+            return
+        if (reply.header(b"connection") or b"").lower() == b"close":
+            self.close()
+        self._answer.set_result(reply)
+
+    def _ask_for_room(self) -> None:
+        """Pause a large answer until the budget has room for it."""
+        if self._may_be_large or self._reader.expected <= FREE_BYTES:
+            return
+        self._may_be_large = True
+        assert self._transport is not None
+        assert self._answer is not None
+        self._transport.pause_reading()
+        self._answer.set_result(_Large())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended: a waiting request gets no answer."""
+        del exc
+        self.closed = True
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(None)

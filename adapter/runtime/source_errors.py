@@ -43,7 +43,7 @@ class SourceError(Exception):
         """The sentence for everybody: no addresses, and no text of the server."""
         return self._public or self.summary
 
-    def at(self, place: str, advice: str = "") -> Self:
+    def with_context(self, place: str, advice: str = "") -> Self:
         """A copy of the error with the place before its text and advice after it."""
         return type(self)(f"{place}: {self}{advice and f'; {advice}'}", public=self._public)
 

@@ -10,10 +10,24 @@ from adapter.settings.file import (
     needs_restart,
     parse_settings,
 )
-from adapter.settings.prometheus import BasicAuth, NamedQuery, PrometheusServer, PrometheusSettings
-from adapter.settings.server import Logging, ServerSettings, TelemetrySettings, Tls, own_namespace
-from adapter.settings.sources import AnswersSettings, Kubernetes, ResourceMetricsSettings
-from adapter.settings.upstreams import Upstream, UpstreamsSettings
+from adapter.settings.server import (
+    Logging,
+    ServerSettings,
+    TelemetrySettings,
+    Tls,
+    Upstream,
+    UpstreamsSettings,
+    own_namespace,
+)
+from adapter.settings.sources import (
+    AnswersSettings,
+    BasicAuth,
+    Kubernetes,
+    NamedQuery,
+    PrometheusServer,
+    PrometheusSettings,
+    ResourceMetricsSettings,
+)
 
 __all__ = [
     "RESTART",

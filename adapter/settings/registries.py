@@ -3,14 +3,24 @@
 The docstring under a field is its documentation; `docs/configuration.md` is made from them. Times are seconds.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
+from adapter.runtime.faults import Fault
 from adapter.runtime.outbound import Access
-from adapter.settings.base import Mebibytes, Seconds, Section
+from adapter.settings.base import Mebibytes, Seconds, Section, type_of
+
+_HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([1-9][0-9]{0,4})", re.ASCII)
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_FRAMING = {"host", "content-length", "transfer-encoding", "connection", "content-type", "accept", "accept-encoding"}
+_PAIRS = (("username", "passwordFile"), ("accessKeyFile", "secretKeyFile"))
+_RIVALS = (("username", "accessKeyFile"), ("username", "bearerTokenFile"))
 
 
 class AllowedServices(Section):
@@ -50,6 +60,17 @@ class RegistryTls(Section):
 
 
 class _Registry(Section):
+    credential_fields: ClassVar[tuple[tuple[str, ...], ...]] = (("username", "password_file"),)
+    """The fields of credentials, by kind; those of the last kind that is set count, else those of the first."""
+    address_field: ClassVar[str] = "servers"
+    plain_addresses: ClassVar[bool] = False
+    """Whether addresses are `host:port` instead of URLs."""
+    default_namespace: ClassVar[str] = ""
+    """The registry's own namespace where neither policy nor settings name one."""
+    group_separator: ClassVar[str] = ""
+    """What ends a group within the name of a service. Nacos reads `group@@service` as group and name, whatever group is
+    given beside it, and splits at the first."""
+
     name: str = Field(min_length=1)
     """The name that policies refer to."""
     allow: tuple[AllowedServices, ...] = ()
@@ -65,6 +86,34 @@ class _Registry(Section):
     tls: RegistryTls = RegistryTls()
     """TLS: with servers whose addresses begin with `https`; with ZooKeeper if `useTls` is true."""
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses to ask."""
+        given = getattr(self, self.address_field)
+        return given if isinstance(given, tuple) else (given,) if given else ()
+
+    def with_address(self, address: str) -> Self:
+        """These settings with one of their addresses alone."""
+        one: Any = (address,) if isinstance(getattr(self, self.address_field), tuple) else address
+        return self.model_copy(update={self.address_field: one})
+
+    @property
+    def credentials(self) -> str:
+        """The keys of the credentials to mend where they are refused."""
+        kinds = self.credential_fields
+        fields = next((kind for kind in reversed(kinds) if getattr(self, kind[0])), kinds[0])
+        return ", ".join(f"`{to_camel(field)}`" for field in fields)
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether any kind of credentials is set."""
+        return any(getattr(self, kind[0]) for kind in self.credential_fields)
+
+    def place(self, namespace: str, group: str) -> tuple[str, str]:
+        """The registry's namespace and group of a service: the policy's, else those of the settings."""
+        namespace = namespace or getattr(self, "namespace", "") or self.default_namespace
+        return namespace, group or getattr(self, "group", "")
+
 
 class HttpAsked(_Registry):
     """A registry that is asked over HTTP."""
@@ -79,8 +128,19 @@ class HttpAsked(_Registry):
         return self.tls.access
 
 
+class PolledRegistry(HttpAsked):
+    """A registry of which each service is polled."""
+
+    interval_seconds: Seconds = 2
+    """How often each service is polled."""
+
+
 class NacosRegistry(HttpAsked):
     """Nacos 2.x or 3.x, or a server that speaks its protocols."""
+
+    credential_fields = (("username", "password_file"), ("access_key_file", "secret_key_file"))
+    default_namespace = "public"
+    group_separator = "@@"
 
     type: Literal["Nacos"]
     """`Nacos`."""
@@ -139,6 +199,9 @@ class EurekaRegistry(HttpAsked):
 class ConsulRegistry(HttpAsked):
     """Consul."""
 
+    credential_fields = (("token_file",),)
+    default_namespace = "default"
+
     type: Literal["Consul"]
     """`Consul`."""
     servers: tuple[str, ...] = Field(min_length=1)
@@ -169,6 +232,8 @@ class ConsulRegistry(HttpAsked):
 class ZooKeeperRegistry(_Registry):
     """ZooKeeper, with what Dubbo or Curator keep in it. Needs the extra `zookeeper`."""
 
+    plain_addresses = True
+
     type: Literal["ZooKeeper"]
     """`ZooKeeper`."""
     servers: tuple[str, ...] = Field(min_length=1)
@@ -193,8 +258,10 @@ class ZooKeeperRegistry(_Registry):
     """Whether the addresses are those of the secure client port; `tls` applies only then."""
 
 
-class PolarisRegistry(HttpAsked):
+class PolarisRegistry(PolledRegistry):
     """Polaris, by its discovery API."""
+
+    credential_fields = (("token_file",),)
 
     type: Literal["Polaris"]
     """`Polaris`."""
@@ -204,8 +271,6 @@ class PolarisRegistry(HttpAsked):
     """Polaris namespace, where a policy names none."""
     token_file: str = ""
     """File with an access token; read again when it changes."""
-    interval_seconds: Seconds = 2
-    """How often each service is polled; the default of Polaris' own clients."""
 
     @property
     def access(self) -> Access:
@@ -213,17 +278,16 @@ class PolarisRegistry(HttpAsked):
         return replace(self.tls.access, secret_headers=_header("X-Polaris-Token", self.token_file))
 
 
-class HttpRegistry(HttpAsked):
-    """A platform of your own that is polled or pushes which pods serve; `docs/registries-http.md` has the contract."""
+class HttpRegistry(PolledRegistry):
+    """A platform of your own that is polled for which pods serve; `docs/registries-http.md` has the contract."""
+
+    credential_fields = (("bearer_token_file",), ("username", "password_file"))
+    address_field = "url"
 
     type: Literal["HTTP"]
     """`HTTP`."""
     url: str = ""
-    """Address to poll; empty: the platform pushes (`push`)."""
-    push: bool = False
-    """Whether the platform may push by PUT to this adapter's metrics API, as a user with the right to do so."""
-    interval_seconds: Seconds = 2
-    """How often each service is polled."""
+    """Address to poll."""
     username: str = ""
     """User for HTTP basic authentication. Not together with `bearerTokenFile`."""
     password_file: str = ""
@@ -254,3 +318,91 @@ def _header(name: str, file: str) -> Mapping[str, str]:
 
 
 Registry = NacosRegistry | EurekaRegistry | ConsulRegistry | ZooKeeperRegistry | PolarisRegistry | HttpRegistry
+
+
+def registry_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
+    """What the types cannot say of one registry."""
+    if registry.get("name") == "kubernetes":
+        yield Fault(f"{path}.name", "kubernetes", "is what Kubernetes' own facts are called; choose another")
+    for one, other in _PAIRS:
+        for given, lacking in ((one, other), (other, one)):
+            if registry.get(given) and not registry.get(lacking):
+                yield Fault(f"{path}.{lacking}", None, f"is missing beside {given}; write both or neither")
+    for one, other in _RIVALS:
+        if registry.get(one) and registry.get(other):
+            yield Fault(path, registry.get("name"), f"has both {one} and {other}; keep one")
+    yield from header_faults(
+        path, registry, authorized=bool(registry.get("username") or registry.get("bearerTokenFile"))
+    )
+    yield from _address_faults(path, registry)
+    yield from _tls_faults(f"{path}.tls", registry.get("tls"))
+
+
+def _address_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
+    kind: type[Registry] | None = next(
+        (one for one in get_args(Registry) if type_of(one) == registry.get("type")), None
+    )
+    servers = registry.get("servers")
+    for index, server in enumerate(servers if isinstance(servers, list) else ()):
+        place = f"{path}.servers[{index}]"
+        if not isinstance(server, str):
+            continue
+        if kind is None or not kind.plain_addresses:
+            yield from url_faults(place, server)
+        elif not _HOST_PORT.fullmatch(server):
+            yield Fault(place, server, "write host:port, an IPv6 address in brackets")
+    if kind is not None and kind.address_field == "url":
+        if isinstance(registry.get("url"), str) and registry["url"]:
+            yield from url_faults(f"{path}.url", registry["url"])
+        else:
+            yield Fault(f"{path}.url", None, "is missing; write the address to ask")
+
+
+def _tls_faults(path: str, tls: object) -> Iterator[Fault]:
+    if not isinstance(tls, dict):
+        return
+    if tls.get("insecureSkipVerify") is True and tls.get("caFile"):
+        yield Fault(f"{path}.insecureSkipVerify", True, "makes caFile meaningless; keep one")
+    if tls.get("keyFile") and not tls.get("certFile"):
+        yield Fault(f"{path}.certFile", None, "is missing beside keyFile; write both, or certFile alone")
+
+
+def header_faults(path: str, section: Mapping[str, Any], *, authorized: bool) -> Iterator[Fault]:
+    """What is wrong with `headers` and `headerFiles`. `authorized`: other keys set the header Authorization."""
+    seen: set[str] = {"authorization"} if authorized else set()
+    for key in ("headers", "headerFiles"):
+        headers = section.get(key)
+        for name, value in headers.items() if isinstance(headers, dict) else ():
+            place = f"{path}.{key}[{name}]"
+            if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+                yield Fault(place, None, "is no name of a header; write letters, digits and any of !#$%&'*+-.^_`|~")
+            elif name.lower() in _FRAMING:
+                yield Fault(place, None, "is set by the adapter itself; leave it away")
+            elif name.lower() in seen:
+                yield Fault(place, None, "is set by another key as well; keep one of them")
+            elif isinstance(value, str) and not (value and value.isprintable()):
+                wanted = "the path of a file" if key == "headerFiles" else "one line of printable characters"
+                yield Fault(place, None, f"has no value that can be used; write {wanted}")
+            seen.add(str(name).lower())
+
+
+def url_faults(path: str, url: str) -> Iterator[Fault]:
+    """What is wrong with the base address of an HTTP server."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname if parts.port is None or parts.port > 0 else None
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in {"http", "https"} or not host:
+        # One with a user in it is not shown either.
+        shown = None if "@" in url else url
+        yield Fault(path, shown, "write http:// or https://, a host, and the port where it is not the usual one")
+    elif parts.username is not None:
+        # The value is not shown: it holds a password.
+        yield Fault(path, None, "carries a user; write it as a key of its own, with the password in a file")
+    elif parts.query or parts.fragment:
+        yield Fault(
+            path,
+            parts._replace(query="", fragment="").geturl(),
+            "ends in a query or fragment; write the address that the API's paths follow",
+        )

@@ -9,8 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
 from adapter.runtime.slices import Slices
-from adapter.telemetry.families import Family, R, format_row
-from adapter.telemetry.rows import POLICY_FAMILIES, REGISTRY_FAMILIES, PolicyRow, RegistryRow
+from adapter.telemetry.rows import POLICY_FAMILIES, REGISTRY_FAMILIES, Family, PolicyRow, R, RegistryRow, format_row
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -135,7 +134,7 @@ class Metrics:
         parts = []
         slices = Slices()
         for family in self.registry.collect():
-            parts.append(_render_family(family))
+            parts.append(generate_latest(_SingleFamily(family)))
             await slices.breathe()
         parts += await _render_families(POLICY_FAMILIES, self.policy_rows(), slices)
         parts += await _render_families(REGISTRY_FAMILIES, self.registry_rows(), slices)
@@ -182,10 +181,6 @@ class _SingleFamily:
     def collect(self) -> Iterator[Metric]:
         self._family.samples = [s for s in self._family.samples if not s.name.endswith("_created")]
         yield self._family
-
-
-def _render_family(family: Metric) -> bytes:
-    return generate_latest(_SingleFamily(family))
 
 
 async def _render_families(families: Sequence[Family[R]], rows: Iterable[R], slices: Slices) -> list[bytes]:

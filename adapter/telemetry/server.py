@@ -1,26 +1,37 @@
-"""The telemetry port: `/metrics` for Prometheus and `/healthz`, in plain HTTP, separate from the metrics API."""
+"""The telemetry port: `/metrics` for Prometheus, and health for the kubelet with its reasons, in plain HTTP."""
 
 import asyncio
 import gzip
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from adapter.inbound import sockets
-from adapter.inbound.connections import ConnectionLimits, InboundConnections
+from adapter.runtime.inbound import HttpConnection, HttpConnections, HttpLimits, Listener, SocketTransport, write_whole
+from adapter.telemetry.health import Health
 from adapter.telemetry.metrics import Metrics
 
 _GZIP_LEVEL = 1
 """The lowest level already shrinks the exposition tenfold."""
-TELEMETRY_LIMITS = ConnectionLimits(unknown_clients=32)
-"""All clients are unknown here; Prometheus and the kubelet open one or two connections."""
+TELEMETRY_LIMITS = HttpLimits(connections=32, request_bytes=16 * 1024, line_bytes=8 * 1024, headers=128)
+"""Prometheus and the kubelet open one or two connections."""
+UNREAD_BYTES = 32 * 1024 * 1024
+"""Of all expositions that scrapers are still reading. Beyond it the readers of the oldest lose their connections."""
 _GRACE_SECONDS = 5.0
 _REST_FACTOR = 3
+_SERVER = "effective-load"
 _READ_METHODS = frozenset({"GET", "HEAD"})
+
+
+@dataclass(eq=False)
+class _Exposition:
+    body: bytes
+    readers: set[HttpConnection] = field(default_factory=set)
 
 
 class TelemetryHandler:
@@ -29,20 +40,29 @@ class TelemetryHandler:
     After each rendering the next one waits for three times its duration, so that scrapes cannot keep the loop busy.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
-        self._expositions: dict[bool, asyncio.Task[bytes]] = {}
+        self._health = health
+        self._expositions: dict[bool, asyncio.Task[_Exposition]] = {}
+        """The expositions in progress, by whether they are zipped."""
+        self._unread: list[_Exposition] = []
+        """Those that scrapers are reading, the oldest first."""
         self._rendering = asyncio.Lock()
         self._not_before = 0.0
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The exposition, `ok`, or an error in plain text."""
-        path = request.raw_path.partition("?")[0]
-        if path not in {"/metrics", "/healthz"}:
-            return _plain(HTTPStatus.NOT_FOUND)
+        """The exposition, the health, or an error in plain text."""
+        target = request.raw_path
         if request.method not in _READ_METHODS:
-            return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
-        return await self._exposition(request) if path == "/metrics" else web.Response(text="ok")
+            return refusal(HTTPStatus.METHOD_NOT_ALLOWED)
+        probe = self._health.probe(target)
+        if probe is not None:
+            report = self._health.report(probe.segments, verbose=probe.verbose)
+            is_ok = report.healthy or probe.reported
+            return _plain(HTTPStatus.OK if is_ok else HTTPStatus.INTERNAL_SERVER_ERROR, report.text)
+        if target.partition("?")[0] != "/metrics":
+            return refusal(HTTPStatus.NOT_FOUND)
+        return await self._exposition(request)
 
     async def close(self) -> None:
         """Cancel the expositions in progress."""
@@ -51,45 +71,82 @@ class TelemetryHandler:
             exposition.cancel()
         await asyncio.gather(*expositions, return_exceptions=True)
 
-    async def _exposition(self, request: web.BaseRequest) -> web.Response:
-        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Vary": "Accept-Encoding"}
+    async def _exposition(self, request: web.BaseRequest) -> web.StreamResponse:
+        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Vary": "Accept-Encoding", "Server": _SERVER}
         zipped = "gzip" in request.headers.get("Accept-Encoding", "")
         if zipped:
             headers["Content-Encoding"] = "gzip"
-        exposition = self._expositions.get(zipped)
-        if exposition is None:
-            exposition = self._expositions[zipped] = asyncio.create_task(self._render(zipped=zipped))
-            exposition.add_done_callback(lambda _: self._expositions.pop(zipped))
-        return web.Response(body=await asyncio.shield(exposition), headers=headers)
+        task = self._expositions.get(zipped)
+        if task is None:
+            task = self._expositions[zipped] = asyncio.create_task(self._render(zipped=zipped))
+            task.add_done_callback(lambda _: self._expositions.pop(zipped))
+        response = web.StreamResponse(headers=headers)
+        exposition, reader = await asyncio.shield(task), request.protocol
+        assert isinstance(reader, HttpConnection)
+        exposition.readers.add(reader)
+        try:
+            await write_whole(request, response, [exposition.body])
+        finally:
+            exposition.readers.discard(reader)
+            self._forget_read()
+        return response
 
-    async def _render(self, *, zipped: bool) -> bytes:
+    def _forget_read(self) -> None:
+        self._unread = [exposition for exposition in self._unread if exposition.readers]
+
+    def _keep(self, body: bytes) -> _Exposition:
+        """Make an exposition, and drop the readers of the oldest ones where they keep too many bytes."""
+        self._forget_read()
+        exposition = _Exposition(body)
+        unread = sum(len(each.body) for each in self._unread) + len(body)
+        while self._unread and unread > UNREAD_BYTES:
+            oldest = self._unread.pop(0)
+            unread -= len(oldest.body)
+            for reader in oldest.readers:
+                reader.abort()
+        self._unread.append(exposition)
+        return exposition
+
+    async def _render(self, *, zipped: bool) -> _Exposition:
         async with self._rendering:
             await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
             began = time.monotonic()
             try:
                 body = await self._metrics.exposition()
                 # zlib releases the GIL, so a thread keeps the compression of megabytes off the event loop.
-                return await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL) if zipped else body
+                return self._keep(await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL) if zipped else body)
             finally:
                 self._not_before = time.monotonic() + _REST_FACTOR * (time.monotonic() - began)
 
 
-def _plain(status: HTTPStatus) -> web.Response:
-    return web.Response(text=f"{status}: {status.phrase}", status=status)
+def _plain(code: int, text: str) -> web.Response:
+    return web.Response(text=text, status=code, headers={"Server": _SERVER, "X-Content-Type-Options": "nosniff"})
+
+
+def refusal(code: int, message: str = "") -> web.Response:
+    """The answer to a request that is not served."""
+    return _plain(code, f"{code}: {message or HTTPStatus(code).phrase}")
 
 
 @asynccontextmanager
 async def listen(
-    metrics: Metrics, address: str, port: int, limits: ConnectionLimits = TELEMETRY_LIMITS
+    metrics: Metrics, health: Health, address: str, port: int, limits: HttpLimits = TELEMETRY_LIMITS
 ) -> AsyncIterator[int]:
     """Serve within the context; yields the port (useful with port 0). Raises OSError if the port is taken."""
-    listening = sockets.listening_socket(address, port)
-    telemetry = TelemetryHandler(metrics)
-    connections = InboundConnections(telemetry, limits)
-    server = await sockets.start_server(listening, connections)
+    telemetry = TelemetryHandler(metrics, health)
+    connections = HttpConnections(telemetry, limits, refusal)
+
+    def accepted(connection: socket.socket, client: str) -> None:
+        try:
+            connections.start(SocketTransport(connection, client, connections.forget))
+        except OSError:  # it has gone already
+            connection.close()
+
+    listener = Listener(address, port, accepted)
+    listener.listen()
     try:
-        yield listening.getsockname()[1]
+        yield listener.port
     finally:
-        server.close()
+        listener.close()
         await connections.finish(_GRACE_SECONDS)
         await telemetry.close()

@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
+from adapter.load.samples import time_text
+
 T = TypeVar("T")
 
 JITTER = 0.1
@@ -29,10 +31,10 @@ def retry_delay(interval: float, elapsed: float) -> float:
     return max(interval - elapsed, min(interval, MIN_RETRY_SECONDS))
 
 
-def with_age(cause: str, fetched_at: float | None, now: float) -> str:
-    """The cause of a failure, and the age of the last result (epoch seconds; None: there is none)."""
-    age = "no answer so far" if fetched_at is None else f"last answer {max(0.0, now - fetched_at):.0f} s ago"
-    return f"{cause} ({age})"
+def with_last_answer(cause: str, fetched_at: float | None) -> str:
+    """The cause of a failure, and the time of the last result (epoch seconds; None: there is none)."""
+    last = "no answer so far" if fetched_at is None else f"last answer at {time_text(fetched_at)}"
+    return f"{cause} ({last})"
 
 
 class PollGroup(Generic[T]):
@@ -89,7 +91,7 @@ class _Waiting(NamedTuple):
     probe: asyncio.Future[None]
 
 
-class CircuitBreaker:
+class ProbeTurns:
     """Circuit breaker of one server, shared by its queries.
 
     Closed: each query polls at its own interval. Open: queries that failed wait. Half-open: one of them probes the

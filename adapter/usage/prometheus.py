@@ -1,41 +1,35 @@
 """Usage from Prometheus: polls each distinct query once per interval, and dates its samples by the query's inputs."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import structlog
+from prometheus_client import Histogram
 
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
-from adapter.runtime.log_once import LogOnce
+from adapter.runtime.backoff import LogOnce
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.polling import PollGroup, interval_shares, retry_delay, with_age
-from adapter.usage.prometheus_api import PrometheusClient
+from adapter.usage.polling import PollGroup, interval_shares, retry_delay, with_last_answer
+from adapter.usage.prometheus_api import OnSamples, PrometheusClient, Sample
 from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.query_results import QueryResult, Vector, build_result, new_table, release
 from adapter.usage.sample_times import SampleTimes
-from adapter.usage.series import LabelSet, NamedQueryResult
-from adapter.usage.window_history import LONGEST_GAP_SECONDS
+from adapter.usage.series import LabelSet, NamedQueryResult, SeriesTable
+from adapter.usage.windows import Windows
 
 SLOW_QUERY_SECONDS = 1.0
 """A query whose last poll took longer is slow; slow queries share fewer slots of their server."""
 
 POLLS_FOR_ALL_TIMES = 20
 """A query whose live series did not date its values asks for all times in so many polls, then tries again."""
-
-FEWER_SERIES, LESS_LOAD = 0.98, 0.8
-"""Shares of the last answer's series and of their sum: after an answer of less, the server is asked what it has lost.
-Some pods of a large cluster end between any two polls.
-"""
-
-REPLICAS_DIFFER_INTERVALS = 2.0
-"""Polling intervals that the newest samples of another replica of a server may be older by, without a loss."""
 
 _log = structlog.get_logger(__name__)
 
@@ -80,6 +74,7 @@ class Prometheus:
         """The groups of named queries without variables, by server and interval."""
         self._all_times: dict[InstantQuery, int] = {}
         """How often each query will still ask for the times of all series at once."""
+        self._windows: dict[InstantQuery, Windows] = {}
         self._log_once = LogOnce()
         self._pollers: dict[InstantQuery, asyncio.Task[None]] = {}
         self._wanted: frozenset[WorkloadQuery] = frozenset()
@@ -122,7 +117,7 @@ class Prometheus:
         wanted = WorkloadQuery(query, namespace, workload)
         resolved = self._resolved.get(wanted) or self._catalog.resolve(wanted)
         if isinstance(resolved, str):
-            return QuerySamples(max_age=self._catalog.max_age(query), error=resolved)
+            return QuerySamples(max_age=self._catalog.max_age(query), error=resolved, undefined=True)
         state = self._states.get(resolved, _NOTHING)
         nothing = QuerySamples(max_age=resolved.max_age)
         samples = state.result.of(namespace, resolved.max_age) if state.result else nothing
@@ -133,6 +128,10 @@ class Prometheus:
             by_pod=_is_by_pod(resolved, state),
             error=self._failure(resolved, state) if state.cause else samples.error,
         )
+
+    def windows(self, query: InstantQuery) -> Windows:
+        """What is known of a query's windows."""
+        return self._windows.get(query) or Windows(query)
 
     def named_result(self, name: str) -> NamedQueryResult | None:
         """The last result of a named query without variables; None if there is no such query."""
@@ -159,7 +158,7 @@ class Prometheus:
 
     def _failure(self, query: InstantQuery, state: _QueryState) -> str:
         fetched_at = state.result.fetched_at if state.result is not None else None
-        return with_age(_cause(query, state), fetched_at, self._clock())
+        return with_last_answer(_cause(query, state), fetched_at)
 
     # --- polling ---
 
@@ -206,6 +205,8 @@ class Prometheus:
             self._log_once.clear(query)
         for query in self._all_times.keys() - self._users.keys():
             del self._all_times[query]
+        for query in self._windows.keys() - self._users.keys():
+            del self._windows[query]
 
     async def _poll(self, query: InstantQuery, tasks: asyncio.TaskGroup) -> None:
         """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""
@@ -261,12 +262,10 @@ class Prometheus:
         """Send the query, then the query for the times of its inputs at the same moment. Raises SourceError."""
         slices = Slices()
         duration = self._metrics.source_duration.labels(source)
-        state = self._states.get(query, _NOTHING)
-        last = state.result
+        last = self._states.get(query, _NOTHING).result
         table = last.table if last is not None and not last.is_outgrown else new_table(query)
-        vector = Vector(table)
-        await client.query(query.text, vector.add, slices, max_age=query.max_age, duration=duration)
-        await vector.separate(slices)
+        windows = self._windows.setdefault(query, Windows(query))
+        vector = await self._values(client, query, windows, table, slices, duration)
         inputs = parse_inputs(query.text)
         times = SampleTimes(inputs, table, self._clock() if vector.at is None else vector.at)
         if inputs.selectors:
@@ -275,34 +274,45 @@ class Prometheus:
             except QueryRejected as error:
                 fault = "the times of its samples cannot be had (name one metric in each selector)"
                 raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-        has_lost = False
-        if last is not None and (state.cause or state.unanswered or _is_less(vector, last)):
-            has_lost = await self._has_lost(client, query, last, times.evaluated_at, slices)
-        return await build_result(query, vector, times, self._clock(), slices, last=last, has_lost=has_lost)
+        await self._learn(client, query, windows, times.evaluated_at, slices)
+        if windows.refusal is not None and self._log_once.is_new(str(windows.refusal), windows):
+            _log.warning("windows cannot be asked for", source=source, query=query.text, error=str(windows.refusal))
+        return await build_result(query, vector, times, self._clock(), slices, windows=windows, last=last)
 
-    async def _has_lost(
-        self, client: PrometheusClient, query: InstantQuery, last: QueryResult, now: float, slices: Slices
-    ) -> bool:
-        """Whether the server lacks samples that it had at the last result: it is asked for their times once more.
+    async def _values(
+        self,
+        client: PrometheusClient,
+        query: InstantQuery,
+        windows: Windows,
+        table: SeriesTable,
+        slices: Slices,
+        duration: Histogram,
+    ) -> Vector:
+        """Ask for the values, and in the same question how full their windows are. Raises SourceError."""
+        windows.begin()
+        while True:
+            vector, text = Vector(table), windows.question()
+            add = functools.partial(_add_values, vector, windows)
+            try:
+                await client.query(text, add, slices, max_age=query.max_age, duration=duration)
+            except QueryRejected as error:
+                if not windows.refuse(error):
+                    raise
+            else:
+                if windows.is_answered():
+                    await vector.separate(slices)
+                    return vector
 
-        It matters only for a query over a window. A result of long ago is not asked for: the windows of all its series
-        count as empty anyway.
-        """
-        if last.history is None:
-            return False
-        if now - last.history.evaluated_at > LONGEST_GAP_SECONDS:
-            return True
-        sets, dates = last.shape.sets, last.history.dates
-        times = SampleTimes(parse_inputs(query.text), last.table, last.history.evaluated_at)
+    async def _learn(
+        self, client: PrometheusClient, query: InstantQuery, windows: Windows, at: float, slices: Slices
+    ) -> None:
+        async def ask(text: str, on_samples: OnSamples) -> None:
+            await client.query(text, on_samples, slices, max_age=query.max_age, at=at, matrix=True)
+
         try:
-            await self._date(client, query, sets, times, slices)
-        except QueryRejected:  # some servers answer no queries of the past
-            return True
-        still = await times.column(sets, slices)
-        early = REPLICAS_DIFFER_INTERVALS * query.interval
-        return any(
-            at is not None and (then is None or then < at - early) for at, then in zip(dates, still, strict=True)
-        )
+            await windows.learn(ask, at)
+        except QueryRejected as error:
+            windows.refuse(error)
 
     async def _date(
         self,
@@ -337,9 +347,8 @@ class Prometheus:
             group.note(self._users.get(query, ()))
 
 
-def _is_less(vector: Vector, last: QueryResult) -> bool:
-    """Whether the answer is so much less than the last one that the server may have lost samples."""
-    return len(vector) < FEWER_SERIES * len(last.shape.sets) or vector.total < LESS_LOAD * last.total
+def _add_values(vector: Vector, windows: Windows, samples: Sequence[Sample]) -> None:
+    vector.add(windows.take(samples))
 
 
 def _cause(query: InstantQuery, state: _QueryState) -> str:

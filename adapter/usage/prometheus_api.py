@@ -8,13 +8,12 @@ import msgspec
 from prometheus_client import Histogram
 
 from adapter.runtime.answer_budget import MIB, Body, Limit
-from adapter.runtime.decoding import Decoder
-from adapter.runtime.json_pieces import Uncut, array, pieces
+from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import AT_ONCE, Client
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
 from adapter.settings import PrometheusServer
-from adapter.usage.polling import CircuitBreaker
+from adapter.usage.polling import ProbeTurns
 
 CONCURRENT_SLOW_QUERIES = AT_ONCE - 2
 """Slow queries in progress at a time; the other slots stay free for fast queries."""
@@ -35,11 +34,13 @@ _TOO_MANY_REQUESTS = 429
 class Sample(msgspec.Struct, frozen=True, gc=False):
     """An element of an instant vector: its labels as JSON, the time of the evaluation (epoch seconds), value as text.
 
-    The labels are not decoded: a series has the same text in each answer, so its reader recognizes it by that.
+    An element of a matrix has `values` in its place. The labels are not decoded: a series has the same text in each
+    answer, so its reader recognizes it by that.
     """
 
     metric: msgspec.Raw
     value: tuple[float, str] | None = None
+    values: list[tuple[float, str]] | None = None
 
 
 OnSamples = Callable[[list[Sample]], None]
@@ -65,18 +66,18 @@ _SCALAR = Decoder(tuple[float, str])
 _RESULT = array("result")
 
 
-async def read_samples(body: Body, on_samples: OnSamples, slices: Slices) -> None:
+async def read_samples(body: Body, on_samples: OnSamples, slices: Slices, *, matrix: bool = False) -> None:
     """Decode a successful response and pass on its samples; a scalar is one sample without labels.
 
-    It consumes the body. Raises QueryRejected for a fault of the query, SourceFailing for a fault of the server and for
-    warnings (the result may be partial), and WrongAnswer for a body that is no vector or scalar; the caller drops the
-    samples that it received before.
+    `matrix`: it is that of a range selector. It consumes the body. Raises QueryRejected for a fault of the query,
+    SourceFailing for a fault of the server and for warnings (the result may be partial), and WrongAnswer for a body
+    that is nothing of these; the caller drops the samples that it received before.
     """
     beginning = response_beginning(body.start(_SHOWN))
     try:
         for piece in pieces(body, _RESULT):
-            samples = _last(piece.text) if piece.is_last else _MANY.decode(piece.text)
-            if None in [sample.value for sample in samples]:
+            samples = _last(piece.text, matrix) if piece.is_last else _MANY.decode(piece.text)
+            if None in [sample.values if matrix else sample.value for sample in samples]:
                 histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
                 raise QueryRejected(histogram, public=histogram)
             on_samples(samples)
@@ -86,9 +87,9 @@ async def read_samples(body: Body, on_samples: OnSamples, slices: Slices) -> Non
         raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {beginning}") from error
 
 
-def _last(text: bytes | bytearray) -> list[Sample]:
+def _last(text: bytes | bytearray, matrix: bool) -> list[Sample]:
     """Decode the last piece of a response, with the envelope, or a whole response."""
-    data = decode_envelope(text, "vector", "scalar")
+    data = decode_envelope(text, *(("matrix",) if matrix else ("vector", "scalar")))
     if data.result_type == "scalar":
         return [Sample(msgspec.Raw(b"{}"), _SCALAR.decode(data.result))]
     return _MANY.decode(data.result)
@@ -153,7 +154,7 @@ class PrometheusClient:
         self.settings = settings
         self.slots = asyncio.Semaphore(AT_ONCE)
         self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
-        self.breaker = CircuitBreaker()
+        self.breaker = ProbeTurns()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(
             settings.access,
@@ -171,11 +172,13 @@ class PrometheusClient:
         max_age: float,
         at: float | None = None,
         duration: Histogram | None = None,
+        matrix: bool = False,
     ) -> None:
         """Send an instant query and pass its samples to `on_samples`; `at` is its time (default: the server's now).
 
         Instant selectors find no sample older than `max_age` seconds. `duration` observes the seconds until the
-        response or the failure. Raises SourceError; the caller drops the samples that it received before.
+        response or the failure. `matrix`: it is a range selector. Raises SourceError; the caller drops the samples that
+        it received before.
         """
         form = {"query": text, "lookback_delta": f"{max_age:.3f}", "timeout": f"{self.settings.timeout_seconds:.3f}"}
         if at is not None:
@@ -186,9 +189,9 @@ class PrometheusClient:
                     response = await stack.enter_async_context(self._client.answer("POST", self._url, data=form))
                 if response.status not in _OK:
                     raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
-                await read_samples(response.body, on_samples, slices)
+                await read_samples(response.body, on_samples, slices, matrix=matrix)
         except SourceError as error:
-            raise error.at(self._url) from error
+            raise error.with_context(self._url) from error
 
     async def close(self) -> None:
         """Close the connections."""

@@ -71,10 +71,10 @@ class RangeClient:
                 series = await self._ask(form)
             except (SourceUnreachable, SourceFailing) as error:
                 if not left:
-                    raise error.at(self._url, f"{ATTEMPTS} attempts failed") from error
+                    raise error.with_context(self._url, f"{ATTEMPTS} attempts failed") from error
                 await asyncio.sleep(self._backoff.next())
             except SourceError as error:
-                raise error.at(self._url) from error
+                raise error.with_context(self._url) from error
             else:
                 self._backoff.reset()
                 return series

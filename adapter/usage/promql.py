@@ -14,6 +14,9 @@ from typing import NamedTuple
 INPUT_LABEL = "effective_load_input"
 """The label that holds the selector's number in the result of `sample_times_query`."""
 
+COUNT_LABEL = "effective_load_samples"
+"""The label that holds a number of samples in the result of `with_distribution`."""
+
 MAX_SELECTORS = 200
 """The query for sample times has a part for each selector, so many make it long."""
 
@@ -46,6 +49,14 @@ _AGGREGATORS = frozenset(
     }
 )  # fmt: skip
 _OTHER_WORDS = frozenset({"and", "or", "unless", "bool", "atan2", "offset", "inf", "nan", "anchored", "smoothed"})
+_WHOLE_AT_ANY_COUNT = frozenset(
+    {
+        "avg_over_time", "min_over_time", "max_over_time", "quantile_over_time", "stddev_over_time", "stdvar_over_time",
+        "mad_over_time", "first_over_time", "last_over_time", "present_over_time", "absent_over_time", "irate",
+        "idelta", "deriv", "predict_linear", "holt_winters", "double_exponential_smoothing",
+    }
+)  # fmt: skip
+"""Functions over a range that do not sink where their window holds fewer samples; all others count as if they did."""
 _ALTERNATIVES = frozenset({"or", "unless", "absent", "absent_over_time"})
 """Operators and functions whose result may have a value although one of their inputs has none."""
 
@@ -82,22 +93,30 @@ class VectorSelector:
     shift: str = ""
 
 
+class Window(NamedTuple):
+    """What `rate` and the like read: a value that sinks where the range (seconds) holds fewer samples."""
+
+    selector: VectorSelector
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class QueryInputs:
     """The selectors of an expression. `alternatives`: it may have a value although some of them have none.
 
     `window`: how far back (seconds) it reads from the time of its newest samples: the longest range, plus the range of
     every subquery, plus the longest offset (with subqueries all offsets, since they may nest). UNKNOWN_WINDOW if a
-    duration is itself an expression. `span` is that without the offsets: for so long a sample stays in what it reads.
-    `behind`: the longest `offset` (seconds) if every selector has one, else 0; the
-    times of its samples are that long ago although its series live.
+    duration is itself an expression. `behind`: the longest `offset` (seconds) if every selector has one, else 0; the
+    times of its samples are that long ago although its series live. `windows` are those whose samples can be counted;
+    `uncounted`: of others, as those of subqueries, they cannot.
     """
 
     selectors: tuple[VectorSelector, ...]
     alternatives: bool = False
     window: float = 0.0
-    span: float = 0.0
     behind: float = 0.0
+    windows: tuple[Window, ...] = ()
+    uncounted: bool = False
 
 
 def tokenize(text: str) -> Iterator[PromqlToken]:
@@ -172,6 +191,10 @@ class _Scanner:
         self._tokens = list(tokenize(text))
         self._at = 0
         self._selectors: list[VectorSelector] = []
+        self._windows: list[Window] = []
+        self._uncounted = False
+        self._functions: list[str] = []
+        """The word before each open parenthesis."""
         self._alternatives = False
         self._subquery = False
         self._longest_range = 0.0
@@ -185,9 +208,14 @@ class _Scanner:
         # A subquery reads its instant selectors over a range; which selectors are inside of one is not tracked.
         selectors = [VectorSelector(s.text, s.ranged or self._subquery, s.shift) for s in selectors]
         offset = sum(self._offsets) if self._subquery else max(self._offsets)
-        span = self._longest_range + self._subqueries
-        behind = _behind(selectors)
-        return QueryInputs(tuple(dict.fromkeys(selectors)), self._alternatives, span + offset, span, behind)
+        return QueryInputs(
+            tuple(dict.fromkeys(selectors)),
+            self._alternatives,
+            self._longest_range + self._subqueries + offset,
+            _behind(selectors),
+            () if self._uncounted else tuple(dict.fromkeys(self._windows)),
+            self._uncounted,
+        )
 
     def _step(self, token: PromqlToken) -> None:
         if token.kind == "word":
@@ -199,6 +227,11 @@ class _Scanner:
         elif token.text == "@":
             self._offset()
         else:
+            if token.text == "(":
+                before = self._tokens[self._at - 1] if self._at else token
+                self._functions.append(before.text.lower() if before.kind == "word" else "")
+            elif token.text == ")" and self._functions:
+                self._functions.pop()
             self._at += 1
 
     def _word(self, token: PromqlToken) -> None:
@@ -226,22 +259,28 @@ class _Scanner:
             self._skip_group()
         text = self._text[first.start : self._tokens[self._at - 1].end]
         ranged = self._peek() == "["
-        if ranged:
-            self._range()
-        self._selectors.append(VectorSelector(text, ranged, self._shift()))
+        seconds = self._range() if ranged else 0.0
+        selector = VectorSelector(text, ranged, self._shift())
+        self._selectors.append(selector)
+        function = next(filter(None, reversed(self._functions)), "")
+        if ranged and function not in _WHOLE_AT_ANY_COUNT:
+            self._windows.append(Window(selector, seconds))
+            self._uncounted |= not seconds
         if len(self._selectors) > MAX_SELECTORS:
             raise PromqlError(f"the expression has more than {MAX_SELECTORS} selectors; record a part of it by a rule")
 
-    def _range(self) -> None:
-        """Skip `[5m]`, or the `[5m:1m]` of a subquery, and note its duration."""
+    def _range(self) -> float:
+        """Skip `[5m]`, or the `[5m:1m]` of a subquery, and note its duration; 0 where it is not known."""
         start = self._tokens[self._at].end
         self._skip_group()
         text, colon, _ = self._text[start : self._tokens[self._at - 1].start].partition(":")
+        seconds = _duration(text)
         if colon:
-            self._subquery = True
-            self._subqueries += _duration(text)
+            self._subquery = self._uncounted = True
+            self._subqueries += seconds
         else:
-            self._longest_range = max(self._longest_range, _duration(text))
+            self._longest_range = max(self._longest_range, seconds)
+        return 0.0 if colon or seconds == UNKNOWN_WINDOW else seconds
 
     def _shift(self) -> str:
         start = self._at
@@ -341,17 +380,65 @@ def ended_times_query(
     return _numbered(parts, labels, len(selectors))
 
 
+def with_distribution(text: str, windows: Sequence[Window]) -> str:
+    """The expression, and how many series have how many samples in a window (COUNT_LABEL). It costs little."""
+    counts = (f'count_values("{COUNT_LABEL}", {_count(window)})' for window in windows)
+    return _with(text, counts)
+
+
+def with_counts(text: str, windows: Sequence[Window], labels: Sequence[str]) -> str:
+    """The expression, and the number of samples that each window holds by these labels.
+
+    It is that of the target with the fewest. Of one target it is the most: its series are scraped together, so one that
+    began after the others, as the first error's, shows no gap.
+    """
+    by, target = _list(labels), _list([*labels, "job", "instance"])
+    return _with(text, (f"min by ({by}) (max by ({target}) ({_count(window)}))" for window in windows))
+
+
+def _with(text: str, counts: Iterable[str]) -> str:
+    """Ask for both at once: two questions might be answered by two replicas, one of which lacks samples.
+
+    INPUT_LABEL holds the number of each window, and tells these series from those of the expression.
+    """
+    numbered = (f'label_replace({each}, "{INPUT_LABEL}", "{number}", "", "")' for number, each in enumerate(counts))
+    return "\nor ".join((f"({text}\n)", *numbered))
+
+
+def scrapes_query(window: Window, seconds: float, pod_label: str, pods: Sequence[str]) -> str:
+    """A query for the samples of the last so many seconds themselves; of these pods only, if there are any."""
+    return _over(_of_pods(window.selector, pod_label, pods) if pods else window.selector, seconds)
+
+
+def _count(window: Window) -> str:
+    return f"count_over_time({_over(window.selector, window.seconds)})"
+
+
+def _over(selector: VectorSelector, seconds: float) -> str:
+    return " ".join(filter(None, (f"{selector.text}[{round(seconds * 1000)}ms]", selector.shift)))
+
+
 def _numbered(times: Iterable[tuple[int, str]], labels: Iterable[str], count: int) -> str:
-    by = ", ".join(_label(label) for label in labels)
+    by = _list(labels)
     parts = ((number, f"max by ({by}) ({each})") for number, each in times)
     if count == 1:
         return "\nor ".join(each for _, each in parts)
     return "\nor ".join(f'label_replace({each}, "{INPUT_LABEL}", "{number}", "", "")' for number, each in parts)
 
 
+def _list(labels: Iterable[str]) -> str:
+    return ", ".join(_label(label) for label in labels)
+
+
 def reads_ended(selector: VectorSelector) -> bool:
     """Whether a selector reads samples of series that have ended."""
     return selector.ranged and not selector.shift
+
+
+def recorded(selectors: Iterable[VectorSelector]) -> list[str]:
+    """The recording rules that these selectors read at one time, by the colons in their names."""
+    names = [selector.text.partition("{")[0].strip() for selector in selectors if not selector.ranged]
+    return [name for name in names if ":" in name]
 
 
 def _live_times(selector: VectorSelector) -> str:

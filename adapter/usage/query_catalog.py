@@ -25,8 +25,7 @@ class InstantQuery:
     """A query as one server is sent it; equal ones are polled once.
 
     `by_pod`: it returns one series a pod, or one number for a service; None: its labels show which. All times are in
-    seconds; `window` is how far back its values reach from their time, `span` how long a sample stays in them, `behind`
-    its offset (`promql.QueryInputs`).
+    seconds; `window` is how far back its values reach from their time, `behind` its offset (`promql.QueryInputs`).
     """
 
     server: str
@@ -37,13 +36,12 @@ class InstantQuery:
     max_age: float = INLINE_MAX_AGE_SECONDS
     interval: float = INLINE_INTERVAL_SECONDS
     window: float = 0.0
-    span: float = 0.0
     behind: float = 0.0
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that its result is grouped by."""
-        return (self.namespace_label,) if self.by_pod is False else (self.namespace_label, self.pod_label)
+        """The labels that its result is grouped by, or, of a number for a service, the samples behind it."""
+        return (self.namespace_label, self.pod_label)
 
 
 class QueryCatalog:
@@ -122,5 +120,4 @@ class QueryCatalog:
             inputs = parse_inputs(query.text)
         except PromqlError as error:
             return str(error)
-        window, span = (inputs.window, inputs.span) if window is None else (window, window)
-        return replace(query, window=window, span=span, behind=inputs.behind)
+        return replace(query, window=inputs.window if window is None else window, behind=inputs.behind)

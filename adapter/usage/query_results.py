@@ -8,14 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adapter.load.quantity import NANO, QuantityError
+from adapter.load.quantity import QuantityError
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.slices import Slices
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.sample_times import SampleTimes
-from adapter.usage.series import Columns, LabelSet, SeriesList, SeriesTable, sample_nano
-from adapter.usage.window_history import WindowHistory
+from adapter.usage.series import Columns, Fill, LabelSet, SeriesList, SeriesTable, sample_nano
+from adapter.usage.windows import Windows
 
 RELEASE_SECONDS = 5.0
 """How long a result may still be in use after a newer one replaced it."""
@@ -28,20 +28,16 @@ _PLAIN = re.compile(r"[0-9]{1,12}(?:\.[0-9]+)?(?:,[0-9]{1,12}(?:\.[0-9]+)?)*", r
 
 def new_table(query: InstantQuery) -> SeriesTable:
     """An empty table for the results of a query."""
-    return SeriesTable(query.namespace_label, "" if query.by_pod is False else query.pod_label)
+    return SeriesTable(query.namespace_label, query.pod_label)
 
 
 class Vector:
-    """The answer to a query: its label sets, and their values as text. `at` is the time of its evaluation.
-
-    `total` is the sum of the values as the server answered them.
-    """
+    """The answer to a query: its label sets, and their values as text. `at` is the time of its evaluation."""
 
     def __init__(self, table: SeriesTable) -> None:
         self.table = table
         self.sets: list[LabelSet] = []
         self.values: list[str | None] = []
-        self.total = 0.0
         self.at: float | None = None
 
     def __len__(self) -> int:
@@ -50,9 +46,7 @@ class Vector:
     def add(self, samples: Sequence[Sample]) -> None:
         """Append samples. Raises msgspec.MsgspecError where one has no labels."""
         self.sets += self.table.label_sets([bytes(sample.metric) for sample in samples])
-        values = _usable([sample.value[1] for sample in samples if sample.value])
-        self.values += values
-        self.total += _total(values)
+        self.values += _usable([sample.value[1] for sample in samples if sample.value])
         if self.at is None and samples and samples[0].value is not None:
             self.at = samples[0].value[0]
 
@@ -79,13 +73,6 @@ def _usable(values: list[str]) -> list[str | None]:
     if _PLAIN.fullmatch(together) and together.count(",") == len(values) - 1:
         return [*values]
     return [value if _is_usable(value) else None for value in values]
-
-
-def _total(values: Sequence[str | None]) -> float:
-    try:
-        return sum(map(float, filter(None, values)))
-    except ValueError:  # a quantity with a suffix
-        return sum(sample_nano(value) for value in values if value) / NANO
 
 
 def _is_usable(value: str) -> bool:
@@ -128,10 +115,8 @@ class QueryResult:
     shape: _Shape
     live: int
     """The number of label sets in the answers."""
-    total: float = 0.0
-    """The sum of the values as the server answered them."""
-    history: WindowHistory | None = None
-    """For a query over a window."""
+    reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Of numbers for a service: the pods with a sample among those that were read, by namespace."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -156,6 +141,8 @@ class QueryResult:
             and self.faults == other.faults
             and _same(self.columns.values, other.columns.values)
             and _same(self.columns.times, other.columns.times)
+            and self.columns.partial == other.columns.partial
+            and self.reads == other.reads
         )
 
     def of(self, namespace: str, max_age: float) -> QuerySamples:
@@ -168,8 +155,9 @@ class QueryResult:
         if self.by_pod:
             return QuerySamples(pods=self.pods.get(namespace, {}), max_age=max_age, fetched_at=self.fetched_at)
         series = next(iter((*self.series.get(namespace, ()), *self.series.get("", ()))), None)
-        total = Point(series.at, series.value) if series else None
-        return QuerySamples(total=total, max_age=max_age, fetched_at=self.fetched_at)
+        total = Point(series.at, series.value, *(series.partial or ())) if series else None
+        reads = self.reads.get(namespace, frozenset())
+        return QuerySamples(total=total, reads=reads, max_age=max_age, fetched_at=self.fetched_at)
 
     def large(self) -> list[list[object]]:
         """The columns for `release`; empty if they hold few samples: nothing has to be freed for an ended series."""
@@ -206,29 +194,16 @@ async def build_result(
     fetched_at: float,
     slices: Slices,
     *,
+    windows: Windows | None = None,
     last: QueryResult | None = None,
-    has_lost: bool = False,
 ) -> QueryResult:
     """Group samples by namespace and pod. NaN, infinite, negative and undated values are dropped.
 
     Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
-    `has_lost`: the server lacks samples that it had at the last result.
     """
     dates = await times.column(vector.sets, slices)
-    history = None
-    if query.span:
-        history = WindowHistory(vector.table, last.history if last is not None else None)
-        await history.keep(
-            query,
-            vector.sets,
-            vector.values,
-            dates,
-            slices,
-            evaluated_at=times.evaluated_at,
-            may_rise=times.is_of_several,
-            has_lost=has_lost,
-        )
-    columns, without = await _columns(vector, dates, slices)
+    partial = {} if windows is None else await windows.column(vector.sets, dates, slices)
+    columns, without = await _columns(vector, dates, partial, slices)
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)
     if shape is None or shape.undated != undated or shape.sets != vector.sets or shape.without != without:
@@ -252,12 +227,13 @@ async def build_result(
         columns=columns,
         shape=shape,
         live=max(len(vector), len(times)),
-        total=vector.total,
-        history=history,
+        reads={} if shape.by_pod else await times.pods(query.window or query.max_age, slices),
     )
 
 
-async def _columns(vector: Vector, dates: Sequence[float | None], slices: Slices) -> tuple[Columns, list[LabelSet]]:
+async def _columns(
+    vector: Vector, dates: Sequence[float | None], partial: Mapping[int, Fill], slices: Slices
+) -> tuple[Columns, list[LabelSet]]:
     """The values and times by the numbers of the table, and the label sets without a sample."""
     values: list[str | None] = [None] * vector.table.size
     times: list[float | None] = [None] * vector.table.size
@@ -271,7 +247,7 @@ async def _columns(vector: Vector, dates: Sequence[float | None], slices: Slices
                 values[labels.number] = value
                 times[labels.number] = at
         await slices.breathe()
-    return Columns(values, times), without
+    return Columns(values, times, partial), without
 
 
 class _Shaper:

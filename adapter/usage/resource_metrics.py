@@ -17,18 +17,16 @@ from adapter.kube.api import POD_METRICS
 from adapter.kube.errors import ApiStatusError, KubeError, TimedOut
 from adapter.kube.session import Session
 from adapter.load.quantity import NANO, QuantityError, parse_nano
-from adapter.load.samples import PodUsage, ResourceSamples
-from adapter.load.steps import Steps, finish
-from adapter.load.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
+from adapter.load.samples import ResourceSamples, Usage
 from adapter.runtime.answer_budget import MIB, Body, Limit
-from adapter.runtime.decoding import Decoder
-from adapter.runtime.json_pieces import Uncut, array, pieces
-from adapter.runtime.log_once import LogOnce
+from adapter.runtime.backoff import LogOnce
+from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
 from adapter.telemetry.metrics import Metrics
-from adapter.usage.polling import interval_shares, retry_delay, with_age
+from adapter.usage.polling import interval_shares, retry_delay, with_last_answer
+from adapter.usage.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 
 SOURCE = "metrics.k8s.io"
 CONCURRENT_REQUESTS = 8
@@ -76,12 +74,12 @@ _WHOLE = Decoder(_List)
 _ITEMS = array("items")
 
 
-def decode_usage(body: bytes) -> tuple[str, PodUsage]:
+def decode_usage(body: bytes) -> tuple[str, Usage]:
     """Decode one PodMetrics object: the pod's name and its usage. Raises msgspec.MsgspecError for another body."""
     item = _ONE.decode(body)
     builder = UsageColumnsBuilder()
     _add(builder, [item])
-    return item.metadata.name, finish(builder.columns())[item.metadata.name]
+    return item.metadata.name, builder.columns()[item.metadata.name]
 
 
 async def decode_usages(body: Body, last: UsageColumns = NO_USAGE) -> UsageColumns:
@@ -97,21 +95,12 @@ async def decode_usages(body: Body, last: UsageColumns = NO_USAGE) -> UsageColum
             for first in range(0, len(items), _STEP):
                 _add(builder, items[first : first + _STEP])
                 await slices.breathe()
-        return await _in_slices(builder.columns(), slices)
+        # A thread costs more than the columns of a small namespace.
+        return builder.columns() if len(builder) <= _STEP else await asyncio.to_thread(builder.columns)
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongAnswer(
             f"the answer is no PodMetricsList: {error}", public="the answer is no PodMetricsList"
         ) from error
-
-
-async def _in_slices(steps: Steps[UsageColumns], slices: Slices) -> UsageColumns:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            columns: UsageColumns = end.value
-            return columns
-        await slices.breathe()
 
 
 def _add(builder: UsageColumnsBuilder, items: Iterable[_PodMetrics]) -> None:
@@ -307,7 +296,7 @@ class ResourceMetrics:
             self._on_change(namespace)
 
     def _failure(self, state: _NamespaceState) -> str | None:
-        return with_age(state.cause, state.fetched_at, self._session.now()) if state.cause else None
+        return with_last_answer(state.cause, state.fetched_at) if state.cause else None
 
 
 def _reason(error: Exception) -> str:

@@ -8,6 +8,7 @@ Prometheus dates a value by its evaluation. `promql` has the queries for the tim
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -75,11 +76,6 @@ class SampleTimes:
 
     def __len__(self) -> int:
         return len(self._times)
-
-    @property
-    def is_of_several(self) -> bool:
-        """Whether the expression has several selectors, so that some may have newer samples than the time says."""
-        return self._count > 1
 
     async def fetch(
         self,
@@ -200,6 +196,24 @@ class SampleTimes:
             column += times
             await slices.breathe()
         return column
+
+    async def pods(self, seconds: float, slices: Slices) -> dict[str, frozenset[str]]:
+        """The pods with a sample of the last so many seconds, by namespace.
+
+        Of several selectors that read the same pods, each must have one.
+        """
+        of_selectors: list[defaultdict[str, set[str]]] = [defaultdict(set) for _ in range(self._count)]
+        for row, at in self._times.items():
+            namespace, pod = self._table.places[row // self._count]
+            if pod and at >= self.evaluated_at - seconds:
+                of_selectors[row % self._count][namespace].add(pod)
+            await slices.breathe()
+        found: dict[str, set[str]] = {}
+        for of_selector in of_selectors:
+            for namespace, pods in of_selector.items():
+                before = found.get(namespace, pods)
+                found[namespace] = before & pods or before | pods
+        return {namespace: frozenset(pods) for namespace, pods in found.items()}
 
     def _own(self, sets: Sequence[LabelSet]) -> list[float | None]:
         """The oldest time of each value's own place; None if a selector has none for it."""

@@ -6,7 +6,7 @@ of a query once, by the text that the server writes, and an answer adds only col
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import NamedTuple, overload
 
 import msgspec
 
@@ -23,12 +23,25 @@ _SAFE_DIGITS = 12  # far below the limit of a quantity
 _LABELS = Decoder(dict[str, str])
 
 
+class Fill(NamedTuple):
+    """The samples that a window holds, and those that a full one holds; None: not known."""
+
+    samples: int
+    full: int | None
+
+    @property
+    def share(self) -> float:
+        """How full it is; 0 where that is not known."""
+        return self.samples / self.full if self.full else 0.0
+
+
 class Series(msgspec.Struct, frozen=True, gc=False):
-    """A series: labels, value in nano-units, time of its newest input (epoch seconds)."""
+    """A series: labels, value in nano-units, time of its newest input (epoch seconds), how full a partial window is."""
 
     labels: Mapping[str, str]
     value: int
     at: float
+    partial: Fill | None = None
 
 
 class LabelSet(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -144,10 +157,14 @@ class SeriesTable:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Values as text and times (epoch seconds) by the numbers of a table; None: that series has no sample."""
+    """Values as text and times (epoch seconds) by the numbers of a table; None: that series has no sample.
+
+    `partial` has the series whose windows are not full.
+    """
 
     values: Sequence[str | None] = ()
     times: Sequence[float | None] = ()
+    partial: Mapping[int, Fill] = field(default_factory=dict)
 
     def has(self, labels: LabelSet) -> bool:
         """Whether the series has a sample."""
@@ -160,13 +177,13 @@ class Columns:
         if text is None:
             return None
         at = self.times[number]
-        return None if at is None else Point(at, sample_nano(text))
+        return None if at is None else Point(at, sample_nano(text), *self.partial.get(number, ()))
 
     def series(self, sets: Iterable[LabelSet]) -> Iterator[Series]:
         """Those that have a sample."""
         for labels in sets:
             if (point := self.point(labels)) is not None:
-                yield Series(labels.labels, point.value, point.at)
+                yield Series(labels.labels, point.value, point.at, self.partial.get(labels.number))
 
 
 class SeriesList(Sequence[Series]):

@@ -57,6 +57,13 @@ _INPUTS = {"source": "source_up", "registry": "registry_up", "group": "upstream_
 _FULLNESS = f"max by ({_EACH}) ({_each('effective', by='metric')} / {_each('high_watermark', by='metric')})"
 
 
+_NOT_FOLLOWED = (
+    f"(min by ({_EACH}) ({_of('condition', condition='ScalingActive')}) == 0 or "
+    f"min by ({_EACH}) ({_of('condition', condition='HPAConformant')}) == 0 and "
+    f"{_each('desired_replicas')} != {_each('current_replicas')}) unless {_each('error')} == 1"
+)
+
+
 def fleet() -> dashboard.Dashboard:
     """The dashboard."""
     board = new_dashboard(
@@ -118,6 +125,26 @@ def _now(board: builders.Dashboard) -> builders.Dashboard:
             "Without an answer",
             "Policies for which the HPA gets an error instead of a count; it keeps the replicas meanwhile.",
             _number_of(f"count by ({_EACH}) ({_of('error')})"),
+            steps=bad,
+        ),
+        stat_panel(
+            "Not followed",
+            "Policies with a count whose HPA gets an error, or is wired wrongly and set to another count.",
+            _number_of(_NOT_FOLLOWED),
+            steps=bad,
+        ),
+        stat_panel(
+            "At maximum",
+            "Policies above the high watermark whose HPA is at maxReplicas.",
+            _number_of(
+                f"{_each('current_replicas')} >= {_each('max_replicas')} and {_each('verdict', verdict='Above')} == 1"
+            ),
+            steps=some,
+        ),
+        stat_panel(
+            "Alerts firing",
+            "Alerts of effective-load that fire now, as far as this Prometheus evaluates its rules.",
+            _number_of('ALERTS{cluster=~"$cluster", alertname=~"EffectiveLoad.*", alertstate="firing"}'),
             steps=bad,
         ),
         stat_panel(

@@ -183,12 +183,19 @@ def with_all(variable: builders.QueryVariable) -> builders.QueryVariable:
 
 
 def new_dashboard(uid: str, title: str, description: str) -> builders.Dashboard:
-    """A read-only dashboard of the last hour with the variables `datasource` and `job`."""
+    """A read-only dashboard of the last hour with the variables `datasource`, `cluster` and `job`."""
     source = builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
-    job = with_all(query_variable("job", "Job", "label_values(effective_load_build_info, job)"))
+    cluster = with_all(query_variable("cluster", "Cluster", "label_values(effective_load_build_info, cluster)"))
+    cluster = cluster.all_value(".*")
+    job = with_all(query_variable("job", "Job", 'label_values(effective_load_build_info{cluster=~"$cluster"}, job)'))
     board = builders.Dashboard(title).uid(uid).description(description).tags(["effective-load", "kubernetes"])
     board = board.readonly().refresh("30s").time("now-1h", "now").timezone("browser")
-    return board.tooltip(dashboard.DashboardCursorSync.CROSSHAIR).with_variable(source).with_variable(job)
+    return (
+        board.tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
+        .with_variable(source)
+        .with_variable(cluster)
+        .with_variable(job)
+    )
 
 
 def finished(board: builders.Dashboard) -> dashboard.Dashboard:

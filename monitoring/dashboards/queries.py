@@ -5,8 +5,13 @@ _OPERATORS = ("=~", "!~", "!=")
 
 
 def selector(name: str, /, **labels: str) -> str:
-    """The series of a metric of the chosen jobs. A label's value may begin with =~, !~ or !=; it is equal otherwise."""
-    matchers = ", ".join(_matcher(label, value) for label, value in {"job": "=~$job", **labels}.items())
+    """The series of a metric of the chosen clusters and jobs.
+
+    A label's value may begin with =~, !~ or !=; it is equal otherwise. Only a Prometheus of several clusters has
+    `cluster`: the variable's `.*` matches series without it.
+    """
+    chosen = {"cluster": "=~$cluster", "job": "=~$job", **labels}
+    matchers = ", ".join(_matcher(label, value) for label, value in chosen.items())
     return f"{PREFIX}{name}{{{matchers}}}"
 
 

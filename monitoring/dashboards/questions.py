@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.prometheus import Prometheus
+from lab.harness.prometheus import Prometheus
 
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.binaries import print_to_stderr
-from harness.chromium import find_chromium
+from lab.harness.binaries import print_to_stderr
+from lab.harness.chromium import find_chromium
 from monitoring.dashboards.files import as_json
 from monitoring.picture.answers import FLEET, POLICY, drawing, unanswered
 from monitoring.picture.drawing import DrawingError, build, picture

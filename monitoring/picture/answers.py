@@ -10,8 +10,9 @@ from monitoring.picture.run import STEP, Story
 
 RATE_INTERVAL = "30s"
 """What Grafana makes of `$__rate_interval` here is 4 s; so short, a rate of rare events would be all peaks."""
-FLEET: Variables = {"job": ".+", "namespace": ".+", "__rate_interval": RATE_INTERVAL}
+FLEET: Variables = {"cluster": ".*", "job": ".+", "namespace": ".+", "__rate_interval": RATE_INTERVAL}
 POLICY: Variables = {
+    "cluster": ".*",
     "job": ".+",
     "namespace": "demo",
     "policy": "checkout",

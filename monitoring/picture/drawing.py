@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.chromium import chromium_tab
+from lab.harness.chromium import chromium_tab
 
 PAGE = Path(__file__).parent / "page"
 WIDTH = 1500

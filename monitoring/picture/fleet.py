@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness import objects
-from harness.control_plane import ControlPlane
-from harness.registries.consul import Consul
-from harness.workloads import Workloads, until
+from lab.harness import objects
+from lab.harness.control_plane import ControlPlane
+from lab.harness.registries.consul import Consul
+from lab.harness.workloads import Workloads, until
 
 HIGH, LOW = "800m", "300m"
 REGISTRY = "consul"

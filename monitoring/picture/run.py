@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from demo.curve import FULL
-from demo.play import LEVELS, Player
-from demo.stage import HPA_SYNC, Place, staged
-from demo.story import Narrator
-from harness.adapter import AdapterProcess, account_kubeconfig, install_crds
-from harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
-from harness.control_plane import ControlPlane
-from harness.prometheus import Prometheus
-from harness.registries.consul import Consul
+from lab.demo.curve import FULL
+from lab.demo.play import LEVELS, Player
+from lab.demo.stage import HPA_SYNC, Place, staged
+from lab.demo.story import Narrator
+from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
+from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Prometheus
+from lab.harness.registries.consul import Consul
 from monitoring.picture.fleet import REGISTRY, SETTINGS, fleet, lose
 
 STEP = 1.0

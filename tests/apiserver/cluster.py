@@ -13,7 +13,6 @@ CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-auth
 SECRETS = "/api/v1/namespaces/adapter/secrets"
 SECRET = f"{SECRETS}/effective-load-tls"
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
-TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 Object = dict[str, Any]
@@ -32,7 +31,6 @@ class Cluster:
         self.asked: collections.Counter[str] = collections.Counter()
         self.bodies: list[tuple[str, Object]] = []
         self.may: Callable[[Object], bool] = lambda _spec: True
-        self.tokens: dict[str, Object] = {}
         self.waiting = asyncio.Event()
         self._version = 0
         self._changed = asyncio.Condition()
@@ -93,18 +91,12 @@ class Cluster:
             await fault.wait()
         elif fault is not None:
             return _status(fault, "Fault", "made to fail")
-        if request.method == "POST" and request.path == TOKENS:
-            return self._token(msgspec.json.decode(body))
         if request.method == "POST" and request.path == REVIEWS:
             allowed = self.may(msgspec.json.decode(body)["spec"])
             return web.json_response(
                 {"status": {"allowed": allowed, "reason": "" if allowed else "no rule"}}, status=201
             )
         return self._object(request, body)
-
-    def _token(self, review: Object) -> web.Response:
-        user = self.tokens.get(review["spec"]["token"])
-        return web.json_response({"status": {"authenticated": user is not None, "user": user or {}}}, status=201)
 
     def _object(self, request: web.Request, body: bytes) -> web.Response:
         path = request.path

@@ -5,8 +5,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -16,19 +15,18 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
+from adapter.apiserver.certificate_manager import TlsOptions
 from adapter.apiserver.server import ApiServer, ServerOptions
-from adapter.apiserver.serving.certificate_manager import TlsOptions
-from adapter.apiserver.upstream.upstreams import Upstreams
+from adapter.apiserver.upstreams import Upstreams
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.errors import KubeError
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
-from adapter.registries.manager import RegistryManager
 from adapter.settings import UpstreamsSettings
 from adapter.snapshot import SnapshotStore
 from adapter.telemetry.metrics import Metrics
-from harness import snapshots
+from lab.harness import snapshots
 from tests.apiserver.cluster import Cluster
 
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
@@ -88,7 +86,6 @@ class Service:
         cluster: Cluster,
         session: Session,
         options: ServerOptions,
-        registries: RegistryManager | None = None,
         upstreams: UpstreamsSettings | None = None,
     ) -> None:
         self.cluster = cluster
@@ -108,7 +105,6 @@ class Service:
             unsynced_reason=lambda: "the Kubernetes caches are still being filled: pods",
             metrics=self.metrics,
             options=options,
-            registries=registries,
             upstreams=self.upstreams,
             wall=self.wall,
             monotonic=self.monotonic,
@@ -119,10 +115,14 @@ class Service:
     def url(self) -> str:
         return f"https://127.0.0.1:{self.server.port}"
 
+    def unready(self) -> dict[str, str]:
+        """The failing checks of readiness, with their reasons."""
+        return {name: reason for name, check in self.server.ready.items() if (reason := check())}
+
     async def ready(self) -> None:
-        """Wait until the server is ready, as the kubelet would see it."""
+        """Wait until the server is ready."""
         async with asyncio.timeout(30):
-            while (await self.ask("/readyz")).status != 200:  # noqa: ASYNC110 - as the kubelet asks
+            while self.unready():  # noqa: ASYNC110 - as the kubelet asks
                 await asyncio.sleep(0.01)
 
     def context(self, leaf: trustme.LeafCert | None = None) -> ssl.SSLContext:
@@ -233,54 +233,6 @@ async def service(
     """A ready server with one policy, `shop/checkout`."""
     cluster.trust(pem(front_proxy))
     service = Service(cluster, session, options)
-    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
-    async with running(service):
-        await service.ready()
-        yield service
-
-
-class PushedRoster(NamedTuple):
-    """A document, and the service that its path named."""
-
-    registry: str
-    service: str
-    namespace: str
-    group: str
-    document: bytes
-
-
-class RosterReceiver:
-    """Stands in for the registries: accepts every roster, unless a test sets a `rejection`."""
-
-    def __init__(self) -> None:
-        self.pushed: list[PushedRoster] = []
-        self.rejection: tuple[HTTPStatus, str] | None = None
-
-    @property
-    def services(self) -> list[tuple[str, str, str, str]]:
-        """Registry, service, namespace and group of each roster."""
-        return [roster[:4] for roster in self.pushed]
-
-    async def push(
-        self, registry: str, service: str, namespace: str, group: str, document: bytes
-    ) -> tuple[HTTPStatus, str] | None:
-        self.pushed.append(PushedRoster(registry, service, namespace, group, document))
-        return self.rejection
-
-
-@pytest.fixture
-async def rosters() -> RosterReceiver:
-    return RosterReceiver()
-
-
-@pytest.fixture
-async def roster_service(
-    cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, rosters: RosterReceiver
-) -> AsyncIterator[Service]:
-    """A ready server that passes rosters to `rosters`; the token `good` is a platform's."""
-    cluster.trust(pem(front_proxy))
-    cluster.tokens["good"] = {"username": "system:serviceaccount:platform:teller", "groups": ["system:authenticated"]}
-    service = Service(cluster, session, options, rosters)
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
     async with running(service):
         await service.ready()

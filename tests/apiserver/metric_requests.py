@@ -7,10 +7,10 @@ import msgspec
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestKind, parse_target
 from adapter.load.assessment import Assessment, Decision, Verdict
-from adapter.load.metric_value import served_value
+from adapter.load.served import served_value
 from adapter.load.spec import Bounds, Scale
 from adapter.snapshot import Snapshot, SnapshotStore
-from harness.snapshots import NOW
+from lab.harness.snapshots import NOW
 from tests.apiserver.conftest import StubScales
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
@@ -52,7 +52,7 @@ async def ask(
     asked = parse_target(target)
     assert asked.error is None, asked.error
     body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
-    return msgspec.json.decode(body)
+    return msgspec.json.decode(b"".join(body))
 
 
 async def items(snapshot: Snapshot, target: str, **more: Any) -> list[dict[str, Any]]:

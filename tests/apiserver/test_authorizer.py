@@ -5,10 +5,9 @@ import asyncio
 import pytest
 import trustme
 
-from adapter.apiserver.authentication.identity import Identity
-from adapter.apiserver.authorization.authorizer import Authorizer, forbidden
+from adapter.apiserver.authentication import Identity
+from adapter.apiserver.authorization import Authorizer, ReviewClient, forbidden
 from adapter.apiserver.request_info import Attributes, parse_target
-from adapter.apiserver.reviews import ReviewClient
 from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics

@@ -8,9 +8,9 @@ import pytest
 import trustme
 from structlog.testing import capture_logs
 
-from adapter.apiserver.serving import certificates as cs
-from adapter.apiserver.serving.certificate_manager import CertificateManager, TlsOptions
-from adapter.apiserver.serving.certificates import DAY, KeyPair
+from adapter.apiserver import certificates as cs
+from adapter.apiserver.certificate_manager import CertificateManager, TlsOptions
+from adapter.apiserver.certificates import DAY, KeyPair
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import Conflict, Forbidden, KubeError
 from adapter.kube.session import Session

@@ -11,11 +11,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.apiserver.serving import certificates as cs
-from adapter.apiserver.serving.certificate_manager import TlsOptions
-from adapter.apiserver.serving.certificates import DAY, CertificateBundle, KeyPair
-from adapter.apiserver.serving.tls import server_context
+from adapter.apiserver import certificates as cs
+from adapter.apiserver.certificate_manager import TlsOptions
+from adapter.apiserver.certificates import DAY, CertificateBundle, KeyPair
 from adapter.apiserver.status import CertificateError
+from adapter.apiserver.tls import server_context
 
 NOW = 1_800_000_000.0
 NAMES = TlsOptions(namespace="ns", service="svc", secret="tls").names
@@ -56,9 +56,12 @@ def test_a_strict_client_that_trusts_the_authority_trusts_the_server() -> None:
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     client.load_verify_locations(cadata=bundle.ca_certificates)
-    shake(server_context(bundle.serving, ""), client, "svc.ns.svc")
+    proxies = trustme.CA()
+    proxies.issue_cert("proxy.test").configure_cert(client)
+    server = server_context(bundle.serving, proxies.cert_pem.bytes().decode())
+    shake(server, client, "svc.ns.svc")
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake(server_context(bundle.serving, ""), client, "other.ns.svc")
+        shake(server, client, "other.ns.svc")
 
 
 def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> ssl.SSLObject:
@@ -172,7 +175,7 @@ def test_given_pairs_are_verified_with_any_kind_of_key() -> None:
         leaf = trustme.CA().issue_cert("a.test", key_type=kind)
         pair = KeyPair(leaf.cert_chain_pems[0].bytes().decode(), leaf.private_key_pem.bytes().decode())
         assert cs.verify_pair(pair) is pair
-        server_context(pair, "")
+        server_context(pair, pair.certificate)
 
 
 def test_contexts_offer_no_way_to_resume_a_session_by_ticket(bundle: CertificateBundle) -> None:
@@ -180,18 +183,14 @@ def test_contexts_offer_no_way_to_resume_a_session_by_ticket(bundle: Certificate
     assert context.num_tickets == 0
     assert context.options & ssl.OP_NO_TICKET
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
-    assert context.verify_mode is ssl.CERT_OPTIONAL
+    assert context.verify_mode is ssl.CERT_REQUIRED
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-
-
-def test_without_a_client_ca_no_certificate_is_requested(bundle: CertificateBundle) -> None:
-    assert server_context(bundle.serving, "").verify_mode is ssl.CERT_NONE
 
 
 @pytest.mark.parametrize("broken", ["", "no pem"])
 def test_a_pair_that_openssl_rejects_is_a_certificate_error(bundle: CertificateBundle, broken: str) -> None:
     with pytest.raises(CertificateError):
-        server_context(KeyPair(broken, bundle.serving.key), "")
+        server_context(KeyPair(broken, bundle.serving.key), bundle.ca_certificates)
     if broken:
         with pytest.raises(CertificateError):
             server_context(bundle.serving, broken)

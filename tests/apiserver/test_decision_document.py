@@ -13,17 +13,17 @@ from adapter.apiserver.decision_document import DecisionDocuments
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
-from adapter.document.decision import decided
-from adapter.document.reader import DecisionCase, read_document
-from adapter.evaluation.decode import decode_policy
+from adapter.commands.decide.decision import decided
+from adapter.commands.decide.reader import DecisionCase, read_document
+from adapter.evaluation.object_index import decode_policy
 from adapter.load.assessment import Decision
+from adapter.load.decide import decide
 from adapter.load.explanation import explain
-from adapter.load.pipeline import decide
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query, Scale
 from adapter.snapshot import PolicyView, SnapshotStore
-from harness import snapshots
+from lab.harness import snapshots
 from tests.apiserver.conftest import Service, StubScales, as_user
 from tests.apiserver.metric_requests import FILLING
 from tests.evaluation.kit import FakeInputs, deployment, hpa, loads, web_pods
@@ -66,7 +66,8 @@ def documents(*views: PolicyView, scales: StubScales | None = None, now: float =
 
 
 async def answer(served: DecisionDocuments, path: str = PATH) -> dict[str, Any]:
-    return json.loads(await served.answer(parse_target(path), "user"))
+    async with served.answer(parse_target(path), "user") as body:
+        return json.loads(body)
 
 
 def case_in(envelope: dict[str, Any]) -> DecisionCase:

@@ -9,7 +9,7 @@ import pytest
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
 from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.snapshot import Snapshot
-from harness.snapshots import measured, metric, query, snapshot, view
+from lab.harness.snapshots import measured, metric, query, snapshot, view
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
@@ -22,7 +22,7 @@ def read(document: DiscoveryDocument | None) -> Any:
 
 
 def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> list[str]:
-    found = read(Discovery(external=True).resources(SnapshotIndex(picture), group, version))
+    found = read(Discovery().resources(SnapshotIndex(picture), group, version))
     return [resource["name"] for resource in found["resources"]]
 
 
@@ -35,7 +35,7 @@ def names(picture: Snapshot, group: str = CUSTOM, version: str = "v1beta2") -> l
     ],
 )
 def test_an_empty_snapshot_still_lists_resources(group: str, version: str, kind: str) -> None:
-    found = read(Discovery(external=True).resources(SnapshotIndex(Snapshot()), group, version))
+    found = read(Discovery().resources(SnapshotIndex(Snapshot()), group, version))
     assert found["kind"] == "APIResourceList"
     assert found["apiVersion"] == "v1"
     assert found["groupVersion"] == f"{group}/{version}"
@@ -75,15 +75,15 @@ def test_no_name_is_listed_twice() -> None:
 
 
 def test_what_is_not_served_is_not_found() -> None:
-    discovery, directory = Discovery(external=False), SnapshotIndex(Snapshot())
-    assert discovery.resources(directory, EXTERNAL, "v1beta1") is None
+    discovery, directory = Discovery(), SnapshotIndex(Snapshot())
+    assert discovery.resources(directory, EXTERNAL, "v1beta2") is None
     assert discovery.resources(directory, CUSTOM, "v1") is None
-    assert discovery.group(EXTERNAL) is None
-    assert [g["name"] for g in read(discovery.groups(directory, ""))["groups"]] == [CUSTOM]
+    assert discovery.group("metrics.k8s.io") is None
+    assert [g["name"] for g in read(discovery.groups(directory, ""))["groups"]] == [CUSTOM, EXTERNAL]
 
 
 def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
-    found = read(Discovery(external=True).group(CUSTOM))
+    found = read(Discovery().group(CUSTOM))
     assert (found["kind"], found["apiVersion"], found["name"]) == ("APIGroup", "v1", CUSTOM)
     assert [version["version"] for version in found["versions"]] == ["v1beta2", "v1beta1"]
     assert found["preferredVersion"] == {"groupVersion": f"{CUSTOM}/v1beta2", "version": "v1beta2"}
@@ -91,7 +91,7 @@ def test_a_group_names_all_its_versions_the_preferred_one_first() -> None:
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/json", f"application/json,{AGGREGATOR}", "text/html;as=x"])
 def test_a_client_that_does_not_accept_the_aggregated_form_gets_the_legacy_one(accept: str) -> None:
-    document = Discovery(external=True).groups(SnapshotIndex(Snapshot()), accept)
+    document = Discovery().groups(SnapshotIndex(Snapshot()), accept)
     found = read(document)
     assert (found["kind"], found["apiVersion"], document.content_type) == ("APIGroupList", "v1", "application/json")
     assert [group["name"] for group in found["groups"]] == [CUSTOM, EXTERNAL]
@@ -102,7 +102,7 @@ def test_a_client_that_does_not_accept_the_aggregated_form_gets_the_legacy_one(a
     [(AGGREGATOR, "v2"), (AGGREGATED.format("v2beta1"), "v2beta1"), (f"{AGGREGATED.format('v9')}, {AGGREGATOR}", "v2")],
 )
 def test_the_aggregated_form_says_what_it_is(accept: str, version: str) -> None:
-    document = Discovery(external=True).groups(SnapshotIndex(Snapshot()), accept)
+    document = Discovery().groups(SnapshotIndex(Snapshot()), accept)
     assert document.content_type == AGGREGATED.format(version)
     assert read(document)["apiVersion"] == f"apidiscovery.k8s.io/{version}"
     assert read(document)["kind"] == "APIGroupDiscoveryList"
@@ -110,7 +110,7 @@ def test_the_aggregated_form_says_what_it_is(accept: str, version: str) -> None:
 
 def test_the_aggregated_form_says_the_same_as_the_legacy_lists() -> None:
     picture = snapshot(view(), queries=[query("requests")])
-    found = read(Discovery(external=True).groups(SnapshotIndex(picture), AGGREGATOR))
+    found = read(Discovery().groups(SnapshotIndex(picture), AGGREGATOR))
     assert {group["metadata"]["name"] for group in found["items"]} == {CUSTOM, EXTERNAL}
     for group in found["items"]:
         assert group["versions"]
@@ -126,7 +126,7 @@ def test_the_aggregated_form_says_the_same_as_the_legacy_lists() -> None:
 
 
 def test_the_tag_stays_while_names_stay_and_changes_with_them() -> None:
-    discovery = Discovery(external=True)
+    discovery = Discovery()
     first = discovery.groups(SnapshotIndex(snapshot(view())), AGGREGATOR)
     again = discovery.groups(SnapshotIndex(snapshot(view(assessments=[measured(usage=1)]))), AGGREGATOR)
     other = discovery.groups(SnapshotIndex(snapshot(view(metrics=[metric("mem")], assessments=[]))), AGGREGATOR)
@@ -135,13 +135,13 @@ def test_the_tag_stays_while_names_stay_and_changes_with_them() -> None:
 
 
 def test_both_replicas_of_a_server_give_the_same_tag() -> None:
-    tags = {Discovery(external=True).groups(SnapshotIndex(snapshot(view())), AGGREGATOR).etag for _ in range(2)}
+    tags = {Discovery().groups(SnapshotIndex(snapshot(view())), AGGREGATOR).etag for _ in range(2)}
     assert len(tags) == 1
 
 
 @pytest.mark.parametrize("ask", ["groups", "resources"])
 def test_discovery_keeps_no_reference_to_a_snapshot(ask: str) -> None:
-    discovery, directory = Discovery(external=True), SnapshotIndex(snapshot(view()))
+    discovery, directory = Discovery(), SnapshotIndex(snapshot(view()))
     if ask == "groups":
         discovery.groups(directory, AGGREGATOR)
     else:

@@ -16,7 +16,7 @@ from adapter.kube.selectors import parse_selector
 from adapter.load.pods import PodState
 from adapter.snapshot import Snapshot, SnapshotStore
 from adapter.usage.series import Series
-from harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
+from lab.harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, ask
 
@@ -67,7 +67,7 @@ async def looks(picture: Snapshot, target: str, again: str) -> int:
     async def one(text: str) -> list[Any]:
         asked = parse_target(text)
         body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
-        found: list[Any] = msgspec.json.decode(body)["items"]
+        found: list[Any] = msgspec.json.decode(b"".join(body))["items"]
         return found
 
     assert await one(target)

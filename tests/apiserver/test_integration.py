@@ -4,18 +4,19 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import http.client
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
+from adapter.apiserver import certificates
+from adapter.apiserver.certificate_manager import TlsOptions
 from adapter.apiserver.server import ServerOptions
-from adapter.apiserver.serving import certificates
-from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.kube.session import Session
-from harness import objects, snapshots
-from harness.client import Client, Response, tls_context
-from harness.control_plane import ControlPlane
+from lab.harness import objects, snapshots
+from lab.harness.client import Client, Response, tls_context
+from lab.harness.control_plane import ControlPlane
 from tests.apiserver.conftest import Service, running
 
 pytestmark = pytest.mark.integration
@@ -58,15 +59,7 @@ async def service(
         await service.ready()
         await asyncio.to_thread(register, api_server.client, registered, service.server.port)
         yield service
-        service.server._listener.close()
-        await handshakes_ended()
-
-
-async def handshakes_ended() -> None:
-    """Wait for the aggregator's handshakes in flight, which would outlive the event loop."""
-    async with asyncio.timeout(60):
-        while any("accept_connection" in repr(task.get_coro()) for task in asyncio.all_tasks()):  # noqa: ASYNC110  nobody tells
-            await asyncio.sleep(0.01)
+        service.server._door.close()
 
 
 def register(client: Client, namespace: str, port: int) -> None:
@@ -212,25 +205,15 @@ def wait_allowed(client: Client, subject: dict[str, Any]) -> None:
         time.sleep(0.05)
 
 
-async def test_a_service_accounts_token_is_reviewed(
-    api_server: ControlPlane, service: Service, registered: str
-) -> None:
-    token = await asyncio.to_thread(api_server.token, registered, "reader")
-    caller = api_server.anonymous(service.server.port, Authorization=f"Bearer {token}")
-    assert (await get(caller, METRIC)).status == 403
-    with granted(api_server.client, {"kind": "ServiceAccount", "name": "reader", "namespace": registered}):
-        service.monotonic.now += 11
-        assert (await get(caller, METRIC)).status == 200
-    forged = api_server.anonymous(service.server.port, Authorization=f"Bearer {token[:-8]}AAAAAAAA")
-    assert (await get(forged, METRIC)).status == 401
-
-
 async def test_identity_is_taken_from_the_front_proxy_alone(api_server: ControlPlane, service: Service) -> None:
     headers = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
-    nobody = api_server.anonymous(service.server.port)
-    assert (await get(nobody, METRIC, **headers)).status == 401
-    misnamed = api_server.as_aggregator(service.server.port, "admin", "system:masters", name="somebody-else")
-    assert (await get(misnamed, METRIC)).status == 401
+    for stranger in (
+        api_server.anonymous(service.server.port),
+        user(api_server, service, "front-proxy-client"),
+        api_server.as_aggregator(service.server.port, "admin", "system:masters", name="somebody-else"),
+    ):
+        with pytest.raises((OSError, http.client.HTTPException)):
+            await get(stranger, METRIC, **headers)
     proxy = api_server.as_aggregator(service.server.port, "admin", "system:masters")
     assert (await get(proxy, METRIC)).status == 200
 
@@ -239,32 +222,6 @@ def user(api_server: ControlPlane, service: Service, name: str, *groups: str) ->
     """A client of ours with a certificate of the cluster's CA."""
     pair = api_server.pki.client(name, *groups)
     return api_server.anonymous(service.server.port, tls_context(None, pair.cert_file, pair.key_file))
-
-
-async def test_a_cluster_users_certificate_is_that_users_whatever_its_name_and_headers(
-    api_server: ControlPlane, service: Service
-) -> None:
-    imposter = user(api_server, service, "front-proxy-client")
-    answer = await get(imposter, METRIC, **{"X-Remote-User": "admin", "X-Remote-Group": "system:masters"})
-    assert (answer.status, 'User "front-proxy-client" cannot' in answer.json()["message"]) == (403, True)
-    assert (await get(user(api_server, service, "jane", "system:masters"), METRIC)).status == 200
-
-
-async def test_kubernetes_monitoring_role_may_read_reasons(
-    api_server: ControlPlane, service: Service, registered: str
-) -> None:
-    """`system:public-info-viewer` lets every user get `/readyz`, and no path below it."""
-    service.snapshot_store.swap(snapshots.snapshot(synced=False))
-    token = await asyncio.to_thread(api_server.token, registered, "reader")
-    tenant = api_server.anonymous(service.server.port, Authorization=f"Bearer {token}")
-    for asking, is_told in (
-        (api_server.anonymous(service.server.port), False),
-        (tenant, False),
-        (user(api_server, service, "jane", "system:monitoring"), True),
-        (api_server.as_aggregator(service.server.port, "joe", "system:monitoring"), True),
-    ):
-        answer = await get(asking, "/readyz?verbose")
-        assert (answer.status, "caches are still being filled" in answer.text) == (500, is_told)
 
 
 async def test_a_second_replica_serves_the_same_certificate(service: Service, session: Session) -> None:

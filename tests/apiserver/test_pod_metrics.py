@@ -12,7 +12,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import parse_quantity
 from adapter.load.spec import Capacity
 from adapter.snapshot import Problem, Snapshot
-from harness.snapshots import (
+from lab.harness.snapshots import (
     NOW,
     asks,
     measured,

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 import trustme
 
-from adapter.apiserver.authentication.requestheader import AuthenticationConfig
-from adapter.apiserver.authentication.requestheader_watch import RequestheaderWatch
+from adapter.apiserver.authentication import RequestheaderConfig, RequestheaderWatch
 from adapter.apiserver.status import CertificateError
 from adapter.kube.errors import NotFound
 from adapter.kube.session import Session
@@ -19,7 +18,7 @@ class Follower:
     """A watch that records what it applies, and stops after some pauses."""
 
     def __init__(self, session: Session) -> None:
-        self.applied: list[AuthenticationConfig] = []
+        self.applied: list[RequestheaderConfig] = []
         self.slept: list[float] = []
         self.enough = 0
         self.done = asyncio.Event()
@@ -66,7 +65,7 @@ async def test_every_change_is_applied(follower: Follower, cluster: Cluster, fro
     cluster.trust(pem(trustme.CA()), allowed=["other"])
     await follower.follow(1)
     assert [sorted(trust.allowed_names) for trust in follower.applied] == [["front-proxy-client"], ["other"], ["other"]]
-    assert len({trust.requestheader_ca for trust in follower.applied}) == 2
+    assert len({trust.authority for trust in follower.applied}) == 2
 
 
 async def test_other_changes_of_the_config_map_are_ignored(
@@ -117,5 +116,5 @@ async def test_a_cluster_without_a_front_proxy_is_known_as_such(
     cluster.put(CONFIG_MAP, {"data": data})
     await follower.watch.read_once()
     [trust] = follower.applied
-    assert trust.requestheader_ca == ""
-    assert follower.watch.check() is None
+    assert trust.authority == ""
+    assert "the API server has no front proxy" in (follower.watch.check() or "")

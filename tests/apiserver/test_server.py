@@ -15,8 +15,8 @@ import trustme
 
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
-from harness import snapshots
-from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, TOKENS, Cluster
+from lab.harness import snapshots
+from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem, running
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, POLICY, TARGET
 
@@ -131,7 +131,9 @@ async def test_an_internal_error_is_a_status_without_details(
     monkeypatch.setattr(service.server._authenticator._identity_headers, "select", lambda _: broken())
     answer = await hpa(service, EFFECTIVE, proxy)
     assert "s3cr3t" not in refused(answer, 500, "InternalError")
-    assert (await service.ask("/livez")).status == 200
+    assert (await hpa(service, "/version", proxy)).status == 500
+    monkeypatch.undo()
+    assert (await hpa(service, "/version", proxy)).status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
@@ -187,7 +189,7 @@ async def raw(service: Service, leaf: trustme.LeafCert | None, request: bytes) -
         writer.close()
 
 
-async def test_external_metrics_are_served_only_if_enabled(
+async def test_external_metrics_have_values_only_while_enabled_and_the_group_is_always_described(
     cluster: Cluster, session: Session, options: ServerOptions, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
     cluster.trust(pem(front_proxy))
@@ -196,8 +198,10 @@ async def test_external_metrics_are_served_only_if_enabled(
     async with running(service):
         await service.ready()
         assert (await hpa(service, EFFECTIVE, proxy)).status == 200
-        for target in (f"{EXTERNAL}/effective_cpu", "/apis/external.metrics.k8s.io/v1beta1"):
-            assert (await hpa(service, target, proxy)).status == 404
+        for enabled in (False, True, False):
+            service.server.apply_options(dataclasses.replace(options, external=enabled))
+            assert (await hpa(service, f"{EXTERNAL}/effective_cpu", proxy)).status == (200 if enabled else 404)
+            assert (await hpa(service, "/apis/external.metrics.k8s.io/v1beta1", proxy)).status == 200
 
 
 # --- discovery
@@ -253,111 +257,36 @@ async def test_the_version_is_served(service: Service, proxy: trustme.LeafCert) 
 # --- health
 
 
-async def test_a_server_that_knows_nothing_yet_lives_but_is_not_ready(
+async def test_a_server_that_knows_nothing_yet_is_not_ready(
     cluster: Cluster, session: Session, options: ServerOptions
 ) -> None:
     cluster.faults[CONFIG_MAP] = cluster.faults[SECRET] = 503
     service = Service(cluster, session, options)
     async with running(service):
-        assert (await service.ask("/livez")).body == b"ok"
-        answer = await service.ask("/readyz")
-        assert answer.status == 500
-        for check in (b"[-]caches failed", b"[-]certificate failed", b"[-]authentication failed"):
-            assert check in answer.body
-        assert (await service.ask("/readyz/certificate")).status == 500
-        assert (await service.ask(EFFECTIVE)).status == 503
+        assert service.unready().keys() == {"caches", "certificate", "authentication", "tls"}
 
 
-async def test_no_request_is_a_401_before_the_front_proxy_is_known(
-    cluster: Cluster, session: Session, options: ServerOptions, proxy: trustme.LeafCert, front_proxy: trustme.CA
-) -> None:
-    """Until then no certificate is requested, so the front proxy's requests look unauthenticated."""
-    read = cluster.faults[CONFIG_MAP] = asyncio.Event()
-    cluster.trust(pem(front_proxy))
-    service = Service(cluster, session, options)
-    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
-    async with running(service):
-        answer = await hpa(service, EFFECTIVE, proxy)
-        assert "has not been read yet" in refused(answer, 503, "ServiceUnavailable")
-        assert answer.headers["Connection"] == "close"
-        assert (await service.ask(EFFECTIVE)).status == 503
-        read.set()
-        await service.ready()
-        assert (await hpa(service, EFFECTIVE, proxy)).status == 200
-        assert (await service.ask(EFFECTIVE)).status == 401
-
-
-@pytest.mark.parametrize("is_dismissed", [True, False], ids=["idle", "before it is dismissed"])
-async def test_a_connection_from_before_the_front_proxy_was_known_is_never_a_401(
-    cluster: Cluster,
-    session: Session,
-    options: ServerOptions,
-    proxy: trustme.LeafCert,
-    front_proxy: trustme.CA,
-    monkeypatch: pytest.MonkeyPatch,
-    is_dismissed: bool,
-) -> None:
-    read = cluster.faults[CONFIG_MAP] = asyncio.Event()
-    cluster.trust(pem(front_proxy))
-    service = Service(cluster, session, options)
-    service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now())))
-    if not is_dismissed:
-        monkeypatch.setattr(service.server, "_dismiss_peers", lambda: None)
-    async with running(service):
-        assert (await service.ask("/livez", leaf=proxy)).status == 200  # with a handshake that asks for nothing
-        read.set()
-        await service.ready()
-        answer = await hpa(service, EFFECTIVE, proxy)
-        if not is_dismissed:
-            assert "connect again" in refused(answer, 503, "ServiceUnavailable")
-            answer = await hpa(service, EFFECTIVE, proxy)
-        assert answer.status == 200
-
-
-@pytest.mark.parametrize("path", [REVIEWS, TOKENS])
 async def test_a_missing_right_is_reported_with_its_binding_until_it_is_granted(
-    service: Service, proxy: trustme.LeafCert, path: str
+    service: Service, proxy: trustme.LeafCert
 ) -> None:
-    service.cluster.tokens["good"] = {"username": "bob"}
-
-    async def asked() -> Answer:
-        if path == TOKENS:
-            return await service.ask(EFFECTIVE, headers={"Authorization": "Bearer good"})
-        return await hpa(service, EFFECTIVE, proxy)
-
-    service.cluster.faults[path] = 403
-    sentence = refused(await asked(), 503, "ServiceUnavailable")
-    ready = await service.ask("/readyz", leaf=proxy, headers=as_user("admin", "system:masters"))
-    assert (ready.status, b"[!]authorization: made to fail; apply ClusterRoleBinding" in ready.body) == (200, True)
-    for told in (ready.body.decode(), sentence) if path == REVIEWS else (ready.body.decode(),):  # any token is nobody's
-        assert "ClusterRoleBinding effective-load-auth-delegator of manifests/base" in told
-        assert "system:auth-delegator" in told
-    service.cluster.faults[path] = 503
-    assert "ClusterRoleBinding" not in refused(await asked(), 503, "ServiceUnavailable")
-    del service.cluster.faults[path]
-    assert (await asked()).status == 200
-    assert (await service.ask("/readyz")).body == b"ok"
+    service.cluster.faults[REVIEWS] = 403
+    sentence = refused(await hpa(service, EFFECTIVE, proxy), 503, "ServiceUnavailable")
+    for text in (sentence, str(service.server.warnings["authorization"]())):
+        assert "apply ClusterRole and ClusterRoleBinding effective-load-authorization of manifests/base" in text
+    assert service.unready() == {}
+    service.cluster.faults[REVIEWS] = 503
+    assert "ClusterRole" not in refused(await hpa(service, EFFECTIVE, proxy), 503, "ServiceUnavailable")
+    del service.cluster.faults[REVIEWS]
+    assert (await hpa(service, EFFECTIVE, proxy)).status == 200
+    assert service.server.warnings["authorization"]() is None
 
 
-async def test_a_certificate_that_is_not_in_use_yet_is_not_ready(service: Service, proxy: trustme.LeafCert) -> None:
-    """Connections opened in between would lack the client certificate."""
-    server = service.server
-    assert server._in_use is not None
-    assert server._temporary is not None
-    pair, authority = server._in_use
-    for not_yet in ((server._temporary, authority), (pair, "")):
-        server._in_use = not_yet
-        said = await service.ask("/readyz/tls", leaf=proxy, headers=as_user())
-        assert (said.status, b"not in use yet" in said.body) == (500, True)
-    server._in_use = (pair, authority)
-    assert (await service.ask("/readyz/tls")).body == b"ok"
-
-
-async def test_readiness_follows_the_caches(service: Service) -> None:
-    assert (await service.ask("/readyz")).body == b"ok"
+async def test_readiness_follows_the_caches_and_the_context_in_use(service: Service) -> None:
     service.snapshot_store.swap(snapshots.snapshot(synced=False))
-    assert (await service.ask("/readyz/caches")).status == 500
-    assert (await service.ask("/livez?verbose")).body.startswith(b"[+]ping ok\n[+]event-loop ok\n")
+    assert service.unready().keys() == {"caches"}
+    in_use, service.server._in_use = service.server._in_use, None
+    assert service.unready().keys() == {"caches", "tls"}
+    service.server._in_use = in_use
 
 
 async def test_an_api_server_that_goes_away_makes_nothing_unready(service: Service, proxy: trustme.LeafCert) -> None:
@@ -366,7 +295,7 @@ async def test_an_api_server_that_goes_away_makes_nothing_unready(service: Servi
         service.cluster.faults[path] = 503
     seen = service.cluster.asked[f"GET {SECRET}"]
     await service.cluster.until(lambda: service.cluster.asked[f"GET {SECRET}"] > seen)
-    assert (await service.ask("/readyz")).status == 200
+    assert service.unready() == {}
     assert (await hpa(service, EFFECTIVE, proxy)).status == 200
 
 
@@ -443,17 +372,16 @@ def connect(
 ) -> tuple[ssl.SSLSession | None, bool | None]:
     """The TLS session of a connection that offers another one's, and whether it was resumed."""
     with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, session=session) as tls:
-        tls.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        tls.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\nX-Remote-User: bob\r\n\r\n")
         assert tls.recv(100).startswith(b"HTTP/1.1 200")
         return tls.session, tls.session_reused
 
 
-async def test_a_request_that_is_not_http_is_answered_with_a_status(service: Service) -> None:
-    answer = await raw(service, None, b"NONSENSE")
+async def test_a_request_that_is_not_http_is_answered_with_a_status(service: Service, proxy: trustme.LeafCert) -> None:
+    answer = await raw(service, proxy, b"NONSENSE")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
     assert json.loads(body)["kind"] == "Status"
-    assert (await service.ask("/livez")).status == 200
 
 
 async def test_a_user_of_hundreds_of_groups_with_a_long_selector_is_served(
@@ -519,7 +447,7 @@ async def test_requests_are_measured_by_group_kind_and_code(service: Service, pr
     await hpa(service, EFFECTIVE, proxy)
     await hpa(service, f"{POLICY}/nope", proxy)
     await hpa(service, f"{EXTERNAL}/nope", proxy)
-    await service.ask("/apis/made-up-1")
+    await service.ask("/apis/made-up-1", leaf=proxy)
 
     def count(**labels: str) -> float | None:
         return service.metrics.registry.get_sample_value("effective_load_api_request_duration_seconds_count", labels)
@@ -527,7 +455,7 @@ async def test_requests_are_measured_by_group_kind_and_code(service: Service, pr
     assert count(group="custom.metrics.k8s.io", resource_kind="policy", code="200") == 2
     assert count(group="custom.metrics.k8s.io", resource_kind="policy", code="404") == 1
     assert count(group="external.metrics.k8s.io", resource_kind="external", code="404") == 1
-    assert count(group="", resource_kind="other", code="401") == 1  # a stranger's path is not read
+    assert count(group="", resource_kind="other", code="401") == 1  # without a user the path is not read
 
 
 async def test_made_up_paths_make_no_new_series(service: Service, proxy: trustme.LeafCert) -> None:

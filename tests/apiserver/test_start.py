@@ -9,10 +9,10 @@ from typing import Self
 
 import pytest
 
-from harness.adapter import AdapterProcess, install_crds
-from harness.client import Client, Object, Response
-from harness.control_plane import ControlPlane
-from harness.workloads import Workloads, cpu_watermarks, until
+from lab.harness.adapter import AdapterProcess, install_crds
+from lab.harness.client import Client, Object, Response
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import Workloads, cpu_watermarks, until
 
 pytestmark = pytest.mark.integration
 

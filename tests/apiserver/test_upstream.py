@@ -13,16 +13,16 @@ import pytest
 import trustme
 from aiohttp import web
 
+from adapter.apiserver import upstream as upstream_module
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.server import ServerOptions
 from adapter.apiserver.status import StatusError
-from adapter.apiserver.upstream import upstream as upstream_module
 from adapter.kube.session import Session
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.circuit_breaker import CircuitBreaker
 from adapter.runtime.outbound import SegmentedReply
 from adapter.runtime.source_errors import SourceUnreachable
-from harness import snapshots
+from lab.harness import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import Answer, Service, as_user, pem, running
 from tests.apiserver.upstream import CUSTOM, DEEP, EXTERNAL, SHOP, FakeUpstream, item, listing, names
@@ -174,12 +174,8 @@ async def test_nothing_arrives_there_for_a_stranger(
     front: Service, cluster: Cluster, proxy: trustme.LeafCert, upstream: FakeUpstream
 ) -> None:
     cluster.may = lambda _: False
-    for headers, leaf, code in (
-        (as_user(), None, 401),
-        (as_user("eve"), proxy, 403),
-        ({"Authorization": "Bearer x"}, None, 401),
-    ):
-        assert (await front.ask(RPS, leaf=leaf, headers=headers)).status == code
+    for headers, code in (({}, 401), (as_user("eve"), 403), ({"Authorization": "Bearer x"}, 401)):
+        assert (await front.ask(RPS, leaf=proxy, headers=headers)).status == code
     assert upstream.metrics_seen == []
 
 
@@ -307,11 +303,9 @@ async def test_a_hung_upstream_delays_none_of_ours(front: Service, ask: Any, ups
     upstream.respond = hang
     hung = [asyncio.create_task(ask(f"{SHOP}/services/s{number}/rps")) for number in range(30)]
     await upstream.arrived.wait()
-    began = time.monotonic()
-    for _ in range(20):
-        assert (await ask(OWN)).status == 200
-        assert (await ask(f"/apis/{CUSTOM}/v1beta2")).status == 200
-    assert time.monotonic() - began < 1.5  # 40 answers; none waited for the upstream's 2 s
+    for path in (OWN, f"/apis/{CUSTOM}/v1beta2") * 5:
+        async with asyncio.timeout(1.5):  # the upstream has 2 s
+            assert (await ask(path)).status == 200
     assert not any(task.done() for task in hung)
     assert len(upstream.metrics_seen) <= upstream_module.PER_NAMESPACE  # all are of one namespace
     answers = await asyncio.gather(*hung)

@@ -9,19 +9,16 @@ from typing import Any
 import pytest
 import trustme
 
-from adapter.apiserver.discovery import Discovery
-from adapter.apiserver.discovery_entries import ListedMetric, ListedParent, encode_in_slices
+from adapter.apiserver import upstreams as upstreams_module
+from adapter.apiserver.discovery import Discovery, ListedMetric, ListedParent, encode_in_slices
 from adapter.apiserver.request_info import CUSTOM_VERSIONS, POLICIES_RESOURCE
 from adapter.apiserver.snapshot_index import SnapshotIndex
-from adapter.apiserver.upstream import upstreams as upstreams_module
-from adapter.apiserver.upstream.listing import MOST_NAMES
-from adapter.apiserver.upstream.own_names import OwnNames
-from adapter.apiserver.upstream.upstream import KEEP_SECONDS, Upstream
-from adapter.apiserver.upstream.upstreams import Upstreams
+from adapter.apiserver.upstream import KEEP_SECONDS, MOST_NAMES, OwnNames, UpstreamAdapter
+from adapter.apiserver.upstreams import Upstreams
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import Snapshot
 from adapter.telemetry.metrics import Metrics
-from harness import snapshots
+from lab.harness import snapshots
 from tests.apiserver.upstream import CUSTOM, EXTERNAL, FakeUpstream, names
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -53,16 +50,16 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def custom(upstream: FakeUpstream, clock: Clock) -> AsyncIterator[Upstream]:
+async def custom(upstream: FakeUpstream, clock: Clock) -> AsyncIterator[UpstreamAdapter]:
     """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
     settings = upstream.settings("custom").custom
     assert settings is not None
-    made = Upstream(CUSTOM, CUSTOM_VERSIONS, settings, OwnNames.of(QUERIES), Metrics(), clock=clock)
+    made = UpstreamAdapter(CUSTOM, CUSTOM_VERSIONS, settings, OwnNames.of(QUERIES), Metrics(), clock=clock)
     yield made
     await made.close()
 
 
-def listed(upstream: Upstream, version: str = "v1beta2") -> list[str]:
+def listed(upstream: UpstreamAdapter, version: str = "v1beta2") -> list[str]:
     return names_of(upstream.listed(version))
 
 
@@ -74,7 +71,7 @@ def names_of(parents: tuple[ListedParent, ...]) -> list[str]:
     return sorted(metric for parent in parents for metric in parent.metrics)
 
 
-async def test_both_versions_are_asked_and_listed_apart(custom: Upstream, upstream: FakeUpstream) -> None:
+async def test_both_versions_are_asked_and_listed_apart(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
     upstream.documents = {
         f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps", "services/rps"),
         f"{CUSTOM}/v1beta1": names(CUSTOM, "v1beta1", "pods/rps"),
@@ -84,14 +81,16 @@ async def test_both_versions_are_asked_and_listed_apart(custom: Upstream, upstre
     assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
 
 
-async def test_an_upstream_may_serve_one_version_alone(custom: Upstream, upstream: FakeUpstream) -> None:
+async def test_an_upstream_may_serve_one_version_alone(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
     upstream.documents = {f"{CUSTOM}/v1beta1": names(CUSTOM, "v1beta1", "pods/rps")}
     assert await custom.refresh()
     assert (listed(custom), listed(custom, "v1beta1")) == ([], ["pods/rps"])
     assert custom.problem() is None
 
 
-async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upstream, upstream: FakeUpstream) -> None:
+async def test_names_of_ours_and_names_that_are_none_are_not_listed(
+    custom: UpstreamAdapter, upstream: FakeUpstream
+) -> None:
     ours = ("pods/requests", "deployments.apps/effective_x", "services/desired_replicas", f"{POLICIES_RESOURCE}/rps")
     none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
     others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
@@ -114,7 +113,7 @@ async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upst
     ids=lambda _: "",
 )
 async def test_a_document_that_cannot_be_read_keeps_the_names(
-    custom: Upstream, upstream: FakeUpstream, document: Any
+    custom: UpstreamAdapter, upstream: FakeUpstream, document: Any
 ) -> None:
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
     assert await custom.refresh()
@@ -125,7 +124,7 @@ async def test_a_document_that_cannot_be_read_keeps_the_names(
 
 
 async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
-    custom: Upstream, upstream: FakeUpstream, clock: Clock
+    custom: UpstreamAdapter, upstream: FakeUpstream, clock: Clock
 ) -> None:
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
     assert await custom.refresh()
@@ -141,7 +140,7 @@ async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
 
 
 async def test_a_version_that_is_not_answered_keeps_its_names_beside_one_that_is(
-    custom: Upstream, upstream: FakeUpstream, clock: Clock
+    custom: UpstreamAdapter, upstream: FakeUpstream, clock: Clock
 ) -> None:
     both = {f"{CUSTOM}/{version}": names(CUSTOM, version, "pods/rps") for version in CUSTOM_VERSIONS}
     upstream.documents = both
@@ -154,7 +153,9 @@ async def test_a_version_that_is_not_answered_keeps_its_names_beside_one_that_is
     assert (listed(custom), listed(custom, "v1beta1")) == (["pods/depth"], [])
 
 
-async def test_an_upstream_that_has_no_metric_any_more_lists_none(custom: Upstream, upstream: FakeUpstream) -> None:
+async def test_an_upstream_that_has_no_metric_any_more_lists_none(
+    custom: UpstreamAdapter, upstream: FakeUpstream
+) -> None:
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/rps")}
     await custom.refresh()
     upstream.documents = {f"{CUSTOM}/v1beta2": {**names(CUSTOM, "v1beta2"), "resources": None}}
@@ -162,7 +163,7 @@ async def test_an_upstream_that_has_no_metric_any_more_lists_none(custom: Upstre
     assert listed(custom) == []
 
 
-async def test_a_very_long_list_is_cut(custom: Upstream, upstream: FakeUpstream) -> None:
+async def test_a_very_long_list_is_cut(custom: UpstreamAdapter, upstream: FakeUpstream) -> None:
     many = [f"pods/m{number:05}" for number in range(MOST_NAMES + 50)]
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", *many)}
     await custom.refresh()
@@ -173,7 +174,7 @@ async def merged(*metrics: ListedMetric, group: str = CUSTOM) -> tuple[list[dict
     """The resources of the legacy document, and the aggregated document."""
     upstream = await encode_in_slices(group, metrics)
     index = SnapshotIndex(snapshots.snapshot(snapshots.view()))
-    discovery = Discovery(external=True, upstream=lambda asked, _: upstream if asked == group else ())
+    discovery = Discovery(lambda asked, _: upstream if asked == group else ())
     legacy = discovery.resources(index, group, {CUSTOM: "v1beta2", EXTERNAL: "v1beta1"}[group])
     assert legacy is not None
     return json.loads(legacy.body)["resources"], json.loads(discovery.groups(index, AGGREGATED).body)
@@ -211,7 +212,7 @@ async def test_external_names_are_listed_beside_ours() -> None:
 
 async def test_the_etag_follows_the_upstream() -> None:
     more: list[ListedParent] = []
-    discovery = Discovery(external=True, upstream=lambda group, _: tuple(more) if group == CUSTOM else ())
+    discovery = Discovery(lambda group, _: tuple(more) if group == CUSTOM else ())
     index = SnapshotIndex(Snapshot())
     first = discovery.groups(index, AGGREGATED).etag
     assert discovery.groups(index, AGGREGATED).etag == first

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import record
-from benchmarks.page import charts, rendering
-from benchmarks.page.figures import exponent, figure, pairs, percent
-from benchmarks.page.rendering import Page, PageError, Results
+from lab.benchmarks import record
+from lab.benchmarks.page import charts, rendering
+from lab.benchmarks.page.figures import exponent, figure, pairs, percent
+from lab.benchmarks.page.rendering import Page, PageError, Results
 
 _LAYOUT = """{% for one in aims %}
 {{ one.what }} {{ one.figure }} {{ one.met }} {{ one.reason }}
@@ -71,7 +71,7 @@ def test_a_template_that_cannot_be_filled_is_named_with_what_is_missing(
     page = _page(tmp_path, section, x={"ms": 1})
     page.text()
     (fault,) = page.faults
-    assert fault.startswith("benchmarks/page/10_one.md.j2: ")
+    assert fault.startswith("lab/benchmarks/page/10_one.md.j2: ")
     assert says in fault
 
 
@@ -133,7 +133,7 @@ def test_a_course_over_time_draws_every_series() -> None:
 def test_a_stored_result_says_how_to_measure_it_again_without_paths_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main = types.SimpleNamespace(__spec__=types.SimpleNamespace(name="benchmarks.serving.__main__"))
+    main = types.SimpleNamespace(__spec__=types.SimpleNamespace(name="lab.benchmarks.serving.__main__"))
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(
         sys, "argv", ["x", "--rounds", "2", "-o", str(tmp_path / "a.json"), "--python", "/some/where/python"]
@@ -141,6 +141,6 @@ def test_a_stored_result_says_how_to_measure_it_again_without_paths_of_this_mach
     record.write(tmp_path / "a.json", {"ms": 1, "machine": "not mine"})
     stored = json.loads((tmp_path / "a.json").read_text())
     assert list(stored) == [*record.KEYS, "ms"]
-    assert stored["command"] == "python -m benchmarks.serving --rounds 2 --python python"
+    assert stored["command"] == "python -m lab.benchmarks.serving --rounds 2 --python python"
     assert stored["machine"]["processors"] > 0
     assert str(tmp_path) not in json.dumps(stored)

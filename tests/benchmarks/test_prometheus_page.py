@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from benchmarks import scene
-from benchmarks.prometheus_page import IN_FLIGHT_SECONDS, UNEVEN, WAVE, Page, requests_per_second
+from lab.benchmarks import scene
+from lab.benchmarks.prometheus_page import IN_FLIGHT_SECONDS, UNEVEN, WAVE, Page, requests_per_second
 
 SERVICE = scene.services(3, 60, 1)[2]
 BEGAN = 1_000_000.0

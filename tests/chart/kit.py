@@ -11,14 +11,13 @@ from typing import Any
 import yaml
 
 from adapter.settings import parse_settings
-from harness import binaries
-from harness.adapter import merged
-from tests.chart.templates import CHART
+from lab.harness import binaries
+from lab.harness.adapter import merged
 from tests.manifests.rendering import MANIFESTS, Object, identity, render_with
+from tools.chart_templates import CHART
 
 NAMESPACE = "effective-load"
 NOBODY = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
-PUSHED = {"name": "platform", "type": "HTTP", "push": True}
 SERVING = "/etc/effective-load/serving"
 FILES = {"mode": "Files", "certFile": f"{SERVING}/tls.crt", "keyFile": f"{SERVING}/tls.key", "injectCABundle": False}
 _SORTED = {"volumes": "name", "volumeMounts": "mountPath", "ports": "name", "env": "name"}
@@ -55,7 +54,6 @@ SWITCHES: dict[str, Switch] = {
     "hpaWiring": _feature("companion-hpa-wiring", "hpaWiring"),
     "production": _setting(("companion-namespaces",), companion={"production": {"label": "stage=production"}}),
     "external": _setting(("external-metrics",), server={"externalMetrics": True}),
-    "push": _setting(("registry-push",), registries=[PUSHED]),
     "upstreams": _setting(("upstreams",), upstreams={"custom": {"url": "https://prometheus-adapter.monitoring.svc"}}),
     "network": Switch(
         {"networkPolicies": {"enabled": True, "apiServers": {"from": NOBODY, "to": NOBODY}}}, ("network-policies",)
@@ -141,9 +139,17 @@ def by_name(objects: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
     return found
 
 
+SETTINGS_AT_START = "effective-load.io/settings-at-start"
+"""The annotation of pods that replaces them where a setting that they read at the start changes; kustomize has none."""
+
+
 def normalised(item: Object) -> Object:
     """The object without the order of lists that have a key, with its settings read, and without Helm's annotations."""
     item = _without_order(item)
+    if item["kind"] == "Deployment" and SETTINGS_AT_START in item["spec"]["template"]["metadata"].get(
+        "annotations", {}
+    ):
+        assert list(item["spec"]["template"]["metadata"].pop("annotations")) == [SETTINGS_AT_START]
     annotations = item["metadata"].get("annotations", {})
     own = {key: value for key, value in annotations.items() if not key.startswith("helm.sh/")}
     item["metadata"] = {key: value for key, value in item["metadata"].items() if key != "annotations"}

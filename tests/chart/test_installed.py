@@ -3,32 +3,36 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 import yaml
 
-from harness import binaries, objects
-from harness.adapter import AdapterProcess
-from harness.client import PATCH_TYPES, Object, condition_true
-from harness.companion import CompanionProcess
-from harness.control_plane import ControlPlane
-from harness.definitions import CERT_MANAGER, PROMETHEUS_OPERATOR
-from harness.workloads import Workloads, cpu_watermarks, until
+from lab.harness import binaries, objects
+from lab.harness.adapter import AdapterProcess, merged
+from lab.harness.client import PATCH_TYPES, Object, condition_true
+from lab.harness.companion import CompanionProcess
+from lab.harness.control_plane import ControlPlane
+from lab.harness.definitions import CERT_MANAGER, PROMETHEUS_OPERATOR
+from lab.harness.workloads import Workloads, cpu_watermarks, until
 from tests.chart import kit
-from tests.chart.templates import CHART, ROOT
 from tests.manifests.rendering import identity
+from tools.chart_templates import CHART, ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.builds("helm", *([] if shutil.which("kubectl") else ["kubectl"]))]
 
 EVERYTHING = frozenset(kit.SWITCHES)
 ORDER = {"CustomResourceDefinition": 0, "Namespace": 1}
 LAST = {"APIService": 3}
-SERVED = {"v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"}
+EXTERNAL = "v1beta1.external.metrics.k8s.io"
+SERVED = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io", EXTERNAL)
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 Name = tuple[str, str, str]
 
 
@@ -61,10 +65,23 @@ def warnings_of(cluster: ControlPlane, item: Object) -> list[str]:
     return [f"{identity(item)}: {value}" for key, value in answer.headers.items() if key.lower() == "warning"]
 
 
-@pytest.mark.parametrize("chosen", [kit.DEFAULT | {"namespace"}, EVERYTHING], ids=["default", "everything"])
-def test_the_api_server_takes_every_object_without_a_warning(cluster: ControlPlane, chosen: kit.Combination) -> None:
+COMMON = {"commonLabels": {"team": "a"}, "commonAnnotations": {"note": "b"}}
+NAMESPACED = {
+    "rbac": {"namespaced": True},
+    "settings": {"kubernetes": {"namespaces": ["default"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "more"),
+    [(kit.DEFAULT | {"namespace"}, {}), (EVERYTHING, {}), (EVERYTHING, {**COMMON, **NAMESPACED})],
+    ids=["default", "everything", "in-namespaces"],
+)
+def test_the_api_server_takes_every_object_without_a_warning(
+    cluster: ControlPlane, chosen: kit.Combination, more: dict[str, Any]
+) -> None:
     # Those of kustomize are equal, by tests/chart/test_equality.py.
-    rendered = kit.rendered(kit.values_of(chosen))
+    rendered = kit.rendered(merged(kit.values_of(chosen), more))
     rendered = sorted(rendered, key=lambda item: ORDER.get(item["kind"], LAST.get(item["kind"], 2)))
     try:
         assert [said for item in rendered for said in warnings_of(cluster, item)] == []
@@ -104,7 +121,6 @@ def test_notes_say_what_comes_next_and_what_was_switched_on(cluster: ControlPlan
         "fastScaleUp",
         "deletionCost",
         "hpaWiring",
-        "effective-load-replicas.there:6443",
     ):
         assert (word in usual, word in everything) == (False, True)
     assert ("There is no companion" in usual, "There is no companion" in nothing) == (False, True)
@@ -170,18 +186,13 @@ class Running:
         self.cluster, self.policy, self.stack = cluster, policy, ExitStack()
 
     def __enter__(self) -> Self:
-        cluster, client = self.cluster, self.cluster.client
-        path = f"/api/v1/namespaces/{kit.NAMESPACE}/configmaps/effective-load-settings"
-        settings = yaml.safe_load(client.get(path)["data"]["settings.yaml"])
-        settings["server"].pop("port", None)  # those of this machine instead
-        settings.pop("telemetry", None)
+        cluster, settings = self.cluster, self._settings()
         tokens = {name: cluster.token(kit.NAMESPACE, name) for name in ("effective-load", "effective-load-companion")}
         files = {name: cluster.kubeconfig_with_token(token, f"{name}-installed") for name, token in tokens.items()}
-        adapter = AdapterProcess(cluster, settings, external=True, kubeconfig=files["effective-load"], register=False)
-        self._lead_to(adapter.port)
-        self.stack.enter_context(adapter)
-        for name in SERVED:
-            cluster.wait_api_service(name)
+        self.adapter = AdapterProcess(cluster, settings, kubeconfig=files["effective-load"], register=False)
+        self._lead_to(self.adapter.port)
+        self.stack.enter_context(self.adapter)
+        self._wait_available()
         self.stack.enter_context(CompanionProcess(cluster, settings, kubeconfig=files["effective-load-companion"]))
         self._be_seen_to_write()
         return self
@@ -189,14 +200,35 @@ class Running:
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
+    def upgrade(self, folder: Path, **settings: Any) -> None:
+        """Upgrades the release; its settings reach the running server, as the kubelet brings it a ConfigMap."""
+        self.cluster.client.delete(f"/api/v1/namespaces/{kit.NAMESPACE}/services/effective-load")  # it led elsewhere
+        upgrade(self.cluster, folder, **settings)
+        self._lead_to(self.adapter.port)
+        self.adapter.configure(self._settings())
+        self._wait_available()
+
+    def _settings(self) -> dict[str, Any]:
+        """Those of the ConfigMap, with addresses of this machine."""
+        path = f"/api/v1/namespaces/{kit.NAMESPACE}/configmaps/effective-load-settings"
+        settings = dict(yaml.safe_load(self.cluster.client.get(path)["data"]["settings.yaml"]))
+        settings["server"].pop("port", None)
+        return {**settings, "telemetry": {"address": ""}}
+
+    def _wait_available(self) -> None:
+        for name in self._registered():
+            self.cluster.wait_api_service(name)
+
+    def _registered(self) -> list[str]:
+        return [name for name in SERVED if self.cluster.client.raw(f"{API_SERVICES}/{name}").status == 200]
+
     def _lead_to(self, port: int) -> None:
         """There is no network of pods: the Service leads to the process on this machine."""
         external = objects.external_service("effective-load", kit.NAMESPACE, port)["spec"]
         path = f"/api/v1/namespaces/{kit.NAMESPACE}/services/effective-load"
         self.cluster.client.patch(path, {"spec": {**external, "selector": None, "clusterIP": None, "clusterIPs": None}})
-        for name in SERVED:
-            service = {"spec": {"service": {"port": port}}}
-            self.cluster.client.patch(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}", service)
+        for name in self._registered():
+            self.cluster.client.patch(f"{API_SERVICES}/{name}", {"spec": {"service": {"port": port}}})
 
     def _be_seen_to_write(self) -> None:
         """Waits until all that is written at run time is written."""
@@ -230,12 +262,19 @@ RUNNABLE = EVERYTHING - {"certManager", "namespace", "quota"}
 """All but cert-manager, which is not here to make a certificate, and what Helm has no need for."""
 
 
-def test_helm_uninstall_and_two_commands_leave_nothing_behind(cluster: ControlPlane, tmp_path: Path) -> None:
+@pytest.fixture
+def before(cluster: ControlPlane) -> set[Name]:
+    """What is there before an installation, without the namespace and the definition that another test left."""
     cluster.client.delete(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/watermarkpolicies.effective-load.io", wait=30
     )
     cluster.client.delete(f"/api/v1/namespaces/{kit.NAMESPACE}", wait=30)
-    before = snapshot(cluster)
+    return snapshot(cluster)
+
+
+def test_helm_uninstall_and_two_commands_leave_nothing_behind(
+    cluster: ControlPlane, before: set[Name], tmp_path: Path
+) -> None:
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(kit.values_of(RUNNABLE)))
     said = shell(cluster, commands("### With Helm", "```yaml"), tmp_path)
     assert "effective-load 0.1.0 serves custom.metrics.k8s.io and external.metrics.k8s.io" in said
@@ -249,8 +288,9 @@ def test_helm_uninstall_and_two_commands_leave_nothing_behind(cluster: ControlPl
     assert without_shop(cluster, before) == set()
 
 
-def test_deleting_what_kustomize_applied_leaves_nothing_behind(cluster: ControlPlane, tmp_path: Path) -> None:
-    before = snapshot(cluster)
+def test_deleting_what_kustomize_applied_leaves_nothing_behind(
+    cluster: ControlPlane, before: set[Name], tmp_path: Path
+) -> None:
     write_overlay(tmp_path / "mine")
     shell(cluster, commands("### With kustomize").splitlines()[2], tmp_path)
     apiservices, separator, rest = commands("## Remove", "With kustomize").partition(
@@ -260,6 +300,104 @@ def test_deleting_what_kustomize_applied_leaves_nothing_behind(cluster: ControlP
         shell(cluster, apiservices, tmp_path)
     shell(cluster, separator + rest, tmp_path)
     assert without_shop(cluster, before) == set()
+
+
+def test_an_upgrade_replaces_the_pods_where_a_setting_changes_that_they_read_at_the_start(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    path = f"/apis/apps/v1/namespaces/{kit.NAMESPACE}/deployments/effective-load"
+
+    def template(**settings: Any) -> dict[str, Any]:
+        upgrade(cluster, tmp_path, **settings)
+        return dict(cluster.client.get(path)["spec"]["template"])
+
+    before = template()
+    assert template(resourceMetrics={"intervalSeconds": 15}, companion={"writesPerSecond": 20}) == before
+    assert template(server={"externalMetrics": True}) == before, "the server applies it while it runs"
+    after = template(kubernetes={"hpaTolerance": 0.2})
+    assert after["metadata"]["annotations"] != before["metadata"]["annotations"]
+    assert after["spec"] == before["spec"]
+    shell(cluster, commands("## Remove", "With Helm").splitlines()[0], tmp_path)
+
+
+def upgrade(cluster: ControlPlane, folder: Path, **settings: Any) -> None:
+    """Installs or upgrades a release with these settings, and what is on by default."""
+    command = commands("### With Helm", "```yaml").splitlines()[2].replace("install", "upgrade --install", 1)
+    values = merged(kit.values_of(kit.DEFAULT - {"quota"}), {"settings": settings})
+    (folder / "values.yaml").write_text(yaml.safe_dump(values))
+    cluster.client.apply(objects.namespace(kit.NAMESPACE))
+    shell(cluster, f"{command} --take-ownership", folder)
+
+
+def test_external_metrics_switched_on_in_a_running_release_keep_every_namespace_deletable(
+    cluster: ControlPlane, before: set[Name], tmp_path: Path
+) -> None:
+    upgrade(cluster, tmp_path)
+    with Running(cluster, policy=False) as running:
+        assert cluster.client.raw(f"{API_SERVICES}/{EXTERNAL}").status == 404
+        running.upgrade(tmp_path, server={"externalMetrics": True})
+        assert cluster.client.get(f"{API_SERVICES}/{EXTERNAL}")["spec"]["caBundle"]
+        end_a_namespace(cluster)
+        running.adapter.configure({"server": {"externalMetrics": False}})  # its APIService is left, as by kustomize
+        taken = 'effective_load_settings_reloads_total{result="taken"}'
+        until(lambda: running.adapter.metric(taken) == 2, 30, running.adapter.logs)
+        end_a_namespace(cluster)
+        shell(cluster, commands("## Remove", "With Helm").splitlines()[0], tmp_path)
+
+
+def end_a_namespace(cluster: ControlPlane) -> None:
+    """Makes and deletes a namespace, which ends only while every registered API describes itself."""
+    cluster.client.apply(objects.namespace("ends"))
+    cluster.client.delete("/api/v1/namespaces/ends", wait=30)
+
+
+def test_check_names_the_settings_that_wait_for_a_restart_after_an_upgrade(
+    cluster: ControlPlane, before: set[Name], tmp_path: Path
+) -> None:
+    upgrade(cluster, tmp_path)
+    with Running(cluster, policy=False) as running, seen_as_pod(cluster, "effective-load-0"):
+
+        def of_server() -> str:
+            command = ("check", "--kubeconfig", cluster.kubeconfig, "--settings", running.adapter.settings_file, "-v")
+            done = subprocess.run(
+                [sys.executable, "-m", "adapter.cli", *command], capture_output=True, text=True, check=False
+            )
+            return done.stdout.partition("server effective-load-0\n")[2].partition("\n")[0].strip()
+
+        assert of_server() == "ok     it is ready"
+        running.upgrade(tmp_path, kubernetes={"hpaTolerance": 0.2})
+        waits = "wrong  settings wait for a restart: kubernetes.hpaTolerance; kubectl rollout restart"
+        until(lambda: of_server() == waits, 30, of_server)
+        shell(cluster, commands("## Remove", "With Helm").splitlines()[0], tmp_path)
+
+
+@contextmanager
+def seen_as_pod(cluster: ControlPlane, name: str) -> Iterator[None]:
+    """A pod of the server's Service at an address of this machine, through which the API server reaches the process."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing; the API server refuses to lead to a loopback address
+        address = probe.getsockname()[0]
+    metadata = {"name": name, "namespace": kit.NAMESPACE}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    }
+    path = f"/api/v1/namespaces/{kit.NAMESPACE}/pods/{name}"
+    cluster.client.apply(pod)
+    cluster.client.patch_status(path, {"status": {"podIP": address, "podIPs": [{"ip": address}]}})
+    slice_ = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {**metadata, "labels": {"kubernetes.io/service-name": "effective-load"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], "targetRef": {"kind": "Pod", **metadata}}],
+    }
+    cluster.client.apply(slice_)
+    yield
+    for item in (slice_, pod):
+        cluster.client.delete(item)
 
 
 def write_overlay(folder: Path) -> None:
@@ -277,6 +415,7 @@ def write_overlay(folder: Path) -> None:
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
 
 
+@pytest.mark.usefixtures("before")
 def test_helm_takes_over_what_kustomize_applied(cluster: ControlPlane, tmp_path: Path) -> None:
     write_overlay(tmp_path / "mine")
     shell(cluster, f"kubectl apply -k {tmp_path}/mine", tmp_path)

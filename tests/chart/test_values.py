@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 import yaml
 
 from adapter.settings import Settings, parse_settings
-from tests.chart import kit, values
-from tests.chart.templates import CHART
+from lab.harness.adapter import merged
+from tests.chart import kit
 from tests.manifests.rendering import Object
+from tools import chart_values
+from tools.chart_templates import CHART
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("helm")]
 
@@ -75,6 +79,11 @@ def test_values_of_a_workload_reach_its_pods_and_no_other() -> None:
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
         "podLabels": {"team": "a"},
         "podAnnotations": {"note": "b"},
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+        "extraVolumes": [{"name": "ca", "configMap": {"name": "company-ca"}}],
+        "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/company-ca"}],
+        "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+        "hostNetwork": True,
     }
     default, changed = kit.rendered(), kit.rendered({"server": own, "image": {"pullSecrets": ["a", "b"]}})
     server = one(changed, "Deployment")["spec"]
@@ -88,12 +97,100 @@ def test_values_of_a_workload_reach_its_pods_and_no_other() -> None:
         **one(default, "Deployment")["spec"]["template"]["metadata"]["labels"],
         "team": "a",
     }
-    assert server["template"]["metadata"]["annotations"] == {"note": "b"}
+    assert server["template"]["metadata"]["annotations"]["note"] == "b"
+    container = spec["containers"][0]
+    assert [*own["extraEnv"], *own["extraVolumeMounts"], *own["extraVolumes"]] == [
+        container["env"][-1], container["volumeMounts"][-1], spec["volumes"][-1],
+    ]  # fmt: skip
+    assert (spec["dnsConfig"], spec["hostNetwork"]) == (own["dnsConfig"], True)
+    assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
     assert spec["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
     theirs = [one(objects, "Deployment", "effective-load-companion") for objects in (default, changed)]
     for companion in theirs:
         companion["spec"]["template"]["spec"].pop("imagePullSecrets", None)
     assert theirs[0] == theirs[1]
+
+
+def test_common_labels_and_annotations_are_on_every_object_beside_its_own() -> None:
+    given = merged(
+        kit.values_of(frozenset(kit.SWITCHES)), {"commonLabels": {"team": "a"}, "commonAnnotations": {"b": "c"}}
+    )
+    objects = kit.rendered(given)
+    assert len(objects) > 50
+    for item in objects:
+        metadata = item["metadata"]
+        assert (metadata["labels"]["team"], metadata["annotations"]["b"]) == ("a", "c"), metadata["name"]
+        assert metadata["labels"]["app.kubernetes.io/part-of"] == "effective-load"
+    plain = kit.by_name(kit.rendered(kit.values_of(frozenset(kit.SWITCHES))))
+    for key, item in kit.by_name(objects).items():
+        for kept in ("labels", "annotations"):
+            own = plain[key]["metadata"].get(kept, {})
+            assert own.items() <= item["metadata"][kept].items()
+    for name in ("effective-load", "effective-load-companion"):
+        spec = one(objects, "Deployment", name)["spec"]
+        assert spec["template"]["metadata"]["labels"]["team"] == "a"
+        assert "team" not in spec["selector"]["matchLabels"]
+    said = refused({"commonLabels": {"app.kubernetes.io/name": "mine"}})
+    assert "invalid propertyName 'app.kubernetes.io/name'" in said
+
+
+def test_budgets_accounts_and_the_interval_of_scrapes_are_values() -> None:
+    given = {
+        name: {
+            "podDisruptionBudget": {"maxUnavailable": "50%"},
+            "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": f"arn:{name}"}},
+        }
+        for name in ("server", "companion")
+    }
+    objects = kit.rendered({**given, "monitoring": {"enabled": True, "interval": "15s"}})
+    for name, component in (("effective-load", "server"), ("effective-load-companion", "companion")):
+        assert one(objects, "PodDisruptionBudget", name)["spec"]["maxUnavailable"] == "50%"
+        annotations = one(objects, "ServiceAccount", name)["metadata"]["annotations"]
+        assert annotations == {"eks.amazonaws.com/role-arn": f"arn:{component}"}
+    (endpoint,) = one(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["interval"] == "15s"
+    without = {name: {"podDisruptionBudget": {"enabled": False}} for name in ("server", "companion")}
+    assert not [item for item in kit.rendered(without) if item["kind"] == "PodDisruptionBudget"]
+
+
+def test_without_its_rights_nothing_else_is_missing() -> None:
+    everything = kit.values_of(frozenset(kit.SWITCHES))
+    whole, bare = (kit.by_name(kit.rendered(merged(everything, {"rbac": {"create": on}}))) for on in (True, False))
+    missing = {kind for kind, *_ in whole.keys() - bare.keys()}
+    assert missing == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} - {kind for kind, *_ in bare}
+    assert len(missing) == 4
+
+
+def test_rights_are_bound_in_the_namespaces_that_are_watched_and_the_rest_in_the_cluster() -> None:
+    everything = kit.values_of(frozenset(kit.SWITCHES))
+    watched = {"rbac": {"namespaced": True}, "settings": {"kubernetes": {"namespaces": ["shop", "pay"]}}}
+    objects = kit.rendered(merged(everything, watched))
+    bound = {
+        (item["metadata"]["name"], item["metadata"]["namespace"])
+        for item in objects
+        if item["kind"] == "RoleBinding" and item["roleRef"]["kind"] == "ClusterRole"
+    }
+    names = {
+        "effective-load-server", "effective-load-scales", "effective-load-companion", "effective-load-companion-status",
+        "effective-load-companion-events", "effective-load-companion-fast-scale-up",
+        "effective-load-companion-deletion-cost", "effective-load-companion-hpa-wiring",
+    }  # fmt: skip
+    assert bound == {(name, namespace) for name in names for namespace in ("shop", "pay")}
+    in_the_cluster = {item["metadata"]["name"] for item in objects if item["kind"] == "ClusterRoleBinding"}
+    assert in_the_cluster == {
+        "effective-load-authorization", "effective-load-hpa-controller", "effective-load-companion-namespaces",
+        "effective-load-upstreams",
+    }  # fmt: skip
+    said = refused({"rbac": {"namespaced": True}})
+    assert "settings.kubernetes.namespaces is empty: name the namespaces that are watched" in said
+
+
+def test_no_user_is_fixed_where_the_platform_gives_one() -> None:
+    nobody = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
+    objects = kit.rendered({"podSecurityContext": nobody})
+    for name in ("effective-load", "effective-load-companion"):
+        context = pod(objects, name)["securityContext"]
+        assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def test_labels_that_select_the_pods_cannot_be_taken_over() -> None:
@@ -157,7 +254,7 @@ def test_ports_of_the_settings_are_those_of_containers_and_network_policies() ->
     opened = {
         item["metadata"]["name"]: item["spec"].get("ingress") for item in objects if item["kind"] == "NetworkPolicy"
     }
-    assert opened["effective-load-from-control-plane"][0]["ports"] == [{"port": 7443}]
+    assert opened["effective-load-from-control-plane"][0]["ports"] == [{"port": 7443}, {"port": 9090}]
     assert opened["effective-load-from-monitoring"][0]["ports"] == [{"port": 9090}]
 
 
@@ -231,25 +328,25 @@ def test_a_wrong_value_is_refused_with_its_path(given: dict[str, Any], says: str
 
 
 def test_every_value_is_described_and_has_a_schema() -> None:
-    described = values.comments()
+    described = chart_values.comments()
 
     def leaves(section: dict[str, Any], prefix: str) -> list[str]:
         found = []
         for key, value in section.items():
             path = f"{prefix}{key}"
-            is_leaf = path in values.TYPES or not isinstance(value, dict) or not value
+            is_leaf = path in chart_values.TYPES or not isinstance(value, dict) or not value
             found += [path] if is_leaf else [path, *leaves(value, f"{path}.")]
         return found
 
-    paths = leaves(values.defaults(), "")
+    paths = leaves(chart_values.defaults(), "")
     assert [path for path in paths if path not in described] == []
-    assert [path for path in values.TYPES if path not in paths] == []
+    assert [path for path in chart_values.TYPES if path not in paths] == []
 
 
 def test_the_schema_takes_the_defaults_and_describes_every_setting() -> None:
-    schema = json.loads(values.schema())
+    schema = json.loads(chart_values.schema())
     jsonschema.Draft7Validator.check_schema(schema)
-    jsonschema.Draft7Validator(schema).validate(values.defaults())
+    jsonschema.Draft7Validator(schema).validate(chart_values.defaults())
     for name, section in schema["$defs"].items():
         if section.get("type") == "object":
             assert section["additionalProperties"] is False, name
@@ -263,3 +360,19 @@ def test_the_versions_of_chart_package_and_image_are_one() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     (version,) = re.findall(r'^version = "(.+)"', text, re.MULTILINE)
     assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+@pytest.mark.parametrize(
+    ("prometheus", "says"),
+    [
+        ({"servers": [{"name": "main", "url": "ftp://here"}]}, "prometheus.servers[0].url: 'ftp://here'"),
+        ({"queries": [{"name": "a", "server": "nobody", "query": "up"}]}, "'nobody': is not among prometheus.servers"),
+        ({}, ""),
+    ],
+    ids=["a scheme", "an unknown server", "nothing"],
+)
+def test_what_no_schema_tells_check_says_of_what_helm_renders(prometheus: dict[str, Any], says: str) -> None:
+    rendered = kit.run("template", "release", CHART, values={"settings": {"prometheus": prometheus}})
+    command = (sys.executable, "-m", "adapter.cli", "check", "--manifests", "-")
+    done = subprocess.run(command, input=rendered.stdout, capture_output=True, text=True, check=False)
+    assert (done.returncode, says in done.stdout) == (1 if says else 0, True)

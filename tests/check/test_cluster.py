@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.check.health import status_sections
+from adapter.commands.check.health import status_sections
 from adapter.kube.cluster import Cluster, ClusterError
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws
@@ -70,7 +70,7 @@ async def test_other_policies_and_hpas_of_the_same_target_are_neighbours(api: Fa
     (web,) = [one.policy for one in await cluster.policies(["shop"]) if one.name == "web"]
     assert web is not None
     wiring = (await cluster.pods(web)).wiring
-    assert wiring.neighbours == Neighbours(hpas=("beside",), policies=("again", "beside"))
+    assert wiring.neighbours == Neighbours(hpas="beside", policies="again, beside")
     assert {"PolicyConflict", "SharedTarget"} <= {flaw.reason for flaw in flaws(wiring)}
 
 
@@ -132,16 +132,3 @@ async def test_a_silent_watch_that_a_status_tells_of_is_found(api: FakeApi, clus
     assert [one.text for one in section.findings] == [
         "the watch of pods is silent (reported by the status of shop/web)"
     ]
-
-
-@pytest.mark.parametrize(
-    ("spec", "authority"),
-    [({"caBundle": "LS0tLS0="}, "-----"), ({}, ""), ({"caBundle": "&&"}, ""), ({"caBundle": 7}, ""), (None, "")],
-)
-async def test_the_servers_authority_is_the_one_that_the_aggregator_knows(
-    api: FakeApi, cluster: Cluster, spec: dict[str, Any] | None, authority: str
-) -> None:
-    if spec is not None:
-        path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
-        api.answers[path] = text(json.dumps({"spec": spec}))
-    assert await cluster.authority() == authority

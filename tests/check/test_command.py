@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.check.command import Scope, run_checks
-from adapter.check.report import report_lines
-from adapter.policy.hpa_manifest import count_metric
+from adapter.commands.check.api_services import CUSTOM
+from adapter.commands.check.command import Scope, run_checks
+from adapter.commands.check.report import report_lines
+from adapter.policy.behavior import count_metric
 from adapter.settings import Settings, parse_settings
+from tests.check.test_cluster import hpa, items
 from tests.check.test_rights import IDENTITY, OTHERS, SELF, Rights, identity
 from tests.kube.fake import FakeApi, hang_up, status, text
 
@@ -103,14 +105,9 @@ async def test_nothing_that_may_be_seen_is_no_fault_and_each_refusal_is_said_onc
     assert [line for line in found if line.startswith("  skip")]
 
 
-async def test_an_error_of_an_hpa_is_explained_by_a_fault_of_its_policy(api: FakeApi, kubeconfig: str) -> None:
-    failing = {
-        "type": "ScalingActive",
-        "status": "False",
-        "reason": "FailedGetObjectMetric",
-        "message": "no pod serves",
-    }
-    hpa = {
+def failing_hpa(message: str) -> dict[str, Any]:
+    failing = {"type": "ScalingActive", "status": "False", "reason": "FailedGetObjectMetric", "message": message}
+    return {
         "metadata": {"name": "web", "namespace": "shop"},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
@@ -119,14 +116,56 @@ async def test_an_error_of_an_hpa_is_explained_by_a_fault_of_its_policy(api: Fak
         },
         "status": {"conditions": [failing]},
     }
-    hpas = "/apis/autoscaling/v2/horizontalpodautoscalers"
-    api.answers |= {hpas: text(json.dumps({"items": [hpa]})), POLICIES: text(json.dumps({"items": [policy("web")]}))}
+
+
+HPAS = "/apis/autoscaling/v2/{}horizontalpodautoscalers"
+IN_SHOP = "namespaces/shop/"
+
+
+async def test_an_error_of_an_hpa_is_explained_by_a_fault_of_its_policy(api: FakeApi, kubeconfig: str) -> None:
+    hpas = text(json.dumps({"items": [failing_hpa("no pod serves")]}))
+    api.answers |= {HPAS.format(""): hpas, POLICIES: text(json.dumps({"items": [policy("web")]}))}
     found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig)))
     assert found[found.index("policy shop/web") + 1].startswith("  wrong  ")  # its HPA cannot be read there
     assert not [line for line in found if "it does not act" in line]
     api.answers[POLICIES] = text(json.dumps({"items": []}))
     found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig)))
     assert [line for line in found if "WatermarkPolicy web, which does not exist" in line]
+
+
+async def test_one_policy_is_checked_with_its_hpas_own_condition_and_with_all_that_it_shares_with_others(
+    api: FakeApi, kubeconfig: str
+) -> None:
+    api.answers[HPAS.format(IN_SHOP)] = text(
+        json.dumps({"items": [failing_hpa("no server answers"), hpa("beside", "beside")]})
+    )
+    api.answers[POLICIES.replace("v1alpha1/", f"v1alpha1/{IN_SHOP}")] = items(policy("web"))
+    labels = {"matchLabels": {"app": "web"}}
+    spec = {"replicas": 1, "selector": labels, "template": {"metadata": {"labels": {"app": "web"}}}}
+    deployment = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec, "status": {}}
+    scalable = [
+        {"name": name, "kind": "Deployment", "namespaced": True} for name in ("deployments", "deployments/scale")
+    ]
+    api.answers |= {
+        "/apis/apps/v1": text(json.dumps({"resources": scalable})),
+        f"/apis/apps/v1/{IN_SHOP}deployments": items(deployment),
+        f"/api/v1/{IN_SHOP}pods": items(),
+    }
+    available = [{"type": "Available", "status": "True"}]
+    ours = {
+        "spec": {"service": dict.fromkeys(("namespace", "name"), "effective-load")},
+        "status": {"conditions": available},
+    }
+    api.answers |= {f"/apis/apiregistration.k8s.io/v1/apiservices/{name}": text(json.dumps(ours)) for name in CUSTOM}
+    sections = await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)
+    found = list(report_lines(sections, verbose=True))
+    assert "  wrong  it does not act (FailedGetObjectMetric): no server answers" in found
+    (section,) = (one for one in sections if one.about.startswith("HPA shop/web"))
+    assert section.about == "HPA shop/web of policy web", "the error stands with the other faults of the HPA"
+    assert section.findings[-1].text.endswith("no server answers")
+    assert not [line for line in found if "beside" in line or "it sets the count" in line]
+    about = {section.about.partition(" ")[0] for section in sections}
+    assert {"API", "rights", "installation", "APIService", "certificates", "servers"} <= about
 
 
 async def test_an_api_server_without_its_storage_is_one_finding_at_once(api: FakeApi, kubeconfig: str) -> None:

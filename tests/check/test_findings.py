@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.check.findings import (
+from adapter.commands.check.findings import (
     MAX_LISTED,
     PROBE_SERVICE,
     add_pod_matches,
@@ -12,7 +12,7 @@ from adapter.check.findings import (
     registry_section,
     service_section,
 )
-from adapter.check.report import ReportSection, SubjectKind, all_ok, report_data, report_lines
+from adapter.commands.check.report import ReportSection, SubjectKind, all_ok, report_data, report_lines
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
 from adapter.policy.conformance import Wiring
@@ -20,7 +20,7 @@ from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
 from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble
-from adapter.settings.registries import ConsulRegistry, HttpRegistry
+from adapter.settings.registries import ConsulRegistry
 from tests.load.kit import NOW, REGISTRY, TARGET, cpu, pod, policy
 
 KEY = ServiceKey("main", "web", "prod", "blue")
@@ -88,10 +88,6 @@ class TestRegistry:
     def test_one_dead_server_of_two_is_wrong(self) -> None:
         assert not all_ok([registry_section(CONSUL, [heard(), failed("unreachable", "http://b")])])
 
-    def test_a_registry_with_pushed_rosters_asks_no_server(self) -> None:
-        section = registry_section(HttpRegistry(name="main", type="HTTP", push=True), [])
-        assert text(section) == ["note: the adapter asks no server: the platform pushes the rosters"]
-
 
 class TestService:
     def test_instances_are_counted_by_what_they_are(self) -> None:
@@ -109,10 +105,6 @@ class TestService:
     def test_an_empty_roster_is_ok_where_absence_does_not_count(self) -> None:
         look = ProbeResult(server="http://a", rosters={KEY: Roster(at=NOW, absence_counts=False)}, troubles={})
         assert text(service_section(KEY, [look])) == ["ok: it is known, and no pod is listed, so all of them serve"]
-
-    def test_a_pushed_roster_is_unknown_outside_the_adapter(self) -> None:
-        [line] = text(service_section(KEY, []))
-        assert line.startswith("note: only a running adapter knows")
 
     def test_servers_that_differ_are_told_apart(self) -> None:
         section = service_section(KEY, [heard(Instance()), heard(Instance(), Instance(ip="b"), server="http://b")])

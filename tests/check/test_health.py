@@ -1,20 +1,16 @@
 """What a check makes of the words of a running adapter: the policies' statuses, and its servers' own."""
 
-import ssl
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
-from aiohttp import web
 
-from adapter.check import health
-from adapter.check.report import ReportSection
-from adapter.kube.cluster import ListedPolicy, ReportedStatus
+from adapter.commands.check import health
+from adapter.commands.check.api_services import RESTART
+from adapter.commands.check.report import ReportSection
+from adapter.kube.cluster import Cluster, ListedPolicy, ReportedStatus
+from adapter.kube.errors import Forbidden
 from adapter.kube.objects import Condition
 from adapter.runtime.times import format_time
-from harness.processes import free_ports
 from tests.load.kit import NOW, cpu, policy
 
 SILENCE = "the watch of rollouts has shown no life since 12:00:00, so nothing is decided on what it last said"
@@ -38,10 +34,10 @@ def ready(name: str, **more: Any) -> ListedPolicy:
 
 
 def told(*policies: ListedPolicy, written: bool = True) -> dict[str, list[str]]:
-    return texts(health.status_sections(policies, NOW, written=written))
+    return found_texts(health.status_sections(policies, NOW, written=written))
 
 
-def texts(sections: list[ReportSection]) -> dict[str, list[str]]:
+def found_texts(sections: list[ReportSection]) -> dict[str, list[str]]:
     return {section.about: [f"{one.verdict}: {one.text}" for one in section.findings] for section in sections}
 
 
@@ -81,7 +77,7 @@ def test_a_policy_without_a_status_is_noted_unless_none_is_to_be_written() -> No
 def test_the_error_that_an_hpa_gets_is_a_finding_of_its_policy() -> None:
     section = ReportSection("policy shop/a")
     health.add_policy_error(section, named("a", ("Ready", "False", "NoDecision", "no pod serves")), NOW)
-    assert texts([section])["policy shop/a"] == [
+    assert found_texts([section])["policy shop/a"] == [
         "wrong: its HPA gets an error since 2026-01-01T00:00:00Z (NoDecision): no pod serves"
     ]
 
@@ -102,75 +98,50 @@ def test_a_policy_with_another_wrong_finding_gets_no_second_one() -> None:
     assert len(section.findings) == 1
 
 
-@pytest.fixture
-async def says(tmp_path: Path) -> AsyncIterator[dict[str, Any]]:
-    """A server whose word on `/readyz?verbose` is `text`, and its `address`."""
-    said: dict[str, Any] = {"text": ""}
+class Pods(Cluster):
+    """A Service with these pods, each with its text for `/readyz?verbose&report`; None: it cannot be asked."""
 
-    async def readyz(request: web.Request) -> web.Response:
-        assert (request.path, "verbose" in request.query) == ("/readyz", True)
-        said["authorization"] = request.headers.get("Authorization")
-        return web.Response(text=said["text"])
+    def __init__(self, texts: dict[str, str | None]) -> None:
+        self._texts = texts
+        self.session = self  # type: ignore[assignment]
 
-    app = web.Application()
-    app.router.add_get("/readyz", readyz)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority = trustme.CA()
-    authority.issue_cert("server").configure_cert(context)
-    said["authority"] = authority.cert_pem.bytes().decode()
-    [port] = free_ports(1)
-    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
-    said["address"] = f"127.0.0.1:{port}"
-    yield said
-    await runner.cleanup()
+    async def service_pods(self, namespace: str, service: str) -> list[str]:
+        assert (namespace, service) == ("effective-load", "effective-load")
+        return list(self._texts)
+
+    async def get(self, path: str, *, params: dict[str, str], **_: object) -> bytes:
+        assert params == {"verbose": "", "report": ""}
+        pod = path.removeprefix("/api/v1/namespaces/effective-load/pods/").removesuffix(":8080/proxy/readyz")
+        text = self._texts[pod]
+        if text is None:
+            raise Forbidden(403, "Forbidden", "pods/proxy is not yours")
+        return text.encode()
 
 
-async def test_a_server_says_which_of_its_watches_are_silent(says: dict[str, Any]) -> None:
-    about = f"server {says['address']}"
-    says["text"] = "[+]ping ok\n[+]caches ok\nreadyz check passed\n"
-    assert texts(await health.server_sections([says["address"]])) == {about: ["ok: it is ready"]}
-    says["text"] = f"[+]ping ok\n[-]watches failed: {SILENCE}\nreadyz check failed\n"
-    assert texts(await health.server_sections([says["address"]])) == {
-        about: [f"wrong: it is not ready (watches): {SILENCE}"]
+async def sections(**texts: str | None) -> dict[str, list[str]]:
+    return found_texts(await health.server_sections(Pods(texts), "effective-load", "effective-load", 8080))
+
+
+async def test_a_server_says_through_the_api_server_which_of_its_watches_are_silent() -> None:
+    assert await sections(a="[+]ping ok\n[+]caches ok\nreadyz check passed\n") == {"server a": ["ok: it is ready"]}
+    assert await sections(a=f"[+]ping ok\n[-]watches failed: {SILENCE}\nreadyz check failed\n") == {
+        "server a": [f"wrong: it is not ready (watches): {SILENCE}"]
     }
-    says["text"] = f"[+]watches ok\n[!]watches: {SILENCE}\nreadyz check passed\n"
-    assert texts(await health.server_sections([says["address"]])) == {about: [f"wrong: {SILENCE}"]}
+    assert await sections(a=f"[+]watches ok\n[!]watches: {SILENCE}\nreadyz check passed\n") == {
+        "server a": [f"wrong: {SILENCE}"]
+    }
 
 
-async def test_a_server_that_proves_itself_is_asked_by_the_pods_account(says: dict[str, Any], tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("s3cr3t\n")
-    says["text"] = "[+]ping ok\n"
-    await health.server_sections([says["address"]], health.ServerAccess(str(token), says["authority"], "server"))
-    assert says["authorization"] == "Bearer s3cr3t"
+async def test_settings_that_wait_for_a_restart_are_the_cause_of_what_is_not_served() -> None:
+    text = "settings wait for a restart: server.port; kubectl rollout restart"
+    pods = Pods({"a": f"[+]watches ok\n[!]settings: {text}\nreadyz check passed\n"})
+    (section,) = await health.server_sections(pods, "effective-load", "effective-load", 8080)
+    (found,) = section.findings
+    assert (found.text, found.cause) == (text, RESTART)
 
 
-@pytest.mark.parametrize("proof", ["another authority", "another name", "no account"])
-async def test_no_credential_is_shown_to_a_server_that_does_not_prove_itself(
-    says: dict[str, Any], tmp_path: Path, proof: str
-) -> None:
-    token = tmp_path / "token"
-    token.write_text("s3cr3t\n")
-    says["text"] = "[-]caches failed: reason withheld\n[!]watches: reason withheld\nreadyz check failed\n"
-    authority = trustme.CA().cert_pem.bytes().decode() if proof == "another authority" else says["authority"]
-    name = "other" if proof == "another name" else "server"
-    account = None if proof == "no account" else health.ServerAccess(str(token), authority, name)
-    found = texts(await health.server_sections([says["address"]], account))[f"server {says['address']}"]
-    assert says["authorization"] is None
-    assert found[0].startswith("wrong: it is not ready (caches): reason withheld; its log has the reason, and accounts")
-    assert found[1].startswith("wrong: watches: reason withheld; its log has the reason")
-
-
-async def test_servers_that_cannot_be_asked_are_noted_together(says: dict[str, Any]) -> None:
-    says["text"] = "[+]ping ok\n"
-    one, other = (f"127.0.0.1:{port}" for port in free_ports(2))
-    found = texts(await health.server_sections([one, says["address"], other]))
-    assert found.keys() == {f"server {says['address']}", "servers"}
-    assert found["servers"] == [
-        (
-            f"note: {one}, {other} cannot be asked from here whether all watches are alive; run the check in a "
-            "pod of the server"
-        )
-    ]
+async def test_servers_that_cannot_be_asked_are_noted_together() -> None:
+    found = await sections(a=None, b="[+]ping ok\n", c=None)
+    assert found.keys() == {"server b", "servers"}
+    [note] = found["servers"]
+    assert note.startswith("note: a, c cannot be asked whether all watches are alive: ")

@@ -13,12 +13,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from adapter.check.api_services import api_service_sections
-from adapter.check.certificates import certificate_section
-from adapter.check.control_plane import control_plane_section
-from adapter.check.installation import find_installation, installation_section, installed_settings
-from adapter.check.report import ReportSection
-from adapter.check.rights import Account
+from adapter.commands.check.api_services import api_service_sections
+from adapter.commands.check.cluster_checks import certificate_section, control_plane_section
+from adapter.commands.check.installation import find_installation, installation_section, installed_settings
+from adapter.commands.check.report import ReportSection, folded
+from adapter.commands.check.rights import Account
 from adapter.kube.session import Session
 from adapter.policy.hpa import parse_hpa
 from adapter.settings import Settings, parse_settings
@@ -203,6 +202,19 @@ async def test_our_external_metrics_without_the_setting_are_wrong_only_where_set
     assert (await found_services(session, known=False))[EXTERNAL][0].startswith("ok: ")
 
 
+async def test_external_metrics_that_are_not_served_beside_custom_ones_wait_until_the_settings_are_read(
+    api: FakeApi, session: Session
+) -> None:
+    """The server writes the caBundle of the groups that it serves, so this looks like a wrong certificate."""
+    untrusted = {"status": "False", "reason": "FailedDiscoveryCheck", "message": "x509: signed by unknown authority"}
+    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in (V1BETA2, V1BETA1)}
+    api.answers[f"{API_SERVICES}/{EXTERNAL}"] = api_service(**untrusted)
+    (line,) = (await found_services(session, "server: {externalMetrics: true}"))[EXTERNAL]
+    assert "they have not read server.externalMetrics yet: a ConfigMap reaches the pods within two minutes" in line
+    assert "caBundle" not in line
+    assert "caBundle" not in line
+
+
 @pytest.mark.parametrize(
     ("reason", "message", "remedy"),
     [
@@ -259,6 +271,21 @@ async def test_of_a_bundle_the_ca_that_ends_last_counts(api: FakeApi, session: S
     _, services = await api_service_sections(session, Settings(), settings_known=True)
     first = lines(await certificate_section(session, services, []))[0]
     assert first.startswith(f"ok: the CA in the caBundle of APIService {V1BETA2} and {V1BETA1} is valid until")
+
+
+async def test_an_expired_ca_is_the_cause_of_what_the_api_server_says_of_the_apiservices(
+    api: FakeApi, session: Session
+) -> None:
+    refused = {"status": "False", "reason": "FailedDiscoveryCheck", "message": "x509: certificate has expired"}
+    bundle = api_service(authority=pem(days=-0.5), **refused)
+    api.answers |= {f"{API_SERVICES}/{name}": bundle for name in (V1BETA2, V1BETA1)}
+    api.answers[FRONT_PROXY] = text(json.dumps({"data": {"requestheader-client-ca-file": pem(days=300).decode()}}))
+    sections, services = await api_service_sections(session, Settings(), settings_known=True)
+    expired, *explained = folded([await certificate_section(session, services, []), *sections])
+    first = expired.findings[0]
+    assert first.text.startswith(f"the CA in the caBundle of APIService {V1BETA2} and {V1BETA1} has expired on ")
+    assert first.explains == (f"APIService {V1BETA2}", f"APIService {V1BETA1}")
+    assert not any(section.findings for section in explained)
 
 
 async def test_without_a_front_proxy_ca_no_aggregated_api_works(api: FakeApi, session: Session) -> None:

@@ -11,13 +11,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.check.load_sources import LoadReport, Scaled, check_metrics_server, check_prometheus, symptom_of
-from adapter.check.report import FindingLevel, ReportSection, folded
+from adapter.commands.check.load_sources import LoadReport, Scaled, check_metrics_server, check_prometheus, symptom_of
+from adapter.commands.check.report import FindingLevel, ReportSection, folded
 from adapter.kube.session import Session
 from adapter.load.pods import Pod, PodCondition
 from adapter.policy.watermark_policy import parse_policy
 from adapter.settings import Settings, parse_settings
 from tests.kube.fake import FakeApi, status, text
+from tests.usage import fakes as usage_fakes
 
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
 
@@ -224,6 +225,27 @@ async def test_a_server_that_cannot_be_reached_is_said_with_what_to_do(url: str,
     settings = parse_settings(json.dumps({"prometheus": {"servers": [{"name": "main", "url": url}]}}))
     (line,) = await asked(settings, scaled(resource={"name": "cpu"}))
     assert advice in line
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("pod:requests:rate1m", "reads the recording rule pod:requests:rate1m: nobody can ask whether samples were"),
+        ("avg_over_time(requests[10m])", "reads 600 s back: new pods and changes of the load count in full only after"),
+        ("rate(requests[1m:15s])", "cannot be asked for gaps in its windows (it has subqueries, or a range without a"),
+        ("rate(requests[70s])", "has a window of 70 s, which the scrape interval (15 s) does not divide: an unchanged"),
+        ("rate(requests[70s])", "reads down to 75% of itself"),
+    ],
+)
+async def test_what_is_worth_knowing_of_a_querys_windows_is_a_note(query: str, says: str) -> None:
+    async with usage_fakes.FakePrometheus() as fake:
+        text = f"sum by (namespace, pod) ({query})"
+        fake.rows = {text: [({"namespace": "shop", "pod": name}, "1") for name in ("web-1", "web-2")]}
+        server = {"name": "main", "url": fake.url}
+        named = {"name": "rps", "server": "main", "query": text}
+        settings = parse_settings(json.dumps({"prometheus": {"servers": [server], "queries": [named]}}))
+        found = await asked(settings, scaled(**RPS))
+    assert [line for line in found if line.startswith("policy: note: metric load: its query ") and says in line]
 
 
 async def test_one_pod_without_a_series_is_named(prometheus: Prometheus) -> None:

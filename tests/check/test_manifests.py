@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from adapter import cli
-from adapter.check.manifests.command import check_folder
-from adapter.check.manifests.files import ManifestsError
-from adapter.check.report import FindingLevel
+from adapter.commands.check.manifest_links import check_folder
+from adapter.commands.check.manifest_objects import ManifestsError
+from adapter.commands.check.report import FindingLevel
 from adapter.telemetry import logs
 from tests.fuzz.spoil import mutate
 from tests.manifests.rendering import MANIFESTS
@@ -89,6 +89,24 @@ def test_each_fault_is_wrong_with_its_place(
 ) -> None:
     found = [(where, text) for level, where, text in check(*changes) if level == "wrong"]
     assert [where for where, text in found if place in where and sentence in text], found
+
+
+def test_a_watermark_or_stock_target_that_no_pod_can_pass_is_wrong(check: Callable[..., Found]) -> None:
+    sentence = (
+        "metric cpu adds pods above 2020m, and no pod shows more than 2, where its CPU limit throttles it; lower the "
+        "watermark or target, or raise the limit"
+    )
+    found = check(("highWatermark: 1200m", "highWatermark: 2000m"))
+    assert [(place.split()[-1], text) for _, place, text in found] == [("spec.metrics[0]", sentence)]
+    assert check(("highWatermark: 1200m", "highWatermark: 1980m")) == []
+    stock = yaml.safe_load_all(CHECKOUT)
+    hpa = next(one for one in stock if one["kind"] == "HorizontalPodAutoscaler")
+    share = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 400}}
+    hpa["spec"]["metrics"] = [{"type": "Resource", "resource": share}]
+    workload = next(one for one in yaml.safe_load_all(CHECKOUT) if one["kind"] == "Deployment")
+    hpa["metadata"]["name"] = hpa["spec"]["scaleTargetRef"]["name"] = workload["metadata"]["name"] = "stock"
+    found = check(hpa=yaml.safe_dump(hpa), workload=yaml.safe_dump(workload))
+    assert any("metric cpu adds pods above 400 %" in text for _, _, text in found)
 
 
 def test_faults_of_settings_have_the_line_in_their_config_map(check: Callable[..., Found]) -> None:
@@ -267,4 +285,15 @@ def test_what_helm_or_kustomize_print_is_read_from_standard_input(
     given = io.TextIOWrapper(io.BytesIO(CHECKOUT.replace("averageValue: '1'", "averageValue: '2'").encode()))
     monkeypatch.setattr("sys.stdin", given)
     assert cli.main(["check", "--manifests", "-"]) == cli.FAILED
-    assert "  wrong  -:56: spec.metrics[0]: " in capsys.readouterr().out
+    assert "  wrong  -:58: spec.metrics[0]: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "\n---\n", "a: [", "Error: values don't meet the specifications"])
+def test_nothing_on_standard_input_is_no_success(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe has the status of its last command, and `helm template` prints nothing where it fails."""
+    monkeypatch.setattr(logs, "configure", lambda *_: None)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert cli.main(["check", "--manifests", "-"]) == cli.FAILED
+    assert "  wrong  there is no object in it: " in capsys.readouterr().out

@@ -127,7 +127,3 @@ async def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(probe, "source", source)
     [found] = await probe.probe(settings(), {WEB}, time.time)
     assert "install effective-load[consul]" in found.troubles[WEB].sentence
-
-
-async def test_a_registry_that_only_listens_has_nobody_to_ask() -> None:
-    assert await probe.probe(HttpRegistry(name="main", type="HTTP", push=True), {WEB}, time.time) == []

@@ -10,9 +10,9 @@ import yaml
 
 from adapter import cli
 from adapter.telemetry import logs
-from harness.processes import free_ports
-from harness.registries.consul import Consul
-from harness.registries.polaris import Polaris
+from lab.harness.processes import free_ports
+from lab.harness.registries.consul import Consul
+from lab.harness.registries.polaris import Polaris
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul")]
 

@@ -1,10 +1,10 @@
 """A fault that follows from another one is left out, and named with its cause."""
 
-from adapter.check.report import Place, ReportSection, folded, report_data, report_lines
+from adapter.commands.check.report import Place, ReportSection, SubjectKind, folded, report_data, report_lines
 
 
-def section(about: str, text: str, cause: str = "", *symptom_of: str) -> ReportSection:
-    made = ReportSection(about)
+def section(about: str, text: str, cause: str = "", *symptom_of: str, kind: SubjectKind | None = None) -> ReportSection:
+    made = ReportSection(about, kind)
     made.wrong(text, cause=cause, symptom_of=symptom_of)
     return made
 
@@ -20,6 +20,13 @@ def test_a_symptom_is_named_with_its_cause_and_left_out() -> None:
     assert report_data(sections)["sections"][0]["findings"][0]["explains"] == ["HPA a"]
 
 
+def test_what_a_cause_explains_was_checked_and_counts() -> None:
+    symptom = section("HPA a", "an error", "", "api", kind=SubjectKind.HPA)
+    sections = folded([section("APIService", "it is down", "api"), symptom])
+    assert list(report_lines(sections))[-1] == "1 HPA: 1 wrong"
+    assert [one["about"] for one in report_data(sections)["sections"]] == ["APIService"]
+
+
 def test_without_its_cause_a_symptom_is_a_fault_of_its_own() -> None:
     sections = folded([section("HPA a", "an error", "", "api")])
     assert [one.about for one in sections] == ["HPA a"]
@@ -32,7 +39,7 @@ def test_the_first_cause_of_a_chain_explains_all_of_it() -> None:
         section("rights", "none", "rights"),
         section("Deployment", "no pods", "servers", "rights"),
     ])  # fmt: skip
-    (root,) = sections
+    (root,) = (one for one in sections if one.findings)
     assert root.about == "rights"
     assert set(root.findings[0].explains) == {"HPA a", "APIService", "Deployment"}
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import web
 
-from adapter.check.report import report_lines
-from adapter.check.rights import Account, Right, needed_rights, own_name, rights_section
+from adapter.commands.check.report import report_lines
+from adapter.commands.check.rights import Account, Right, needed_rights, own_name, rights_section
 from adapter.kube.session import Session
 from adapter.settings import Settings, parse_settings
 from tests.kube.fake import FakeApi, status

@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
+from adapter.companion.actions import Action, ActionResult, Notify, WriteEvent, WriteStatus
 from adapter.companion.context import Context
 from adapter.companion.state import Notification, State, WrittenStatus
-from adapter.companion.writes.actions import Action, ActionResult, Notify, WriteEvent, WriteStatus
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Target
 from adapter.settings import CompanionSettings
-from adapter.settings.notifications import NotificationRoute, Notifications
+from adapter.settings.companion import NotificationRoute, Notifications
 from adapter.snapshot import Key, PolicyView
 from tests.load.kit import NOW, TARGET, assess_and_decide, cpu, policy, same, scale, usage
 

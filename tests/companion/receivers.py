@@ -17,6 +17,7 @@ class Hook:
     """A web hook. While `answers` is cleared it never answers; `status` is what it says when it does."""
 
     status: int = 200
+    location: str = ""
     taken: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -40,7 +41,7 @@ class Hook:
         self.taken.append(await request.json())
         self.news.set()
         await self.answers.wait()
-        return web.Response(status=self.status)
+        return web.Response(status=self.status, headers={"Location": self.location} if self.location else None)
 
 
 @contextlib.asynccontextmanager

@@ -6,13 +6,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
-from adapter.companion.notifications import delivery
-from adapter.companion.notifications.notifier import Notifier
+from adapter.companion import delivery
+from adapter.companion.actions import Notify
+from adapter.companion.notifier import Notifier
 from adapter.companion.state import Notification
-from adapter.companion.writes.actions import Notify
 from adapter.kube.errors import Unreachable
 from adapter.settings import CompanionSettings
-from adapter.settings.notifications import NotificationRoute, Notifications, Production, Severity, Topic
+from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 from tests.load.kit import NOW

@@ -10,10 +10,9 @@ from typing import Any, cast
 import pytest
 import requests
 
-from adapter.companion.notifications import delivery
-from adapter.companion.notifications.delivery import Delivery, NoLibraryError
-from adapter.companion.notifications.messages import Message
-from adapter.settings.notifications import NotificationRoute, Severity, Topic
+from adapter.companion import delivery
+from adapter.companion.delivery import Delivery, Message, NoLibraryError
+from adapter.settings.companion import NotificationRoute, Severity, Topic
 from tests.companion.receivers import hook, mailbox
 from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, telling
 from tests.load.kit import NOW
@@ -35,6 +34,17 @@ async def test_a_web_hook_is_told(stand: Stand) -> None:
     assert (got["title"], got["message"], got["type"]) == (
         "[info] shop/web: scaled", "scaled from 4 to 1", "info"
     )  # fmt: skip
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("status", [302, 307, 308])
+async def test_a_redirect_is_refused_and_nothing_reaches_where_it_leads(stand: Stand, status: int) -> None:
+    async with hook() as receiver, hook() as elsewhere, notifying(stand) as notifier:
+        receiver.status, receiver.location = status, f"http://127.0.0.1:{elsewhere.port}/hook"
+        stand.route(receiver.url, attempts=1)
+        notifier.add(telling())
+        await stand.ended("failed")
+        assert (len(receiver.taken), elsewhere.paths) == (1, [])
 
 
 @pytest.mark.integration

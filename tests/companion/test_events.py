@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
+from adapter.companion import writer
+from adapter.companion.actions import ActionResult, WriteEvent
 from adapter.companion.context import Context
 from adapter.companion.features import readiness
 from adapter.companion.features.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
-from adapter.companion.writes import event_body
-from adapter.companion.writes.actions import ActionResult, WriteEvent
+from adapter.load.pods import Pod
+from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds, Mode
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, Problem
 from tests.companion.kit import KEY, RULE, Leader, context
-from tests.load.kit import NOW
+from tests.load.kit import NOW, pod, same, usage
 
 SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
 
@@ -84,12 +86,44 @@ def test_repetitions_within_ten_minutes_are_one_series_written_once_a_minute_at_
     troubles = [action.series for action in written if action.subject.reason == "InputsMissing"]
     assert len({series.name for series in troubles}) == 1
     assert [series.count for series in troubles] == list(range(1, 11))
-    first, *others = [
-        event_body.event_request(action) for action in written if action.subject.reason == "InputsMissing"
-    ]
+    first, *others = [writer.event_request(action) for action in written if action.subject.reason == "InputsMissing"]
     assert first.method == "POST"
     assert {write.method for write in others} == {"PATCH"}
     assert others[-1].body["series"]["count"] == 10
+
+
+def test_the_last_event_of_a_repeated_condition_names_the_latest_cause() -> None:
+    leader = Leader()
+    leader.look(seeing(0))
+    told: dict[str, str] = {}
+    for minute, cause in enumerate(("etcd is full", "no route to host", "no route to host")):
+        failing = Samples(resources=ResourceSamples(error=cause))
+        for second in (10, 25):
+            looked = leader.look(seeing(60 * minute + second, samples=failing))
+            for one in (one for one in looked if isinstance(one, WriteEvent) and one.subject.reason == "NoDecision"):
+                told[one.series.name] = one.series.note
+        for second in (40, 55):
+            leader.look(seeing(60 * minute + second))
+    assert [cause in note for cause, note in zip(("etcd is full", "no route to host"), told.values(), strict=True)]
+
+
+def test_new_pods_without_a_sample_are_no_warning_however_long_pods_are_added_and_one_that_stays_so_is() -> None:
+    leader = Leader()
+    leader.look(seeing(0))
+    loads = {f"web-{n}": "800m" for n in range(4)}
+    old = same(4, None)[0]
+
+    def newest(at: float) -> Pod:
+        """One of a row of new pods, one each minute, of which the last gets no sample."""
+        begun = NOW + 60 * min(at // 60, 9)
+        return pod(f"new-{begun:.0f}", age=NOW + at - begun, ready_for=NOW + at - begun, now=NOW + at)
+
+    told = {
+        at: leader.events(seeing(at, pods=[*old, newest(at)], samples=usage(loads, at=NOW + at - 10)))
+        for at in range(5, 800, 5)
+    }
+    warned = [at for at, events in told.items() if any(one.startswith("Warning InputsMissing") for one in events)]
+    assert warned == [540 + 120 + 10]
 
 
 def test_the_count_of_a_series_is_written_once_a_minute_at_most() -> None:
@@ -180,9 +214,7 @@ def test_the_repetition_of_a_deleted_event_is_a_new_event() -> None:
     def pausings(at: float) -> list[tuple[str, int]]:
         leader.look(seeing(at))
         found = [one for one in leader.look(seeing(at + 1, rule=paused)) if isinstance(one, WriteEvent)]
-        return [
-            (event_body.event_request(one).method, one.series.count) for one in found if one.subject.reason == "Paused"
-        ]
+        return [(writer.event_request(one).method, one.series.count) for one in found if one.subject.reason == "Paused"]
 
     assert pausings(0) == [("POST", 1)]
     leader.outcome = ActionResult.OVERTAKEN
@@ -196,7 +228,7 @@ def test_an_events_name_is_valid_for_the_longest_policy_name() -> None:
     leader.look(seeing(0, key=Key("shop", name)))
     paused = seeing(1, key=Key("shop", name), rule=replace(RULE, mode=Mode.PAUSED))
     (action,) = [one for one in leader.look(paused) if isinstance(one, WriteEvent)]
-    made = event_body.event_request(action).body["metadata"]["name"]
+    made = writer.event_request(action).body["metadata"]["name"]
     assert len(made) <= 253
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
 
@@ -257,7 +289,7 @@ def test_an_event_is_about_the_policy_and_names_the_target() -> None:
     leader = Leader()
     leader.look(context("2400m"))
     (action,) = [one for one in leader.look(seeing(2, current=8, bounds=SCALED)) if isinstance(one, WriteEvent)]
-    write = event_body.event_request(action)
+    write = writer.event_request(action)
     assert write.path == "/apis/events.k8s.io/v1/namespaces/shop/events"
     assert write.body["regarding"] == {
         "apiVersion": "effective-load.io/v1alpha1",

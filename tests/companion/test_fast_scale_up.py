@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from adapter.companion import plan
+from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.context import Context
 from adapter.companion.features import fast_scale_up
 from adapter.companion.state import LastRaise, ReplicaHistory, State
-from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy
 from adapter.policy.behavior import ReplicaChange
@@ -20,6 +20,7 @@ from adapter.policy.hpa import (
     HpaMetric,
     MetricSourceType,
     MetricTargetType,
+    ScalingActive,
     ScalingPolicy,
     ScalingRules,
 )
@@ -53,7 +54,7 @@ def hpa(up: ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any
         bounds=bounds or Bounds(minimum=1, maximum=100),
         metrics=(DESIRED,),
         scale_up=up,
-        active=True,
+        scaling_active=ScalingActive("True"),
     )
     return replace(base, **changes)
 
@@ -184,7 +185,7 @@ def test_without_an_hpa_nothing_is_raised() -> None:
 
 
 def test_nothing_is_raised_while_the_hpa_does_not_act() -> None:
-    assert raised_to(context(above=hpa(active=False))) is None
+    assert raised_to(context(above=hpa(scaling_active=ScalingActive("False")))) is None
 
 
 @pytest.mark.parametrize(("tolerance", "expected"), [("0.1", None), ("0.01", None), ("0.0099", 8), ("0", 8)])

@@ -1,17 +1,22 @@
 """The table of features is whole: every action, every switch and every condition has a row."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from adapter.companion import plan
+from adapter.companion.actions import Action
 from adapter.companion.features import FEATURES
-from adapter.companion.writes.actions import Action
+from adapter.evaluation.policy_metrics import policy_rows
 from adapter.load.conditions import ConditionType, Reason
 from adapter.settings import CompanionFeatures, CompanionSettings
-from adapter.snapshot import Problem
-from tests.companion.kit import context
+from adapter.snapshot import Problem, Snapshot
+from tests.companion.kit import KEY, Leader, context
+from tests.load.kit import NOW
 
 DOCS = Path(__file__).parents[2] / "docs" / "companion.md"
 
@@ -48,3 +53,40 @@ def test_conditions_are_in_the_order_of_their_types() -> None:
 def test_the_docs_have_a_row_for_every_type_of_condition() -> None:
     table = re.findall(r"^\| `(\w+)` \|", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert set(ConditionType) <= set(table)
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConditionType]:
+    """A type of condition that only `ConditionType` and the assessment know of."""
+    member = str.__new__(ConditionType, "NewlyFound")
+    member._value_, member._name_, member.is_found, member.healthy = "NewlyFound", "NEWLY_FOUND", True, None
+    monkeypatch.setitem(ConditionType._member_map_, member._name_, member)
+    ConditionType._member_names_.append(member._name_)
+    yield member
+    ConditionType._member_names_.remove(member._name_)
+
+
+def test_a_condition_that_only_its_type_declares_is_told_of_and_measured(planted: ConditionType) -> None:
+    case = context()
+    assert case.view.assessment is not None
+    assessment = replace(case.view.assessment, conditions={planted: "something new is wrong"})
+    troubled = replace(case, view=replace(case.view, assessment=assessment))
+    found = plan.conditions(troubled)[planted]
+    assert (found.is_true, found.reason, found.message) == (True, "NewlyFound", "something new is wrong")
+    assert planted not in plan.conditions(case)
+    for view, is_true in ((case.view, False), (troubled.view, True)):
+        (row,) = policy_rows(Snapshot(policies={KEY: view}), NOW)
+        assert row.conditions["NewlyFound"] is is_true
+    leader = Leader()
+    for at in (NOW, NOW + 11):
+        leader.look(replace(troubled, now=at))
+    (series,) = [key for key in leader.state.events.series if key.reason == "NewlyFound"]
+    assert series.warning
+
+
+def test_a_condition_of_another_version_in_the_status_stops_nothing() -> None:
+    later = {"type": "OfALaterVersion", "status": "False", "reason": "Odd", "message": "odd"}
+    leader = Leader(status={"conditions": [later]})
+    for at in (NOW, NOW + 11):
+        leader.look(context(now=at))
+    assert [key.reason for key in leader.state.events.series] == ["OfALaterVersionOver"]

@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
+from adapter.companion.actions import ActionResult, Notify
 from adapter.companion.context import Context
 from adapter.companion.features import notifications
 from adapter.companion.state import State, WrittenStatus
-from adapter.companion.writes.actions import ActionResult, Notify
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
-from adapter.settings.notifications import NotificationRoute, Notifications, Severity, Topic
+from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
 from tests.companion.kit import NOTIFYING, ROUTE, RULE, Leader, context, topics
 from tests.companion.test_versions import NEW, OLD, of
 from tests.load.kit import NOW, REGISTRY, out, roster, same

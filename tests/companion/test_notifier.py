@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from adapter.companion.notifications.notifier import MAX_AGE_SECONDS, Notifier
-from adapter.settings.notifications import NotificationRoute, Production, RateLimit, Severity, Topic
+from adapter.companion.notifier import MAX_AGE_SECONDS, Notifier
+from adapter.settings.companion import NotificationRoute, Production, RateLimit, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, in_threads, notice, notifying, telling
 from tests.load.kit import NOW

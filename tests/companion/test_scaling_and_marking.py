@@ -5,8 +5,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from adapter.companion.writes.actions import Action, ActionResult, MarkPod, Notify, RaiseScale
-from adapter.companion.writes.writer import Writer
+from adapter.companion.actions import Action, ActionResult, MarkPod, Notify, RaiseScale
+from adapter.companion.writer import Writer
 from adapter.kube.errors import Conflict, Forbidden, NotFound, TimedOut
 from adapter.kube.session import ApiResponse, Session
 from adapter.snapshot import Key

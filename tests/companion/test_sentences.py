@@ -71,7 +71,8 @@ RESOURCES = {
         fetched_at=NOW - 1,
     ),
     "down": ResourceSamples(
-        error="503 ServiceUnavailable: the server is currently unable to handle the request (last answer 200 s ago)",
+        error="503 ServiceUnavailable: the server is currently unable to handle the request "
+        "(last answer at 2026-01-01T00:00:00Z)",
         fetched_at=NOW - 200,
     ),
     "never": ResourceSamples(error="no answer within 5 s (no answer so far)"),
@@ -82,7 +83,8 @@ RESOURCES = {
     ),
 }
 _DOWN = (
-    "Prometheus main: Cannot connect to host prometheus:9090 ssl:default [Connection refused] (last answer {} s ago)"
+    "Prometheus main: Cannot connect to host prometheus:9090 ssl:default [Connection refused] "
+    "(last answer at 2026-01-01T00:00:0{}Z)"
 )
 
 
@@ -97,7 +99,7 @@ QUERIES = {
         "latency": QuerySamples(pods={"p0": Point(NOW - 5, 50 * NANO)}, fetched_at=NOW - 1),
         "queue": QuerySamples(total=Point(NOW - 5, 500 * NANO), fetched_at=NOW - 1),
     },
-    "down": _queries(*(_DOWN.format(age) for age in (3, 4, 5))),
+    "down": _queries(*(_DOWN.format(second) for second in (3, 4, 5))),
     "unknown": _queries(*["the settings define no such query (they have none yet)"] * 3),
     "silent": _queries(None, None, None),
     "absent": {},
@@ -134,14 +136,23 @@ def contexts() -> Iterator[Context]:
             yield _context(rule, those, Samples(resources=heard, queries=asked), roster, current)
 
 
-def _context(rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int) -> Context:
+def _context(
+    rule: Policy, pods: list[Pod], samples: Samples, roster: Roster | None, current: int, now: float = NOW
+) -> Context:
     bounds = Bounds(minimum=0, maximum=100)
     memory = Memory(error_since=NOW - 600)
     assessment, decision = assess_and_decide(
-        rule, pods, samples, current=current, bounds=bounds, listed=roster if rule.registry else None, memory=memory
+        rule,
+        pods,
+        samples,
+        current=current,
+        bounds=bounds,
+        listed=roster if rule.registry else None,
+        memory=memory,
+        now=now,
     )
     view = PolicyView(policy=rule, target=TARGET, scale=scale(current), bounds=bounds, assessment=assessment)
-    case = Context(key=KEY, now=NOW, view=view, decision=decision, hpa=None, settings=NOTIFYING, state=State())
+    case = Context(key=KEY, now=now, view=view, decision=decision, hpa=None, settings=NOTIFYING, state=State())
     return judged(case)
 
 
@@ -169,6 +180,19 @@ def test_no_sentence_says_a_thing_twice() -> None:
     assert {sentence: twice for sentence in seen if (twice := repeated(sentence))} == {}
 
 
+def test_no_sentence_of_an_outage_changes_while_it_lasts() -> None:
+    """Each change of an HPA's error would be a write to the HPA's status and an Event, for every HPA."""
+    failing, outage = [one for name, one in RESOURCES.items() if name != "well"], QUERIES["down"]
+    for rule, heard, roster in itertools.product(RULES.values(), failing, (ROSTERS["none"], ROSTERS["old"])):
+        told = []
+        for now in (NOW + 100, NOW + 137):
+            case = _context(rule, PODS["ready"], Samples(resources=heard, queries=outage), roster, 4, now)
+            assert case.decision is not None
+            conditions = [one["message"] for one in status.status_of(case)["conditions"]]
+            told.append([case.decision.error, status.status_of(case)["decision"], *conditions])
+        assert told[0] == told[1]
+
+
 def test_no_sentence_of_an_explanation_is_part_of_another() -> None:
     for case in contexts():
         assert case.view.assessment is not None
@@ -186,9 +210,9 @@ def test_a_source_that_fails_several_metrics_is_named_once() -> None:
     assert case.decision is not None
     assert case.decision.error == (
         "metric cpu, metric memory: metrics.k8s.io: 503 ServiceUnavailable: the server is currently unable to handle "
-        "the request (last answer 200 s ago); "
+        "the request (last answer at 2026-01-01T00:00:00Z); "
         "query rps, metric latency: query p99, query queue: Prometheus main: Cannot connect to host prometheus:9090 "
-        "ssl:default [Connection refused] (last answer 3 s ago)"
+        "ssl:default [Connection refused] (last answer at 2026-01-01T00:00:03Z)"
     )
 
 

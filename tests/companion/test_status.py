@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.companion.actions import WriteStatus
+from adapter.companion.companion import as_written
 from adapter.companion.context import Context
 from adapter.companion.features import status
 from adapter.companion.state import State, WrittenStatus
-from adapter.companion.status_reader import as_written
-from adapter.companion.writes.actions import WriteStatus
+from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference, Hpa
@@ -209,6 +210,39 @@ def test_a_status_with_a_future_time_counts_as_written_now() -> None:
     assert planned(replace(case, state=State(written=found))) == []
     (action,) = planned(replace(case, state=State(written=found), now=NOW + 10))
     assert action.over == "2999-01-01T00:00:00Z"
+
+
+def test_that_a_policy_is_not_accepted_is_written_at_once_and_the_rest_every_ten_seconds() -> None:
+    case = context("800m")
+    (first,) = planned(case)
+    written = replace(
+        case, now=NOW + 1, state=State(written=as_written(json.loads(msgspec.json.encode(first.status)), NOW))
+    )
+
+    def failing(code: int, reason: Reason) -> Context:
+        problem = Problem(code, reason, "what is wrong")
+        return replace(written, view=replace(written.view, assessment=None, problem=problem), decision=None)
+
+    assert planned(failing(503, Reason.SERVICE_UNAVAILABLE)) == []
+    (refused,) = planned(failing(422, Reason.INVALID))
+    accepted, ready, *_ = refused.status["conditions"]
+    assert [(one["type"], one["status"], one["reason"], one["message"]) for one in (accepted, ready)] == [
+        ("Accepted", "False", "Refused", "what is wrong"),
+        ("Ready", "False", "Invalid", "what is wrong"),
+    ]
+
+
+def test_of_what_is_not_assessed_nobody_says_that_the_settings_have_its_queries() -> None:
+    """A query is looked up for a target, and here is none."""
+    case = context("800m")
+    problem = Problem(404, Reason.NOT_FOUND, "there is no HPA")
+    case = replace(case, view=replace(case.view, assessment=None, problem=problem), decision=None)
+    (action,) = planned(case)
+    accepted, *_ = action.status["conditions"]
+    assert (accepted["status"], accepted["message"]) == (
+        "True",
+        "the policy is valid by itself; whether the settings have its queries shows once it is assessed",
+    )
 
 
 def test_no_text_is_longer_than_the_schema_allows() -> None:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from adapter.companion import plan
+from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import hpa_wiring
 from adapter.companion.features.status import status_of
 from adapter.companion.state import State, ToleranceField
-from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
-from adapter.companion.writes.hpa_writer import HpaWriter
+from adapter.companion.writer import HpaWriter
 from adapter.kube.errors import MalformedAnswer
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
@@ -24,6 +24,7 @@ from adapter.policy.hpa import (
     HpaMetric,
     MetricSourceType,
     MetricTargetType,
+    ScalingActive,
     ScalingPolicy,
     ScalingRules,
 )
@@ -116,6 +117,28 @@ def undone(case: Context, seconds: float, version: str = "9") -> Context:
     return acted(case, seconds, hpa=hpa)
 
 
+REFUSED = ScalingActive("False", "FailedGetObjectMetric", "unable to get metric desired_replicas")
+"""What an HPA says while no adapter answers it."""
+
+
+@pytest.mark.parametrize(
+    ("hpa", "ready", "reason"),
+    [
+        (replace(SET, scaling_active=ScalingActive("True")), True, "Decided"),
+        (replace(SET, scaling_active=None), True, "Decided"),
+        (replace(SET, scaling_active=REFUSED), False, "HPAInactive"),
+        (replace(SET, scaling_active=ScalingActive("False", "ScalingDisabled", "at 0")), True, "Decided"),
+        (replace(SET, scaling_active=REFUSED, metrics=()), True, "Decided"),
+    ],
+    ids=["it acts", "it has not synced yet", "it gets an error", "its target is at 0", "it asks another metric"],
+)
+def test_a_policy_is_ready_while_the_hpa_that_asks_for_it_acts(hpa: Hpa, ready: bool, reason: str) -> None:
+    found = judged(context(hpa)).conditions["Ready"]
+    assert (found.is_true, found.reason) == (ready, reason)
+    says = "a count is decided, and HPA web does not follow: it does not act (FailedGetObjectMetric): unable to get"
+    assert found.message.startswith("a count is decided" if ready else says)
+
+
 class TestSetting:
     def test_all_of_it_is_set_at_once(self) -> None:
         assert list(hpa_wiring.plan(context())) == [WRITE]
@@ -146,7 +169,7 @@ class TestSetting:
 
     def test_nothing_is_set_on_an_hpa_that_asks_another_policy_or_has_two(self) -> None:
         assert list(hpa_wiring.plan(context(replace(PLAIN, metrics=())))) == []
-        assert list(hpa_wiring.plan(context(neighbours=Neighbours(policies=("old",))))) == []
+        assert list(hpa_wiring.plan(context(neighbours=Neighbours(policies="old")))) == []
 
     def test_no_tolerance_is_set_where_there_is_no_such_field(self) -> None:
         (action,) = hpa_wiring.plan(context(tolerance_field=replace(KNOWN, known=False)))

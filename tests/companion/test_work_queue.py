@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from adapter.companion.work_queue import WorkQueue
+from adapter.companion.companion import WorkQueue
 from adapter.snapshot import Key
 
 A, B, C = (Key("shop", name) for name in "abc")
@@ -69,3 +69,10 @@ async def test_workers_that_wait_are_woken() -> None:
     queue.add([B, C])
     async with asyncio.timeout(1):
         assert {await one for one in waiting} == {B, C}
+
+
+async def test_a_namespace_delays_the_policy_of_another_by_one_however_many_it_has() -> None:
+    queue = WorkQueue()
+    crowd = [Key("crowd", f"p{number}") for number in range(1000)]
+    queue.add([*crowd, A, B])
+    assert await drained(queue, 1002) == [crowd[0], A, crowd[1], B, *crowd[2:]]

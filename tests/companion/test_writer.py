@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from adapter.companion.writes.actions import ActionResult, WriteStatus
-from adapter.companion.writes.writer import Writer
+from adapter.companion.actions import ActionResult, WriteStatus
+from adapter.companion.writer import Writer
 from adapter.kube.session import Session
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics

@@ -1,6 +1,7 @@
 """A build in the background: its lines are kept, a failure is an error, and an unfinished one is stopped."""
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -9,30 +10,62 @@ from pathlib import Path
 
 import pytest
 
-from demo import building
-from harness.binaries import BuildError
+from lab.demo import building
+from lab.harness import binaries
+from lab.harness.binaries import BuildError
 
-ROOT = Path(building.__file__).parents[1]
+ROOT = Path(building.__file__).parents[2]
 
 
-def started(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    real = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda _, **more: real([sys.executable, "-c", script], **more))
+def started(monkeypatch: pytest.MonkeyPatch, script: str, stdin: int = subprocess.DEVNULL) -> None:
+    real, command = subprocess.Popen, [sys.executable, "-c", script]
+    monkeypatch.setattr(subprocess, "Popen", lambda _, **more: real(command, stdin=stdin, cwd=ROOT, **more))
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EFFECTIVE_LOAD_CACHE", str(tmp_path))
+
+
+BUILDER = """
+import sys
+from lab.harness.binaries import path_of
+for name in ("etcd", "kwok"):
+    print("building", name, "once", file=sys.stderr, flush=True)
+    path_of(name).parent.mkdir(parents=True)
+    path_of(name).touch()
+    print("  built", name, file=sys.stderr, flush=True)
+    if name == "etcd":
+        sys.stdin.read(1)
+"""
+"""Builds etcd, and kwok when it is told to."""
 
 
 def test_the_lines_of_a_build_are_kept_until_the_story_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    started(monkeypatch, "import sys; print('building etcd once', file=sys.stderr); print('etcd /path')")
+    started(monkeypatch, BUILDER)
     lines: list[str] = []
-    with building.building(["etcd"]) as build:
+    with building.building(["etcd", "kwok"]) as build:
         assert lines == []
-        build.finish(lines.append)
-    assert lines == ["building etcd once"]
+        build.wait(announce=lines.append)
+    assert lines == ["building etcd once", "  built etcd", "building kwok once", "  built kwok"]
+
+
+def test_a_program_is_waited_for_no_longer_than_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    started(monkeypatch, BUILDER, stdin=reading)
+    lines: list[str] = []
+    with building.building(["etcd", "kwok"]) as build:
+        build.wait("etcd", announce=lines.append)
+        assert "building kwok once" not in lines
+        os.write(writing, b"!")
+        build.wait("etcd", "kwok", announce=lines.append)
+    assert binaries.missing(["etcd", "kwok"]) == []
 
 
 def test_a_failed_build_raises_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, "import sys; sys.exit('go build failed:\\nno space left')")
     with building.building(["etcd"]) as build, pytest.raises(BuildError, match="no space left"):
-        build.finish(lambda _: None)
+        build.wait("etcd", announce=lambda _: None)
 
 
 def test_a_build_that_is_not_waited_for_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +88,11 @@ def test_the_demo_and_its_build_import_only_what_the_demos_lock_installs() -> No
         if {package.lower().replace("_", "-") for package in packages} <= missing
     )
     assert "kazoo" in absent
-    modules = sorted(f"demo.{file.stem}" for file in (ROOT / "demo").glob("*.py") if file.stem != "__main__")
-    script = f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\nimport harness.build, {', '.join(modules)}"
+    modules = sorted(
+        f"lab.demo.{file.stem}" for file in (ROOT / "lab" / "demo").glob("*.py") if file.stem != "__main__"
+    )
+    script = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\nimport lab.harness.build, {', '.join(modules)}"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

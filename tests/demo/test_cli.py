@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.document.decision import decision_json
-from adapter.document.reader import read_document
-from demo import cli
-from demo.curve import QUICK, Curve
-from demo.errors import DemoError
-from demo.objects import OURS, STOCK
-from demo.play import LEVELS, Player
-from demo.reasons import Reasoner
-from demo.stage import Place
-from demo.story import Narrator, Rescale, comparison
-from demo.timeline import Timeline, counts, dump, load
-from harness import binaries
-from harness.binaries import BuildError
+from adapter.commands.decide.decision import decision_json
+from adapter.commands.decide.reader import read_document
+from lab.demo import cli
+from lab.demo.curve import QUICK, Curve
+from lab.demo.errors import DemoError
+from lab.demo.objects import OURS, STOCK
+from lab.demo.play import LEVELS, Player
+from lab.demo.reasons import Reasoner
+from lab.demo.stage import Place
+from lab.demo.story import Narrator, Rescale, comparison
+from lab.demo.timeline import Timeline, counts, dump, load
+from lab.harness import binaries
+from lab.harness.binaries import BuildError
 from tests.demo.test_play import FakeStage
 from tests.demo.test_stage import kubeconfig
 from tests.demo.world import observation, pods, pulled_out_story
@@ -62,8 +62,8 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeBuild:
     """A build that is done at once."""
 
-    def finish(self, announce: Callable[[str], None]) -> None:
-        announce("building etcd 3.6 once")
+    def wait(self, *names: str, announce: Callable[[str], None]) -> None:
+        announce(f"building {', '.join(names)} once")
 
 
 @pytest.fixture
@@ -83,7 +83,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(binaries, "missing", list)
     monkeypatch.setattr(cli, "building", building)
     monkeypatch.setattr(cli, "tell", tell)
-    monkeypatch.setattr(cli, "own_place", lambda announce: broken(DemoError("enough")))
+
+    @contextlib.contextmanager
+    def place(_announce: object, built: Callable[..., None]) -> Iterator[Place]:
+        built("etcd")
+        built("kwok")
+        raise DemoError("enough")
+        yield
+
+    monkeypatch.setattr(cli, "own_place", place)
     return order
 
 
@@ -91,7 +99,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_ctrl_c_is_no_failure_and_has_its_own_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "own_place", lambda announce: broken(KeyboardInterrupt()))
+    monkeypatch.setattr(cli, "own_place", lambda announce, built: broken(KeyboardInterrupt()))
     assert cli.main([]) == 130
     assert "the demo has removed everything it started" in capsys.readouterr().out
 
@@ -103,7 +111,7 @@ def test_sigterm_acts_as_ctrl_c_and_the_handler_is_restored(monkeypatch: pytest.
         signal.raise_signal(signal.SIGTERM)
         yield Place(None, Path(), own=True)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cli, "own_place", lambda announce: place())
+    monkeypatch.setattr(cli, "own_place", lambda announce, built: place())
     before = signal.getsignal(signal.SIGTERM)
     assert cli.main([]) == 130
     assert signal.getsignal(signal.SIGTERM) is before
@@ -114,7 +122,7 @@ def test_a_failed_build_is_one_sentence_with_the_full_message_in_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failure = BuildError("go build failed:\nline one\nline two")
-    monkeypatch.setattr(cli, "own_place", lambda announce: broken(failure))
+    monkeypatch.setattr(cli, "own_place", lambda announce, built: broken(failure))
     assert cli.main(["--out", str(tmp_path)]) == 1
     printed = capsys.readouterr().out.splitlines()
     assert printed[-1] == f"demo: go build failed; the full message is in {tmp_path / 'failure.log'}"
@@ -127,8 +135,8 @@ def test_the_story_is_told_in_the_model_while_a_missing_control_plane_is_built(
     cli.main([])
     assert asked == [*binaries.CONTROL_PLANE, "told"]
     printed = capsys.readouterr().out
-    assert "real control plane" in printed
-    assert "building etcd 3.6 once" in printed
+    assert printed.index("real control plane") < printed.index("etcd once") < printed.index("kwok once")
+    assert printed.count("Each is started as soon as it is built.") == 1
 
 
 @pytest.mark.parametrize(("found", "extra"), [(None, ["kubectl"]), ("/usr/bin/kubectl", [])])
@@ -154,7 +162,7 @@ def test_other_counts_than_the_models_are_a_failure(
         print("\n".join(comparison(model, played.timeline)))
         return played
 
-    monkeypatch.setattr(cli, "own_place", lambda announce: None)
+    monkeypatch.setattr(cli, "own_place", lambda announce, built: None)
     monkeypatch.setattr(cli, "run", run)
     assert cli.main([]) == status
     assert ("agree, count by count" in capsys.readouterr().out) is (status == 0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.curve import FULL, QUICK, Chapter, Curve
-from demo.objects import AT_FIRST, FEWEST, HIGH, LOW, PODS_AT_FIRST
+from lab.demo.curve import FULL, QUICK, Chapter, Curve
+from lab.demo.objects import AT_FIRST, FEWEST, HIGH, LOW, PODS_AT_FIRST
 
 CURVE = Curve((Chapter(0, "a", 1000), Chapter(10, "b", 3000, ramp=4), Chapter(20, "c", 500)), end=30)
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from demo import cli
-from demo.curve import Chapter, Curve
-from demo.objects import OURS, STOCK
-from demo.stage import SETTINGS, given_place
-from demo.timeline import load
-from harness.adapter import AdapterProcess, install_crds
-from harness.client import Client
-from harness.control_plane import ControlPlane
+from lab.demo import cli
+from lab.demo.curve import Chapter, Curve
+from lab.demo.objects import OURS, STOCK
+from lab.demo.stage import SETTINGS, given_place
+from lab.demo.timeline import load
+from lab.harness.adapter import AdapterProcess, install_crds
+from lab.harness.client import Client
+from lab.harness.control_plane import ControlPlane
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.versions]
 
 SHORT = Curve(
     (

@@ -1,12 +1,13 @@
 """The story in the model: the counts, the reasons and the figures of the real control plane."""
 
 import functools
+from itertools import pairwise
 
-from demo.curve import FULL, QUICK, Curve
-from demo.model import ModelStage
-from demo.play import LEVELS, Player
-from demo.story import Narrator
-from demo.timeline import counts, load
+from lab.demo.curve import FULL, QUICK, Curve
+from lab.demo.model import ModelStage
+from lab.demo.play import LEVELS, Player
+from lab.demo.story import Narrator
+from lab.demo.timeline import counts, load
 from tests.demo.test_picture import PICTURES
 
 
@@ -23,6 +24,12 @@ def test_the_model_tells_the_recorded_story_of_the_real_control_plane_count_by_c
     real = load((PICTURES / "demo.json").read_text())
     assert counts(player.timeline, "ours") == counts(real, "ours") == [5, 6, 7, 9, 6]
     assert counts(player.timeline, "stock") == counts(real, "stock") == [5, 7, 3]
+
+
+def test_every_step_of_ours_is_beyond_the_tolerance_of_hpas_without_one_of_their_own() -> None:
+    """So the story is the same before Kubernetes 1.35."""
+    made = counts(told(FULL)[0].timeline, "ours")
+    assert all(abs(after - before) / before > 0.1 for before, after in pairwise(made))
 
 
 def test_the_averages_of_the_model_are_those_of_the_recorded_story() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
-from demo.objects import HIGH, OURS, PODS_AT_FIRST, STOCK, manifests, scaling, workloads
-from harness.adapter import install_crds
-from harness.control_plane import ControlPlane
+from lab.demo.objects import HIGH, OURS, PODS_AT_FIRST, STOCK, manifests, scaling, workloads
+from lab.harness.adapter import install_crds
+from lab.harness.control_plane import ControlPlane
 
 
 def by_name(kind: str, **more: Any) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def by_name(kind: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("item", workloads("shop") + scaling("shop")[1:], ids=lambda item: item["metadata"]["name"])
 def test_the_manifests_are_valid(item: dict[str, Any]) -> None:
-    kubernetes_validate.validate(item, "1.36", strict=True)
+    kubernetes_validate.validate(item, "1.37", strict=True)
 
 
 def test_the_deployments_differ_only_in_their_names() -> None:
@@ -67,7 +67,7 @@ def test_given_nodes_bind_the_pods_to_nodes_that_kwok_plays() -> None:
     named = [term["matchFields"][0]["values"] for term in required["nodeSelectorTerms"]]
     assert named == [["kwok-0"], ["kwok-1"]]
     assert pod["tolerations"] == [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
-    kubernetes_validate.validate(by_name("Deployment", nodes=("kwok-0",))[OURS], "1.36", strict=True)
+    kubernetes_validate.validate(by_name("Deployment", nodes=("kwok-0",))[OURS], "1.37", strict=True)
 
 
 @pytest.mark.integration

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.picture import BlindPeriod, apart, draw, picture
-from demo.timeline import Mark, load
+from lab.demo.picture import BlindPeriod, apart, draw, picture
+from lab.demo.timeline import Mark, load
 from tests.demo.world import changed, pulled_out_story, side, tick, timeline
 
 PICTURES = Path(__file__).resolve().parent.parent.parent / "docs" / "pictures"

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from typing import cast
 
-from demo.curve import Chapter, Curve
-from demo.objects import OURS, PULLED_OUT, STOCK, Object
-from demo.observe import Observation
-from demo.play import LEVELS, Player
-from demo.sharing import usages
-from demo.stage import Stage
-from demo.story import Narrator
-from demo.timeline import Mark
+from lab.demo.curve import Chapter, Curve
+from lab.demo.objects import OURS, PULLED_OUT, STOCK, Object
+from lab.demo.observe import Observation
+from lab.demo.play import LEVELS, Player
+from lab.demo.sharing import usages
+from lab.demo.stage import Stage
+from lab.demo.story import Narrator
+from lab.demo.timeline import Mark
 from tests.demo.world import observation, pod
 
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from demo.progress import Progress, beating
+from lab.demo.progress import Progress, beating
 
 
 def progress() -> tuple[Progress, list[str], list[float]]:
@@ -13,7 +13,7 @@ def progress() -> tuple[Progress, list[str], list[float]]:
 
 def test_a_long_build_prints_its_elapsed_time() -> None:
     made, lines, now = progress()
-    made.line("building kube-apiserver 1.36.3 once, about 4 minutes; kept in a cache")
+    made.line("building kube-apiserver 1.37.2 once, about 4 minutes; kept in a cache")
     now[0] = 90
     made.beat()
     assert lines[-1] == "  … still building kube-apiserver, 90 s so far"

@@ -2,11 +2,11 @@
 
 import yaml
 
-from adapter.document.decision import decision_json
-from adapter.document.reader import read_document
-from demo.objects import OURS, STOCK, Object
-from demo.observe import Observation
-from demo.reasons import Reasoner, lean, lean_pod
+from adapter.commands.decide.decision import decision_json
+from adapter.commands.decide.reader import read_document
+from lab.demo.objects import OURS, STOCK, Object
+from lab.demo.observe import Observation
+from lab.demo.reasons import Reasoner, lean, lean_pod
 from tests.demo.world import observation, pod, pods
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.sharing import IDLE, Replica, serving, share, to_pull_out, usages
+from lab.demo.sharing import IDLE, Replica, serving, share, to_pull_out, usages
 
 
 def replicas(count: int) -> list[Replica]:

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from demo.errors import DemoError
-from demo.objects import KWOK_NODE, OURS, PULLED_OUT, STOCK, USAGE, Object
-from demo.stage import Place, Stage, client_of, fit, given_place, require_tolerance, staged
-from harness.client import ApiError, Client, Response
-from harness.control_plane import ControlPlane
+from lab.demo.errors import DemoError
+from lab.demo.objects import KWOK_NODE, OURS, PULLED_OUT, STOCK, USAGE, Object
+from lab.demo.stage import Place, Stage, client_of, fit, given_place, staged
+from lab.harness.client import ApiError, Client, Response
+from lab.harness.control_plane import ControlPlane
 from tests.demo.world import observation, pod, pods
 
 
@@ -135,15 +135,6 @@ def test_a_missing_requirement_of_a_given_cluster_is_named_in_one_sentence(chang
     with pytest.raises(DemoError, match=r"^[^\n]+$") as failure:
         fit_nodes(**{**WHOLE, **changes})
     assert words in str(failure.value)
-
-
-def test_an_hpa_that_lost_its_tolerance_is_refused() -> None:
-    hpa = {"kind": "HorizontalPodAutoscaler", "metadata": {"name": OURS}, "spec": {"behavior": {"scaleUp": {}}}}
-    with pytest.raises(DemoError, match=r"1\.35"):
-        require_tolerance(hpa)
-    hpa["spec"] = {"behavior": {"scaleUp": {"tolerance": "0"}}}
-    require_tolerance(hpa)
-    require_tolerance({**hpa, "metadata": {"name": STOCK}, "spec": {}})
 
 
 def given(fake: FakeClient) -> Place:

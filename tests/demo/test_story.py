@@ -2,10 +2,10 @@
 
 import pytest
 
-from demo.curve import Chapter
-from demo.objects import OURS, STOCK
-from demo.play import LEVELS
-from demo.story import (
+from lab.demo.curve import Chapter
+from lab.demo.objects import OURS, STOCK
+from lab.demo.play import LEVELS
+from lab.demo.story import (
     HEAD,
     Narrator,
     Rescale,
@@ -20,7 +20,7 @@ from demo.story import (
     row,
     tidy,
 )
-from demo.timeline import Mark, Recovery
+from lab.demo.timeline import Mark, Recovery
 from tests.demo.world import pulled_out_story, side, tick, timeline
 
 CHAPTER = Chapter(0, "Demand rises.", 8000)

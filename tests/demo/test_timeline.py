@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.timeline import Mark, Recovery, Timeline, dump, load, overloaded, recovery, summed
+from lab.demo.timeline import Mark, Recovery, Timeline, dump, load, overloaded, recovery, summed
 from tests.demo.world import pulled_out_story, side, tick, timeline
 
 

@@ -4,9 +4,9 @@ import dataclasses
 import datetime as dt
 from typing import Any
 
-from demo.objects import OURS, STOCK, USAGE, Object, manifests
-from demo.observe import Observation
-from demo.timeline import Mark, Side, Tick, Timeline
+from lab.demo.objects import OURS, STOCK, USAGE, Object, manifests
+from lab.demo.observe import Observation
+from lab.demo.timeline import Mark, Side, Tick, Timeline
 
 START = dt.datetime(2026, 1, 1, 12, 0, 0, tzinfo=dt.UTC)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from adapter.document import decision, reader
+from adapter.commands.decide import decision, reader
 from tests.fuzz.kit import FUZZ_SECONDS, seeds
 from tests.fuzz.spoil import mangle, mutate
 

@@ -3,13 +3,16 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from harness.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
-from harness.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeconfig, reset_lease
-from harness.control_plane import ControlPlane
+from adapter.companion.features import fast_scale_up
+from adapter.kube import reflector
+from lab.harness import short_laws
+from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds, manifests
+from lab.harness.companion import DEFAULT_RIGHTS, CompanionProcess, companion_kubeconfig, reset_lease
+from lab.harness.control_plane import ControlPlane
 
 FAST: dict[str, Any] = {"resourceMetrics": {"intervalSeconds": 2}}
 """Short intervals, so that a test waits for metrics-server only."""
@@ -21,11 +24,36 @@ MakeAdapter = Callable[..., AdapterProcess]
 MakeCompanion = Callable[..., CompanionProcess]
 
 
+class Laws(NamedTuple):
+    """How long a watch may last and be believed, how far apart raises are, and the module that runs commands so."""
+
+    watch: float
+    confirmed: float
+    raises_apart: float
+    module: str
+
+    def run(self, command: str) -> tuple[str, ...]:
+        """The interpreter's arguments for this command."""
+        return ("-m", self.module, command)
+
+
+REAL_LAWS = Laws(reflector.WATCH_SECONDS[1], reflector.CONFIRMED_SECONDS, fast_scale_up.APART_SECONDS, "adapter.cli")
+SHORT_LAWS = Laws(
+    short_laws.WATCH_SECONDS[1], short_laws.CONFIRMED_SECONDS, short_laws.RAISES_APART_SECONDS, "lab.harness.short_laws"
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def laws(exhaustive: bool) -> Laws:
+    """Short ones, so that a test need not wait for minutes; `make test-all` takes the adapter's own."""
+    return REAL_LAWS if exhaustive else SHORT_LAWS
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import urllib.parse
 from types import TracebackType
 from typing import Any, Self
 
-from harness.workloads import Workloads
+from lab.harness.workloads import Workloads
 
 LOOPBACK = "127.0.0.1"
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads
 
 PULLED_OUT = "effective-load.io/pulled-out"
 

@@ -9,10 +9,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from harness.registries.consul import Consul
-from harness.registries.eureka import EurekaServer
-from harness.registries.polaris import Polaris
-from harness.registries.zookeeper import ZooKeeper
+from lab.harness.registries.consul import Consul
+from lab.harness.registries.eureka import EurekaServer
+from lab.harness.registries.polaris import Polaris
+from lab.harness.registries.zookeeper import ZooKeeper
 
 PORT = 8080
 INTERVAL = 1.0

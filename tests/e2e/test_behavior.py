@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from adapter.policy.behavior import ReplicaChange, highest_allowed
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
-from harness.workloads import Workloads, until
+from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.course import Course, Numbers
 from tests.e2e.kit import query_watermarks

@@ -9,19 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from harness import objects
-from harness.adapter import MANIFESTS, NAMESPACE
-from harness.client import condition_true
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, until
-from tests.e2e.conftest import MakeAdapter, MakeCompanion
+from lab.harness import objects
+from lab.harness.adapter import MANIFESTS, NAMESPACE
+from lab.harness.client import condition_true
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, until
+from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.registries import platform
 
-CONFIRMED_SECONDS = 90
-"""A watch without a sign of life for this many seconds counts as silent (`adapter.kube.reflector`)."""
-SILENT_SECONDS = 60 + CONFIRMED_SECONDS + 30
-"""A revoked right does not end a running watch, which lasts up to a minute and is not renewed."""
 CALM = {way: {"selectPolicy": "Disabled", "tolerance": "0"} for way in ("scaleUp", "scaleDown")}
 SCALE = {
     "specReplicasPath": ".spec.replicas",
@@ -30,8 +27,23 @@ SCALE = {
 }
 ACCOUNT = "apart"
 """A service account with a separate role for each right."""
+SHARED = {
+    resource: {"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]}
+    for resource, group in {
+        "watermarkpolicies": "effective-load.io",
+        "horizontalpodautoscalers": "autoscaling",
+        "pods": "",
+        "endpointslices": "discovery.k8s.io",
+    }.items()
+}
+"""The rights to the watches that all policies share, by resource."""
 
 pytestmark = pytest.mark.timeout(900)
+
+
+def silent_seconds(laws: Laws) -> float:
+    """A revoked right does not end a running watch, which is not renewed, and counts as silent some time later."""
+    return laws.watch + laws.confirmed + 30
 
 
 class Kind:
@@ -86,20 +98,22 @@ class Kind:
         self.workloads.hpa(name, target=(f"{self.group}/v1", self.kind, name), behavior=CALM)
 
 
-def grant(cluster: ControlPlane, name: str, rules: list[dict[str, Any]]) -> None:
-    """Grants these rules to all accounts of the adapter's namespace."""
+def grant(cluster: ControlPlane, name: str, rules: list[dict[str, Any]], namespace: str = "") -> None:
+    """Grants these rules to all accounts of the adapter's namespace: everywhere, or in one namespace."""
     api = "rbac.authorization.k8s.io"
-    head = {"apiVersion": f"{api}/v1", "metadata": {"name": name}}
-    cluster.client.apply({**head, "kind": "ClusterRole", "rules": rules})
+    kind = "Role" if namespace else "ClusterRole"
+    head = {"apiVersion": f"{api}/v1", "metadata": {"name": name} | ({"namespace": namespace} if namespace else {})}
+    cluster.client.apply({**head, "kind": kind, "rules": rules})
     subject = {"apiGroup": api, "kind": "Group", "name": f"system:serviceaccounts:{NAMESPACE}"}
-    role = {"apiGroup": api, "kind": "ClusterRole", "name": name}
-    cluster.client.apply({**head, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]})
+    role = {"apiGroup": api, "kind": kind, "name": name}
+    cluster.client.apply({**head, "kind": f"{kind}Binding", "roleRef": role, "subjects": [subject]})
 
 
-def revoke(cluster: ControlPlane, name: str) -> None:
+def revoke(cluster: ControlPlane, name: str, namespace: str = "") -> None:
     """Revokes that right."""
-    for kind in ("clusterrolebindings", "clusterroles"):
-        cluster.client.delete(f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")
+    where, kind = (f"namespaces/{namespace}/", "role") if namespace else ("", "clusterrole")
+    for plural in (f"{kind}bindings", f"{kind}s"):
+        cluster.client.delete(f"/apis/rbac.authorization.k8s.io/v1/{where}{plural}/{name}")
 
 
 class Scene:
@@ -115,6 +129,12 @@ class Scene:
         self.load.each("web", 150)
         self.workloads.policy("web", [query_watermarks("load", "100", "40")])
         self.workloads.hpa("web", behavior=CALM)
+
+    def figure(self, name: str, metric: str) -> str:
+        """The aggregated API's answer for another metric of a policy."""
+        where = f"namespaces/{self.workloads.namespace}/watermarkpolicies.effective-load.io/{name}"
+        answer = self.client.raw(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/{metric}")
+        return str(answer.json()["items"][0]["value"])
 
     def wait_asked(self, name: str, contains: str, seconds: float = 60) -> str:
         until(lambda: contains in self.asked(name), seconds, lambda: f"{name} is answered {self.asked(name)}")
@@ -163,9 +183,9 @@ def kind(workloads: Workloads, crds: None) -> Iterator[Kind]:
 
 
 def test_a_kind_without_policies_is_no_longer_watched_and_its_removal_affects_no_policy(
-    make_adapter: MakeAdapter, scene: Scene, kind: Kind, prometheus: Prometheus
+    make_adapter: MakeAdapter, scene: Scene, kind: Kind, prometheus: Prometheus, laws: Laws
 ) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus))
+    adapter = make_adapter(prometheus_settings(prometheus), command=laws.run("serve"))
     scene.web()
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
@@ -178,7 +198,7 @@ def test_a_kind_without_policies_is_no_longer_watched_and_its_removal_affects_no
     scene.client.delete(hpa)
     scene.client.delete(f"/{policy}/namespaces/{scene.workloads.namespace}/watermarkpolicies/thing")
     kind.remove()
-    scene.hold("web", "8", CONFIRMED_SECONDS + 10)
+    scene.hold("web", "8", laws.confirmed + 10)
     assert kind.resource not in adapter.metrics()
     assert adapter.get("/readyz").status == 200
     kind.define()
@@ -187,9 +207,9 @@ def test_a_kind_without_policies_is_no_longer_watched_and_its_removal_affects_no
 
 
 def test_a_kind_that_is_removed_and_returns_affects_only_its_own_policies(
-    make_adapter: MakeAdapter, scene: Scene, kind: Kind, prometheus: Prometheus
+    make_adapter: MakeAdapter, scene: Scene, kind: Kind, prometheus: Prometheus, laws: Laws
 ) -> None:
-    make_adapter(prometheus_settings(prometheus))
+    make_adapter(prometheus_settings(prometheus), command=laws.run("serve"))
     scene.web()
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
@@ -208,10 +228,15 @@ def test_a_kind_that_is_removed_and_returns_affects_only_its_own_policies(
 
 
 def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
-    make_adapter: MakeAdapter, make_companion: MakeCompanion, scene: Scene, kind: Kind, prometheus: Prometheus
+    make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
+    scene: Scene,
+    kind: Kind,
+    prometheus: Prometheus,
+    laws: Laws,
 ) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus))
-    companion = make_companion(prometheus_settings(prometheus))
+    adapter = make_adapter(prometheus_settings(prometheus), command=laws.run("serve"))
+    companion = make_companion(prometheus_settings(prometheus), command=laws.run("companion"))
     scene.web()
     scene.workloads.deployment("thing", 5)
     scene.load.each("thing", 150)
@@ -222,10 +247,10 @@ def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
         scene.wait_condition(name, "Ready", "Decided")
     kind.revoke()
     says = f'resource "widgets" in API group "{kind.group}"'
-    scene.hold("web", "8", SILENT_SECONDS, lambda: says in scene.asked("thing"))
+    scene.hold("web", "8", silent_seconds(laws), lambda: says in scene.asked("thing"))
     assert "has shown no life since" in scene.wait_asked("thing", says)
     scene.workloads.wait_condition("thing", "ScalingActive", status="False", contains=says)
-    told = scene.wait_condition("thing", "InputsFresh", "WatchSilent", SILENT_SECONDS)
+    told = scene.wait_condition("thing", "InputsFresh", "WatchSilent", silent_seconds(laws))
     assert says in told["message"]
     assert scene.condition("thing", "Ready")["reason"] == "WatchSilent"
     status = scene.status("thing")
@@ -243,45 +268,162 @@ def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
 
 @pytest.fixture
 def apart(control_plane: ControlPlane, crds: None) -> Iterator[Path]:
-    """A kubeconfig for server and companion, whose rights on pods have a role of their own (`apart-pods`)."""
+    """A kubeconfig for server and companion, whose right to each shared watch has a role of its own, `apart-PLURAL`."""
     control_plane.client.apply(objects.namespace(NAMESPACE))
     kubeconfig = control_plane.kubeconfig_with_token(control_plane.token(NAMESPACE, ACCOUNT), "kubeconfig-apart")
-    rest: list[dict[str, Any]] = []
+    rules: list[dict[str, Any]] = []
     for path in sorted(MANIFESTS.rglob("*rbac.yaml")):
         if {"base", "companion", "companion-status", "companion-events"} & set(path.parts):
             for item in yaml.safe_load_all(path.read_text()):
-                rest += copy.deepcopy(item.get("rules", [])) if item["kind"] in {"ClusterRole", "Role"} else []
-    for rule in rest:
+                rules += copy.deepcopy(item.get("rules", [])) if item["kind"] in {"ClusterRole", "Role"} else []
+    for rule in rules:
         rule.pop("resourceNames", None)
-    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+    rest = [rule for rule in rules if rule not in SHARED.values()]
+    assert len(rest) == len(rules) - len(SHARED)
     maps = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
     reviews = [
         {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
         {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
     ]
-    assert pods in rest
-    grant(control_plane, "apart-rest", [*(rule for rule in rest if rule != pods), maps, *reviews])
-    grant(control_plane, "apart-pods", [pods])
+    grant(control_plane, "apart-rest", [*rest, maps, *reviews])
+    for resource, rule in SHARED.items():
+        grant(control_plane, f"apart-{resource}", [rule])
     yield kubeconfig
-    for name in ("apart-rest", "apart-pods"):
-        revoke(control_plane, name)
+    for name in ("rest", *SHARED):
+        revoke(control_plane, f"apart-{name}")
+
+
+@pytest.fixture
+def elsewhere(control_plane: ControlPlane, namespace: str) -> Iterator[Workloads]:
+    """Workloads in a second namespace."""
+    name = f"{namespace}-elsewhere"
+    control_plane.client.create(objects.namespace(name))
+    control_plane.client.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default", timeout=30)
+    yield Workloads(control_plane, name)
+    for path in ("autoscaling/v2/namespaces/{}/horizontalpodautoscalers", "apps/v1/namespaces/{}/deployments"):
+        control_plane.client.delete(f"/apis/{path.format(name)}")
+    control_plane.client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.mark.parametrize("resource", [one for one in SHARED if one != "endpointslices"])
+def test_a_shared_watch_that_one_namespace_refuses_is_an_error_of_its_policies_and_all_others_move_on(
+    make_adapter: MakeAdapter,
+    scene: Scene,
+    elsewhere: Workloads,
+    exporter: Exporter,
+    apart: Path,
+    laws: Laws,
+    resource: str,
+) -> None:
+    cluster, right, here = scene.workloads.cluster, f"apart-{resource}", scene.workloads.namespace
+    revoke(cluster, right)
+    for namespace in (here, elsewhere.namespace):
+        grant(cluster, right, [SHARED[resource]], namespace)
+    with Exporter() as page, Prometheus([exporter, page]) as prometheus:
+        namespaces = {"kubernetes": {"namespaces": [here, elsewhere.namespace]}}
+        settings = prometheus_settings(prometheus) | namespaces
+        adapter = make_adapter(settings, command=laws.run("serve"), kubeconfig=apart, external=False)
+        other = Scene(elsewhere, Load(page, elsewhere))
+        for one in (scene, other):
+            one.web()
+        for one in (scene, other):
+            one.wait_count("web", "8")
+        revoke(cluster, right, here)
+        says = f"the watch of {resource} in namespace {here} has shown no life since"
+        other.hold("web", "8", silent_seconds(laws), lambda: says in scene.asked("web"))
+        scene.wait_asked("web", says)
+        scene.workloads.wait_condition("web", "ScalingActive", status="False", contains=says)
+        other.load.each("web", 100)
+        other.wait_count("web", "5")
+        other.workloads.scale("web", 7)
+        other.workloads.wait_ready("web", 7)
+        other.load.each("web", 150)
+        other.wait_count("web", "11")
+        assert adapter.get("/readyz").status == 200
+        assert adapter.metric(f'effective_load_watch_silent{{resource="{resource}"}}') == 1
+        grant(cluster, right, [SHARED[resource]], here)
+        scene.wait_count("web", "8")
+
+
+@pytest.mark.builds("consul")
+def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_policies_with_another_registry_do_not_notice(
+    make_adapter: MakeAdapter, scene: Scene, apart: Path, prometheus: Prometheus, laws: Laws
+) -> None:
+    work = scene.workloads
+    with platform("consul") as consul:
+        settings = prometheus_settings(prometheus) | {"registries": [consul.settings]}
+        adapter = make_adapter(settings, command=laws.run("serve"), kubeconfig=apart)
+        scene.web()
+        idle = work.pods("web")[0]
+        scene.load.each("web", 150, but={idle["metadata"]["name"]: 0})
+        work.client.create(_slice_without(work, idle))
+        work.deployment("listed", 5)
+        scene.load.each("listed", 150)
+        pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in work.pods("listed")}
+        consul.register("listed", pods)
+        named = {"name": "consul", "service": "listed"}
+        work.policy(
+            "listed", [query_watermarks("load", "100", "40")], registry=named, pulledOut={"replaceAfterSeconds": 0}
+        )
+        work.hpa("listed", behavior=CALM)
+        scene.wait_count("listed", "8")
+        scene.wait_count("web", "6")
+        until(lambda: scene.figure("web", "pulled_out_pods") == "1", 30, adapter.logs)
+        revoke(work.cluster, "apart-endpointslices")
+        silent = 'effective_load_watch_silent{resource="endpointslices"}'
+        deadline = time.monotonic() + silent_seconds(laws)
+        while adapter.metric(silent) != 1:
+            assert (scene.asked("web"), scene.asked("listed")) == ("6", "8")
+            assert time.monotonic() < deadline, adapter.logs()
+        # What the slices said last is in doubt: the pod is out no more, and its place is kept.
+        until(lambda: scene.figure("web", "pulled_out_pods") == "0", 30, adapter.logs)
+        scene.hold("web", "6", 3)
+        consul.pull("listed", next(iter(pods)), out=True)
+        scene.wait_count("listed", "7")
+        assert scene.figure("listed", "pulled_out_pods") == "1"
+        scene.load.each("web", 200)
+        scene.wait_count("web", "10")
+        assert adapter.get("/readyz").status == 200
+
+
+def _slice_without(workloads: Workloads, pod: dict[str, Any]) -> dict[str, Any]:
+    """An EndpointSlice that lists a pod as not serving."""
+    name, uid, ip = pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"]["podIP"]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "web", "namespace": workloads.namespace, "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "endpoints": [
+            {
+                "addresses": [ip],
+                "conditions": {"ready": False, "serving": False},
+                "targetRef": {"kind": "Pod", "namespace": workloads.namespace, "name": name, "uid": uid},
+            }
+        ],
+    }
 
 
 def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_companion(
-    make_adapter: MakeAdapter, make_companion: MakeCompanion, scene: Scene, apart: Path, prometheus: Prometheus
+    make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
+    scene: Scene,
+    apart: Path,
+    prometheus: Prometheus,
+    laws: Laws,
 ) -> None:
-    adapter = make_adapter(prometheus_settings(prometheus), kubeconfig=apart)
-    companion = make_companion(prometheus_settings(prometheus), kubeconfig=apart)
+    adapter = make_adapter(prometheus_settings(prometheus), command=laws.run("serve"), kubeconfig=apart)
+    companion = make_companion(prometheus_settings(prometheus), command=laws.run("companion"), kubeconfig=apart)
     scene.web()
     scene.wait_count("web", "8")
     scene.wait_condition("web", "Ready", "Decided")
     revoke(scene.workloads.cluster, "apart-pods")
     says = 'resource "pods" in API group "" at the cluster scope'
-    scene.wait_asked("web", says, SILENT_SECONDS)
+    scene.wait_asked("web", says, silent_seconds(laws))
     scene.workloads.wait_condition("web", "ScalingActive", status="False", contains=says)
-    assert says in scene.wait_condition("web", "InputsFresh", "WatchSilent", SILENT_SECONDS)["message"]
+    assert says in scene.wait_condition("web", "InputsFresh", "WatchSilent", silent_seconds(laws))["message"]
     assert says in scene.status("web")["decision"]
-    ready = adapter.readiness()
+    ready = adapter.get("/readyz?verbose")
     assert (ready.status, says in ready.text) == (200, True)
     for process in (adapter, companion):
         assert process.metric('effective_load_watch_silent{resource="pods"}') == 1
@@ -293,11 +435,7 @@ def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_co
     until(lambda: never in _readyz(adapter), 60, adapter.logs)
     assert says in scene.wait_asked("web", never)
     until(lambda: never in scene.status("web")["decision"], 60, companion.logs)
-    grant(
-        scene.workloads.cluster,
-        "apart-pods",
-        [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}],
-    )
+    grant(scene.workloads.cluster, "apart-pods", [SHARED["pods"]])
     scene.wait_count("web", "8")
     scene.wait_condition("web", "InputsFresh", "SamplesFresh")
     until(lambda: adapter.get("/readyz").status == 200, 30, adapter.logs)
@@ -305,6 +443,6 @@ def test_a_revoked_right_that_all_policies_need_is_named_to_all_by_server_and_co
 
 def _readyz(adapter: Any) -> str:
     try:
-        return str(adapter.readiness().text)
+        return str(adapter.get("/readyz?verbose").text)
     except OSError:
         return ""

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from harness.companion import CompanionProcess
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, container, until
+from lab.harness.companion import CompanionProcess
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, container, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
 

@@ -1,32 +1,37 @@
-"""Fast scale-up beside an HPA with the default sync period of 15 s: the count follows the load within a second."""
+"""Fast scale-up beside an HPA that syncs seldom: the count follows the load within a second.
+
+In `make test` all periods are a third of the real ones: the HPA syncs every 5 s instead of every 15 s, raises are as
+far apart, and the server asks as often.
+"""
 
 import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import objects
-from harness.adapter import AdapterProcess, account_kubeconfig, install_crds
-from harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
-from harness.control_plane import ControlPlane
-from harness.workloads import Workloads, until
+from lab.harness import objects
+from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
+from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import Workloads, until
+from tests.e2e.conftest import Laws
 from tests.e2e.course import Course, Numbers
 from tests.e2e.kit import query_watermarks
 
 FAST = {"companion": {"features": {"fastScaleUp": True}}}
 RIGHTS = ("status", "fast-scale-up")
-SYNC = 15
 CHANGES = 24
+Start = Callable[..., CompanionProcess]
 WITHIN = 1.0
 
 
 @pytest.fixture(scope="module")
-def slow() -> Iterator[ControlPlane]:
-    """A control plane with the default HPA sync period."""
-    with ControlPlane(hpa_sync=SYNC, metrics_server=False) as cluster:
+def slow(laws: Laws) -> Iterator[ControlPlane]:
+    """A control plane whose HPA syncs as far apart as raises are; that is its default under the real laws."""
+    with ControlPlane(hpa_sync=laws.raises_apart, metrics_server=False) as cluster:
         install_crds(cluster)
         yield cluster
 
@@ -47,8 +52,8 @@ def told() -> Iterator[Numbers]:
 
 @pytest.fixture(scope="module")
 def server(slow: ControlPlane, numbers: Numbers) -> Iterator[AdapterProcess]:
-    """The server with the default query interval, so that its samples are older than the companion's."""
-    with AdapterProcess(slow, numbers.settings(15), kubeconfig=account_kubeconfig(slow)) as process:
+    """The server; it asks as often as the HPA syncs, so that its samples are older than the companion's."""
+    with AdapterProcess(slow, numbers.settings(slow.hpa_sync), kubeconfig=account_kubeconfig(slow)) as process:
         yield process
 
 
@@ -56,6 +61,17 @@ def server(slow: ControlPlane, numbers: Numbers) -> Iterator[AdapterProcess]:
 def rights(slow: ControlPlane, server: AdapterProcess) -> Path:
     reset_lease(slow)
     return companion_kubeconfig(slow, RIGHTS)
+
+
+@pytest.fixture
+def start(slow: ControlPlane, laws: Laws) -> Start:
+    """Starts a companion that reads these numbers, with these rights and a name."""
+
+    def made(source: Numbers, rights: Path, name: str = "companion") -> CompanionProcess:
+        command = laws.run("companion")
+        return CompanionProcess(slow, source.settings() | FAST, kubeconfig=rights, name=name, command=command)
+
+    return made
 
 
 @pytest.fixture
@@ -88,17 +104,17 @@ def follow(shop: Workloads, name: str, pace: dict[str, Any], *sources: Numbers) 
 
 
 def test_the_count_follows_the_load_within_a_second_of_the_sample_and_the_hpa_agrees(
-    slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+    start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
     names = [f"web-{index}" for index in range(CHANGES)]
     for name in names:
         follow(shop, name, behavior(("Percent", 900, 15)), numbers, told)
-    with CompanionProcess(slow, told.settings() | FAST, kubeconfig=rights) as companion, Course(shop) as course:
+    with start(told, rights) as companion, Course(shop) as course:
         companion.wait_leading()
         for name in names:
             shop.wait_ready(name, 1)
             shop.wait_condition(name, "ScalingActive")
-        shop.wait_syncs(names[-1], 2)  # the companion observes a target for 15 s before it raises the count
+        observed(shop, names[-1])
         delays, totals = [], []
         for name in names:
             at = told.set(name, 450)
@@ -119,51 +135,50 @@ def test_the_count_follows_the_load_within_a_second_of_the_sample_and_the_hpa_ag
 
 
 def test_another_leader_continues_a_scale_up_without_repeated_or_excessive_writes(
-    slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+    start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
-    follow(shop, "web", behavior(("Pods", 3, 5)), numbers, told)
-    settings = told.settings() | FAST
+    follow(shop, "web", behavior(("Pods", 2, 2)), numbers, told)
     with (
-        CompanionProcess(slow, settings, kubeconfig=rights, name="first") as first,
-        CompanionProcess(slow, settings, kubeconfig=rights, name="second") as second,
+        start(told, rights, "first") as first,
+        start(told, rights, "second") as second,
         Course(shop) as course,
     ):
         until(lambda: first.leads or second.leads, 30, lambda: "nobody leads")
         leader, heir = (first, second) if first.leads else (second, first)
         shop.wait_ready("web", 1)
         shop.wait_condition("web", "ScalingActive")
-        shop.wait_syncs("web", 2)
-        mark = slow.hpa_log.mark()
-        told.set("web", 2950)
-        numbers.set("web", 2950)
+        observed(shop, "web")
+        mark = shop.cluster.hpa_log.mark()
+        told.set("web", 2350)
+        numbers.set("web", 2350)
         until(lambda: leader.writes("RaiseScale") == 1, 20, leader.logs, 0.02)
         leader.kill()
         killed = course.counts("web")
         heir.wait_leading(15)
         until(lambda: heir.writes("RaiseScale"), 40, lambda: f"{course.counts('web')}{heir.logs()}")
-        until(lambda: course.counts("web")[-1] >= 30, 180, lambda: str(course.counts("web")))
+        until(lambda: course.counts("web")[-1] >= 24, 180, lambda: str(course.counts("web")))
         shop.wait_syncs("web", 2)
         counts = course.counts("web")
         by_hpa = [sync for sync in shop.syncs("web", mark) if sync.outcome == "rescaled"]
         by_heir = int(heir.writes("RaiseScale"))
     steps = [after - before for before, after in itertools.pairwise(counts)]
     print(f"\n{killed} when killed, then {counts}: 1 by the first, {by_heir} by the second, {len(by_hpa)} by the HPA")
-    assert counts[-1] == 30
-    assert all(0 < step <= 3 for step in steps)
+    assert counts[-1] == 24
+    assert all(0 < step <= 2 for step in steps)
     assert len(steps) == 1 + by_heir + len(by_hpa)
 
 
 def test_a_count_raised_by_a_spike_between_syncs_stays_for_the_hpas_stabilization(
-    slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+    start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
     pace = behavior(("Percent", 900, 15))
     pace["scaleDown"]["stabilizationWindowSeconds"] = 120
     follow(shop, "web", pace, numbers, told)
-    with CompanionProcess(slow, told.settings() | FAST, kubeconfig=rights) as companion, Course(shop) as course:
+    with start(told, rights) as companion, Course(shop) as course:
         companion.wait_leading()
         shop.wait_ready("web", 1)
         shop.wait_condition("web", "ScalingActive")
-        shop.wait_syncs("web", 2)
+        observed(shop, "web")
         for source in (told, numbers):
             source.set("web", 450)
         wait_count(course, "web", 5)
@@ -174,20 +189,20 @@ def test_a_count_raised_by_a_spike_between_syncs_stays_for_the_hpas_stabilizatio
 
 
 def test_without_the_right_the_hpa_scales_and_the_status_gives_the_reason(
-    slow: ControlPlane, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+    start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
     follow(shop, "web", behavior(("Percent", 900, 15)), numbers, told)
-    bare = companion_kubeconfig(slow, ("status",))
-    with CompanionProcess(slow, told.settings() | FAST, kubeconfig=bare) as companion:
+    bare = companion_kubeconfig(shop.cluster, ("status",))
+    with start(told, bare) as companion:
         companion.wait_leading()
         shop.wait_ready("web", 1)
         shop.wait_condition("web", "ScalingActive")
-        shop.wait_syncs("web", 2)
+        observed(shop, "web")
         for source in (told, numbers):
             source.set("web", 450)
-        shop.wait_replicas("web", 5, 3 * SYNC)
+        shop.wait_replicas("web", 5, 3 * shop.cluster.hpa_sync)
         path = f"/apis/effective-load.io/v1alpha1/namespaces/{shop.namespace}/watermarkpolicies/web"
-        slow.client.wait_for(path, lambda found: _reason(found) == "Forbidden", 30, "FastScaleUp Forbidden")
+        shop.client.wait_for(path, lambda found: _reason(found) == "Forbidden", 30, "FastScaleUp Forbidden")
         assert companion.writes("RaiseScale") == 0
         assert 1 <= companion.writes("RaiseScale", "Forbidden") <= 5
 
@@ -197,9 +212,14 @@ def _reason(found: dict[str, Any]) -> str:
     return next((one["reason"] for one in conditions if one["type"] == "FastScaleUp"), "")
 
 
+def observed(shop: Workloads, name: str) -> None:
+    """Waits until the companion has observed the target for as long as raises are apart: from one sync to another."""
+    shop.wait_syncs(name, 2)
+
+
 def wait_count(course: Course, name: str, count: int) -> float:
     """Waits until a service has this count; returns the time (monotonic seconds)."""
-    until(lambda: course.reached(name, count) is not None, 2 * SYNC, lambda: f"{name}: {course.counts(name)}", 0.01)
+    until(lambda: course.reached(name, count) is not None, 30, lambda: f"{name}: {course.counts(name)}", 0.01)
     reached = course.reached(name, count)
     assert reached is not None
     return reached

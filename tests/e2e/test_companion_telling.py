@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from harness.client import Client, Object
-from harness.companion import CompanionProcess
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, until
-from tests.e2e.conftest import MakeAdapter, MakeCompanion
+from lab.harness.client import Client, Object
+from lab.harness.companion import CompanionProcess
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, until
+from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
 from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
@@ -214,15 +214,21 @@ def test_versions_that_serve_side_by_side_are_named_and_notified(
 
 @pytest.mark.timeout(420)
 def test_each_problem_and_the_return_of_data_is_notified_once(
-    make_companion: MakeCompanion, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, hook: Hook
+    make_companion: MakeCompanion,
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+    hook: Hook,
+    laws: Laws,
 ) -> None:
     load = Load(exporter, workloads)
     workloads.deployment("web", 4)
     load.each("web", 100)
     workloads.policy("web", [query_watermarks("load", "120", "40")])
     workloads.hpa("web", maximum=4)
-    make_companion(prometheus_settings(prometheus) | {"companion": hook.settings()}, rights=RIGHTS).wait_leading()
-    wait_condition(workloads, "Ready", "Decided")
+    settings = prometheus_settings(prometheus) | {"companion": hook.settings()}
+    make_companion(settings, rights=RIGHTS, command=laws.run("companion")).wait_leading()
+    wait_condition(workloads, "InputsFresh", "SamplesFresh")
     load.each("web", 200)
     (text,) = hook.wait("warning atMaximum", timeout=60)
     assert text.startswith("more is needed than the HPA's maximum of 4: load: 4 pods use 200")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from harness import objects
-from harness.adapter import AdapterProcess, account_kubeconfig, install_crds, merged
-from harness.client import Object, query
-from harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
-from harness.control_plane import ControlPlane
-from harness.kwok import READY_AFTER
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, policy_metric, until
+from lab.harness import binaries, objects
+from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds, merged
+from lab.harness.client import Object, query
+from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
+from lab.harness.control_plane import ControlPlane
+from lab.harness.kwok import READY_AFTER
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, policy_metric, until
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
@@ -237,7 +237,8 @@ def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
 @pytest.fixture(scope="module")
 def old_cluster() -> Iterator[ControlPlane]:
     """A control plane whose HPAs have no field tolerance, as before Kubernetes 1.35."""
-    with ControlPlane(apiserver_flags={"feature-gates": f"{GATE}=false"}, metrics_server=False) as cluster:
+    off = {"feature-gates": f"{GATE}=false"} if binaries.HPA_TOLERANCE else {}
+    with ControlPlane(apiserver_flags=off, metrics_server=False) as cluster:
         install_crds(cluster)
         reset_lease(cluster)
         yield cluster
@@ -252,6 +253,8 @@ def old(old_cluster: ControlPlane) -> Workloads:
     return Workloads(old_cluster, name)
 
 
+@pytest.mark.versions
+@pytest.mark.skipif(not binaries.HPA_TOLERANCE_GATE, reason="the gate is locked on")
 @pytest.mark.timeout(240)
 def test_a_cluster_without_the_field_is_detected_by_a_dry_run_and_served_coarsely(
     old_cluster: ControlPlane, old: Workloads, exporter: Exporter, prometheus: Prometheus

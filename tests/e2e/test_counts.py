@@ -2,11 +2,14 @@
 
 import pytest
 
-from harness.adapter import AdapterProcess
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, cpu_watermarks, memory_watermarks, pods_metric
+from lab.harness import binaries
+from lab.harness.adapter import AdapterProcess
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, cpu_watermarks, memory_watermarks, pods_metric
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
+
+pytestmark = pytest.mark.versions
 
 
 def test_five_overloaded_pods_become_seven_and_seven_idle_ones_five(
@@ -25,6 +28,7 @@ def test_five_overloaded_pods_become_seven_and_seven_idle_ones_five(
     workloads.wait_replicas("web", 5)
 
 
+@pytest.mark.skipif(not binaries.HPA_TOLERANCE, reason="its HPA holds steps within 10 %")
 @pytest.mark.parametrize(("count", "more", "fewer"), [(20, 2050, 1990), (50, 5050, 4800), (100, 10050, 9500)])
 def test_a_step_of_one_pod_is_made_in_both_directions(
     make_adapter: MakeAdapter,

@@ -1,13 +1,14 @@
 """The dashboards on a real Prometheus that scrapes the real adapter and companion: every query has an answer."""
 
+import json
 import math
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, until
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, until
 from monitoring.dashboards.files import as_json
 from monitoring.dashboards.questions import Question, questions
 from monitoring.picture.run import scraping
@@ -45,7 +46,7 @@ def create_policies(workloads: Workloads, exporter: Exporter) -> None:
 
 def asked(namespace: str) -> Iterator[tuple[str, list[Question]]]:
     """Each query by the dashboard, panel and reference, for every policy that it may be asked about."""
-    given = {"job": ".+", "namespace": namespace, "metric": ".+", "__rate_interval": "5s"}
+    given = {"cluster": ".*", "job": ".+", "namespace": namespace, "metric": ".+", "__rate_interval": "5s"}
     for title, dashboard in as_json().items():
         for_each = [list(questions(dashboard, given | {"policy": one})) for one in (LIMITED, OBSERVED, ALONE)]
         for of_policies in zip(*for_each, strict=True):
@@ -74,7 +75,7 @@ def test_each_query_of_the_dashboards_has_an_answer(
 ) -> None:
     begin = time.time()
     with Exporter() as registry:
-        registry.set_text('{"complete": true, "instances": []}')
+        registry.set_text(json.dumps({"service": LIMITED, "complete": True, "instances": []}))
         settings = settings_of(prometheus, registry)
         adapter, companion = make_adapter(settings), make_companion(settings)
         with scraping(adapter, companion) as observer:

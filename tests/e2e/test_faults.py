@@ -1,14 +1,14 @@
-"""Every scenario of `python -m faults`, on one scene; and that broken invariants are seen."""
+"""Every scenario of `python -m lab.faults`, on one scene; and that broken invariants are seen."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from faults.run import play
-from faults.scenarios import SCENARIOS, Scenario, may_run
-from faults.scene import LOAD, Scene, freeze, thaw
-from harness.workloads import until
+from lab.faults.run import play
+from lab.faults.scenarios import SCENARIOS, Scenario, may_run
+from lab.faults.scene import LOAD, Scene, freeze, thaw
+from lab.harness.workloads import until
 
 pytestmark = [pytest.mark.builds("consul", "prometheus"), pytest.mark.timeout(240)]
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from harness.adapter import AdapterProcess
-from harness.client import ApiError, Client, condition_true
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import (
+from lab.harness.adapter import AdapterProcess
+from lab.harness.client import ApiError, Client, condition_true
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import (
     Workloads,
     external_metric,
     pods_metric,

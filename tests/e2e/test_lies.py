@@ -1,8 +1,8 @@
 """Wrong or outdated samples of sources, which must not shrink a service."""
 
-from harness.adapter import AdapterProcess
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, cpu_watermarks
+from lab.harness.adapter import AdapterProcess
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, cpu_watermarks
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 

@@ -4,16 +4,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from adapter.cli import OK, main
-from adapter.migrate.command import SETTINGS_FILE
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads
+from adapter.commands.migrate.command import SETTINGS_FILE
+from lab.harness import binaries
+from lab.harness.adapter import AdapterProcess
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, resource_metric
 from tests.e2e.conftest import FAST, MakeAdapter
+
+pytestmark = pytest.mark.versions
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples" / "migrate"
 ORIGINALS = sorted(one for one in EXAMPLES.glob("*.yaml") if ".migrated" not in one.name)
+BEHAVIOR = {"scaleUp": {"stabilizationWindowSeconds": 0}, "scaleDown": {"stabilizationWindowSeconds": 30}}
 COUNTS = {"orders": 4, "mailer": 8, "storefront": 2, "thumbnails": 4}
 GAUGES = {
     "orders_in_flight": 200,  # 50 a pod, above 40: ⌈200 / 40⌉ = 5, and a multiple of 2
@@ -33,10 +39,16 @@ def settings_of(folder: Path, prometheus: Prometheus) -> Mapping[str, Any]:
     return {**FAST, "prometheus": part}
 
 
+def tolerances(item: Mapping[str, Any]) -> list[str | None]:
+    """The tolerance of each direction that an HPA's behavior has; of another object none."""
+    return [rules.get("tolerance") for rules in item["spec"].get("behavior", {}).values()]
+
+
 def test_four_migrated_examples_scale(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, tmp_path: Path
 ) -> None:
-    assert main(["migrate", *map(str, ORIGINALS), "--out", str(tmp_path)]) == OK
+    cluster = ["--kubeconfig", str(workloads.cluster.kubeconfig)]
+    assert main(["migrate", *map(str, ORIGINALS), "--out", str(tmp_path), *cluster]) == OK
     for name, count in COUNTS.items():
         workloads.deployment(name, count, wait=False)
     for name, count in COUNTS.items():
@@ -50,8 +62,29 @@ def test_four_migrated_examples_scale(
     for name in COUNTS:
         for item in yaml.safe_load_all((tmp_path / f"{name}.yaml").read_text()):
             item["metadata"]["namespace"] = workloads.namespace
-            workloads.client.create(item)
+            created = workloads.client.create(item)
+            assert tolerances(created) == tolerances(item)  # the API server drops a field that it does not have
     for name, count in WANTED.items():
         workloads.wait_replicas(name, count)
     for name in COUNTS:
         workloads.wait_condition(name, "ScalingActive", contains="desired_replicas")
+
+
+def test_a_stored_hpa_is_replaced_by_one_that_its_cluster_keeps_whole(
+    adapter: AdapterProcess, workloads: Workloads, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workloads.deployment("web", 5, usage_cpu="800m")
+    workloads.wait_usage("web", cpu="800m")
+    workloads.hpa("web", metrics=[resource_metric("cpu", utilization=80)], maximum=20, behavior=BEHAVIOR)
+    stored = tmp_path / "stored.yaml"
+    stored.write_text(yaml.safe_dump(workloads.client.get(workloads.hpa_path("web"))))
+    cluster = ["--kubeconfig", str(workloads.cluster.kubeconfig)]
+    assert main(["render", "--from-hpa", str(stored), *cluster]) == OK
+    policy, hpa = yaml.safe_load_all(capsys.readouterr().out)
+    workloads.client.apply(policy)
+    kept = workloads.client.apply(hpa)
+    assert tolerances(kept) == tolerances(hpa) == ["0" if binaries.HPA_TOLERANCE else None] * 2
+    workloads.wait_condition("web", "ScalingActive", contains="desired_replicas")
+    workloads.hold_replicas("web", 5)
+    workloads.set_usage("web", cpu="1200m")  # ⌈5 · 1.2 / 0.8⌉ = 8 above a target of 80 %, 7 above a watermark of 88 %
+    workloads.wait_replicas("web", 7 if binaries.HPA_TOLERANCE else 8)

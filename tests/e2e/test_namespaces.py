@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from harness import objects
-from harness.adapter import NAMESPACE
-from harness.companion import reset_lease
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, until
+from lab.harness import objects
+from lab.harness.adapter import NAMESPACE, merged
+from lab.harness.companion import reset_lease
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, until
+from tests.chart import kit
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 from tests.manifests.rendering import MANIFESTS, Object, render
@@ -36,12 +37,26 @@ def narrow(item: Object, namespace: str) -> Object:
     return item
 
 
-@pytest.fixture
-def accounts(control_plane: ControlPlane, workloads: Workloads, crds: None) -> Iterator[dict[str, Path]]:
+def by_kustomize(_: str) -> list[Object]:
+    return render(MANIFESTS / "overlays" / "default")
+
+
+def by_chart(namespace: str) -> list[Object]:
+    """With `rbac.namespaced`, which binds the roles in the namespaces that are watched."""
+    values = {"rbac": {"namespaced": True}, "settings": {"kubernetes": {"namespaces": [namespace]}}}
+    found = kit.rendered(merged(kit.values_of(kit.DEFAULT), values))
+    assert not {one["roleRef"]["name"] for one in found if one["kind"] == "ClusterRoleBinding"} & OF_NAMESPACES
+    return found
+
+
+@pytest.fixture(params=[by_kustomize, pytest.param(by_chart, marks=pytest.mark.builds("helm"))])
+def accounts(
+    request: pytest.FixtureRequest, control_plane: ControlPlane, workloads: Workloads, crds: None
+) -> Iterator[dict[str, Path]]:
     """Kubeconfigs of a server and a companion with rights only in the test's namespace."""
     control_plane.client.apply(objects.namespace(NAMESPACE))
     reset_lease(control_plane)
-    found = [narrow(one, workloads.namespace) for one in render(MANIFESTS / "overlays" / "default")]
+    found = [narrow(one, workloads.namespace) for one in request.param(workloads.namespace)]
     for item in sorted(
         (one for one in found if one["kind"] in ROLES_FIRST), key=lambda o: ROLES_FIRST.index(o["kind"])
     ):

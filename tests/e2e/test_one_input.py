@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, cpu_watermarks, until
-from tests.e2e.conftest import MakeAdapter
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, cpu_watermarks, until
+from tests.e2e.conftest import Laws, MakeAdapter
 from tests.e2e.kit import query_watermarks
 from tests.e2e.registries import Platform, platform
 from tests.e2e.test_blast_radius import CALM, Kind
@@ -164,7 +164,7 @@ def _settings(servers: dict[str, Prometheus], registries: dict[str, Platform]) -
 
 
 def test_a_failure_of_one_input_changes_only_the_answers_of_the_policies_that_use_it(
-    control_plane: ControlPlane, make_adapter: MakeAdapter, workloads: Workloads, kind: Kind
+    control_plane: ControlPlane, make_adapter: MakeAdapter, workloads: Workloads, kind: Kind, laws: Laws
 ) -> None:
     with (
         Exporter() as first,
@@ -176,7 +176,7 @@ def test_a_failure_of_one_input_changes_only_the_answers_of_the_policies_that_us
     ):
         servers = {"one": one, "two": two}
         scene = Scene(workloads, kind, {"consul": consul, "polaris": polaris})
-        make_adapter(_settings(servers, scene.registries))
+        make_adapter(_settings(servers, scene.registries), command=laws.run("serve"))
         scene.begin({"one": first, "two": second})
         scene.until_all_answered()
         for name, server in servers.items():

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.adapter import ROOT, AdapterProcess
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, until
+from lab.harness.adapter import ROOT, AdapterProcess
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
@@ -32,6 +32,16 @@ def test_changed_settings_are_applied_at_run_time_and_invalid_ones_are_not(
     assert adapter.metric(ACCEPTED) == 0
     load.queue("web", 1000)
     workloads.wait_replicas("web", 10)
+
+
+def test_settings_that_wait_for_a_restart_are_named_until_they_are_taken_back(make_adapter: MakeAdapter) -> None:
+    adapter = make_adapter({})
+    adapter.configure({"kubernetes": {"hpaTolerance": 0.2}})
+    waits = "[!]settings: settings wait for a restart: kubernetes.hpaTolerance; kubectl rollout restart"
+    until(lambda: waits in adapter.get("/readyz?verbose").text, 30, adapter.logs)
+    assert adapter.get("/readyz?verbose").status == 200
+    adapter.configure({})
+    until(lambda: "settings" not in adapter.get("/readyz?verbose").text, 30, adapter.logs)
 
 
 def test_every_fault_of_the_settings_is_named_at_the_start(tmp_path: Path) -> None:

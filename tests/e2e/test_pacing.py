@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness import objects
-from harness.adapter import AdapterProcess, account_kubeconfig, install_crds
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, until
+from lab.harness import objects
+from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
 

@@ -1,15 +1,15 @@
 """The replay of what Prometheus recorded sets the counts that the real control plane has set.
 
-`python -m benchmarks.replay_check` plays longer, with ramps, cooldowns and falling loads.
+`python -m lab.benchmarks.replay_check` plays longer, with ramps, cooldowns and falling loads.
 """
 
 from pathlib import Path
 
-from benchmarks.replay_check import replayed_from
-from benchmarks.replay_curve import Stretch
-from benchmarks.replay_play import play_on, scrape, settings
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads
+from lab.benchmarks.replay_check import replayed_from
+from lab.benchmarks.replay_curve import Stretch
+from lab.benchmarks.replay_play import play_on, scrape, settings
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
 
 STILL = 10.0

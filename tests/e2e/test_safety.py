@@ -1,8 +1,8 @@
 """Failures change no count, and the HPA's condition gives the reason."""
 
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
-from harness.workloads import Workloads, cpu_watermarks
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import Workloads, cpu_watermarks
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from soak.defects import DEFECTS
-from soak.plan import services
-from soak.run import Run
-from soak.stage import Stage
+from lab.soak.defects import DEFECTS
+from lab.soak.plan import services
+from lab.soak.run import Run
+from lab.soak.stage import Stage
 
 pytestmark = [pytest.mark.builds("consul", "prometheus"), pytest.mark.timeout(240)]
 SEED = 11

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness import binaries, keda
-from harness.adapter import NAMESPACE, AdapterProcess, manifests
-from harness.client import Response, query
-from harness.control_plane import ControlPlane
-from harness.keda import Keda
-from harness.prometheus import Exporter, Prometheus
-from harness.prometheus_adapter import PrometheusAdapter
-from harness.workloads import Workloads, external_metric, pods_metric, policy_metric, until
+from lab.harness import binaries, keda
+from lab.harness.adapter import NAMESPACE, AdapterProcess, manifests
+from lab.harness.client import Response, query
+from lab.harness.control_plane import ControlPlane
+from lab.harness.keda import Keda
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.prometheus_adapter import PrometheusAdapter
+from lab.harness.workloads import Workloads, external_metric, pods_metric, policy_metric, until
 from tests.e2e.kit import prometheus_settings, query_watermarks
 
 pytestmark = pytest.mark.builds(*binaries.NEIGHBOURS)
@@ -137,7 +137,7 @@ def test_a_scaled_object_and_a_policy_scale_side_by_side_and_ours_goes_on_withou
     )
     assert "connection refused" in cause["message"]
     assert scaled.replicas("jobs") == 3
-    assert front.readiness().status == 200
+    assert front.get("/readyz?verbose").status == 200
     adapter.start()
     scaled.wait_replicas("jobs", 6, timeout=30)
 

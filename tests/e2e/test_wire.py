@@ -1,5 +1,6 @@
 """The adapter's answers as the real Go client decodes them through the real aggregator; and authentication."""
 
+import http.client
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,13 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harness import objects
-from harness.adapter import AdapterProcess
-from harness.client import query, tls_context
-from harness.control_plane import ControlPlane
-from harness.wire import Wire
-from harness.workloads import Workloads, cpu_watermarks, until
+from lab.harness import objects
+from lab.harness.adapter import AdapterProcess
+from lab.harness.client import query, tls_context
+from lab.harness.control_plane import ControlPlane
+from lab.harness.wire import Wire
+from lab.harness.workloads import Workloads, cpu_watermarks, until
 from tests.e2e.kit import PULLED_OUT
+
+pytestmark = pytest.mark.versions
 
 NAMESPACE = "wire"
 POLICY, DEPLOYMENT = "WatermarkPolicy.effective-load.io", "Deployment.apps"
@@ -99,41 +102,18 @@ def test_a_user_without_rights_is_forbidden_by_the_adapter_itself(
     assert control_plane.as_aggregator(adapter.port, HPA_USER, "system:authenticated").raw(path).status == 200
 
 
-@pytest.mark.parametrize("certificate", [False, True], ids=["none", "of another name"])
-def test_identity_headers_without_a_valid_front_proxy_certificate_are_refused(
-    service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess, certificate: bool
-) -> None:
-    path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/desired_replicas"
-    identity = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
-    if certificate:
-        client = control_plane.as_aggregator(adapter.port, name="somebody-else")
-        answer = client.raw(path, identity)
-    else:
-        answer = adapter.get(path, **identity)
-    assert answer.status == 401
-    assert answer.json()["kind"] == "Status"
-
-
-def test_a_cluster_users_certificate_of_the_proxys_name_is_not_the_proxy(
+def test_nobody_but_the_front_proxy_reaches_http(
     service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess
 ) -> None:
-    pair = control_plane.pki.cluster.issue("front-proxy-client")
-    context = tls_context(None, pair.cert_file, pair.key_file)
-    path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/effective_pods"
-    client = control_plane.anonymous(
-        adapter.port, context, **{"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
-    )
-    answer = client.raw(path)
-    assert answer.status == 403
-    assert 'User "front-proxy-client"' in answer.json()["message"]
-
-
-def test_a_bearer_token_is_reviewed(service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess) -> None:
-    token = control_plane.token("kube-system", "horizontal-pod-autoscaler")
-    path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/effective_pods"
-    answer = adapter.get(path, Authorization=f"Bearer {token}")
-    assert (answer.status, answer.json()["items"][0]["value"]) == (200, "3")
-    assert adapter.get(path, Authorization="Bearer nonsense").status == 401
+    path = f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io/web/desired_replicas"
+    user = control_plane.pki.cluster.issue("front-proxy-client")
+    for client in (
+        control_plane.anonymous(adapter.port),
+        control_plane.anonymous(adapter.port, tls_context(None, user.cert_file, user.key_file)),
+        control_plane.as_aggregator(adapter.port, name="somebody-else"),
+    ):
+        with pytest.raises((OSError, http.client.HTTPException)):
+            client.raw(path, {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"})
 
 
 def test_encoded_stars_pluses_and_sorted_selectors_arrive_as_they_were_meant(
@@ -146,6 +126,29 @@ def test_encoded_stars_pluses_and_sorted_selectors_arrive_as_they_were_meant(
         answer = hpa.raw(f"{base}/{star}/effective_cpu?{asked}")
         assert answer.status == 200, answer.text
         assert len(answer.json()["items"]) == 4
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_both_versions_are_discovered_through_the_aggregator(
+    service: Workloads, control_plane: ControlPlane, version: str
+) -> None:
+    found = control_plane.client.get(f"{GROUP}/{version}")
+    assert (found["kind"], found["groupVersion"]) == ("APIResourceList", f"custom.metrics.k8s.io/{version}")
+    names = {resource["name"] for resource in found["resources"]}
+    assert "watermarkpolicies.effective-load.io/desired_replicas" in names
+    group = control_plane.client.get(GROUP)
+    assert {served["version"] for served in group["versions"]} == {"v1beta1", "v1beta2"}
+
+
+def test_the_clusters_openapi_has_the_policy_and_stays_whole_beside_a_server_without_one(
+    service: Workloads, control_plane: ControlPlane
+) -> None:
+    definitions = control_plane.client.get("/openapi/v2")["definitions"]
+    assert "io.effective-load.v1alpha1.WatermarkPolicy" in definitions
+    assert "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler" in definitions
+    schemas = control_plane.client.get("/openapi/v3/apis/effective-load.io/v1alpha1")["components"]["schemas"]
+    spec = schemas["io.effective-load.v1alpha1.WatermarkPolicy"]["properties"]["spec"]
+    assert "highWatermark" in json.dumps(spec)
 
 
 def test_five_parallel_probes_are_answered_at_once(control_plane: ControlPlane, adapter: AdapterProcess) -> None:

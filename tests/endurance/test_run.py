@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from endurance import run
-from endurance.disturbances import CYCLE, disturb
-from endurance.run import LongRun
-from harness.client import ApiError, Response
+from lab.endurance import run
+from lab.endurance.disturbances import CYCLE, disturb
+from lab.endurance.run import LongRun
+from lab.harness.client import ApiError, Response
 
 
 class StubScene:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from endurance.run import per_minute
-from endurance.verdict import BOUNDS, Bound, judge, judge_all, slope, together
+from lab.endurance.run import per_minute
+from lab.endurance.verdict import BOUNDS, Bound, judge, judge_all, slope, together
 
 HOUR = [minute / 2 for minute in range(120)]
 WARM_UP = 10.0

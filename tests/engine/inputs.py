@@ -51,7 +51,6 @@ INPUTS = {
     "pods are refused": Input(_watch("refused", "pods"), _everybody, "ClusterRole effective-load-server"),
     "HPAs are refused": Input(_watch("refused", "horizontalpodautoscalers"), _everybody, "cannot"),
     "policies are refused": Input(_watch("refused", "watermarkpolicies"), _everybody, "cannot"),
-    "EndpointSlices are refused": Input(_watch("refused", "endpointslices"), _everybody, "cannot"),
 }
 
 REGISTRIES = {"registry first": "first", "registry second": "second"}

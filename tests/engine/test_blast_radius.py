@@ -75,7 +75,7 @@ async def test_after_each_fault_every_policy_is_answered_again(stand: Stand) -> 
         stand.cluster.break_watches(getattr(stand.cluster, how), what)
         await stand.until_refused({"s6"})
         stand.cluster.mend()
-        await stand.until_answered(seconds=40)
+        await stand.until_answered()
 
 
 async def test_a_refused_namespace_does_not_affect_another(
@@ -94,7 +94,7 @@ async def test_a_refused_namespace_does_not_affect_another(
             await stand.until_refused(cart, "pods in namespace cart have not been listed yet")
             assert stand.engine.unready() is None
             stand.cluster.mend()
-            await stand.until_answered(seconds=40)
+            await stand.until_answered()
             stand.cluster.break_watches(stand.cluster.refused, "horizontalpodautoscalers in shop")
             await stand.until_refused(shop, "the watch of horizontalpodautoscalers in namespace shop")
             await stand.until_answered(cart)

@@ -100,7 +100,7 @@ async def test_a_broken_input_is_reported_in_the_status_of_policies_that_use_it(
     told.stand.cluster.mend()
 
 
-@pytest.mark.parametrize("plural", ["pods", "horizontalpodautoscalers", "endpointslices"])
+@pytest.mark.parametrize("plural", ["pods", "horizontalpodautoscalers"])
 async def test_a_companion_that_may_not_list_reports_it_in_every_status(
     monkeypatch: pytest.MonkeyPatch, plural: str
 ) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from adapter.evaluation.decode import DecodedPolicy
+from adapter.evaluation.object_index import DecodedPolicy
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.kube.targets import TargetObject
 from adapter.load.pods import Owner, Pod
@@ -55,7 +55,9 @@ class FakeInputs:
     found: ResolvedTarget | str = "Deployment web has not been looked up yet"
     samples: ResourceSamples = field(default_factory=ResourceSamples)
     endpoints: dict[str, bool] = field(default_factory=dict)
+    without_endpoints: bool = False
     refusal: str = ""
+    crowded: str = ""
     silent: str | None = None
     listed: Roster | None = None
     service: str = "web-service"
@@ -83,9 +85,17 @@ class FakeInputs:
         assert (service.registry, service.service, namespace) == ("prod-nacos", self.service, "shop")
         return self.refusal
 
+    def registry_crowded(self, service: ServiceKey, namespace: str) -> str:
+        assert (service.service, namespace) == (self.service, "shop")
+        return self.crowded
+
     def endpoint_serving(self, namespace: str, pod: str, uid: str) -> bool | None:
         assert (namespace, uid) == ("shop", f"uid-{pod}")
         return self.endpoints.get(pod)
+
+    def endpoints_silent(self, namespace: str) -> bool:
+        assert namespace == "shop"
+        return self.without_endpoints
 
 
 def deployment(replicas: int, selector: str = "app=web", *, scale: bool = True) -> ResolvedTarget:

@@ -1,6 +1,6 @@
 import asyncio
 
-from adapter.evaluation.delay_queue import DelayQueue
+from adapter.evaluation.worker import DelayQueue
 from adapter.snapshot import Key
 
 A, B = Key("shop", "a"), Key("shop", "b")
@@ -160,3 +160,25 @@ async def test_wait_returns_for_an_expedited_policy() -> None:
     asyncio.get_running_loop().call_soon(lambda: queue.add(A, expedited=True))
     await asyncio.wait_for(queue.wait(), 5)
     assert queue.pop() == A
+
+
+def test_a_namespace_delays_the_policy_of_another_by_one_however_many_it_has() -> None:
+    queue = DelayQueue(Clock())
+    crowd = [Key("crowd", f"p{number}") for number in range(5000)]
+    for key in crowd:
+        queue.add(key)
+    for key in (A, Key("cart", "c"), B):
+        queue.add(key)
+    assert popped(queue) == [crowd[0], A, Key("cart", "c"), crowd[1], B, *crowd[2:]]
+
+
+def test_a_policy_that_comes_back_at_the_time_of_an_item_that_was_replaced_is_handed_out_once() -> None:
+    clock = Clock()
+    queue = DelayQueue(clock, spacing=0)
+    queue.add_after(A, 10)
+    queue.add_after(A, 5)
+    clock.now += 5
+    assert popped(queue) == [A]
+    queue.add_after(A, 5)
+    clock.now += 5
+    assert popped(queue) == [A]

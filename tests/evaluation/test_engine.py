@@ -11,9 +11,9 @@ from adapter.kube.session import Session
 from adapter.settings import NamedQuery, PrometheusServer, PrometheusSettings, Settings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
-from harness.adapter import install_crds
-from harness.control_plane import ControlPlane
-from harness.workloads import Workloads, cpu_watermarks
+from lab.harness.adapter import install_crds
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import Workloads, cpu_watermarks
 
 pytestmark = pytest.mark.integration
 

@@ -5,18 +5,30 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from adapter.evaluation.decode import DecodedPolicy, decode_hpa, decode_policy
 from adapter.evaluation.evaluator import Evaluator
-from adapter.evaluation.object_index import ObjectIndex
+from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_hpa, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
-from adapter.load.pipeline import decide
+from adapter.load.decide import decide
 from adapter.load.pods import Pod, PodState
+from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
-from adapter.load.steps import finish
+from adapter.policy.conformance import Wiring
+from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingActive
+from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import Key, PolicyView, Snapshot
 from tests.evaluation.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
 from tests.load.kit import NOW
+
+ASKS = (
+    HpaMetric(
+        kind=MetricSourceType.OBJECT,
+        name="desired_replicas",
+        described=CrossVersionReference(API_VERSION, KIND, "web"),
+        target=MetricTargetType.AVERAGE_VALUE,
+        aim=NANO,
+    ),
+)
 
 
 class Stand:
@@ -134,7 +146,12 @@ NACOS = Registry(name="prod-nacos", service="web-service")
 def test_a_registry_that_refuses_the_policy_is_a_problem_with_its_sentence(stand: Stand) -> None:
     stand.inputs.refusal = "registry 'prod-nacos' is not in the adapter's settings (none yet); name one of them"
     stand.world.policy_changed(None, entry(registry=NACOS))
-    assert stand.problem() == (503, f"WatermarkPolicy web: {stand.inputs.refusal}")
+    assert stand.problem() == (422, f"WatermarkPolicy web: {stand.inputs.refusal}")
+    stand.world.hpa_changed(hpa(), None)
+    assert stand.problem() == (422, f"WatermarkPolicy web: {stand.inputs.refusal}"), "told before there is an HPA"
+    stand.world.hpa_changed(None, hpa())
+    stand.inputs.refusal, stand.inputs.crowded = "", "service 'web' is not followed"
+    assert stand.problem() == (503, "WatermarkPolicy web: service 'web' is not followed")
 
 
 def test_pods_are_classified_by_the_registrys_roster(stand: Stand) -> None:
@@ -178,15 +195,14 @@ def test_the_memory_of_an_assessment_is_used_by_the_next(stand: Stand) -> None:
     assert view.assessment.memory.last_samples("uid-web-4")["cpu"].value == 1_500_000_000
 
 
-def test_what_changes_while_a_policy_is_evaluated_in_steps_is_part_of_the_next_evaluation(stand: Stand) -> None:
+def test_what_changes_while_a_policy_is_evaluated_is_part_of_the_next_evaluation(stand: Stand) -> None:
     stand.world.policy_changed(entry(), entry(registry=NACOS))
     stand.inputs.listed = first = Roster(at=NOW - 9)
-    steps = stand.evaluator.evaluate_in_steps(KEY)
-    next(steps)
+    evaluation = stand.evaluator.begin(KEY)
+    assert callable(evaluation)
     before, stand.inputs.listed = stand.inputs.samples, Roster(at=NOW + 1)
     stand.inputs.samples, stand.now = loads(5, "3"), NOW + 5
-    view = finish(steps)
-    assert view is not None
+    view = evaluation()
     assert view.inputs is not None
     assert (view.inputs.now, view.inputs.roster, view.inputs.samples.resources) == (NOW, first, before)
     assert stand.view().inputs != view.inputs
@@ -243,7 +259,14 @@ def test_the_metrics_of_a_policy_have_the_age_of_their_oldest_sample(stand: Stan
 
 def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand: Stand) -> None:
     (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
-    fine = {"InputsFresh": True, "ReplacementIneffective": False, "UndersizedByUnready": False}
+    fine = {
+        "InputsFresh": True,
+        "ReplacementIneffective": False,
+        "UndersizedByUnready": False,
+        "ZeroNotBelieved": False,
+        "SlowWindow": False,
+        "WatermarkAtLimit": False,
+    }
     assert row.conditions == fine
     stand.inputs.samples = loads(4, "1500m")
     (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
@@ -266,6 +289,33 @@ def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
     stand.world.policy_changed(entry(), entry(hold_until=NOW + 10))
     snapshot = Snapshot(policies={KEY: stand.view()})
     assert [row.mode for at in (NOW, NOW + 10) for row in policy_rows(snapshot, at)] == ["Held", "Active"]
+
+
+@pytest.mark.parametrize(
+    ("of_hpa", "conditions"),
+    [
+        (None, {}),
+        (hpa(), {"HPAConformant": False}),
+        (replace(hpa(), metrics=ASKS), {"HPAConformant": True}),
+        (
+            replace(hpa(), metrics=ASKS, scaling_active=ScalingActive("True")),
+            {"HPAConformant": True, "ScalingActive": True},
+        ),
+        (
+            replace(hpa(), metrics=ASKS, scaling_active=ScalingActive("False")),
+            {"HPAConformant": True, "ScalingActive": False},
+        ),
+    ],
+    ids=["no HPA", "it asks for another metric", "it has not synced", "it acts", "it gets an error"],
+)
+def test_the_metrics_of_a_policy_say_whether_its_hpa_follows(
+    stand: Stand, of_hpa: Hpa | None, conditions: dict[str, bool]
+) -> None:
+    snapshot = Snapshot(policies={KEY: stand.view()})
+    wiring = None if of_hpa is None else Wiring(policy=snapshot.policies[KEY].policy, hpa=of_hpa)
+    (row,) = policy_rows(snapshot, NOW, lambda _: wiring)
+    known = {name: value for name, value in row.conditions.items() if name in {"HPAConformant", "ScalingActive"}}
+    assert known == conditions
 
 
 def test_the_metrics_of_a_policy_with_a_problem_have_its_reason(stand: Stand) -> None:

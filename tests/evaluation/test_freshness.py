@@ -96,6 +96,14 @@ def test_a_silent_watch_of_the_whole_cluster_affects_every_policy() -> None:
     assert checked.policy() == checked.policy("cart", "Widget") == checked.freshness.unready() is not None
 
 
+def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_a_warning() -> None:
+    checked = Checked(FakeWatch(), FakeWatch("endpointslices", silent=True))
+    assert (checked.policy(), checked.policy("cart"), checked.freshness.unready()) == (None, None, None)
+    assert "endpointslices" in (checked.freshness.warning() or "")
+    assert checked.freshness.endpoints_silent("shop")
+    assert checked.namespaces == [""], "its policies are assessed again"
+
+
 def test_a_revoked_right_is_a_warning_and_makes_no_replica_unready() -> None:
     checked = Checked(FakeWatch(silent=True, trouble=FORBIDDEN))
     assert checked.freshness.unready() is None

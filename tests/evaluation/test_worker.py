@@ -1,17 +1,17 @@
 import asyncio
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.delay_queue import DelayQueue
-from adapter.evaluation.worker import MAX_BATCH, Worker
+from adapter.evaluation.worker import MAX_BATCH, DelayQueue, Worker
 from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
-from adapter.load.steps import Steps
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
-from harness import snapshots
+from lab.harness import snapshots
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
 A, B = Key("shop", "a"), Key("shop", "b")
@@ -32,8 +32,7 @@ class Bench:
         self.worker = Worker(self.queue, self.snapshots, self.evaluate, self.metrics)
         self.changed = asyncio.Event()
 
-    def evaluate(self, key: Key) -> Steps[PolicyView | None]:
-        yield
+    def evaluate(self, key: Key) -> PolicyView | None:
         self.seen.append(key)
         self.changed.set()
         found = self.views.get(key)
@@ -231,13 +230,16 @@ async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
 async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished_view_waiting() -> None:
     bench = Bench()
     bench.views[A] = view(A)
-    finished = asyncio.Event()
+    finished = threading.Event()
     passes = 0
 
-    def evaluate(key: Key) -> Steps[PolicyView | None]:
-        while key == B and not finished.is_set():
-            yield
-        return view(key)
+    def begin(key: Key) -> Callable[[], PolicyView]:
+        def evaluate() -> PolicyView:
+            if key == B:
+                finished.wait(10)
+            return view(key)
+
+        return evaluate
 
     async def count_passes() -> None:
         nonlocal passes
@@ -253,7 +255,7 @@ async def test_a_long_evaluation_leaves_the_loop_to_others_and_keeps_no_finished
 
     complete = asyncio.Event()
     bench.snapshots.subscribe(published)
-    worker = Worker(bench.queue, bench.snapshots, evaluate, bench.metrics)
+    worker = Worker(bench.queue, bench.snapshots, begin, bench.metrics)
     running = asyncio.create_task(worker.run())
     bench.queue.add(A)
     bench.queue.add(B)

@@ -3,8 +3,7 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.evaluation.decode import DecodedPolicy
-from adapter.evaluation.object_index import ObjectIndex, PodIndex, owners
+from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, PodIndex, owners
 from adapter.load.pods import Owner
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
@@ -139,12 +138,12 @@ class TestRivals:
         told.world.policy_changed(None, entry("second", hpa="web"))
         second = Key("shop", "second")
         assert told.since() == {KEY, second}
-        assert [told.world.neighbours(one).policies for one in (KEY, second)] == [("second",), ("web",)]
+        assert [told.world.neighbours(one).policies for one in (KEY, second)] == ["second", "web"]
 
     def test_two_hpas_for_one_target_make_rivals_too(self, told: Told) -> None:
         told.world.policy_changed(None, entry("second"))
         told.world.hpa_changed(None, hpa("second", "web"))
-        assert told.world.neighbours(KEY) == Neighbours(hpas=("second",), policies=("second",))
+        assert told.world.neighbours(KEY) == Neighbours(hpas="second", policies="second")
 
     def test_policies_are_rivals_where_their_hpas_name_one_target_in_two_versions(self, told: Told) -> None:
         old = replace(hpa("second"), target=CrossVersionReference("apps/v1beta1", "Deployment", "web"))
@@ -153,10 +152,10 @@ class TestRivals:
         told.world.hpa_changed(None, old)
         second = Key("shop", "second")
         assert told.since() == {KEY, second}
-        assert [told.world.neighbours(one).policies for one in (KEY, second)] == [("second",), ("web",)]
+        assert [told.world.neighbours(one).policies for one in (KEY, second)] == ["second", "web"]
         told.world.hpa_changed(old, None)
         assert told.since() == {KEY, second}
-        assert told.world.neighbours(KEY).policies == ()
+        assert told.world.neighbours(KEY).policies == ""
 
     def test_a_rival_that_goes_marks_the_one_that_stays(self, told: Told) -> None:
         rival = entry("second", hpa="web")
@@ -165,7 +164,7 @@ class TestRivals:
         told.world.policy_changed(rival, None)
         assert KEY in told.since()
         assert told.world.link(KEY) is not None
-        assert told.world.neighbours(KEY).policies == ()
+        assert told.world.neighbours(KEY).policies == ""
 
     def test_a_policy_that_turns_to_another_hpa_is_nobodys_rival_any_more(self, told: Told) -> None:
         rival = entry("second", hpa="web")
@@ -173,7 +172,7 @@ class TestRivals:
         told.world.hpa_changed(None, hpa("other", "other"))
         told.world.policy_changed(rival, entry("second", hpa="other"))
         assert told.world.link(KEY) is not None
-        assert told.world.neighbours(KEY).policies == ()
+        assert told.world.neighbours(KEY).policies == ""
 
     def test_a_policy_that_becomes_invalid_has_no_link(self, told: Told) -> None:
         told.world.policy_changed(entry(), DecodedPolicy(namespace="shop", name="web", fault="spec.metrics: none"))
@@ -227,7 +226,7 @@ class TestNeighbours:
         old = replace(hpa("spare"), target=CrossVersionReference("apps/v1beta2", "Deployment", "web"))
         told.world.hpa_changed(None, old)
         told.world.hpa_changed(None, hpa("other", target="api"))
-        assert told.world.neighbours(KEY) == Neighbours(hpas=("spare",))
+        assert told.world.neighbours(KEY) == Neighbours(hpas="spare")
         told.world.hpa_changed(old, None)
         assert told.world.neighbours(KEY) == Neighbours()
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from adapter.document.decision import decided
-from adapter.document.reader import read_document
-from adapter.explain.reading import Explained, HpaState, Served
+from adapter.commands.decide.decision import decided
+from adapter.commands.decide.reader import read_document
+from adapter.commands.explain.reading import Explained, HpaState, Served
 from adapter.kube.objects import Condition
 from adapter.load.quantity import milli_text
 from adapter.policy.hpa import parse_hpa

@@ -14,10 +14,10 @@ from aiohttp.test_utils import TestServer
 from rich.live import Live
 
 from adapter.cli import FAILED, INVALID, NO_DECISION, OK
-from adapter.document.decision import decision_json
-from adapter.document.reader import read_document
-from adapter.explain import command
-from adapter.explain.arguments import COMMAND
+from adapter.commands.decide.decision import decision_json
+from adapter.commands.decide.reader import read_document
+from adapter.commands.explain import command
+from adapter.commands.explain.arguments import COMMAND
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import package_version
 from tests.explain.kit import document, explained, hpa_object
@@ -52,7 +52,7 @@ class Api:
 
 
 def web_reason(code: int) -> str:
-    known = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 413: "RequestEntityTooLarge"}
+    known = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 413: "RequestEntityTooLarge", 422: "Invalid"}
     return known.get(code) or {429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}[code]
 
 
@@ -161,13 +161,20 @@ async def test_why_the_server_cannot_be_asked_is_said_with_what_to_do(
     assert advice in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("code", "message", "shown"),
+    [
+        (409, "Deployment web has other policies as well (old); keep one", "409 Conflict: Deployment web has"),
+        (422, "spec.metrics[0].highWatermark: 'many': is no quantity", "422 Invalid: spec.metrics[0]"),
+    ],
+)
 async def test_an_error_that_the_hpa_gets_is_shown_as_what_is_served(
-    run: Run, capsys: pytest.CaptureFixture[str]
+    run: Run, capsys: pytest.CaptureFixture[str], code: int, message: str, shown: str
 ) -> None:
-    run.api.answers[DECISION] = (409, "PolicyConflict: Deployment web has other policies as well (old); keep one")
+    run.api.answers[DECISION] = (code, message)
     assert await run("web", "-o", "json") == NO_DECISION
     data = json.loads(capsys.readouterr().out)
-    assert data["error"].startswith("409 Conflict: PolicyConflict")
+    assert data["error"].startswith(shown)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapter.explain.hpa import age_text, did_last, will_do
+from adapter.commands.explain.sentences import age_text, did_last, will_do
 from tests.explain.kit import document, explained, hpa_object
 
 EXACT = {"tolerance": "0", "stabilizationWindowSeconds": 0}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adapter.explain import sentences
-from adapter.explain.facts import Band
-from adapter.explain.page import BAND_WIDTH, _drawn, page
-from adapter.explain.reading import Explained, Served
+from adapter.commands.explain import sentences
+from adapter.commands.explain.page import BAND_WIDTH, _drawn, page
+from adapter.commands.explain.reading import Explained, Served
+from adapter.commands.explain.sentences import DrawnBand
 from tests.explain.kit import document, explained
 
 MILLI = 10**6
@@ -51,12 +51,12 @@ def test_without_a_terminal_there_are_no_colours() -> None:
     assert "\x1b" not in drawn(explained())
 
 
-def band(**changes: Any) -> Band:
+def band(**changes: Any) -> DrawnBand:
     known: dict[str, Any] = {
         "name": "cpu", "low": Fraction(400 * MILLI), "high": Fraction(1200 * MILLI), "target": None,
         "usage": Fraction(1440 * MILLI), "raw": Fraction(1008 * MILLI), "verdict": "Above", "is_percent": False,
     }  # fmt: skip
-    return Band(**(known | changes))
+    return DrawnBand(**(known | changes))
 
 
 def test_a_band_is_drawn_to_scale_with_effective_and_raw_usage() -> None:

@@ -34,6 +34,7 @@ TOKENS: dict[str, bytes] = {
     "deep lists": b"[" * 5_000 + b"]" * 5_000,
     "very deep lists": b"[" * 100_000 + b"]" * 100_000,
     "deep mappings": b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
+    "very deep mappings": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     "open lists": b"[" * 100_000,
     "lists as deep as calls may be": b"[" * 985 + b"]" * 985,
     "lists as deep as some calls may be": b"[" * 930 + b"]" * 930,

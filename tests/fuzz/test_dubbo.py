@@ -7,12 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
-from adapter.registries.zookeeper.override_rules import (
-    LARGEST_RULE,
-    apply_rules,
-    parse_configurator,
-    parse_override_urls,
-)
+from adapter.registries.zookeeper.layouts import LARGEST_RULE, apply_rules, parse_configurator, parse_override_urls
 from tests.fuzz.kit import fuzz, in_a_step
 from tests.fuzz.spoil import TEXTS, each_place, spoilt
 

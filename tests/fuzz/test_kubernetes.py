@@ -9,14 +9,13 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from adapter.evaluation.decode import decode_hpa, decode_policy
+from adapter.evaluation.object_index import decode_hpa, decode_policy
 from adapter.kube import leader_election, rest_mapper
 from adapter.kube.errors import KubeError, error_from_answer
-from adapter.kube.object_reader import ObjectReader
 from adapter.kube.objects import ApiResourceList, CustomResourceDefinition, EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
-from adapter.kube.reflector import Reflector
-from adapter.kube.server_clock import ServerClock
+from adapter.kube.reflector import ObjectReader, Reflector
+from adapter.kube.session import ServerClock
 from adapter.kube.targets import BUILT_IN, ScalePaths, target_decoder
 from adapter.registries import kubernetes
 from tests.fuzz.kit import fuzz, in_a_step

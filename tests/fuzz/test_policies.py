@@ -36,12 +36,14 @@ POLICY: dict[str, Any] = {
         "strategy": "Watermark",
         "average": "PerPod",
         "tolerance": "1%",
+        "saturationFactor": "1.25",
         "metrics": [
             {
                 "name": "cpu",
                 "resource": {"name": "cpu", "containers": ["app"], "of": "Limit"},
                 "highWatermark": "80%",
                 "lowWatermark": "0.5",
+                "delay": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},
             },
             {
                 "name": "rps",
@@ -55,6 +57,7 @@ POLICY: dict[str, Any] = {
                 "highWatermark": 9,
             },
             {"name": "named", "query": {"name": "rps"}, "highWatermark": "1200m"},
+            {"name": "queue", "query": {"name": "queue"}, "highWatermark": "10", "floor": True},
         ],
         "registry": {
             "name": "main",
@@ -71,6 +74,7 @@ POLICY: dict[str, Any] = {
         },
         "pulledOut": {"replace": True, "replaceAfterSeconds": 60, "maxPercent": 50, "deleteFirst": False},
         "velocity": {"scaleUpPercent": 100, "scaleDownPercent": 20},
+        "delay": {"scaleUpSeconds": 30, "scaleDownSeconds": 600},
         "cooldown": {"scaleUpSeconds": 60, "scaleDownSeconds": 300},
         "schedules": [
             {

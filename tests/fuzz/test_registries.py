@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapter.load.roster import Instance
+from adapter.registries import http as http_wire
+from adapter.registries import polaris as polaris_wire
 from adapter.registries.client import refusal, server_text
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
-from adapter.registries.eureka.registry_copy import RegistryCopy
-from adapter.registries.http import wire as http_wire
-from adapter.registries.nacos import grpc as nacos_grpc
+from adapter.registries.eureka.source import RegistryCopy
+from adapter.registries.nacos import push as nacos_grpc
 from adapter.registries.nacos import push as nacos_push
 from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.nacos.http import ADMIN_CALLS, CLIENT_CALLS
-from adapter.registries.polaris import wire as polaris_wire
 from adapter.registries.zookeeper import layouts as zookeeper_layouts
 from adapter.runtime.answer_budget import Body, Limit
+from adapter.runtime.decoding import Uncut
 from adapter.runtime.http1 import RawReply, ResponseReader
-from adapter.runtime.json_pieces import Uncut
 from adapter.runtime.outbound import Reply
 from adapter.runtime.source_errors import SourceError
 from tests.fuzz.kit import fuzz, in_a_step, in_steps
@@ -151,7 +151,8 @@ async def eureka(body: bytes) -> tuple[Instance, ...]:
 async def consul(body: bytes) -> tuple[Instance, ...]:
     with contextlib.suppress(SourceError):
         consul_wire.server_ids(body, "http://consul")
-    return await consul_wire.instances(Body(body), "http://consul", pod_name_key="", warning_is_out=True)
+    listed = await consul_wire.registrations(Body(body), "http://consul", pod_name_key="", warning_is_out=True)
+    return tuple(one.instance for one in listed)
 
 
 async def nacos(body: bytes) -> tuple[Instance, ...]:
@@ -193,7 +194,7 @@ async def polaris(body: bytes) -> tuple[Instance, ...]:
 
 
 async def platform(body: bytes) -> tuple[Instance, ...]:
-    return (await http_wire.document(Body(body))).instances
+    return (await http_wire.read_document(Body(body))).instances
 
 
 async def curator(body: bytes) -> tuple[Instance, ...]:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.adapter import NAMESPACE, SERVICE, AdapterProcess
-from harness.control_plane import ControlPlane
-from harness.wire import Wire
-from harness.workloads import Workloads, target_metric
+from lab.harness.adapter import NAMESPACE, SERVICE, AdapterProcess
+from lab.harness.control_plane import ControlPlane
+from lab.harness.wire import Wire
+from lab.harness.workloads import Workloads, target_metric
 
 pytestmark = pytest.mark.e2e
 
@@ -28,7 +28,7 @@ def settings(cluster: ControlPlane, count: int) -> dict[str, object]:
 
 @pytest.fixture
 def stub(control_plane: ControlPlane) -> Iterator[AdapterProcess]:
-    command, authority = ("-m", "harness.stub"), control_plane.pki.cluster.certificate
+    command, authority = ("-m", "lab.harness.stub"), control_plane.pki.cluster.certificate
     given = settings(control_plane, 4)
     process = AdapterProcess(control_plane, given, name="stub", command=command, authority=authority)
     with process:

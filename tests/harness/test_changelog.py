@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import changelog
+from lab.harness import changelog
 
 TEXT = """# Changelog
 

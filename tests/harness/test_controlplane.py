@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.client import ApiError
-from harness.control_plane import ControlPlane
-from harness.workloads import Workloads, resource_metric
+from lab.harness.client import ApiError
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import Workloads, resource_metric
 
 pytestmark = pytest.mark.e2e
 
@@ -30,6 +30,24 @@ def test_stock_hpa_scales_on_what_metrics_server_saw(workloads: Workloads) -> No
     condition = workloads.hpa_condition("web", "ScalingActive")
     assert condition is not None
     assert condition["status"] == "True"
+
+
+def test_each_program_starts_as_soon_as_it_is_built() -> None:
+    seen: dict[str, list[str]] = {}
+
+    def built(*names: str) -> None:
+        seen[",".join(names)] = [name for name, component in cluster.components.items() if component.running]
+
+    cluster = ControlPlane(nodes=0, metrics_server=False, built=built, prepared=lambda one: built("prepared"))
+    with cluster:
+        first = ["etcd", "kube-apiserver"]
+        assert seen == {
+            "etcd,kube-apiserver": [],
+            "prepared": first,
+            "kube-controller-manager": first,
+            "kube-scheduler": [*first, "kube-controller-manager"],
+            "kwok": [*first, "kube-controller-manager", "kube-scheduler"],
+        }
 
 
 def test_pods_can_be_late_lingering_and_unready(workloads: Workloads) -> None:
@@ -105,7 +123,7 @@ def _cluster_in_a_child(ending: str) -> tuple[int, Path]:
     """Runs an API server in a child process; returns etcd's process id and the folder after its end."""
     script = f"""
         import os, signal
-        from harness.control_plane import ControlPlane
+        from lab.harness.control_plane import ControlPlane
         cluster = ControlPlane.api_server_only()
         cluster.start()
         print(cluster.components["etcd"].pid, cluster.components["kube-apiserver"].pid, cluster.folder, flush=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import dockerfile
+from lab.harness import dockerfile
 
 DOCKERFILE = """\
 ARG BASE=python:3.12-slim

@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from faults.proxies import FalsifyingProxy
+from lab.faults.proxies import FalsifyingProxy
 
 
 def test_the_times_of_a_value_are_changed_as_the_value_was() -> None:

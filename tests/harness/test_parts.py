@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import binaries
-from harness.adapter import merged
-from harness.hpa_log import HpaLog
-from harness.prometheus import Exporter, Prometheus
-from harness.quantities import number
-from harness.wire import Wire
+from lab.harness import binaries
+from lab.harness.adapter import merged
+from lab.harness.hpa_log import HpaLog
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.quantities import number
+from lab.harness.wire import Wire
 
 
 @pytest.mark.integration

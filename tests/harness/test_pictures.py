@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.pictures import concepts, terminal
-from harness.pictures.__main__ import OUT, all_names
-from harness.pictures.scenes import Scene
+from lab.harness.pictures import concepts, terminal
+from lab.harness.pictures.__main__ import OUT, all_names
+from lab.harness.pictures.scenes import Scene
 
 
 def test_a_command_believes_that_it_writes_to_a_terminal_and_keeps_its_colours() -> None:
@@ -79,7 +79,7 @@ def test_every_terminal_and_diagram_is_there_and_the_diagrams_are_drawn_as_the_c
     assert not missing
     for name, make in concepts.CONCEPTS.items():
         ET.fromstring(make())
-        assert (OUT / name).read_text(encoding="utf-8") == make(), f"python -m harness.pictures {name}"
+        assert (OUT / name).read_text(encoding="utf-8") == make(), f"python -m lab.harness.pictures {name}"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from harness.registries.eureka import EurekaServer
-from harness.registries.polaris import Polaris
-from harness.workloads import until
+from lab.harness.registries.eureka import EurekaServer
+from lab.harness.registries.polaris import Polaris
+from lab.harness.workloads import until
 
 pytestmark = pytest.mark.integration
 

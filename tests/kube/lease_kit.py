@@ -11,8 +11,7 @@ import msgspec
 
 from adapter.kube.errors import Conflict, Forbidden, NotFound, Unreachable
 from adapter.kube.leader_election import LeaderElector
-from adapter.kube.server_clock import ServerClock
-from adapter.kube.session import ApiResponse, Session
+from adapter.kube.session import ApiResponse, ServerClock, Session
 
 T = TypeVar("T")
 NAME, NAMESPACE = "companion", "system"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from adapter.kube.server_clock import ServerClock
+from adapter.kube.session import ServerClock
 
 
 class Hands:

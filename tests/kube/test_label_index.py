@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from adapter.kube.label_index import MOST_SHAPES, LabelIndex, OwnersByLabels, PodStore, distinct_labels
 from adapter.kube.selectors import LabelSelector, parse_selector
 from adapter.load.pods import Pod
-from adapter.load.steps import finish
 from adapter.runtime.slices import Slices
 
 keys = st.sampled_from(["app", "tier", "size"])
@@ -58,7 +57,7 @@ def test_owners_are_found_by_any_of_their_objects(
         if isinstance(step, LabelSelector):
             assert index.selected(step) == {owner for owner, own in known.items() if any(map(step.matches, own))}
         else:
-            index.put(step[0], finish(distinct_labels(step[1])))
+            index.put(step[0], distinct_labels(step[1]))
             known[step[0]] = step[1]
     assert len(index) == sum(1 for own in known.values() if own)
 

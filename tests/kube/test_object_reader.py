@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from adapter.kube.errors import MalformedAnswer
-from adapter.kube.object_reader import ObjectReader, Page, TooDeep
 from adapter.kube.pods import PodDecoder
+from adapter.kube.reflector import ObjectReader, Page, TooDeep
 from adapter.load.pods import Pod
-from benchmarks import scene
+from lab.benchmarks import scene
 
 (SERVICE,) = scene.services(1, 3, 1)
 PODS = [pod for _, pod in scene.pods(SERVICE)]

@@ -29,9 +29,9 @@ from adapter.kube.targets import TargetObject, target_decoder
 from adapter.load.spec import Scale
 from adapter.runtime.answer_budget import Limit
 from adapter.telemetry.metrics import Metrics
-from harness import objects
-from harness.control_plane import ControlPlane
-from harness.prometheus import QuietServer
+from lab.harness import objects
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import QuietServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]
 

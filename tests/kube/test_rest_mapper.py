@@ -7,8 +7,7 @@ import pytest
 
 from adapter.kube.errors import ServerError, UnknownKind
 from adapter.kube.rest_mapper import RestMapper
-from adapter.kube.server_clock import ServerClock
-from adapter.kube.session import Session
+from adapter.kube.session import ServerClock, Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import FakeApi, status, text

@@ -13,8 +13,7 @@ from aiohttp import web
 
 from adapter.kube import errors
 from adapter.kube.credentials import ClusterAccess
-from adapter.kube.server_clock import ServerClock
-from adapter.kube.session import Session
+from adapter.kube.session import ServerClock, Session
 from adapter.runtime.answer_budget import Limit
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import Answer, FakeApi, Watch, cut_short, hang_up, status, text

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from adapter.document import decision, reader
+from adapter.commands.decide import decision, reader
 from tests.literal import model
 from tests.literal.generator import sequence
 from tests.literal.memory import Memory

@@ -53,6 +53,8 @@ class Pod:
     uid: str
     created: float
     started: float | None
+    restarted: float | None
+    """The last start of a container that had run before."""
     deleting: bool
     phase: str
     ready: bool | None
@@ -63,6 +65,7 @@ class Pod:
     crash_looping: bool
     annotated_out: bool
     endpoint_out: bool
+    endpoint_silent: bool
     deletion_cost: int
     ip: str
     replica_set: str
@@ -73,7 +76,7 @@ class Pod:
     pod_requests: dict[str, Fraction]
 
 
-def read_pod(given: dict[str, Any], serving_endpoints: dict[str, bool]) -> Pod:
+def read_pod(given: dict[str, Any], serving_endpoints: dict[str, bool], *, silent: bool) -> Pod:
     meta, spec, status = given["metadata"], given.get("spec", {}), given.get("status", {})
     annotations = meta.get("annotations", {})
     conditions = {one["type"]: one for one in status.get("conditions", [])}
@@ -86,6 +89,9 @@ def read_pod(given: dict[str, Any], serving_endpoints: dict[str, bool]) -> Pod:
         uid=meta.get("uid", meta["name"]),
         created=moment(meta["creationTimestamp"]),
         started=maybe_moment(status.get("startTime")),
+        restarted=max(
+            (moment(one["state"]["running"]["startedAt"]) for one in statuses if one.get("restartCount")), default=None
+        ),
         deleting="deletionTimestamp" in meta,
         phase=status.get("phase", "Running"),
         ready=None if ready is None else ready["status"] == "True",
@@ -97,6 +103,7 @@ def read_pod(given: dict[str, Any], serving_endpoints: dict[str, bool]) -> Pod:
         ),
         annotated_out=annotations.get("effective-load.io/pulled-out") == "true",
         endpoint_out=serving_endpoints.get(meta["name"], True) is False,
+        endpoint_silent=silent,
         deletion_cost=int(annotations.get("controller.kubernetes.io/pod-deletion-cost", "0")),
         ip=status.get("podIP") or next((one["ip"] for one in status.get("podIPs", [])), ""),
         replica_set=owners[0] if owners else "",
@@ -145,6 +152,8 @@ class Metric:
     max_age: float = 90
     by_pod: dict[str, "Answer"] = field(default_factory=dict)
     total: "Answer | None" = None
+    reads: list[str] = field(default_factory=list)
+    """The pods with a sample among those that the total reads."""
 
     @property
     def is_total(self) -> bool:
@@ -159,6 +168,10 @@ class Answer:
     window: Fraction
     value: Fraction | None = None
     containers: dict[str, dict[str, Fraction]] = field(default_factory=dict)
+    c: int | None = None
+    """How many samples its window holds; None: that does not matter."""
+    u: int | None = None
+    """How many a window without a gap holds; None: not known yet."""
 
 
 def read_metric(given: dict[str, Any], document: dict[str, Any], now: float) -> Metric:
@@ -198,6 +211,7 @@ def read_metric(given: dict[str, Any], document: dict[str, Any], now: float) -> 
             metric.by_pod[name] = read_answer(value, samples)
         if "total" in samples:
             metric.total = read_answer(samples["total"], samples)
+            metric.reads = samples.get("readsPods", [])
     if "answeredAt" in source_said:
         metric.answered = min(now, moment(source_said["answeredAt"]))
     metric.max_age = source_said.get("maxAgeSeconds", 90)
@@ -208,7 +222,9 @@ def read_answer(given: Any, samples: dict[str, Any]) -> Answer:
     """A value of a query: it has the time of all, or, where a server wrote the document, one of its own."""
     window = Fraction(samples.get("windowSeconds", 0))
     if isinstance(given, dict):
-        return Answer(moment(given["at"]), window, quantity(given["value"]))
+        at = given["at"] if "at" in given else samples["at"]
+        c, u = given.get("windowSamples"), given.get("fullWindow")
+        return Answer(moment(at), window, quantity(given["value"]), c=c, u=u)
     return Answer(moment(samples["at"]), window, quantity(given))
 
 
@@ -220,7 +236,6 @@ class Facts:
     decided: float
     watched: int
     observing_since: float | None
-    unobserved_change: float | None
     spec: dict[str, Any]
     metrics: list[Metric]
     pods: list[Pod]
@@ -236,6 +251,9 @@ class Facts:
     """The reason of condition Progressing, None where there is no such condition."""
     rollout_updated: float | None
     roster: dict[str, Any] | None
+    remembered_for: float
+    """For how long those who left or came back matter: 900 s, or the longest window and 300 s (or a sample's age)
+    more."""
 
 
 def read(document: dict[str, Any]) -> Facts:
@@ -244,6 +262,7 @@ def read(document: dict[str, Any]) -> Facts:
     serving = endpoints(document.get("endpointSlices", []))
     behavior = hpa["spec"].get("behavior", {})
     scale = document["scale"]
+    asked = document.get("samples", {}).values()
     conditions = document.get("target", {}).get("status", {}).get("conditions", [])
     progressing = [one for one in conditions if one["type"] == "Progressing"]
     asks_for_replicas = any(
@@ -255,10 +274,9 @@ def read(document: dict[str, Any]) -> Facts:
         decided=moment(document["now"]),
         watched=assessed.get("scale", scale)["spec"]["replicas"],
         observing_since=maybe_moment(assessed.get("observingSince")),
-        unobserved_change=maybe_moment(assessed.get("unobservedChange")),
         spec=spec,
         metrics=[read_metric(one, document, now) for one in spec["metrics"]],
-        pods=[read_pod(one, serving) for one in document["pods"]],
+        pods=[read_pod(one, serving, silent=assessed.get("endpointSlicesSilent", False)) for one in document["pods"]],
         current=scale["spec"]["replicas"],
         status_replicas=scale["status"]["replicas"],
         hpa_min=hpa["spec"].get("minReplicas", 1),
@@ -270,4 +288,7 @@ def read(document: dict[str, Any]) -> Facts:
         rollout_reason=progressing[0]["reason"] if progressing else None,
         rollout_updated=maybe_moment(progressing[0].get("lastUpdateTime")) if progressing else None,
         roster=document.get("roster"),
+        remembered_for=max(
+            900.0, *(one.get("windowSeconds", 0) + max(300.0, one.get("maxAgeSeconds", 90)) for one in asked), 0
+        ),
     )

@@ -40,6 +40,8 @@ class SimPod:
     started: float | None
     ready: bool | None
     changed: float
+    restarted: float | None = None
+    """The last start of its container, where that had run before."""
     phase: str = "Running"
     deleting: bool = False
     crash: bool = False
@@ -80,6 +82,8 @@ class Service:
     two_containers: bool = False
     pod_level: bool = False
     windows: dict[str, int] = field(default_factory=dict)
+    full: dict[str, int | None] = field(default_factory=dict)
+    """By query with a window: how many samples a full one holds; None: not known. Absent: nobody counts them."""
     totals: dict[str, tuple[float, int] | None] = field(default_factory=dict)
     level: dict[str, int] = field(default_factory=dict)
     slices: bool = False
@@ -160,6 +164,8 @@ def policy_spec(service: Service) -> dict[str, Any]:
         spec["minServingPercent"] = rng.choice((0, 20, 50, 60, 80, 100))
     if maybe(rng, 0.25):
         spec["tolerateZero"] = maybe(rng, 0.5)
+    if maybe(rng, 0.2):
+        spec["saturationFactor"] = rng.choice(("1", "1", "1.1", "1.25", "2"))
     if maybe(rng, 0.15):
         multiples = [one for one in (2, 3, 4) if spec.get("strategy") != "Step" or one <= spec.get("stepDown", 2)]
         spec["multipleOf"] = rng.choice(multiples or [1])
@@ -196,6 +202,8 @@ def policy_spec(service: Service) -> dict[str, Any]:
             one_pod = {"target": target(rng, spec, of=False)}
         spec["metrics"].append(one | one_pod)
         service.windows[name] = rng.choice((0, 15))
+        if service.windows[name] and maybe(rng, 0.5):
+            service.full[name] = rng.choice((2, 4, 8, None))
     return spec
 
 
@@ -242,6 +250,8 @@ def registry(rng: Random) -> dict[str, Any]:
         found["unhealthyIsOut"] = False
     if maybe(rng, 0.15):
         found["anyOut"] = True
+    if maybe(rng, 0.1):
+        found["port"] = rng.choice((8080, 8081))
     return found
 
 
@@ -296,7 +306,9 @@ def metric(service: Service, index: int, spec: dict[str, Any]) -> dict[str, Any]
         found["query"] = {"name": name}
         if of:
             found["query"] |= {"of": "Limit", "resource": rng.choice(("cpu", "memory"))}
-        service.windows[name] = rng.choice((0, 0, 15, 60))
+        service.windows[name] = rng.choice((0, 0, 15, 60, 60, 900))
+        if service.windows[name] and maybe(rng, 0.5):
+            service.full[name] = rng.choice((1, 2, 4, 4, 8, 8, None))
     high, low = rng.choice((("1200m", "400m"), ("1200m", "800m"), ("100", "40"), ("100m", "20m"), ("0.8", "0.5")))
     if of:
         high, low = rng.choice((("80%", "50%"), ("0.9", "30%")))
@@ -354,7 +366,7 @@ def disturb(service: Service, pod: SimPod, chance: float) -> None:
         return
     event = rng.choice((
         "unready", "unready", "ready", "gate", "annotate", "annotate", "delete", "finish", "crash", "endpoint",
-        "record", "record", "record", "deregister", "deregister", "deregister", "cost", "container",
+        "record", "record", "record", "deregister", "deregister", "deregister", "cost", "container", "restart",
     ))  # fmt: skip
     match event:
         case "unready" if pod.ready:
@@ -366,6 +378,8 @@ def disturb(service: Service, pod: SimPod, chance: float) -> None:
             pod.gate = pod.gate is None or not pod.gate
             pod.phase, pod.started = "Running", pod.started or pod.created
             pod.ready, pod.changed = pod.gate, now - rng.choice((0, 0, 5))
+        case "restart" if pod.started is not None and pod.started + 340 <= now:
+            pod.restarted = now - rng.choice((0, 10, 60, 300))
         case "annotate":
             pod.annotated = not pod.annotated
         case "delete":
@@ -504,6 +518,9 @@ def level(service: Service, metric: dict[str, Any]) -> int:
     found += rng.choice((0, 0, 0, 1, -1, 1000, -1000, 10**6, -(10**6)))
     if maybe(rng, 0.04):
         found = 0
+    if metric.get("resource", {}).get("name") == "cpu" and maybe(rng, 0.15):
+        # At and near the limit of most pods, as a share of it or in units.
+        found = 10**9 * rng.choice((96, 97, 98, 100)) // 100
     return max(0, found)
 
 
@@ -593,9 +610,14 @@ def ask_registry(service: Service, *, first: bool) -> None:
         for index, marks in enumerate(pod.record or []):
             instances.append({"ip": pod.ip, "port": 8080 + index} | marks)
             if maybe(rng, 0.04):
-                instances[-1] |= {"ip": "10.8.8.8"} | rng.choice(({"podName": pod.name}, {"podUid": f"uid-{pod.name}"}))
+                instances[-1] |= rng.choice(({"podName": pod.name}, {"podUid": f"uid-{pod.name}"}))
+                instances[-1] |= rng.choice(({}, {}, {"ip": "10.8.8.8"}))
             if maybe(rng, 0.05):
                 instances[-1]["registeredAt"] = text((pod.started or 0) + rng.choice((-3600, 0, 1)))
+            if pod.restarted is not None and maybe(rng, 0.7):
+                instances[-1]["registeredAt"] = text(
+                    rng.choice(((pod.started or 0) + 1, pod.restarted, pod.restarted + 1))
+                )
     if maybe(rng, 0.2):
         instances.append({"ip": "10.9.9.9", "port": 8080})
     service.roster = {"at": text(now - age), "instances": [] if fate == "empty" else instances}
@@ -653,6 +675,8 @@ def document(service: Service) -> dict[str, Any]:
         }  # fmt: skip
     if service.slices:
         found["endpointSlices"] = [endpoint_slice(service)]
+        if maybe(rng, 0.15):
+            found["assessed"] = {"endpointSlicesSilent": True}
     usage = [one for pod in service.pods if (one := pod_metrics(service, pod)) is not None]
     if usage:
         found["usage"] = usage
@@ -707,13 +731,17 @@ def pod_object(service: Service, pod: SimPod) -> dict[str, Any]:
         spec["readinessGates"] = [{"conditionType": "example.com/in"}]
         conditions.append(condition("example.com/in", pod.gate, pod.changed))
     status["conditions"] = conditions
-    state: dict[str, Any] = {"running": {"startedAt": text(pod.started or pod.created)}}
+    state: dict[str, Any] = {
+        "running": {"startedAt": text(pod.started or pod.created if pod.restarted is None else pod.restarted)}
+    }
     if pod.crash:
         state = {"waiting": {"reason": "CrashLoopBackOff"}}
     ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     status["containerStatuses"] = [
         {"name": name, "state": state if name == "app" or pod.sidecar_runs else ended} for name in names
     ]
+    if pod.restarted is not None and not pod.crash:
+        status["containerStatuses"][0]["restartCount"] = 1
     return {"metadata": meta, "spec": spec, "status": status}
 
 
@@ -768,13 +796,32 @@ def query_samples(service: Service) -> dict[str, Any]:
         if name.startswith("total"):
             total = service.totals.get(name)
             if total is not None:
-                found[name] = {"at": text(total[0]), "total": number(total[1])}
+                found[name] = {"at": text(total[0]), "total": counted(service, name, total[1])}
+                if maybe(service.rng, 0.5):
+                    found[name]["readsPods"] = read_pods(service)
         else:
             known = {pod.name: sample for pod in service.pods if (sample := pod.samples.get(name)) is not None}
             if known:
                 newest = max(at for at, _ in known.values())
-                values = {pod: number(value) for pod, (at, value) in known.items() if at == newest}
+                values = {pod: counted(service, name, value) for pod, (at, value) in known.items() if at == newest}
                 found[name] = {"at": text(newest), "pods": values}
         if name in found and window:
             found[name]["windowSeconds"] = window
     return found
+
+
+def read_pods(service: Service) -> list[str]:
+    """The pods that a total reads: all, all but a few, one for all of them, or none; some have left."""
+    names = [pod.name for pod in service.pods]
+    lacks = service.rng.choice((0, 0, 1, 1, 2, len(names) - 1, len(names)))
+    read = names[max(0, lacks) :]
+    return [*read, "web-99"] if maybe(service.rng, 0.1) else read
+
+
+def counted(service: Service, name: str, value: int) -> Any:
+    """A value of a query, sometimes with how many samples its window holds."""
+    if name not in service.full:
+        return number(value)
+    full = service.full[name]
+    held = service.rng.choice((full or 4,) * 6 + (0, 1, 2, 3, 4, 5, 6, 7, 8, 9))
+    return {"value": number(value), "windowSamples": held} | ({} if full is None else {"fullWindow": full})

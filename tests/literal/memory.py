@@ -29,10 +29,13 @@ class Past:
     """One pod, by its UID."""
 
     registered: bool = False
+    lost: bool = False
+    """Registered only before the last loss."""
     absent_since: float | None = None
     absent_count: int = 0
     out_since: float | None = None
     by_absence: bool = False
+    back_since: float | None = None
     doubt_since: float | None = None
     served: bool = False
     samples: dict[str, Sample] = field(default_factory=dict)
@@ -81,8 +84,6 @@ class Memory:
     last_replicas: int | None = None
     last_scale: float | None = None
     error_since: float | None = None
-    unobserved_change: float | None = None
-    """The last change of the count from before this process followed the policy."""
 
 
 def load(given: dict[str, Any] | None) -> Memory:
@@ -115,10 +116,12 @@ def load(given: dict[str, Any] | None) -> Memory:
     for uid, pod in given.get("pods", {}).items():
         memory.pods[uid] = Past(
             registered="seen" in pod,
+            lost=pod.get("registrationLost", False),
             absent_since=maybe_moment(pod.get("absentSince")),
             absent_count=pod.get("absentCount", 0),
             out_since=maybe_moment(pod.get("outSince")),
             by_absence=pod.get("byAbsence", False),
+            back_since=maybe_moment(pod.get("backSince")),
             doubt_since=maybe_moment(pod.get("doubtSince")),
             served=pod.get("served", False),
             samples=load_samples(pod),

@@ -57,7 +57,6 @@ def answer(document: dict[str, Any], before: Memory) -> tuple[dict[str, Any], Me
     usage.take_samples(situation)
     situation.replacing_allowed = not rollout_progresses(facts, memory)
     see_replicas(facts, memory)
-    see_takeover(facts, memory)
     see_replacing_step(situation)
     outcomes = [outcome_of(situation, metric) for metric in facts.metrics if not metric.floor]
     floors = [floor_of(situation, metric) for metric in facts.metrics if metric.floor]
@@ -102,16 +101,6 @@ def see_replicas(facts: Facts, memory: Memory) -> None:
     if memory.last_replicas is not None and memory.last_replicas != facts.watched:
         memory.last_scale = facts.now
     memory.last_replicas = facts.watched
-
-
-def see_takeover(facts: Facts, memory: Memory) -> None:
-    """The last change from before this process began to look, for 15 min. Only a server's document tells of it."""
-    if facts.observing_since is None:
-        return
-    changes = [facts.unobserved_change, memory.last_scale, facts.last_scale]
-    before = [at for at in changes if at is not None and at <= facts.observing_since]
-    last = max(before, default=None)
-    memory.unobserved_change = None if last is not None and facts.now - last > 900 else last
 
 
 def see_replacing_step(situation: Situation) -> None:
@@ -163,23 +152,26 @@ def outcome_of(situation: Situation, metric: Metric) -> Outcome:
     facts = situation.facts
     doubtful = situation.pods(DOUBTFUL)
     fit = situation.fit[metric.name]
-    high_plus, _ = usage.bounds(facts.spec, metric)
 
     def load(pod: Pod) -> Fraction | None:
         held = usage.capacity(metric, pod)
         return fit[pod.uid].value / held if pod.uid in fit and held is not None else None
 
-    def rank(pod: Pod, unknown: Fraction) -> tuple[Fraction, str]:
+    def rank(pod: Pod) -> tuple[Fraction, str]:
+        """The most loaded first, those without a sample last."""
         known = None if metric.is_total else load(pod)
-        return (-(unknown if known is None else known), pod.name)
+        return (Fraction(1) if known is None else -known, pod.name)
 
-    unknown_as = [high_plus if high_plus is not None else Fraction(10**30)]
-    if any(load(pod) is None for pod in doubtful):
-        unknown_as.append(Fraction(-1))
-    scenarios: list[tuple[int, LiteralScenario]] = []
-    for unknown in unknown_as:
-        order = sorted(doubtful, key=lambda pod: rank(pod, unknown))
-        scenarios += [(k, usage.read(situation, metric, order[:k], order[k:])) for k in range(len(order) + 1)]
+    def rank_down(pod: Pod) -> tuple[Fraction, str]:
+        """The most loaded first by what is assumed of each on the way down."""
+        return (-usage.load_on_the_way_down(situation, metric, pod), pod.name)
+
+    orders = [sorted(doubtful, key=rank)]
+    if not metric.is_total:
+        orders.insert(0, sorted(doubtful, key=rank_down))
+    scenarios = [
+        (k, usage.read(situation, metric, order[:k], order[k:])) for order in orders for k in range(len(order) + 1)
+    ]
     all_in = next(scenario for k, scenario in scenarios if k == len(doubtful))
     if all(scenario.error for _, scenario in scenarios):
         usage.wait(situation, metric, [scenario for _, scenario in scenarios])

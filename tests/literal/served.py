@@ -5,7 +5,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from adapter.document import reader, writer
+from adapter.apiserver import document_writer as writer
+from adapter.commands.decide import reader
 from adapter.load.spec import Scale
 
 
@@ -13,8 +14,7 @@ def served(given: dict[str, Any], memory: dict[str, Any] | None, rng: Random) ->
     """The document with its memory as a server writes it: assessed a while ago, at a count that may have changed."""
     case = reader._DocumentReader(given | ({"memory": memory} if memory is not None else {})).case()
     observing = case.now - rng.choice((0, 20, 90, 1000))
-    changed = observing - rng.choice((0, 5, 60, 900)) if rng.random() < 0.6 else None
-    known = replace(case.inputs.memory, observing_since=observing, unobserved_change=changed)
+    known = replace(case.inputs.memory, observing_since=observing)
     scale = case.scale
     spec = given["policy"]["spec"]
     # Two reasons hold a step of a service total at another count; which one is told is open.

@@ -90,7 +90,7 @@ def test_the_documents_reach_every_line_of_the_literal_implementation() -> None:
     before = sys.gettrace()
     sys.settrace(line)
     try:
-        for _ in answers(4_000):
+        for _ in answers(5_000):
             pass
     finally:
         sys.settrace(before)

@@ -108,28 +108,76 @@ def present_sample(situation: Situation, metric: Metric, pod: Pod) -> Sample | N
 
 def fit_sample(situation: Situation, metric: Metric, pod: Pod, sample: Sample) -> bool:
     """Whether this pod's sample is fit: not too old, not warming, no unbelievable zero."""
-    now, window = situation.facts.now, metric.by_pod[pod.name].window
+    now, answer = situation.facts.now, metric.by_pod[pod.name]
     known = situation.past(pod).samples.get(metric.name)
     if now - sample.at > metric.max_age:
         return False
-    if pod.started is not None and sample.at < pod.started:
+    if sample.at < in_service_since(situation, pod):
         return False
-    if pod.ready_changed is not None and sample.at < pod.ready_changed:
+    warms_up = metric.resource == "cpu" or (metric.resource == "" and answer.window > 0)
+    if warms_up and window_began(situation, metric, pod, sample) < in_service_since(situation, pod):
         return False
-    warms_up = metric.resource == "cpu" or (metric.resource == "" and window > 0)
-    if warms_up and now - pod.created < 300 and sample.at - window < pod.ready_changed:
+    if says_nothing(answer):
         return False
     if sample.value == 0 and not tolerates_zero(situation, metric):
         return not (known is not None and now - known.at <= 300 and known.value > 0)
     return True
 
 
+def in_service_since(situation: Situation, pod: Pod) -> float:
+    """The latest of its start, its last Ready transition and the moment when it was last seen back from pulledOut."""
+    moments = (pod.started, pod.ready_changed, situation.past(pod).back_since)
+    return max((at for at in moments if at is not None), default=0.0)
+
+
+def window_began(situation: Situation, metric: Metric, pod: Pod, sample: Sample) -> float:
+    """It knows of nothing that was after it was first seen, whatever it is dated."""
+    answer = metric.by_pod[pod.name]
+    seen = first_seen(metric, answer, sample.value, situation.past(pod).ahead, situation.facts.now)
+    return float(min(sample.at, seen) - answer.window)
+
+
+# --- partial windows ---
+
+
+def is_partial(answer: Answer) -> bool:
+    return answer.c is not None and (answer.u is None or answer.c == 0 or answer.c < answer.u)
+
+
+def says_nothing(answer: Answer) -> bool:
+    """c - 1 < u/2: no sample."""
+    known = answer.c is not None and answer.c > 0 and answer.u is not None
+    return known and is_partial(answer) and answer.c - 1 < Fraction(answer.u, 2)
+
+
+def bound_of(answer: Answer, value: Fraction) -> Fraction | None:
+    """What counts on the way down: value·u/(c − 1), in whole nano-units; None: nobody knows."""
+    if not is_partial(answer):
+        return value
+    if answer.c == 0 or answer.u is None:
+        return None
+    return Fraction(math.ceil(value * answer.u / (answer.c - 1) * 10**9), 10**9)
+
+
+def knows_less(situation: Situation, metric: Metric) -> bool:
+    """Whether nobody knows how full a service total's window is, it lacks a pod, or one came in after it began.
+
+    A total that reads none of the pods, or one of more than two, is not about each of them.
+    """
+    if bound_of(metric.total, metric.total.value) is None:
+        return True
+    pods = situation.pods(SERVING, DOUBTFUL)
+    read = [pod for pod in pods if pod.name in metric.reads]
+    lacks_pods = len(read) < len(pods) and (len(read) > 1 or len(read) == 1 == len(pods) - 1)
+    began = total_began(situation.facts, situation.memory, metric)
+    return lacks_pods or (metric.total.window > 0 and any(in_service_since(situation, pod) > began for pod in pods))
+
+
 def total_is_old(facts: Facts, memory: Memory, metric: Metric) -> bool:
-    """Whether a service total is older than maxAgeSeconds."""
+    """Whether a service total is older than maxAgeSeconds, or says nothing."""
     assert metric.total is not None
-    return (
-        facts.now - aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now) > metric.max_age
-    )
+    at = aged_from(metric, metric.total, metric.total.value, memory.totals_ahead, facts.now)
+    return facts.now - at > metric.max_age or says_nothing(metric.total)
 
 
 def total_began(facts: Facts, memory: Memory, metric: Metric) -> float:
@@ -158,10 +206,7 @@ def take_samples(situation: Situation) -> None:
                 continue
             if fit_sample(situation, metric, pod, present):
                 fit[pod.uid] = present
-                # It knows of nothing that was after it was first seen, whatever it is dated.
-                answer = metric.by_pod[pod.name]
-                seen = first_seen(metric, answer, present.value, situation.past(pod).ahead, situation.facts.now)
-                began[pod.uid] = min(present.at, seen) - answer.window
+                began[pod.uid] = window_began(situation, metric, pod, present)
         situation.fit[metric.name], situation.began[metric.name] = fit, began
         for past in situation.memory.pods.values():
             # Nothing asks for a sample older than 5 min.
@@ -170,8 +215,54 @@ def take_samples(situation: Situation) -> None:
                 del past.samples[metric.name]
         for uid, sample in fit.items():
             kept = situation.memory.pods[uid].samples
-            if metric.name not in kept or sample.at > kept[metric.name].at:
-                kept[metric.name] = sample
+            # Of a partial window what counts on the way down, where that is known.
+            bound = bounds_of(situation, metric)[uid]
+            if bound is not None and (metric.name not in kept or sample.at > kept[metric.name].at):
+                kept[metric.name] = Sample(sample.at, bound)
+
+
+def bounds_of(situation: Situation, metric: Metric) -> dict[str, Fraction | None]:
+    """By pod UID: what the fit samples count on the way down."""
+    names = {pod.uid: pod.name for pod in situation.facts.pods}
+    fit = situation.fit[metric.name]
+    return {uid: bound_of(metric.by_pod[names[uid]], sample.value) for uid, sample in fit.items()}
+
+
+# --- saturation ---
+
+
+def saturation_factor(situation: Situation) -> Fraction:
+    return quantity(situation.facts.spec.get("saturationFactor", "1.25"))
+
+
+def cpu_limit(metric: Metric, pod: Pod) -> Fraction | None:
+    """Of the same containers, or of the whole pod."""
+    if not metric.containers and metric.resource in pod.pod_limits:
+        return pod.pod_limits[metric.resource]
+    limits = [pod.limits.get(name, {}).get(metric.resource) for name in metric.containers or pod.running]
+    return None if not limits or None in limits else sum((one for one in limits if one is not None), Fraction(0))
+
+
+def is_saturated(situation: Situation, metric: Metric, sampled: list[Pod], missing: list[Pod], sigma: Fraction) -> bool:
+    """Whether usage is at least 97 % of the limits of the same pods, and every pod that is in has one."""
+    if metric.resource != "cpu" or metric.of == "Request" or saturation_factor(situation) == 1:
+        return False
+    if any(not cpu_limit(metric, pod) for pod in sampled + missing):
+        return False
+    return sigma >= Fraction(97, 100) * sum((cpu_limit(metric, pod) or 0 for pod in sampled), Fraction(0))
+
+
+def stays_saturated(metric: Metric, sampled: list[Pod], missing: list[Pod], sigma: Fraction) -> bool:
+    """Recounted with each missing pod at 0."""
+    return sigma >= Fraction(97, 100) * sum((cpu_limit(metric, pod) or 0 for pod in sampled + missing), Fraction(0))
+
+
+def limit_shown(metric: Metric, sampled: list[Pod], *, is_sum: bool) -> Fraction:
+    """The limit, in the unit of the watermarks."""
+    total = sum((cpu_limit(metric, pod) or Fraction(0) for pod in sampled), Fraction(0))
+    if is_sum:
+        return total
+    return Fraction(1) if metric.of else total / len(sampled)
 
 
 def last_of_five_minutes(situation: Situation, metric: Metric, pod: Pod) -> Fraction:
@@ -211,6 +302,23 @@ def is_young_doubt(situation: Situation, pod: Pod) -> bool:
 # --- one scenario ---
 
 
+def load_on_the_way_down(situation: Situation, metric: Metric, pod: Pod) -> Fraction:
+    """A pod's bound, or the fill of its gap, for its capacity."""
+    held = capacity(metric, pod)
+    bound = bounds_of(situation, metric).get(pod.uid)
+    if bound is not None and held is not None:
+        return bound / held
+    known = [
+        capacity(metric, each)
+        for each in situation.facts.pods
+        if situation.states[each.uid] not in (TERMINATING, FINISHED)
+    ]
+    sizes = [size for size in known if size is not None]
+    size = held if held is not None else sum(sizes, Fraction(0)) / len(sizes) if sizes else Fraction(1)
+    high_plus, _ = bounds(situation.facts.spec, metric)
+    return max(high_plus or Fraction(0), last_of_five_minutes(situation, metric, pod) / size)
+
+
 def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: list[Pod]) -> LiteralScenario:
     """One metric, with these doubtful pods in and those out."""
     facts, spec = situation.facts, situation.facts.spec
@@ -227,6 +335,8 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         if total_is_old(facts, situation.memory, metric):
             return LiteralScenario(error="the service total is too old", pods_in=len(pods_in))
         size = Fraction(len(sampled))
+        unbounded, bounded = [], bound_of(metric.total, sigma) or Fraction(0)
+        blind = knows_less(situation, metric)
     else:
         if metric.answered is None:
             return LiteralScenario(error="the source never answered", pods_in=len(pods_in))
@@ -240,6 +350,10 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         missing = [pod for pod in pods_in if pod not in sampled]
         sigma = sum((fit[pod.uid].value for pod in sampled), Fraction(0))
         size = sum((known[pod.uid] for pod in sampled), Fraction(0))
+        bounds_down = bounds_of(situation, metric)
+        unbounded = [pod for pod in sampled if bounds_down[pod.uid] is None]
+        bounded = sum((bounds_down[pod.uid] or Fraction(0) for pod in sampled), Fraction(0))
+        blind = False
     n = len(sampled)
     scenario.n, scenario.missing = n, len(missing)
     if n == 0:
@@ -256,6 +370,7 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         return average if known[pod.uid] is None else known[pod.uid]
 
     usage = sigma if is_sum else sigma / size
+    saturated = is_saturated(situation, metric, sampled, missing, sigma)
     high_plus, low_minus = bounds(spec, metric)
 
     if sigma == 0 and not tolerates_zero(situation, metric):
@@ -268,32 +383,37 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
         of_pods = [(fit[pod.uid].value, known[pod.uid]) for pod in sampled] if not metric.is_total else []
         each = [value / held for value, held in of_pods] or [usage]
         extra = sum((size_of(pod) for pod in missing), Fraction(0))
-        return step(situation, scenario, metric, Step(n, sigma, size, each, sampled, missing, young, extra), doubt_out)
-    if high_plus is not None and usage > high_plus:
+        of_bounds = [] if metric.is_total else [((bounds_down[pod.uid] or 0) / known[pod.uid]) for pod in sampled]
+        load = Step(n, sigma, size, each, sampled, missing, young, extra, bounded, of_bounds, blind or bool(unbounded))
+        load.saturated = saturated
+        return step(situation, scenario, metric, load, doubt_out)
+    if high_plus is not None and (saturated or usage > high_plus):
         scenario.verdict = ABOVE
         if not is_sum:
             n += len(missing)
             size += sum((size_of(pod) for pod in missing), Fraction(0))
             usage = sigma / size
-            if not usage > high_plus:
+            if not usage > high_plus and not (saturated and stays_saturated(metric, sampled, missing, sigma)):
                 scenario.held = "Missing"
                 return scenario
-        return scale_up(situation, scenario, metric, n, usage, doubt_out)
+        limit = limit_shown(metric, sampled, is_sum=is_sum) if saturated else None
+        return scale_up(situation, scenario, metric, n, usage, doubt_out, limit)
     if low_minus is not None and usage < low_minus:
         scenario.verdict = BELOW
         fills = missing + young
-        if fills:
-            if high_plus is None or is_sum:
-                scenario.held = "Missing"
-                return scenario
-            for pod in fills:
-                sigma += max(high_plus * size_of(pod), last_of_five_minutes(situation, metric, pod))
-                size += size_of(pod)
-                n += 1
-            usage = sigma / size
-            if not usage < low_minus:
-                scenario.held = "Missing"
-                return scenario
+        if blind or ((fills or unbounded) and (high_plus is None or is_sum)):
+            scenario.held = "Missing"
+            return scenario
+        # A partial window counts as much as it may have been; where nobody knows, as a missing pod does.
+        sigma = bounded
+        for pod in fills + unbounded:
+            sigma += max(high_plus * size_of(pod), last_of_five_minutes(situation, metric, pod))
+        size += sum((size_of(pod) for pod in fills), Fraction(0))
+        n += len(fills)
+        usage = sigma if is_sum else sigma / size
+        if not usage < low_minus:
+            scenario.held = "Missing"
+            return scenario
         if departed_is_unknown(situation, metric):
             scenario.held = "Departed"
             return scenario
@@ -310,10 +430,12 @@ def read(situation: Situation, metric: Metric, doubt_in: list[Pod], doubt_out: l
     scenario.verdict = INSIDE
     # converge: a step is relative to the count that was assessed
     towards = spec.get("convergeTowards") if current == facts.watched else None
+    if towards == "High" and (blind or unbounded):
+        return scenario
     if towards == "High" and not missing and not young and not departed_is_unknown(situation, metric):
         # The load of departed pods counts here as it does below the band.
         gone, load = departed_load(situation, metric, sampled)
-        loaded = (sigma + load) * (n + gone) / n if is_sum and not metric.is_total else sigma + load
+        loaded = (bounded + load) * (n + gone) / n if is_sum and not metric.is_total else bounded + load
         return converge(situation, scenario, metric, n, loaded if is_sum else loaded / size, doubt_out)
     if towards == "Low":
         if missing and spec.get("multipleOf", 1) == 1 and metric.high is not None:
@@ -369,10 +491,13 @@ def sample_times(situation: Situation, metric: Metric) -> list[float]:
 
 
 def floor_needs(situation: Situation, metric: Metric) -> int | None:
-    """⌈S/high⌉ of a floor; None where it has no answer."""
+    """⌈S/high⌉ of a floor, by its bound where S raises nothing; None where it has no answer."""
     if metric.total is None or total_is_old(situation.facts, situation.memory, metric):
         return None
-    return math.ceil(metric.total.value / (metric.high if metric.target is None else metric.target))
+    one_pod = metric.high if metric.target is None else metric.target
+    needed, current = math.ceil(metric.total.value / one_pod), situation.facts.current
+    bound = bound_of(metric.total, metric.total.value)
+    return needed if needed > current or bound is None else min(current, math.ceil(bound / one_pod))
 
 
 def bounds(spec: dict[str, Any], metric: Metric) -> tuple[Fraction | None, Fraction | None]:
@@ -398,13 +523,16 @@ def too_few_serve(situation: Situation) -> bool:
 
 def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> tuple[int, Fraction]:
     """How many pods left since 5 s before the samples that count began, and what they took with them."""
-    fit, oldest = situation.fit[metric.name], samples_began(situation, metric) - 5
+    oldest = samples_began(situation, metric) - 5
     if metric.is_total:
         if situation.facts.spec.get("average", "PerPod") != "Total":
             return 0, Fraction(0)
-        average = metric.total.value / len(sampled)
+        average = bound_of(metric.total, metric.total.value) / len(sampled)
     else:
-        average = sum((fit[pod.uid].value for pod in sampled), Fraction(0)) / len(sampled)
+        # As they count on the way down.
+        known = bounds_of(situation, metric)
+        counted = [known[pod.uid] for pod in sampled if known[pod.uid] is not None]
+        average = sum(counted, Fraction(0)) / len(counted) if counted else Fraction(0)
     load, count = Fraction(0), 0
     for gone in situation.memory.departed.values():
         if gone.left >= oldest:
@@ -415,16 +543,31 @@ def departed_load(situation: Situation, metric: Metric, sampled: list[Pod]) -> t
 
 
 def departed_is_unknown(situation: Situation, metric: Metric) -> bool:
-    """Whether the count changed after the samples began, or 5 s before, and before this process looked.
+    """Whether the samples began before this process looked, or less than 5 s after: nobody knows which pods left.
 
-    Nobody knows which pods left. Only a server's document tells such a change.
+    Likewise for 300 s while a pod that was in service before has no sample, or exactly 0, and its last one is unknown.
+    Only a server's document tells since when it looks.
     """
     if metric.total is not None:
         in_total = situation.facts.spec.get("average", "PerPod") == "Total"
         if not in_total or metric.total.value == 0:  # it has their load in it, or there is none
             return False
-    changed = situation.memory.unobserved_change
-    return changed is not None and changed >= samples_began(situation, metric) - 5
+    since = situation.facts.observing_since
+    if since is None:
+        return False
+    if since >= samples_began(situation, metric) - 5:
+        return True
+    soon = [pod for pod in situation.pods(UNREADY) if is_young(situation, pod)]
+    return (
+        situation.facts.now - since <= 300
+        and metric.total is None
+        and any(
+            last_of_five_minutes(situation, metric, pod) == 0
+            and (pod.uid not in situation.fit[metric.name] or not tolerates_zero(situation, metric))
+            and in_service_since(situation, pod) < since
+            for pod in situation.pods(SERVING, DOUBTFUL) + soon
+        )
+    )
 
 
 def by_hpa(facts: Facts, now: float) -> float | None:
@@ -450,10 +593,10 @@ def samples_began(situation: Situation, metric: Metric) -> float:
 
 
 def forget_departed(situation: Situation) -> None:
-    """Departed pods are kept for 900 s: a source may answer older samples than it did before."""
+    """Departed pods are kept for 900 s, or for the longest window in use and 300 s more, and who came back likewise."""
     departed = situation.memory.departed
     for uid in list(departed):
-        if situation.facts.now - departed[uid].left > 900:
+        if situation.facts.now - departed[uid].left > situation.facts.remembered_for:
             del departed[uid]
 
 
@@ -499,10 +642,19 @@ def replacing_is_ineffective(situation: Situation) -> bool:
 
 
 def scale_up(
-    situation: Situation, scenario: LiteralScenario, metric: Metric, n: int, usage: Fraction, doubt_out: list[Pod]
+    situation: Situation,
+    scenario: LiteralScenario,
+    metric: Metric,
+    n: int,
+    usage: Fraction,
+    doubt_out: list[Pod],
+    limit: Fraction | None,
 ) -> LiteralScenario:
-    current = situation.facts.current
-    needed = math.ceil(n * usage / (metric.target or metric.high))
+    """`limit`: what the pods show at most, where they are saturated."""
+    current, aim = situation.facts.current, metric.target or metric.high
+    needed = math.ceil(n * usage / aim)
+    if limit is not None:
+        needed = math.ceil(saturation_factor(situation) * n * usage / min(aim, limit))
     scenario.replaced = replaced_pods(situation, scenario, doubt_out)
     # A proposal is rounded up to a multiple, after `replaced`; a hold is not rounded.
     scenario.proposal = max(current, up_to(needed + scenario.replaced, situation.facts.spec.get("multipleOf", 1)))
@@ -552,6 +704,11 @@ class Step:
     missing: list[Pod]
     young: list[Pod]
     size_of_missing: Fraction
+    bounded: Fraction
+    """Σ, and below each one's utilization, as they count on the way down."""
+    each_bounded: list[Fraction]
+    is_unbounded: bool
+    saturated: bool = False
 
 
 def step(
@@ -562,23 +719,30 @@ def step(
     high_plus, low_minus = bounds(spec, metric)
     any_pod, multiple = spec.get("trigger", "AnyPod") == "AnyPod", spec.get("multipleOf", 1)
     average = load.sigma / load.size
-    if (max(load.each) if any_pod else average) > high_plus:
+    if load.saturated or (max(load.each) if any_pod else average) > high_plus:
         scenario.verdict = ABOVE
         recounted = load.sigma / (load.size + load.size_of_missing)
         # A pod at 0 takes nothing from the one that is beyond its bound; a service total has no pods to look at.
-        if (not any_pod or metric.is_total) and not recounted > high_plus:
+        one_is_beyond = any_pod and not metric.is_total and max(load.each) > high_plus
+        stays = load.saturated and stays_saturated(metric, load.sampled, load.missing, load.sigma)
+        if not one_is_beyond and not recounted > high_plus and not stays:
             scenario.held = "Missing"
             return scenario
         sum_of_pods = (load.n + len(load.missing)) * recounted
         scenario.replaced = replaced_pods(situation, scenario, doubt_out)
         needed = math.ceil(sum_of_pods / metric.target + spec.get("stepUp", 2))
+        if load.saturated:
+            aim = min(metric.target, limit_shown(metric, load.sampled, is_sum=False))
+            needed = math.ceil(saturation_factor(situation) * sum_of_pods / aim) + spec.get("stepUp", 2)
         scenario.proposal = max(current, up_to(needed + scenario.replaced, multiple))
         return scenario
     if not (min(load.each) if any_pod else average) < low_minus:
         scenario.verdict = INSIDE
         return scenario
     scenario.verdict = BELOW
-    if load.missing or load.young:
+    each_bounded = load.each_bounded or [load.bounded / load.size]
+    least = min(each_bounded) if any_pod else load.bounded / load.size
+    if load.missing or load.young or load.is_unbounded or not least < low_minus:
         scenario.held = "Missing"
         return scenario
     if departed_is_unknown(situation, metric):
@@ -586,7 +750,7 @@ def step(
         return scenario
     _, departed = departed_load(situation, metric, load.sampled)
     share = departed / load.size
-    if not (min(load.each) if any_pod else average) + share < low_minus:
+    if not least + share < low_minus:
         scenario.held = "Departed"
         return scenario
     if changed_since(situation, metric):
@@ -603,8 +767,8 @@ def step(
         return current
 
     scenario.stepped = True
-    scenario.proposal = stepped(load.sigma + departed)
-    if scenario.proposal == current and stepped(load.sigma) < current:
+    scenario.proposal = stepped(load.bounded + departed)
+    if scenario.proposal == current and stepped(load.bounded) < current:
         scenario.held = "Departed"
     return scenario
 

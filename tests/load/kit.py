@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
+from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
+from adapter.load.decide import decide
 from adapter.load.memory import LastSample, Memory, SampleMemory
-from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, ResourceMetric, Scale, Target
-from adapter.load.steps import finish
-from adapter.load.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 
 NOW = 1_767_268_800.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -103,22 +102,6 @@ def usage(loads: dict[str, str | int | None], *, resource: str = "cpu", at: floa
         name: PodUsage(at, 15.0, {"app": {resource: nano(load)}}) for name, load in loads.items() if load is not None
     }
     return Samples(ResourceSamples(pods=pods, fetched_at=at))
-
-
-def columns_of(pods: Mapping[str, PodUsage], last: UsageColumns = NO_USAGE) -> UsageColumns:
-    """The same samples in columns."""
-    builder = UsageColumnsBuilder(last)
-    for name, one in pods.items():
-        row = builder.add(name, one.at, one.window, tuple(one.containers))
-        for each, amounts in one.containers.items():
-            for resource, amount in amounts.items():
-                builder.fill(each, resource, [row], [amount])
-    return finish(builder.columns())
-
-
-def with_columns(samples: Samples) -> Samples:
-    """The samples with those of metrics.k8s.io in columns."""
-    return replace(samples, resources=replace(samples.resources, pods=columns_of(samples.resources.pods)))
 
 
 def total(value: str, name: str = "queue", at: float = NOW - 10) -> Samples:

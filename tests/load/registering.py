@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from adapter.load.matching import canonical_ip
-from adapter.load.membership import Classification, classify, registry_problem
 from adapter.load.memory import Memory
-from adapter.load.memory_updates import after_roster, after_states
 from adapter.load.pods import Pod, PodState
+from adapter.load.remembering import after_roster, after_states
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
+from adapter.load.states import Classification, classify, registry_problem
 from tests.load.kit import NOW, REGISTRY, pod, policy, roster
 
 REGISTERED = policy(registry=REGISTRY)
@@ -23,7 +23,7 @@ def classify_with(
 
 def registry_problem_after(shop: "Registering", after: float = 0.0) -> str:
     """What is wrong with the registry by then."""
-    return registry_problem(shop.rule, shop.memory, shop.now + after)
+    return registry_problem(shop.rule, shop.pods, shop.memory, shop.now + after)
 
 
 def states(membership: dict[str, Classification]) -> dict[str, PodState]:
@@ -59,6 +59,10 @@ class Registering:
         for _ in range(rounds):
             found = self.answer(*names, after=after)
         return found
+
+    def reason(self, name: str) -> str:
+        """Why this pod has its state."""
+        return classify(self.rule, self.pods, self.memory, self.now)[f"uid-{name}"].reason
 
 
 def service(count: int = 10, rule: Policy = REGISTERED) -> Registering:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.assessment import HeldBy
-from adapter.load.memory import LastSample, Memory, PodMemory
+from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import Pod, PodState
 from adapter.load.samples import Point, QuerySamples, Samples
-from adapter.load.spec import Fallback, Query
+from adapter.load.spec import Fallback, Policy, Query
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -62,23 +62,71 @@ def rps(window: float, load: str, pods: list[Pod], at: float) -> Samples:
     return Samples(queries={"cpu": QuerySamples(pods=points, window=window, fetched_at=at)})
 
 
-def test_an_unobserved_change_is_forgotten_after_15_min_like_departed_pods() -> None:
+@pytest.mark.parametrize(("ago", "held_by"), [(3611, None), (3609, HeldBy.DEPARTED), (1, HeldBy.DEPARTED)])
+def test_a_take_over_holds_as_long_as_the_windows_reach_back_to_it(ago: float, held_by: HeldBy | None) -> None:
+    """A pod may have left between the last status that the process before wrote and the take-over."""
     rule = policy(replace(cpu("1200m", "400m"), resource=None, query=Query(name="r")))
-    pods, _ = same(20, None)
-    bounds = replace(BOUNDS, last_scale=NOW - 901)
-    memory = Memory(observing_since=NOW - 1)
-    _, decision = assess_and_decide(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
+    pods = [pod(f"web-{index}", age=9000) for index in range(20)]
+    memory = Memory(observing_since=NOW - ago)
+    _, decision = assess_and_decide(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory)
+    assert decision.held_by is held_by
+
+
+TAKEN_OVER = Memory(observing_since=NOW - 200)
+"""The samples of other pods began later."""
+CALM = {f"web-{index}": "300m" for index in range(9)}
+
+
+def of_take_over(loads: dict[str, str], last: Pod, memory: Memory, rule: Policy = BAND) -> int | None:
+    pods = [*(pod(name, age=9000) for name in CALM), last]
+    return assess_and_decide(rule, pods, usage(loads), memory=memory)[1].desired
+
+
+class TestAPodWhoseLastSampleOnlyTheProcessBeforeKnew:
+    @pytest.mark.parametrize("loads", [CALM, CALM | {"web-9": "0"}])
+    @pytest.mark.parametrize(("since", "desired"), [(NOW - 200, 10), (NOW - 301, 9)])
+    def test_without_a_sample_or_at_zero_shrinks_nothing_for_5_min(
+        self, loads: dict[str, str], since: float, desired: int
+    ) -> None:
+        """It may have used 20000m: 10 pods, or fewer by 9·300m + 1212m over 400m."""
+        got = of_take_over(loads, pod("web-9", age=9000), Memory(observing_since=since))
+        assert got == (desired if "web-9" not in loads or desired == 10 else 6)
+
+    def test_that_turned_unready_before_shrinks_nothing_either(self) -> None:
+        unready = pod("web-9", age=9000, ready=False, ready_for=210)
+        assert of_take_over(CALM, unready, TAKEN_OVER) == 10
+
+    def test_but_one_that_came_into_service_since_does(self) -> None:
+        assert of_take_over(CALM, pod("web-9", age=150), TAKEN_OVER) == 9
+
+    def test_nor_does_one_whose_last_sample_the_status_has(self) -> None:
+        known = {"cpu": SampleMemory(last={"uid-web-9": LastSample(NOW - 210, nano("300m"))})}
+        assert of_take_over(CALM, pod("web-9", age=9000), replace(TAKEN_OVER, samples=known)) == 9
+
+    def test_nor_a_zero_where_zeros_are_believed(self) -> None:
+        rule = replace(BAND, tolerate_zero=True)
+        assert of_take_over(CALM | {"web-9": "0"}, pod("web-9", age=9000), TAKEN_OVER, rule) == 6
+
+
+@pytest.mark.parametrize("window", [600.0, 1800.0, HOUR])
+def test_constant_load_falls_no_further_while_the_window_still_knows_departed_pods(window: float) -> None:
+    """15 pods carry 6000m at 400m each; over a window their values come to that little by little."""
+    rule = policy(replace(cpu("1200m", "400m"), resource=None, query=Query(name="r")))
+    pods = [pod(f"web-{index}", age=9000) for index in range(20)]
+    first, decision = assess_and_decide(rule, pods, rps(window, "300m", pods, NOW - 5))
     assert decision.desired == 15
-    bounds = replace(BOUNDS, last_scale=NOW - 900)
-    _, decision = assess_and_decide(rule, pods, rps(HOUR, "300m", pods, NOW - 5), memory=memory, bounds=bounds)
-    assert decision.held_by is HeldBy.DEPARTED
+    memory, stay = first.memory, pods[:15]
+    for later in range(10, int(window) + 60, 60):
+        share = min(1.0, later / window)
+        samples = rps(window, f"{int(300 + 100 * share)}m", stay, NOW + later - 5)
+        found, decision = assess_and_decide(rule, stay, samples, memory=memory, now=NOW + later)
+        memory = found.memory
+        assert decision.desired == 15, later
 
 
 class TestAClockThatWasPutBack:
-    def test_an_unobserved_change_in_the_future_holds_only_until_new_samples(self) -> None:
-        memory = Memory(
-            observing_since=NOW + HOUR, last_scale=NOW + HOUR, unobserved_change=NOW + HOUR, last_replicas=20
-        )
+    def test_a_take_over_in_the_future_holds_only_until_new_samples(self) -> None:
+        memory = Memory(observing_since=NOW + HOUR, last_scale=NOW + HOUR, last_replicas=20)
         pods, loads = same(20, "300m")
         first, _ = assess_and_decide(BAND, pods, usage(loads), memory=memory)
         _, decision = assess_and_decide(BAND, pods, usage(loads, at=NOW + 40), memory=first.memory, now=NOW + 45)

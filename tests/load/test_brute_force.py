@@ -1,6 +1,5 @@
 """Scenarios that are left out, or not looked at, change no decision: the same decisions as with all of them."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -9,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.load import metric_assessment, pipeline, scenarios
+from adapter.load import doubt
+from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs
+from adapter.load.decide import decide
 from adapter.load.memory import Departed, LastSample, Memory, PodMemory
-from adapter.load.pipeline import assess, decide
 from adapter.load.samples import Samples
-from adapter.load.scenarios import _Offer, _Offers
 from adapter.load.spec import (
     Average,
     Bounds,
@@ -31,30 +30,7 @@ from adapter.load.spec import (
     ToleranceIn,
     Trigger,
 )
-from adapter.load.steps import collected
 from tests.load.kit import NOW, REGISTRY, TARGET, cpu, nano, pod, policy, roster, scale, total, usage
-
-OFFERS = st.builds(
-    lambda least, line, replaceable: _Offer(least, line, least + replaceable),
-    st.integers(1, 12), st.integers(-8, 8), st.integers(0, 8),
-)  # fmt: skip
-
-
-@given(st.lists(OFFERS, min_size=1, max_size=7), st.integers(1, 5))
-@settings(max_examples=600)
-def test_offers_that_are_dropped_win_at_no_count(given_offers: Sequence[_Offer], multiple_of: int) -> None:
-    """The last offer is that of the scenario with the most doubtful pods in."""
-    offers = _Offers()
-    added = [inside for inside in reversed(range(len(given_offers))) if offers.add(inside, given_offers[inside])]
-    kept = set(added) - offers.beaten(multiple_of)
-    for current in range(32):
-
-        def proposal(inside: int, current: int = current) -> tuple[int, int]:
-            least, line, most = given_offers[inside]
-            count = min(most, max(least, line + current))
-            return max(current, -(-count // multiple_of) * multiple_of), inside
-
-        assert max(range(len(given_offers)), key=proposal) in kept
 
 
 class Doubt(NamedTuple):
@@ -170,15 +146,12 @@ def _decision(assessment: Assessment, inputs: AssessmentInputs, current: int) ->
 
 @given(_services())
 @settings(max_examples=150)
-def test_scenarios_that_are_not_compared_change_no_decision(inputs: AssessmentInputs) -> None:
+def test_the_scenarios_at_turns_ask_for_the_same_counts_as_all_of_them(inputs: AssessmentInputs) -> None:
+    of_all = _decisions(inputs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scenarios, "_that_may_win", lambda steps, _: collected(range(len(steps))))
-        patch.setattr(metric_assessment, "held_with_all_in", lambda *_: None)
-        patch.setattr(metric_assessment, "are_comparable", lambda *_: False)
-        patch.setattr(pipeline, "contenders", lambda scenarios, *_: scenarios)
-        of_all = _decisions(inputs)
-    for found, wanted in zip(_decisions(inputs), of_all, strict=True):
-        assert found == wanted
+        patch.setattr(doubt, "_ALL_UP_TO", 0)
+        at_turns = _decisions(inputs)
+    assert [one[:3] for one in at_turns] == [one[:3] for one in of_all]
 
 
 def test_serving_pods_above_the_band_win_over_doubtful_ones_that_bring_the_average_into_it() -> None:

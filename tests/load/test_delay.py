@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
+from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.memory import Beyond, Memory
-from adapter.load.pipeline import decide
 from adapter.load.samples import Samples
 from adapter.load.spec import Average, Bounds, Converge, Delay, Metric, Policy
 from adapter.policy import status_memory

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision, HeldBy
-from adapter.load.departures import DepartedLoad
 from adapter.load.memory import Departed, LastSample, Memory
 from adapter.load.pods import Pod
+from adapter.load.remembering import DepartedLoad
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Average, Capacity, Converge, Metric, Policy, Query, ResourceMetric
 from tests.load.kit import NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, total, usage
@@ -135,7 +135,10 @@ class TestDepartures:
         assert (decision.desired, len(gone.memory.departed)) == (15, 5)
         assert {one.at for one in gone.memory.departed.values()} == {NOW + 5}
         back, decision = assess_and_decide(BAND, pods, usage(loads), memory=first.memory, now=NOW + 8)
-        assert (decision.desired, back.memory.departed) == (15, {})
+        assert (decision.desired, decision.held_by, back.memory.departed) == (20, HeldBy.MISSING, {})
+        later = usage(loads, at=NOW + 8 + 15)
+        _, decision = assess_and_decide(BAND, pods, later, memory=back.memory, now=NOW + 24)
+        assert decision.desired == 15
 
     def test_its_last_usage_is_forgotten_after_5_min_however_often_it_was_assessed(self) -> None:
         pods, loads = same(2, "300m")

@@ -6,14 +6,15 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import HeldBy, MetricAssessment, PodAssessment
-from adapter.load.effective_usage import MetricReader, PodSample, is_young
-from adapter.load.memory import NO_SAMPLES, LastSample, Memory
+from adapter.load.memory import NO_SAMPLES, LastSample, Memory, PodMemory
+from adapter.load.pod_samples import MetricReader, PodSample, is_young
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Average, Capacity, Metric, Policy, Query, ResourceMetric
 from tests.load.kit import (
     NOW,
+    REGISTRY,
     assess_and_decide,
     cpu,
     last_samples,
@@ -26,7 +27,9 @@ from tests.load.kit import (
     total,
     usage,
 )
+from tests.load.registering import Registering
 
+WARMING = "warming up: the window of its last sample began before it came into service"
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
 
 
@@ -115,7 +118,9 @@ class TestFreshness:
     def test_no_sample_at_all(self) -> None:
         assert missing(pod(), Samples()) == "no sample"
 
-    @pytest.mark.parametrize(("age", "reason"), [(90, ""), (90.5, "its last sample is 90 s old"), (-5, "")])
+    @pytest.mark.parametrize(
+        ("age", "reason"), [(90, ""), (90.5, f"its last sample is from {time_text(NOW - 90.5)}"), (-5, "")]
+    )
     def test_a_sample_counts_until_it_is_90_s_old(self, age: float, reason: str) -> None:
         assert missing(pod(), usage({"web-0": "1"}, at=NOW - age)) == reason
 
@@ -182,7 +187,7 @@ class TestFreshness:
         found = sample(cpu(), pod(), Samples(source), {}, NOW)
         assert found.at == NOW - age
 
-    @pytest.mark.parametrize(("asked", "reason"), [(90, ""), (91, "its last sample is 91 s old")])
+    @pytest.mark.parametrize(("asked", "reason"), [(90, ""), (91, f"its last sample is from {time_text(NOW - 91)}")])
     def test_a_sample_from_the_future_is_as_old_as_the_answer_that_brought_it(self, asked: float, reason: str) -> None:
         ahead = usage({"web-0": "1"}, at=NOW + 3600).resources
         assert missing(pod(), Samples(replace(ahead, fetched_at=NOW - asked))) == reason
@@ -193,23 +198,54 @@ class TestFreshness:
 
     def test_the_age_is_the_sources_own(self) -> None:
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)}, max_age=15.0)})
-        assert missing(pod(), samples, RPS) == "its last sample is 20 s old"
+        assert missing(pod(), samples, RPS) == f"its last sample is from {time_text(NOW - 20)}"
 
     def test_a_sample_from_before_the_pods_start_is_another_lifes(self) -> None:
         one = pod(age=60, started_at=NOW - 50, ready_for=51)
-        assert missing(one, usage({"web-0": "1"}, at=NOW - 51)) == "its last sample is from before its start"
+        assert missing(one, usage({"web-0": "1"}, at=NOW - 52)) == "its last sample is from before it came into service"
 
     def test_a_sample_from_before_the_last_readiness_does_not_count(self) -> None:
         one = pod(ready_for=9)
-        assert missing(one, usage({"web-0": "1"})) == "its last sample is from before its readiness changed"
-        assert missing(pod(ready_for=10), usage({"web-0": "1"})) == ""
+        memory = usage({"web-0": "1"}, resource="memory")
+        plain = memory_of(None, high=Fraction(NANO))
+        assert missing(one, memory, plain) == "its last sample is from before it came into service"
+        assert missing(pod(ready_for=10), memory, plain) == ""
 
-    @pytest.mark.parametrize(
-        ("age", "ready_for", "reason"),
-        [(299, 24, "warming up"), (299, 25, ""), (300, 24, ""), (40, 24, "warming up"), (40, 26, "")],
-    )
-    def test_cpu_of_a_young_pod_warms_up_for_a_window(self, age: float, ready_for: float, reason: str) -> None:
-        assert missing(pod(age=age, ready_for=ready_for), usage({"web-0": "1"})) == reason
+    @pytest.mark.parametrize(("ready_for", "warms"), [(24, True), (25, False), (26, False)])
+    @pytest.mark.parametrize("age", [40, 299, 300, 9999])
+    def test_cpu_warms_up_for_a_window_after_each_start_of_service(
+        self, age: float, ready_for: float, warms: bool
+    ) -> None:
+        assert (missing(pod(age=age, ready_for=ready_for), usage({"web-0": "1"})) == WARMING) is warms
+
+    @pytest.mark.parametrize(("ago", "warms"), [(24, True), (25, False)])
+    def test_a_pod_back_from_being_pulled_out_warms_up_as_well(self, ago: float, warms: bool) -> None:
+        one = pod()
+        memory = Memory(pods={one.uid: PodMemory(back_since=NOW - ago)})
+        assessment, _ = assess_and_decide(policy(), [one], usage({"web-0": "1"}), memory=memory)
+        assert (assessment.pods[0].missing.get("cpu") == WARMING) is warms
+
+    @pytest.mark.parametrize("is_known", [True, False])
+    def test_a_pod_that_registers_after_it_was_ready_warms_up_as_well(self, is_known: bool) -> None:
+        """What it read before is no load; where nobody saw it unregistered, since when it serves is not known."""
+        pods = [pod("web-0", ip="10.0.0.1"), pod("web-1", ip="10.0.0.2", age=100, ready_for=80)]
+        service = Registering(policy(registry=REGISTRY), pods)
+        if is_known:
+            service.answer("web-1")
+        service.answer()
+        for later, warms in ((14, is_known), (15, False)):
+            at = service.now + later
+            samples = usage({"web-0": "1", "web-1": "0.1"}, at=at)
+            assessment, _ = assess_and_decide(service.rule, service.pods, samples, memory=service.memory, now=at)
+            assert (assessment.pods[1].missing.get("cpu") == WARMING) is warms
+
+    def test_the_first_registrations_of_a_service_begin_no_service(self) -> None:
+        """Nobody has told before who serves, and the pods may have served all the time."""
+        pods = [pod(f"web-{index}", ip=f"10.0.0.{index}") for index in range(3)]
+        service = Registering(policy(registry=REGISTRY), pods)
+        service.answer("web-0", "web-1", "web-2")
+        service.answer()
+        assert {one.back_since for one in service.memory.pods.values()} == {None}
 
     def test_other_resources_and_queries_of_the_present_do_not_warm_up(self) -> None:
         one = pod(age=40, ready_for=24)
@@ -218,7 +254,7 @@ class TestFreshness:
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)})})
         assert missing(one, samples, RPS) == ""
 
-    @pytest.mark.parametrize(("window", "reason"), [(60, "warming up"), (4.5, "warming up"), (4, "")])
+    @pytest.mark.parametrize(("window", "reason"), [(60, WARMING), (4.5, WARMING), (4, "")])
     def test_a_query_with_a_window_warms_up_for_it(self, window: float, reason: str) -> None:
         samples = Samples(queries={"rps": QuerySamples(pods={"web-0": Point(NOW - 20, 1)}, window=window)})
         assert missing(pod(age=40, ready_for=24), samples, RPS) == reason
@@ -454,16 +490,17 @@ class TestErrors:
         failing = Samples(ResourceSamples(error="503 from metrics.k8s.io", fetched_at=NOW - 100))
         assert "503 from metrics.k8s.io" in self.error([pod()], failing)
 
-    def test_the_error_names_the_age_of_the_last_answer(self) -> None:
+    def test_the_error_names_the_time_of_the_last_answer(self) -> None:
         silent = Samples(ResourceSamples(fetched_at=NOW - 100))
-        assert "no fresh sample (last answer 100 s ago)" in self.error([pod()], silent)
+        assert f"no fresh sample (last answer at {time_text(NOW - 100)})" in self.error([pod()], silent)
         assert "has not answered yet" in self.error([pod()], Samples())
         assert "has not been answered yet" in self.error([pod()], Samples(), RPS)
 
     def test_a_pods_own_reason_precedes_the_sources_error(self) -> None:
         samples = usage({"web-0": "1"}, at=NOW - 400)
         assert self.error([pod()], samples) == (
-            "metric cpu: metrics.k8s.io has no fresh sample of a serving pod: its last sample is 400 s old"
+            "metric cpu: metrics.k8s.io has no fresh sample of a serving pod: "
+            f"its last sample is from {time_text(NOW - 400)}"
         )
 
     def test_a_service_total_too_old_is_an_error(self) -> None:

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from datetime import UTC
+from fractions import Fraction
 
 from adapter.load.assessment import Decision
 from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
-from adapter.load.spec import Average, Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity
+from adapter.load.spec import Average, Bounds, Cooldown, Fallback, Mode, Policy, ResourceMetric, Schedule, Velocity
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -124,6 +125,21 @@ def test_conditions_are_among_the_sentences() -> None:
     assert "metric cpu: 1 pod without a fresh sample" in text
 
 
+def test_usage_inside_the_band_is_told_with_the_tolerance_that_keeps_it_there() -> None:
+    text, _, _ = service(5, "1210m")
+    inside = "inside the band 400m … 1200m (tolerance 1 %: acts under 396m or beyond 1212m)"
+    assert f"cpu: 5 pods use 1210m on average, {inside}" in text
+    text, _, _ = service(5, "1200m", rule=replace(BAND, tolerance=Fraction(0)))
+    assert "cpu: 5 pods use 1200m on average, inside the band 400m … 1200m\n" in text
+
+
+def test_a_container_that_no_pod_has_is_named_with_those_that_they_have() -> None:
+    named = cpu(resource=ResourceMetric(name="cpu", containers=("ap",)))
+    pods, loads = same(3, "800m")
+    _, decision = assess_and_decide(policy(named), pods, usage(loads))
+    assert decision.error == "metric cpu: no pod has a container ap; they have app"
+
+
 def test_waking_from_zero_is_explained() -> None:
     text, head, _ = told(policy(queue("85")), [], total("3"), bounds=Bounds(minimum=0, maximum=9))
     assert text.endswith("asks for 1 (now 0), served as 1")
@@ -135,7 +151,11 @@ def test_waking_from_zero_is_explained() -> None:
 def test_a_value_is_shown_in_milli_units_unless_it_is_small() -> None:
     pods, loads = same(7, "1142857142n")
     found = explain(*assess_and_decide(policy(cpu("1200m")), pods, usage(loads)), BOUNDS, NOW)
-    assert any("use 1142m on average" in sentence for sentence in found)
+    assert any("use 1143m on average" in sentence for sentence in found)
+    almost = explain(*assess_and_decide(policy(cpu("1")), pods, usage(dict.fromkeys(loads, "999980u"))), BOUNDS, NOW)
+    assert any("use 1 on average" in sentence for sentence in almost)
+    idle = explain(*assess_and_decide(policy(cpu("1")), pods, usage(dict.fromkeys(loads, "999980n"))), BOUNDS, NOW)
+    assert any("use 1m on average" in sentence for sentence in idle)
     small = explain(*assess_and_decide(policy(cpu("100u")), pods, usage(dict.fromkeys(loads, "57u"))), BOUNDS, NOW)
     assert any("use 57u on average" in sentence for sentence in small)
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.assessment import Decision, HeldBy
+from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.memory import Memory
-from adapter.load.pipeline import decide
 from adapter.load.samples import Samples
 from adapter.load.spec import Policy
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, pod, policy, queue, scale, total, usage

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
 from adapter.load.conditions import ConditionType
+from adapter.load.decide import decide
 from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
-from adapter.load.pipeline import decide
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.schedule import Window
 from adapter.load.spec import (

@@ -80,6 +80,7 @@ class TestRegistrations:
             ("[FD00::1]", "fd00::1"),
             ("fe80::1%eth0", "fe80::1"),
             ("[fe80::1%2]", "fe80::1"),
+            ("::ffff:10.0.0.10", "10.0.0.10"),
         ],
     )
     def test_addresses_are_compared_in_canonical_form(self, written: str, status: str) -> None:
@@ -107,10 +108,39 @@ class TestRegistrations:
         http, grpc, any_port = (Instance(ip="10.0.0.1", port=port) for port in (8080, 9090, None))
         assert found(http, grpc, any_port, registry=replace(REGISTRY, port=8080)) == {"uid-web-0": (http, any_port)}
 
+    @pytest.mark.parametrize("named", [{"pod_name": "web-0"}, {"pod_uid": "uid-web-0"}])
+    def test_a_named_port_filters_the_registrations_that_name_their_pod_as_well(self, named: dict[str, str]) -> None:
+        http, grpc = Instance(ip="10.0.0.1", port=8080, **named), Instance(ip="10.0.0.1", port=9090, **named)  # type: ignore[arg-type]
+        assert found(http, grpc, registry=replace(REGISTRY, port=9090)) == {"uid-web-0": (grpc,)}
+
+    @pytest.mark.parametrize("named", [{"pod_name": "web-0"}, {"pod_uid": "uid-web-0"}])
+    def test_a_registration_that_names_its_pod_counts_only_at_its_address(self, named: dict[str, str]) -> None:
+        """A pod of a StatefulSet keeps its name and gets another address; the old registration lives on."""
+        old = Instance(ip="10.0.0.7", port=8080, enabled=False, **named)  # type: ignore[arg-type]
+        assert found(old) == {}
+        [match] = match_registrations([pod("web-0", ip="10.0.0.1")], Roster(at=NOW, instances=(old,)), REGISTRY)
+        assert match.mismatch is Mismatch.OTHER_ADDRESS
+
+    @pytest.mark.parametrize("ip", ["", "10.0.0.1", "192.168.0.1", "web-0.web.shop.svc"])
+    def test_a_pods_address_is_its_own_its_nodes_or_none(self, ip: str) -> None:
+        known = pod("web-0", ip="10.0.0.1", host_ip="192.168.0.1")
+        assert found(Instance(ip=ip, pod_name="web-0"), pods=[known])
+
+    def test_a_registration_of_the_process_before_a_restart_gives_way_to_a_newer_one_at_any_port(self) -> None:
+        """A container restarted in place, with another port: Eureka keeps the old instance UP."""
+        restarted = pod("web-0", ip="10.0.0.1", restarted_at=NOW - 60)
+        old = Instance(ip="10.0.0.1", port=8080, registered_at=NOW - 3000)
+        new = Instance(ip="10.0.0.1", port=8081, status="OUT_OF_SERVICE", registered_at=NOW - 50)
+        assert found(old, new, pods=[restarted]) == {"uid-web-0": (new,)}
+        assert found(old, pods=[restarted]) == {"uid-web-0": (old,)}
+        assert found(old, new) == {"uid-web-0": (old, new)}
+        first, _ = match_registrations([restarted], Roster(at=NOW, instances=(old, new)), REGISTRY)
+        assert first.mismatch is Mismatch.REPLACED
+
     def test_a_uid_beats_a_name_beats_an_address(self) -> None:
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2"), pod("c", ip="10.0.0.3")]
-        by_uid = Instance(ip="10.0.0.1", pod_name="b", pod_uid="uid-c")
-        by_name = Instance(ip="10.0.0.1", pod_name="b")
+        by_uid = Instance(ip="10.0.0.3", pod_name="b", pod_uid="uid-c")
+        by_name = Instance(pod_name="b")
         assert found(by_uid, pods=pods) == {"uid-c": (by_uid,)}
         assert found(by_name, pods=pods) == {"uid-b": (by_name,)}
 
@@ -152,9 +182,9 @@ class TestRegistrations:
     def test_metadata_under_the_policys_key_names_the_pod(self) -> None:
         by_key = replace(REGISTRY, pod_name_key="k8s.pod")
         pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")]
-        elsewhere = Instance(ip="10.0.0.1", metadata={"k8s.pod": "b"})
+        elsewhere = Instance(ip="web.example", metadata={"k8s.pod": "b"})
         assert found(elsewhere, pods=pods, registry=by_key) == {"uid-b": (elsewhere,)}
-        assert set(found(elsewhere, pods=pods)) == {"uid-a"}
+        assert found(elsewhere, pods=pods) == {}
         assert found(replace(elsewhere, metadata={"k8s.pod": "gone"}), pods=pods, registry=by_key) == {}
 
     def test_a_namesake_in_another_namespace_is_another_pod(self) -> None:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.membership import Classification, service_registry
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Container, Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
+from adapter.load.states import Classification, service_registry
 from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
 from tests.load.registering import REGISTERED, classify_with, names_in_state, service, states
 
@@ -111,6 +111,10 @@ class TestPulledOutWithoutARegistry:
         assert state(pod(endpoint_serving=False), rule).state is S.PULLED_OUT
         assert state(pod(endpoint_serving=True), rule).state is S.SERVING
         assert state(pod(endpoint_serving=None), rule).state is S.SERVING
+        assert state(pod(endpoint_serving=False, endpoints_silent=True), rule).state is S.DOUBTFUL
+        assert state(pod(endpoint_serving=None, endpoints_silent=True), rule).state is S.SERVING
+        was_out = Memory(pods={"uid-web-0": PodMemory(out_since=NOW - 60)})
+        assert state(pod(endpoints_silent=True), rule, memory=was_out).state is S.DOUBTFUL
 
     def test_endpoints_are_no_evidence_where_a_registry_is_named(self) -> None:
         assert state(pod(endpoint_serving=False, ip="10.0.0.1"), REGISTERED, roster("10.0.0.1")).state is S.SERVING

@@ -6,7 +6,8 @@ import pytest
 
 from adapter.load.assessment import PodAssessment
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
-from adapter.load.memory_updates import (
+from adapter.load.pods import Pod, PodState
+from adapter.load.remembering import (
     after_errors,
     after_replacement_request,
     after_replacing_step,
@@ -18,7 +19,6 @@ from adapter.load.memory_updates import (
     rolling_out,
     since_first_step,
 )
-from adapter.load.pods import Pod, PodState
 from adapter.load.samples import Samples
 from adapter.load.spec import Registry, Target
 from tests.load.kit import (
@@ -302,3 +302,11 @@ def test_a_request_does_not_change_the_memory() -> None:
     assert again.memory == assessment.memory
     assert decision.desired == 5
     assert assessment.memory.replacement == Replacement(noted_at=NOW, noted_current=4)
+
+
+def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
+    memory, pods = Memory(), [pod("a"), pod("b")]
+    for number in range(20):
+        rule = policy(replace(cpu("1200m", "400m"), name=f"edit-{number}"))
+        memory = assess_and_decide(rule, pods, usage({"a": "500m", "b": "500m"}), memory=memory)[0].memory
+        assert set(memory.samples) == {f"edit-{number}"}

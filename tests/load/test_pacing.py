@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.decide import decide
 from adapter.load.memory import Memory
 from adapter.load.pacing import Paced, pace
-from adapter.load.pipeline import decide
 from adapter.load.samples import QuerySamples, ResourceSamples, Samples
 from adapter.load.schedule import ScheduleLimits
 from adapter.load.spec import Bounds, Cooldown, Fallback, Mode, Policy, Schedule, Velocity

@@ -6,11 +6,11 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.decide import decide
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
-from adapter.load.pipeline import decide
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
-from adapter.load.samples import QuerySamples, ResourceSamples, Samples
+from adapter.load.samples import QuerySamples, ResourceSamples, Samples, time_text
 from adapter.load.spec import Bounds, Mode, PulledOut, Query, ResourceMetric
 from tests.load.kit import (
     BOUNDS,
@@ -281,12 +281,11 @@ class TestHeldByDoubt:
         assert decision.outcome is not None
         assert decision.outcome.scenario.inside == 6
 
-    def test_a_doubtful_pod_without_a_sample_is_tried_both_first_and_last(self) -> None:
-        # Last: with the busy one in, 12060/9 is above and needs 11; with the silent one in too, 12060/10 holds.
+    def test_a_doubtful_pod_without_a_sample_comes_in_last_on_the_way_up_and_first_on_the_way_down(self) -> None:
+        # With the busy one in, 12060/9 is above and needs 11; with the silent one in too, 12060/10 holds.
         assert self.decide(["1370m"] * 8, [None, "1100m"]).desired == 11
-        # First: alone in, the silent one holds what the idle ones would shrink.
-        decision = self.decide(["300m"] * 3, [None, "0", "0", "0", "0"])
-        assert (decision.desired, decision.held_by) == (8, HeldBy.DOUBT)
+        # With none in, 1800m need 4 and the 5 that may be out. With the silent one alone in, (1800 + 1212)/7 holds.
+        assert self.decide(["300m"] * 6, [None, "0", "0", "0", "0"]).desired == 11
 
     def test_without_a_certainly_serving_pod_the_count_does_not_shrink(self) -> None:
         assert self.decide([], ["10m"] * 5).desired == 5
@@ -338,6 +337,17 @@ class TestConditions:
         pods, loads = same(3, "800m")
         found = self.conditions(BAND, [*pods, out("a", age=100), out("b", age=100)], usage(loads), memory=memory)
         assert set(found) == {"ReplacementIneffective"}
+
+    @pytest.mark.parametrize(("limit", "is_fault"), [("1212m", True), ("1213m", False)])
+    def test_a_watermark_that_no_pod_can_pass_within_its_limit_is_a_condition(
+        self, limit: str, *, is_fault: bool
+    ) -> None:
+        pods, loads = same(3, "800m")
+        limited = [
+            replace(one, containers=tuple(replace(part, limits={"cpu": nano(limit)}) for part in one.containers))
+            for one in pods
+        ]
+        assert ("WatermarkAtLimit" in self.conditions(BAND, limited, usage(loads))) is is_fault
 
 
 class TestDecisions:
@@ -409,12 +419,12 @@ class TestDistrust:
     def test_a_longer_failure_is_named_with_the_registrys_own_error(self) -> None:
         listed = roster("10.0.0.1", "10.0.0.2", at=NOW - 31, error="HTTP 403: ACL not found")
         assert self.distrust(listed) == (
-            "registry nacos gave its last valid answer 31 s ago, which counts: HTTP 403: ACL not found"
+            f"registry nacos gave its last valid answer at {time_text(NOW - 31)}, which counts: HTTP 403: ACL not found"
         )
 
     def test_an_old_answer_without_an_error_is_trouble_from_5_min_on(self) -> None:
         assert self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 60)) is None
-        assert "301 s ago" in (self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 301)) or "")
+        assert time_text(NOW - 301) in (self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - 301)) or "")
 
     def test_the_error_of_a_registry_that_never_answered_is_named(self) -> None:
         told = self.distrust(roster(valid=False, error="http://nacos:8848: no answer within 5 s")) or ""

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adapter.load.assessment import HeldBy, Verdict
-from adapter.load.metric_value import served_value
 from adapter.load.pods import PodState
+from adapter.load.served import served_value
 from adapter.load.spec import Average, Bounds, Capacity, Converge, Mode, ResourceMetric
 from tests.load.kit import BOUNDS, REGISTRY, cpu, policy
 from tests.load.scenarios import DOUBTS, HIGH, LOW, Choices, DrawnPod, DrawnService, SeenAs, loads, scenarios, subsets
@@ -260,7 +260,8 @@ class TestBounds:
         loads = [one.load or 0 for one in scenario.pods if one.kind is SeenAs.SERVING]
         assume(loads)
         out = sum(one.kind is SeenAs.OUT for one in scenario.pods)
-        assert scenario.desired() <= max(scenario.current, -(-sum(loads) // HIGH) + out)
+        plain = replace(scenario, rule=replace(scenario.rule, saturation_factor=Fraction(1)))
+        assert plain.desired() <= max(scenario.current, -(-sum(loads) // HIGH) + out)
 
 
 class TestOneAmongSeveral:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.memory import Departed, LastSample, Memory
-from adapter.load.pipeline import decide
 from adapter.load.pods import Pod, PodCondition
 from adapter.load.samples import Samples
 from adapter.load.spec import (
@@ -284,7 +284,7 @@ class TestSameSamples:
         assert decision.desired == 8
         later = decide(assessment, scale(8), BOUNDS, NOW + 15)
         assert (later.desired, later.held_by) == (8, HeldBy.DEPARTED)
-        assert "the count changed since these samples began" in "\n".join(explain(assessment, later, BOUNDS, NOW + 15))
+        assert "(the count changed since these samples began" in "\n".join(explain(assessment, later, BOUNDS, NOW + 15))
 
     def test_the_same_samples_take_one_step_whether_the_pods_have_left_or_not(self) -> None:
         memory = assess_and_decide(self.STEADY, pods(10), self.low(10))[0].memory

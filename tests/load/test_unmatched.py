@@ -73,9 +73,8 @@ def test_a_pod_without_an_address_says_so() -> None:
 
 @pytest.mark.parametrize("miss", Mismatch)
 def test_every_mismatch_is_named_for_a_pod_at_that_address(miss: Mismatch) -> None:
-    match = RegistrationMatch(
-        Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), WEB if miss is Mismatch.OLDER else None, miss
-    )
+    matched = WEB if miss in {Mismatch.OLDER, Mismatch.REPLACED} else None
+    match = RegistrationMatch(Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), matched, miss)
     told = why_unmatched(WEB, [match], REGISTRY)
     assert told.startswith("10.0.0.1:8080") or miss is Mismatch.ADDRESS
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.assessment import HeldBy, Verdict
-from adapter.load.pipeline import decide
+from adapter.load.decide import decide
 from adapter.load.quantity import NANO
 from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Bounds, Converge
@@ -35,6 +35,7 @@ def band(high: str | None = "1200m", low: str | None = "400m", tolerance: str = 
 def totals(n: int, each: str, missing: int = 0, young: int = 0, fill: str = "1212m") -> Totals:
     return Totals(
         usage=n * nano(each),
+        bound=n * nano(each),
         n=n,
         weight=n,
         missing=missing,
@@ -71,7 +72,7 @@ class TestBands:
         n=st.integers(1, 300), each=st.integers(1, 5 * 10**9), tolerance=st.sampled_from(["0", "0.01", "0.1", "1/3"])
     )
     def test_tolerance_decides_whether_and_never_how_many(self, n: int, each: int, tolerance: str) -> None:
-        loaded = Totals(usage=n * each, n=n, weight=n)
+        loaded = Totals(usage=n * each, bound=n * each, n=n, weight=n)
         found = recommend(loaded, band(tolerance=tolerance))
         strict = recommend(loaded, band(tolerance="0"))
         if found.verdict is not Verdict.INSIDE:
@@ -82,7 +83,7 @@ class TestBands:
 
     @given(n=st.integers(1, 2000), each=st.integers(1, 10**12))
     def test_the_needed_count_carries_the_load_at_high_and_is_no_more_than_low_allows(self, n: int, each: int) -> None:
-        found = recommend(Totals(usage=n * each, n=n, weight=n), band())
+        found = recommend(Totals(usage=n * each, bound=n * each, n=n, weight=n), band())
         high, low = nano("1200m"), nano("400m")
         if found.verdict is Verdict.ABOVE:
             assert found.needed is not None

@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 
 from adapter.evaluation.policy_metrics import policy_rows
+from adapter.hpa.controller import Controller
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import explain
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Converge, Cooldown, Delay, Mode, Velocity
+from adapter.policy.field_reader import PolicyError
 from adapter.policy.hpa import parse_hpa
-from adapter.policy.objects import PolicyError
 from adapter.policy.watermark_policy import parse_policy
-from adapter.replay.hpa.controller import Controller
 from adapter.snapshot import Snapshot
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import KEY, Leader, context

@@ -1,5 +1,6 @@
-"""Renders the manifests like `kubectl kustomize`, for the features they use: resources, components, images, and merge
-patches of the object that they name or of those that a target selects. A test compares it with the real one.
+"""Renders the manifests like `kubectl kustomize`, for the features they use: resources, components, images, merge
+patches of the object that they name or of those that a target selects, and replacements. A test compares it with the
+real one.
 """
 
 import copy
@@ -15,7 +16,7 @@ Object = dict[str, Any]
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 _LIST_KEYS = {"containers": "name", "volumes": "name", "volumeMounts": "mountPath"}
-_KNOWN = {"apiVersion", "kind", "resources", "components", "images", "patches"}
+_KNOWN = {"apiVersion", "kind", "resources", "components", "images", "patches", "configurations", "replacements"}
 
 
 class RenderingError(Exception):
@@ -54,8 +55,29 @@ def _over(objects: list[Object], folder: Path) -> list[Object]:
     for patch in kustomization.get("patches", ()):
         for change in documents(folder / patch["path"]):
             objects = _patched(objects, change, patch.get("target", {}))
+    for replacement in kustomization.get("replacements", ()):
+        objects = _replaced(objects, replacement["source"], replacement["targets"])
     images = {one["name"]: f"{one['newName']}:{one['newTag']}" for one in kustomization.get("images", ())}
     return [_with_images(item, images) for item in objects]
+
+
+def _replaced(objects: list[Object], source: Mapping[str, str], targets: Iterable[Mapping[str, Any]]) -> list[Object]:
+    """The objects with a field of the source set in all that the targets select."""
+    (value,) = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (source["kind"], source["name"])]
+    for key in _keys(source["fieldPath"]):
+        value = value[key]
+    for target in targets:
+        for path in target["fieldPaths"]:
+            change: Any = value
+            for key in reversed(_keys(path)):
+                change = {key: change}
+            objects = [_merged(one, change) if _selects(target["select"], one) else one for one in objects]
+    return objects
+
+
+def _keys(path: str) -> list[str]:
+    """The keys of a field's path; one that has dots itself stands in brackets."""
+    return [bracketed or plain for bracketed, plain in re.findall(r"\[([^]]+)\]|([^.\[]+)", path)]
 
 
 def identity(item: Object) -> tuple[str, str, str]:

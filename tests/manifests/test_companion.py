@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from adapter.settings import CompanionFeatures
-from harness.client import ApiError, Client
-from harness.companion import LEASE_PATH, account_of, companion_kubeconfig, reset_lease
-from harness.control_plane import ControlPlane
-from tests import checks
+from lab.harness.client import ApiError, Client
+from lab.harness.companion import LEASE_PATH, account_of, companion_kubeconfig, reset_lease
+from lab.harness.control_plane import ControlPlane
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
+from tools import checks
 
 DEFAULT = MANIFESTS / "overlays" / "default"
 COMPONENTS = sorted(path for path in (MANIFESTS / "components").glob("companion-*"))

@@ -1,25 +1,29 @@
 """The manifests on the real API server: it accepts them, and they grant exactly the rights that the server needs."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from adapter.apiserver.serving.certificate_manager import CertificateManager, TlsOptions
+from adapter.apiserver.certificate_manager import CertificateManager, TlsOptions
 from adapter.apiserver.status import CertificateError
+from adapter.commands.migrate.migration import migrate
+from adapter.commands.migrate.original import MigrationError
+from adapter.commands.migrate.pair import Migrated, Style
 from adapter.kube.session import Session
-from adapter.migrate.migration import migrate
-from adapter.migrate.original import MigrationError
-from adapter.migrate.pair import Migrated, Style
 from adapter.telemetry.metrics import Metrics
-from harness.client import ApiError, Client
-from harness.control_plane import ControlPlane
+from lab.harness.client import ApiError, Client
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import until
 from tests.fuzz.spoil import mutate
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 from tests.migrate.kit import EVERYTHING, text_of
+from tests.security.certs import root
 
 pytestmark = pytest.mark.integration
 
@@ -27,6 +31,7 @@ EXTERNAL = MANIFESTS / "overlays" / "external-metrics"
 FIRST = {"CustomResourceDefinition": 0, "Namespace": 1}
 # APIServices would make this shared API server call a server that does not run.
 NOT_KEPT = {"APIService", "Deployment"}
+OWNER = {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "11111111-1111-1111-1111-111111111111"}
 
 
 @pytest.fixture(scope="module")
@@ -176,30 +181,17 @@ def test_the_server_creates_no_secret_and_changes_no_workload(applied: ControlPl
     assert (creating.value.status, scaling.value.status) == (403, 403)
 
 
-@pytest.mark.parametrize(
-    ("path", "review", "outcome"),
-    [
-        (
-            "/apis/authentication.k8s.io/v1/tokenreviews",
-            {"kind": "TokenReview", "spec": {"token": "x"}},
-            "authenticated",
-        ),
-        (
-            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-            {
-                "kind": "SubjectAccessReview",
-                "spec": {"user": "u", "nonResourceAttributes": {"path": "/x", "verb": "get"}},
-            },
-            "allowed",
-        ),
-    ],
-)
-def test_the_server_may_ask_who_somebody_is_and_what_they_may(
-    server: Client, path: str, review: Object, outcome: str
-) -> None:
-    group = path.removeprefix("/apis/").rsplit("/", 1)[0]
-    answer = server.post(path, {"apiVersion": group, **review})
-    assert not answer["status"].get(outcome, False)
+def test_the_server_may_ask_what_somebody_may(server: Client) -> None:
+    spec = {"user": "u", "nonResourceAttributes": {"path": "/x", "verb": "get"}}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer = server.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    assert not answer["status"].get("allowed", False)
+
+
+def test_the_server_may_not_ask_who_somebody_is(server: Client) -> None:
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "x"}}
+    with pytest.raises(ApiError, match="forbidden"):
+        server.post("/apis/authentication.k8s.io/v1/tokenreviews", review)
 
 
 @pytest.mark.parametrize(
@@ -219,3 +211,70 @@ def test_the_hpa_controller_reads_the_metrics_and_others_do_not(
     spec = {"user": user, "resourceAttributes": attributes}
     answer = applied.client.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {**review, "spec": spec})
     assert answer["status"].get("allowed", False) is allowed
+
+
+# --- the right to patch APIServices ---
+
+
+@pytest.fixture
+def api_service(applied: ControlPlane, server: Client) -> Iterator[str]:
+    """The path of an APIService of the server, without a Service behind it, once the admission policy is in force."""
+    (item,) = documents(MANIFESTS / "components" / "external-metrics" / "apiservice.yaml")
+    item["spec"]["service"]["name"] = "absent"
+    item["spec"]["insecureSkipTLSVerify"] = True
+    applied.client.apply(item)
+    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{item['metadata']['name']}"
+    try:
+        until(lambda: refused(server, f"{path}?dryRun=All", {"metadata": {"labels": {"a": "b"}}}), 30, lambda: "open")
+        yield path
+    finally:
+        applied.client.delete(path)
+
+
+def refused(client: Client, path: str, body: object) -> str:
+    """The message with which the API server refuses a patch as forbidden; empty if it takes it."""
+    try:
+        client.patch(path, body)
+    except ApiError as error:
+        return error.message if error.status == 403 else ""
+    return ""
+
+
+def test_the_server_writes_ca_bundle_of_its_apiservices_and_takes_the_other_way_to_trust_away(
+    applied: ControlPlane, server: Client, api_service: str, tmp_path: Path
+) -> None:
+    before = applied.client.get(api_service)["spec"]
+    bundle = base64.b64encode(root(tmp_path).pem.encode()).decode()
+    server.patch(api_service, {"spec": {"caBundle": bundle, "insecureSkipTLSVerify": None}})
+    assert applied.client.get(api_service)["spec"] == {
+        **{key: value for key, value in before.items() if key != "insecureSkipTLSVerify"},
+        "caBundle": bundle,
+    }
+    assert refused(server, api_service, {"spec": {"caBundle": None, "insecureSkipTLSVerify": True}})
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("spec.service", {"spec": {"service": {"name": "mine", "namespace": "default"}}}),
+        ("spec.service", {"spec": {"service": {"port": 8443}}}),
+        ("spec.groupPriorityMinimum", {"spec": {"groupPriorityMinimum": 20000}}),
+        ("spec.versionPriority", {"spec": {"versionPriority": 1}}),
+        ("metadata.labels", {"metadata": {"labels": {"a": "b"}}}),
+        ("metadata.annotations", {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "a/b"}}}),
+        ("metadata.finalizers", {"metadata": {"finalizers": ["example.com/stay"]}}),
+        ("metadata.ownerReferences", {"metadata": {"ownerReferences": [OWNER]}}),
+    ],
+)
+def test_any_other_patch_of_an_apiservice_is_refused_to_the_server_with_the_field(
+    applied: ControlPlane, server: Client, api_service: str, what: str, change: object
+) -> None:
+    before = applied.client.get(api_service)["spec"]
+    message = refused(server, api_service, change)
+    expected = f"may change spec.caBundle of APIServices, and nothing else of them; this changes {what}"
+    assert message.endswith(expected)
+    assert applied.client.get(api_service)["spec"] == before
+
+
+def test_the_policy_for_apiservices_restricts_nobody_else(applied: ControlPlane, api_service: str) -> None:
+    assert not refused(applied.client, api_service, {"spec": {"versionPriority": 7}})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapter.policy.watermark_policy import parse_policy
-from tests import policy_reference
+from tools import policy_reference
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -66,3 +66,11 @@ def test_every_symptom_has_a_command_and_a_cause() -> None:
     heads = [row for row in rows if row[0].strip() == "symptom"]
     assert {tuple(cell.strip() for cell in row) for row in heads} == {("symptom", "command", "cause and remedy")}
     assert len(heads) == len(re.findall(r"^\|---", page, re.MULTILINE))
+
+
+def test_both_readmes_are_short_and_begin_with_whom_they_are_for_beside_what_else_there_is() -> None:
+    for text, absent in ((ENGLISH, "no public image"), (CHINESE, "没有公开")):
+        assert len(text.splitlines()) <= 200
+        table = text.index("| effective-load | KEDA | prometheus-adapter | WatermarkPodAutoscaler |")
+        assert len(text[:table].splitlines()) <= 20, "the first screen"
+        assert absent in text[: text.index("docker build")].rsplit("\n## ", 1)[1], "it stands at the install command"

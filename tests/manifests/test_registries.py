@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import checks
 from tests.manifests.rendering import MANIFESTS, documents, identity, render
+from tools import checks
 
 EXAMPLE = MANIFESTS / "examples" / "registries-settings.yaml"
 
@@ -39,6 +39,6 @@ def test_a_test_that_a_document_names_has_to_exist(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_row_without_a_test_is_found() -> None:
-    table = "| registry | tests |\n|---|---|\n| Consul | `registries/test_hub.py::test_x` |\n| Eureka | soon |\n"
+    table = "| registry | tests |\n|---|---|\n| Consul | `registries/test_manager.py::test_x` |\n| Eureka | soon |\n"
     assert list(checks.rows_without_test(table)) == ["| Eureka | soon |"]
     assert list(checks.rows_without_test("| age | what |\n|---|---|\n| old | none |\n")) == []

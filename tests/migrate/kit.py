@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adapter.migrate.migration import Migration, migrate
-from adapter.migrate.notes import Note, NoteKind
-from adapter.migrate.original import MigrationError
-from adapter.migrate.pair import Style
+from adapter.commands.migrate.migration import Migration, migrate
+from adapter.commands.migrate.notes import Note, NoteKind
+from adapter.commands.migrate.original import MigrationError
+from adapter.commands.migrate.pair import Style
 
 Object = dict[str, Any]
 Where = tuple[str | int, ...]
@@ -264,7 +264,19 @@ EVERYTHING_KEDA: Object = {
                 },
             },
             {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60", "containerName": "app"}},
-            {"type": "cron", "metadata": {"timezone": "Asia/Shanghai", "start": "0 8 * * *"}},
+            {
+                "type": "cron",
+                "name": "lunch",
+                "metricType": "AverageValue",
+                "authenticationRef": {"name": "none"},
+                "metadata": {
+                    "timezone": "Asia/Shanghai",
+                    "start": "0 11 * * 1-5",
+                    "end": "30 13 * * 1-5",
+                    "desiredReplicas": "20",
+                },
+            },
+            {"type": "rabbitmq", "name": "orders", "metadata": {"queueName": "orders", "mode": "QueueLength"}},
         ],
     },
 }
@@ -282,9 +294,10 @@ def text_of(*objects: Object) -> str:
     return "\n---\n".join(json.dumps(one) for one in objects)
 
 
-def migrated(*objects: Object, low_percent: int | None = None) -> Migration:
+def migrated(*objects: Object, low_percent: int | None = None, tolerance: bool = True) -> Migration:
     """The migration of these objects."""
-    return migrate([("it.yaml", "---\n" + text_of(*objects))], Style(low_percent=low_percent))
+    style = Style(low_percent=low_percent, tolerance=tolerance)
+    return migrate([("it.yaml", "---\n" + text_of(*objects))], style)
 
 
 def policy_spec(*objects: Object, low_percent: int | None = None) -> Object:
@@ -319,10 +332,10 @@ def kinds_at(field: str, *objects: Object) -> list[NoteKind]:
 def faults_of(*objects: Object) -> list[str]:
     """The faults of objects that cannot be migrated."""
     try:
-        migrated(*objects)
+        faults = migrated(*objects).faults
     except MigrationError as error:
-        return [str(fault).removeprefix("it.yaml: ") for fault in error.faults]
-    return []
+        faults = list(error.faults)
+    return [str(fault).removeprefix("it.yaml: ") for fault in faults]
 
 
 def changed(data: Object, *path: str | int, to: Any = None) -> Object:

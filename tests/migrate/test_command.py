@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from adapter.cli import INVALID, OK, main
-from adapter.migrate.command import SETTINGS_FILE
-from adapter.migrate.migration import migrate
-from adapter.migrate.original import MigrationError
-from adapter.migrate.output import as_json, pair_yaml
+from adapter.commands.migrate.command import SETTINGS_FILE, as_json, pair_yaml
+from adapter.commands.migrate.migration import migrate
+from adapter.commands.migrate.original import MigrationError
+from adapter.commands.terminal.command import FAILED
 from adapter.runtime.document_text import TextError, read_documents
 from tests.migrate.kit import EVERYTHING, EXAMPLES, PODS, RULES, SCALED, WPA, changed, hpa, migrated, text_of
 
@@ -54,7 +54,7 @@ def test_json_has_field_value_and_sentence(original: Path, capsys: Capture) -> N
     printed = capsys.readouterr()
     answer = json.loads(printed.out)
     assert not printed.err
-    assert set(answer) == {"pairs", "settings", "notes"}
+    assert set(answer) == {"pairs", "settings", "notes", "refused"}
     assert {"kind": "Lost", "field": "spec.cooldownPeriod", "value": 200} in [
         {key: note[key] for key in ("kind", "field", "value")} for note in answer["pairs"][0]["notes"]
     ]
@@ -89,8 +89,8 @@ def test_a_missing_file_and_a_faulty_object_are_told_with_their_place(tmp_path: 
     assert "nowhere.yaml: cannot be read" in capsys.readouterr().err
     file = tmp_path / "a.yaml"
     file.write_text(text_of(WPA, changed(WPA, "spec", "maxReplicas", to="many")).replace("{", "---\n{", 1))
-    assert main(["migrate", str(file)]) == INVALID
-    assert f"{file}[1]: spec.maxReplicas: 'many': write an integer" in capsys.readouterr().err
+    assert main(["migrate", str(file)]) == FAILED
+    assert "web is not migrated: spec.maxReplicas: 'many': write an integer" in capsys.readouterr().err
 
 
 def test_lists_of_kubectl_are_taken_apart() -> None:
@@ -103,6 +103,52 @@ def test_lists_of_kubectl_are_taken_apart() -> None:
     assert [pair.name for pair in migrated(named).pairs] == ["web", "b"]
     with pytest.raises(MigrationError, match=r"items\[1\]: 5: is no object"):
         migrated(changed(listed, "items", 1, to=5))
+
+
+def test_an_export_of_a_namespace_is_migrated_without_kedas_own_hpas_and_names_what_cannot_be(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """As `kubectl get hpa,scaledobjects -o yaml` gives it."""
+    owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web", "uid": "u", "controller": True}
+    of_keda = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "keda-hpa-web", "namespace": "shop", "ownerReferences": [owner]},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 5},
+    }
+    queue = changed(SCALED, "metadata", "name", to="queue")
+    queue = changed(queue, "spec", "triggers", to=[{"type": "kafka", "metadata": {}}])
+    listed = {"apiVersion": "v1", "kind": "List", "items": [of_keda, SCALED, queue]}
+    file = tmp_path / "shop.yaml"
+    file.write_text(text_of(listed))
+    assert main(["migrate", str(file), "-o", "json"]) == FAILED
+    said = capsys.readouterr()
+    data = json.loads(said.out)
+    assert [pair["policy"]["metadata"]["name"] for pair in data["pairs"]] == [SCALED["metadata"]["name"]]
+    assert "shop/keda-hpa-web is the HPA of ScaledObject web, which is what is migrated" in str(data["notes"])
+    (refused,) = data["refused"]
+    assert (refused["kind"], refused["name"].endswith("queue")) == ("ScaledObject", True)
+    assert "queue is not migrated: spec.triggers: no trigger becomes a metric" in said.err
+    assert main(["migrate", str(file)]) == FAILED
+    assert "is not migrated" in capsys.readouterr().out
+
+
+def test_a_refused_object_leaves_nothing_in_the_settings() -> None:
+    """The settings refuse the address that made it fail, and the server would not start with it."""
+    odd = changed(SCALED, "spec", "triggers", 0, "metadata", "serverAddress", to="prometheus:9090")
+    unread = changed(SCALED, "spec", "triggers", 0, "metadata", "serverAddress", to="http://other:9090")
+    unread = changed(unread, "spec", "advanced", to={"scalingModifiers": {"formula": "a + b"}})
+    objects = [changed(one, "metadata", "name", to=name) for one, name in ((odd, "odd"), (unread, "unread"))]
+    migration = migrated(*objects, SCALED)
+    assert [one.name.rpartition("/")[2] for one in migration.refused] == ["odd", "unread"]
+    assert migration.settings == migrated(SCALED).settings
+
+
+def test_kedas_own_hpa_alone_asks_for_the_object_that_makes_it() -> None:
+    owned = changed(SCALED, "kind", to="HorizontalPodAutoscaler")
+    owned = changed(owned, "metadata", "ownerReferences", to=[{"kind": "ScaledObject", "name": "web"}])
+    with pytest.raises(MigrationError, match=r"is the HPA of ScaledObject web.*give that object"):
+        migrated(owned)
 
 
 CPU_METRIC = {

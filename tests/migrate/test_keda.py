@@ -1,11 +1,14 @@
 """A KEDA ScaledObject becomes a policy and an HPA that do what KEDA's own HPA did."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from adapter.migrate.notes import NoteKind
-from adapter.migrate.originals import Keda
+from adapter.commands.migrate.keda_trigger import RECIPES
+from adapter.commands.migrate.notes import NoteKind
+from adapter.commands.migrate.originals import Keda
 from tests.migrate.kit import (
     BEHAVIOR,
     EVERYTHING_KEDA,
@@ -105,10 +108,76 @@ def test_a_fallback_only_ever_raises_the_count(fallback: Object, written: Object
     assert policy_spec(scaled(fallback=fallback)).get("fallback") == written
 
 
-def test_triggers_without_an_equivalent_are_lost_by_name() -> None:
-    note = note_at("spec.triggers[2]", EVERYTHING_KEDA)
+def test_triggers_without_an_equivalent_are_lost_by_name_with_the_promql_that_asks_the_same() -> None:
+    note = note_at("spec.triggers[3]", EVERYTHING_KEDA)
     assert note.kind is NoteKind.LOST
-    assert "schedules" in note.sentence
+    assert note.sentence.startswith(
+        "trigger rabbitmq orders: the count no longer follows it; write it as a metric with"
+    )
+    assert "rabbitmq_detailed_queue_messages_ready" in note.sentence
+
+
+def cron(start: str, end: str) -> Object:
+    times = {"timezone": "Asia/Shanghai", "start": start, "end": end, "desiredReplicas": "20"}
+    return changed(SCALED, "spec", "triggers", to=[*SCALED["spec"]["triggers"], {"type": "cron", "metadata": times}])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "seconds"),
+    [
+        ("0 11 * * 1-5", "30 13 * * 1-5", 9000),
+        ("0 22 * * *", "0 6 * * *", 8 * 3600),
+        ("0 8 * * 1", "0 20 * * 5", 4 * 86_400 + 12 * 3600),
+    ],
+)
+def test_a_cron_trigger_becomes_a_schedule(start: str, end: str, seconds: int) -> None:
+    (schedule,) = policy_spec(cron(start, end))["schedules"]
+    assert schedule == {
+        "name": "cron-1", "cron": start, "timeZone": "Asia/Shanghai", "durationSeconds": seconds, "minReplicas": 20,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "reason"),
+    [
+        ("0 8 1 * *", "0 8 L * *", "its times do not last equally long"),
+        ("0 8 1 * *", "0 8 20 * *", "its times last longer than a week"),
+        ("often", "0 8 * * *", "its start or end is no cron expression"),
+    ],
+)
+def test_a_cron_trigger_that_is_no_schedule_is_lost_with_its_reason(start: str, end: str, reason: str) -> None:
+    assert reason in note_at("spec.triggers[1]", cron(start, end)).sentence
+    assert "schedules" not in policy_spec(cron(start, end))
+
+
+def test_a_service_of_cpu_alone_never_went_to_zero() -> None:
+    cpu = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
+    assert not kinds_at("spec.minReplicaCount", scaled(minReplicaCount=0, triggers=[cpu]))
+
+
+CORPUS = list(yaml.safe_load_all((Path(__file__).parent / "keda_triggers.yaml").read_text()))
+
+
+@pytest.mark.parametrize("original", CORPUS, ids=lambda one: one["spec"]["triggers"][0]["type"])
+def test_every_type_of_trigger_is_migrated_or_named_with_what_to_do(original: Object) -> None:
+    (trigger,) = original["spec"]["triggers"]
+    kind = trigger["type"]
+    if kind in {"prometheus", "cpu", "memory"}:
+        assert faults_of(original) == []
+        return
+    (fault,) = faults_of(original)
+    assert fault.startswith(f"spec.triggers: no trigger becomes a metric, and a policy needs one: trigger {kind}: ")
+    assert kind == "cron" or "PromQL" in fault or "export it" in fault or "sql_exporter" in fault
+    beside = changed(original, "spec", "triggers", to=[*SCALED["spec"]["triggers"], trigger])
+    assert faults_of(beside) == []
+    named = [note for note in notes_of(beside) if note.field.startswith("spec.triggers[1]")]
+    assert named or policy_spec(beside)["schedules"]
+
+
+def test_the_corpus_has_every_trigger_with_a_recipe() -> None:
+    kinds = {one["spec"]["triggers"][0]["type"] for one in CORPUS}
+    assert set(RECIPES) <= kinds
+    assert len(kinds) == len(CORPUS) > 60
 
 
 def test_what_to_do_before_deleting_it_is_told() -> None:
@@ -125,7 +194,8 @@ def test_numbers_need_no_quotes() -> None:
     ("original", "fault"),
     [
         (scaled(triggers=[]), "spec.triggers: there is no trigger"),
-        (scaled(triggers=[{"type": "kafka", "metadata": {}}]), "none of its metrics can be migrated"),
+        (scaled(triggers=[{"type": "kafka", "metadata": {}}]), "trigger kafka: write it as a metric with PromQL: sum("),
+        (scaled(triggers=[{"type": "cron", "metadata": {}}]), "spec.triggers[0].metadata.start: a cron expression"),
         (metadata(threshold="0"), f"{TRIGGER}.threshold: '0': must be at least 0.001"),
         (metadata(threshold="many"), f"{TRIGGER}.threshold: 'many': is no number"),
         (metadata(threshold="1e99"), f"{TRIGGER}.threshold: '1e99': is no number"),
@@ -134,6 +204,9 @@ def test_numbers_need_no_quotes() -> None:
         (metadata(serverAddress=None), f"{TRIGGER}.serverAddress: the address of Prometheus"),
         (metadata(ignoreNullValues="maybe"), 'write "true" or "false"'),
         (metadata(customHeaders="X"), "write name=value"),
+        (metadata(customHeaders="X A=b"), f"{TRIGGER}.customHeaders[X A]: is no name of a header"),
+        (metadata(serverAddress="prometheus:9090"), f"{TRIGGER}.serverAddress: 'prometheus:9090': write http://"),
+        (metadata(serverAddress="http://u:p@prometheus"), f"{TRIGGER}.serverAddress: carries a user"),
         (scaled(minReplicaCount=200), "spec.minReplicaCount: 200: must be at most maxReplicaCount (100)"),
         (scaled(idleReplicaCount=1), "spec.idleReplicaCount: 1: must be less than minReplicaCount"),
         (scaled(advanced={"scalingModifiers": {"formula": "a + b"}}), "a formula over triggers has no equivalent"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapter.migrate.notes import NoteKind
+from adapter.commands.migrate.notes import NoteKind
 from tests.migrate.kit import (
     BEHAVIOR,
     EVERYTHING_KMA,
@@ -24,6 +24,7 @@ from tests.migrate.kit import (
 )
 
 RPS = {"metric-config.external.rps.prometheus/query": "sum(rps)"}
+SERVER = "metric-config.external.rps.prometheus/prometheus-server"
 
 
 def rule(**fields: Any) -> Object:
@@ -75,6 +76,88 @@ def test_the_older_annotation_with_a_name_for_the_query_is_read() -> None:
     original = hpa(external("prometheus-query", **{"query-name": "mails"}), annotations={key: "sum(mails)"})
     assert policy_spec(original)["metrics"][0]["name"] == "mails"
     assert promql_of(original) == "sum(mails)"
+
+
+def scaling_schedule(*schedules: Object, kind: str = "ScalingSchedule", **metadata: str) -> Object:
+    head = {"apiVersion": "zalando.org/v1", "kind": kind, "metadata": {"name": "peak", **metadata}}
+    return {**head, "spec": {"schedules": list(schedules)}}
+
+
+def scheduled(kind: str = "ScalingSchedule") -> Object:
+    """A metric of 30 a pod, whose value a ScalingSchedule says."""
+    described = {"apiVersion": "zalando.org/v1", "kind": kind, "name": "peak"}
+    target = {"type": "AverageValue", "averageValue": "30"}
+    return {"type": "Object", "object": {"describedObject": described, "metric": {"name": "peak"}, "target": target}}
+
+
+def repeating(start: str, end: str = "", *, value: int = 1000, minutes: int = 0, zone: str = "Asia/Shanghai") -> Object:
+    period = {"startTime": start, "endTime": end, "timezone": zone, "days": ["Fri", "Mon"]}
+    return {"type": "Repeating", "durationMinutes": minutes, "value": value, "period": period}
+
+
+@pytest.mark.parametrize(
+    ("original", "row"),
+    [
+        (repeating("08:05", "20:00", minutes=30), {"durationSeconds": 42_900, "minReplicas": 34}),
+        (repeating("08:05", minutes=45, value=30), {"durationSeconds": 2700, "minReplicas": 1}),
+        (repeating("08:05", "07:00", minutes=45, zone=""), {"durationSeconds": 2700, "timeZone": "Europe/Berlin"}),
+    ],
+    ids=["until the end", "for so long", "by default in Berlin"],
+)
+@pytest.mark.parametrize("kind", ["ScalingSchedule", "ClusterScalingSchedule"])
+def test_the_times_of_a_scaling_schedule_become_schedules(original: Object, row: Object, kind: str) -> None:
+    where = {"namespace": "shop"} if kind == "ScalingSchedule" else {}
+    web = hpa(external("rps", "10"), scheduled(kind), annotations=RPS)
+    web["metadata"]["namespace"] = "shop"
+    migration = migrated(scaling_schedule(original, kind=kind, **where), web)
+    assert migration.pairs[0].policy["spec"]["schedules"] == [
+        {"name": "peak-0", "cron": "5 8 * * 1,5", "timeZone": "Asia/Shanghai", "minReplicas": 34} | row
+    ]
+    assert not migration.refused
+    assert "is not needed any more" in str(migration.notes[-1])
+
+
+@pytest.mark.parametrize(
+    ("original", "says"),
+    [
+        ({"type": "OneTime", "date": "2021-10-02T08:08:08+02:00", "value": 9}, "it happens once (2021-10-02T08:08:08"),
+        (repeating("8 o'clock"), "it has no startTime (HH:MM)"),
+        (repeating("08:05", "08:05"), "it lasts no time"),
+    ],
+    ids=["once", "no time", "no duration"],
+)
+def test_what_no_schedule_says_is_lost_with_its_reason(original: Object, says: str) -> None:
+    web = hpa(external("rps", "10"), scheduled(), annotations=RPS)
+    web["metadata"].pop("namespace", None)
+    migration = migrated(scaling_schedule(original), web)
+    (lost,) = [note for note in migration.pairs[0].notes if note.kind is NoteKind.LOST]
+    assert lost.sentence.startswith(says)
+    assert "schedules" not in migration.pairs[0].policy["spec"]
+
+
+def test_a_scaling_schedule_alone_and_an_hpa_without_it_say_what_to_give() -> None:
+    web = hpa(external("rps", "10"), scheduled(), annotations=RPS)
+    (lost,) = [note for note in migrated(web).pairs[0].notes if note.kind is NoteKind.LOST]
+    assert lost.sentence.startswith("its times become schedules where ScalingSchedule peak is in the input too")
+    (refused,) = migrated(web, scaling_schedule(kind="ClusterScalingSchedule")).refused
+    assert "give that too" in str(refused)
+
+
+def test_a_scaling_schedule_is_still_needed_where_the_hpa_that_names_it_is_refused() -> None:
+    web = hpa(external("rps", "0"), scheduled(), annotations=RPS)
+    other = hpa(external("rps", "10"), annotations=RPS)
+    other["metadata"]["name"] = "other"
+    web["metadata"]["namespace"] = "shop"
+    migration = migrated(scaling_schedule(repeating("08:05", "20:00"), namespace="shop"), web, other)
+    assert [one.kind for one in migration.refused] == ["HorizontalPodAutoscaler", "ScalingSchedule"]
+    assert not migration.notes
+
+
+def test_a_stock_hpa_names_no_adapter() -> None:
+    utilization = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}
+    (pair,) = migrated(hpa({"type": "Resource", "resource": utilization})).pairs
+    assert pair.source == "HorizontalPodAutoscaler"
+    assert not [note for note in pair.notes if "adapter" in note.sentence]
 
 
 def test_targets_for_the_whole_service_make_a_policy_for_the_total() -> None:
@@ -190,6 +273,7 @@ def test_a_text_that_a_policy_would_replace_is_no_value_of_a_label(value: str) -
         ((hpa(external("rps"), annotations={next(iter(RPS)): "sum(§)"}),), "is no PromQL"),
         ((hpa(external("rps"), annotations={next(iter(RPS)): 'sum(a{b="$namespace"})'}),), "holds $namespace"),
         ((hpa(external("rps"), annotations=RPS, behavior={"scaleUp": {"policies": []}}),), "must have at least one"),
+        ((hpa(external("rps"), annotations={**RPS, SERVER: "prom:9090"}),), f"[{SERVER}]: 'prom:9090': write"),
         (({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}},), "cannot be migrated; known are"),
         ((hpa(external("rps"), annotations=RPS),) * 2, "is already that of"),
     ],
@@ -204,3 +288,13 @@ def test_a_config_map_and_plain_rules_are_the_same() -> None:
     data = {"config.yaml": yaml.safe_dump(RULES)}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}
     assert policy_spec(config, EVERYTHING_PA) == policy_spec(RULES, EVERYTHING_PA)
+
+
+def test_where_hpas_have_no_tolerance_none_is_written_and_a_policy_below_the_controllers_is_told() -> None:
+    original = hpa(
+        external("rps", "10", type="prometheus"), annotations=RPS, behavior={"scaleUp": {"tolerance": "0.02"}}
+    )
+    (pair,) = migrated(original, tolerance=False).pairs
+    assert pair.hpa["spec"]["behavior"] == {"scaleUp": {}, "scaleDown": {}}
+    (told,) = (note.sentence for note in pair.notes if note.kind is NoteKind.TO_DO and note.field == "spec.tolerance")
+    assert "HPAs have no field tolerance here: a policy with tolerance 10% asks for no such steps" in told

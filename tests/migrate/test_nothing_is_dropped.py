@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.migrate.migration import Migration, migrate
-from adapter.migrate.original import MigrationError
-from adapter.migrate.output import as_json, as_yaml
-from adapter.migrate.pair import Style
+from adapter.commands.migrate.command import as_json, as_yaml
+from adapter.commands.migrate.migration import Migration, migrate
+from adapter.commands.migrate.original import MigrationError
+from adapter.commands.migrate.pair import Style
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.document_text import read_documents

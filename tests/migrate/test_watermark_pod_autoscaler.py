@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapter.migrate.notes import NoteKind
-from adapter.migrate.originals import Wpa
+from adapter.commands.migrate.notes import NoteKind
+from adapter.commands.migrate.originals import Wpa
 from tests.migrate.kit import (
     EVERYTHING_WPA,
     WPA,
@@ -72,6 +72,13 @@ def test_fields_that_are_absent_have_the_controllers_defaults() -> None:
     assert spec["velocity"] == {"scaleUpPercent": 50, "scaleDownPercent": 20}
     assert spec["cooldown"] == {"scaleUpSeconds": 60, "scaleDownSeconds": 300}
     assert hpa_spec(short)["minReplicas"] == 1
+
+
+def test_a_tolerance_without_quotes_is_read_with_a_note() -> None:
+    """As the controller's own samples have it."""
+    bare = changed(wpa(), "spec", "tolerance", to=0.01)
+    assert policy_spec(bare)["tolerance"] == "1%"
+    assert "a number with a fraction" in note_at("spec.tolerance", bare).sentence
 
 
 def test_every_option_has_its_field() -> None:

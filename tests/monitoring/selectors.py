@@ -27,7 +27,7 @@ VALUES: dict[tuple[str, str], frozenset[str]] = {
     ("effective_load_policy_verdict", "verdict"): frozenset(VERDICTS),
     ("effective_load_policy_mode", "mode"): frozenset(MODES),
     ("effective_load_policy_held", "held_by"): frozenset(HeldBy),
-    ("effective_load_policy_condition", "condition"): frozenset(ConditionType),
+    ("effective_load_policy_condition", "condition"): frozenset({*ConditionType, "ScalingActive"}),
     ("effective_load_policy_error", "reason"): frozenset(Reason),
     ("effective_load_registry_instances", "state"): frozenset(INSTANCE_STATES),
     ("effective_load_certificate_expiry_timestamp_seconds", "certificate"): frozenset({"authority", "serving"}),

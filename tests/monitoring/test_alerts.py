@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from adapter import cli
-from harness import binaries
+from lab.harness import binaries
 from monitoring.alerts import RUNBOOKS, TESTS, rule_file, rules
 from tests.monitoring.selectors import faults, selectors
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness import objects
-from harness.client import ApiError, condition_true
-from harness.control_plane import ControlPlane
-from harness.definitions import PROMETHEUS_OPERATOR
+from lab.harness import objects
+from lab.harness.client import ApiError, condition_true
+from lab.harness.control_plane import ControlPlane
+from lab.harness.definitions import PROMETHEUS_OPERATOR
 from tests.manifests.rendering import MANIFESTS, Object, documents
 
 pytestmark = pytest.mark.integration

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.client import Client, Response
-from harness.control_plane import ControlPlane
+from lab.harness.client import Client, Response
+from lab.harness.control_plane import ControlPlane
 
 CRD = Path(__file__).parents[2] / "manifests" / "crd" / "watermarkpolicies.yaml"
 _JSON = {"Content-Type": "application/json"}

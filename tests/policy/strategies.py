@@ -119,6 +119,12 @@ def specs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     maybe("tolerance", "tolerance", st.integers(0, 99).map(lambda p: Fraction(p, 100)), lambda r: f"{r * 100}%")
     maybe("minServingPercent", "min_serving_percent", st.integers(0, 100))
     maybe("tolerateZero", "tolerate_zero", st.booleans())
+    maybe(
+        "saturationFactor",
+        "saturation_factor",
+        st.integers(100, 1000).map(lambda p: Fraction(p, 100)),
+        lambda r: f"{r * 100}%",
+    )
     maybe("multipleOf", "multiple_of", st.integers(1, 1000))
     maybe("fastScaleUp", "fast_scale_up", st.booleans())
     maybe("notify", "notify", _ROUTES.map(tuple), list)

@@ -43,7 +43,7 @@ HPA = Hpa(
 WELL = Wiring(policy=policy(cpu("1200m", "400m")), hpa=HPA, has_tolerance=True)
 
 
-def beside(**names: tuple[str, ...]) -> Wiring:
+def beside(**names: str) -> Wiring:
     return replace(WELL, neighbours=Neighbours(**names))
 
 
@@ -105,13 +105,13 @@ CASES: dict[str, tuple[Wiring, str, str]] = {
         "add a Pods policy",
     ),
     "other HPAs of the target": (
-        beside(hpas=("spare", "web-2")),
+        beside(hpas="spare, web-2"),
         "SharedTarget",
         "(spare, web-2)",
     ),
     "other HPAs of the pods": (on(ambiguous="pods by selector a=b are controlled by many"), "AmbiguousSelector", "a=b"),
     "other policies of the target": (
-        beside(policies=("old",)),
+        beside(policies="old"),
         "PolicyConflict",
         "(old)",
     ),
@@ -207,5 +207,5 @@ def test_the_step_suppressed_now_is_the_last_flaw_of_the_tolerance() -> None:
 
 
 def test_what_stops_everything_comes_first() -> None:
-    worst = replace(by(average=Average.TOTAL, mode=Mode.OBSERVE), neighbours=Neighbours(policies=("old",)))
+    worst = replace(by(average=Average.TOTAL, mode=Mode.OBSERVE), neighbours=Neighbours(policies="old"))
     assert reasons(worst) == ["PolicyConflict", "Resting", "Total"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
+from adapter.policy.field_reader import PolicyError
 from adapter.policy.hpa import (
     CrossVersionReference,
     HpaMetric,
@@ -19,7 +20,6 @@ from adapter.policy.hpa import (
     ScalingPolicy,
     parse_hpa,
 )
-from adapter.policy.objects import PolicyError
 
 Object = dict[str, Any]
 
@@ -80,6 +80,13 @@ def test_the_last_scaling_is_read_as_seconds() -> None:
 )
 def test_an_hpa_acts_where_it_says_so_itself(conditions: Any, active: bool) -> None:
     assert parse_hpa(hpa() | {"status": {"conditions": conditions}}).active is active
+
+
+def test_an_hpa_that_does_not_act_says_why() -> None:
+    failed = {"type": "ScalingActive", "status": "False", "reason": "FailedGetObjectMetric", "message": "no metric"}
+    at_zero = {**failed, "reason": "ScalingDisabled", "message": "the replica count of the target is zero"}
+    found = [parse_hpa(hpa() | {"status": {"conditions": [one]}}).inactive for one in (failed, at_zero)]
+    assert found == ["it does not act (FailedGetObjectMetric): no metric", ""]
 
 
 def test_tolerances_are_exact_and_absent_ones_stay_unknown() -> None:

@@ -37,7 +37,7 @@ class TestLinks:
         made = links(web="web", other="web", distant="distant")
         made.put_hpa("web", hpa())
         made.put_hpa("distant", hpa("distant", "distant"))
-        assert made.neighbours("web") == Neighbours(policies=("other",))
+        assert made.neighbours("web") == Neighbours(policies="other")
         assert made.neighbours("distant") == Neighbours()
 
     @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ class TestLinks:
         made = links(web="web", other="other")
         made.put_hpa("web", hpa())
         made.put_hpa("other", replace(hpa("other"), target=reference))
-        expected = Neighbours(hpas=("other",), policies=("other",)) if same else Neighbours()
+        expected = Neighbours(hpas="other", policies="other") if same else Neighbours()
         assert made.neighbours("web") == expected
 
     @pytest.mark.parametrize("version", ["apps/..", "apps/", "apps/v1 "])
@@ -68,15 +68,15 @@ class TestLinks:
         made = links(web="web", odd="odd", third="web")
         made.put_hpa("web", hpa())
         made.put_hpa("odd", replace(hpa("odd"), target=CrossVersionReference(version, "Deployment", "web")))
-        assert made.neighbours("web") == Neighbours(hpas=("odd",), policies=("third",))
-        assert made.neighbours("odd") == Neighbours(hpas=("web",))
+        assert made.neighbours("web") == Neighbours(hpas="odd", policies="third")
+        assert made.neighbours("odd") == Neighbours(hpas="web")
 
     def test_what_is_removed_is_no_neighbour_any_more(self) -> None:
         made = links(web="web", other="spare")
         made.put_hpa("web", hpa())
         made.put_hpa("spare", hpa("spare", "web"))
         made.put_policy("other", None)
-        assert made.neighbours("web") == Neighbours(hpas=("spare",))
+        assert made.neighbours("web") == Neighbours(hpas="spare")
         made.put_hpa("spare", None)
         assert made.neighbours("web") == Neighbours()
         made.put_hpa("web", None)

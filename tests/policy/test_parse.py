@@ -30,7 +30,7 @@ from adapter.load.spec import (
     Strategy,
     Velocity,
 )
-from adapter.policy.objects import PolicyError, PolicyObject
+from adapter.policy.field_reader import PolicyError, PolicyObject
 from adapter.policy.watermark_policy import parse_policy
 from adapter.runtime.faults import Fault
 from tests.policy.conftest import PolicyApi

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.policy.objects import PolicyError
+from adapter.policy.field_reader import PolicyError
 from adapter.policy.watermark_policy import parse_policy
 from tests.policy.wrong import CPU, LUNCH, NACOS, PLAN, RPS, Object, policy
 
@@ -52,6 +52,7 @@ EVERYTHING: Object = {
     "fallback": {"afterSeconds": 300, "replicas": 10},
     "minServingPercent": 50,
     "tolerateZero": False,
+    "saturationFactor": "1.25",
     "multipleOf": 1,
     "convergeTowards": "High",
     "fastScaleUp": False,

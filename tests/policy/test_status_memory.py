@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.membership import classify, is_set_aside, registry_problem
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodState
+from adapter.load.states import classify, is_set_aside, registry_problem
 from adapter.policy import memory_json, status_memory
 from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, pod, policy, roster, usage
@@ -76,7 +76,32 @@ def test_a_successor_sees_every_pod_as_its_predecessor_does_before_its_own_regis
         uid: (s.state, s.by_absence) for uid, s in before.items()
     }
     assert is_set_aside(successor.memory, REGISTRY) == is_set_aside(shop.memory, REGISTRY)
-    assert registry_problem(shop.rule, successor.memory, now) == registry_problem(shop.rule, shop.memory, now)
+    trouble = registry_problem(shop.rule, shop.pods, shop.memory, now)
+    assert registry_problem(shop.rule, shop.pods, successor.memory, now) == trouble
+
+
+@pytest.mark.parametrize(("gone", "state"), [(2, PodState.PULLED_OUT), (3, PodState.DOUBTFUL)])
+def test_a_successor_takes_no_pod_out_whose_registration_was_lost_while_nobody_looked(
+    gone: int, state: PodState
+) -> None:
+    """A node that ends with the adapter and the registry on it: half of the pods have come back when both are."""
+    shop = lived([])
+    shop.answer(registry_total=8)
+    successor = taken_over(shop)
+    for _ in range(20):
+        found = successor.answer(*(f"p{index}" for index in range(gone)), registry_total=8 - gone)
+    assert [found[f"p{index}"] for index in range(gone)] == [state] * gone
+    assert successor.absent("p7")["p7"] is PodState.PULLED_OUT, "it deregistered after that"
+
+
+def test_pods_that_were_out_before_do_not_look_like_a_loss_to_a_successor() -> None:
+    shop = lived([])
+    gone = ["p0", "p1"]
+    for _ in range(20):
+        shop.answer(*gone, registry_total=6)
+    successor = taken_over(shop)
+    found = successor.answer(*gone, "p2", registry_total=5)
+    assert [found[name] for name in gone] == [PodState.PULLED_OUT] * 2
 
 
 @given(steps=STEPS, absent=st.sets(st.integers(0, 7), max_size=4))
@@ -135,7 +160,7 @@ def test_a_replica_that_starts_doubts_the_zeros_that_were_doubted_before() -> No
     then, before = assess_and_decide(rule, pods, zeros, memory=first.memory, now=NOW + 60)
     data = status_memory.to_status(then.memory)
     assert {uid: set(known) for uid, known in data["pods"].items()} == {
-        one.uid: {"byAbsence", "absentCount", "served", "lastSample"} for one in pods[:9]
+        one.uid: {"byAbsence", "absentCount", "served", "lastSample", "registrationLost"} for one in pods[:9]
     }
     _, after = assess_and_decide(rule, pods, zeros, memory=travelled(then.memory), now=NOW + 61)
     assert (before.desired, after.desired) == (10, 10)
@@ -224,3 +249,26 @@ def test_of_many_faults_of_a_status_only_the_first_are_told() -> None:
 def test_a_time_that_cannot_be_written_back_is_a_fault_with_its_path() -> None:
     with pytest.raises(MemoryDecodeError, match=r"memory\.lastScale"):
         memory_json.memory_from_json({"lastScale": "9999-12-31T23:59:59-01:00"})
+
+
+def test_a_replica_that_starts_knows_the_last_load_of_a_pod_without_a_sample() -> None:
+    rule, pods = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
+    loads: dict[str, str | int | None] = dict.fromkeys((one.name for one in pods), "300m")
+    first, _ = assess_and_decide(rule, pods, usage(loads | {"web-9": "20"}))
+    lost = usage(loads | {"web-9": None}, at=NOW + 20)
+    then, before = assess_and_decide(rule, pods, lost, memory=first.memory, now=NOW + 30)
+    _, after = assess_and_decide(rule, pods, lost, memory=travelled(then.memory), now=NOW + 31)
+    assert (before.desired, after.desired) == (10, 10)
+    _, forgotten = assess_and_decide(rule, pods, lost, now=NOW + 31)
+    assert forgotten.desired == 9
+
+
+def test_a_replica_that_starts_knows_since_when_a_pod_is_back_in_service() -> None:
+    rule, pods = policy(cpu("1200m", "400m")), [pod(f"web-{index}") for index in range(10)]
+    pulled = [*pods[:5], *(replace(one, pulled_out_annotation=True) for one in pods[5:])]
+    loads: dict[str, str | int | None] = {one.name: "300m" if one in pods[:5] else "20m" for one in pods}
+    first, _ = assess_and_decide(rule, pulled, usage(loads))
+    back, _ = assess_and_decide(rule, pods, usage(loads, at=NOW + 10), memory=first.memory, now=NOW + 12)
+    later = usage(loads, at=NOW + 25)  # the windows began 2 s before they were back
+    _, after = assess_and_decide(rule, pods, later, memory=travelled(back.memory), now=NOW + 26)
+    assert after.desired == 10

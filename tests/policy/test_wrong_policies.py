@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adapter.policy.objects import PolicyError
+from adapter.policy.field_reader import PolicyError
 from adapter.policy.watermark_policy import parse_policy
 from tests.policy.conftest import PolicyApi
 from tests.policy.wrong import CPU, WRONG, Wrong, metric, policy
@@ -13,6 +13,7 @@ each_wrong = pytest.mark.parametrize("wrong", WRONG, ids=[wrong.name.replace(" "
 
 
 @pytest.mark.integration
+@pytest.mark.versions
 @each_wrong
 def test_the_api_server_refuses_with_a_sentence_that_helps(policy_api: PolicyApi, wrong: Wrong) -> None:
     answer = policy_api.offer(wrong.document("default"))

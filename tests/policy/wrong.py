@@ -312,6 +312,13 @@ WRONG = [
     Wrong("an unknown mode", {"mode": "Watch"}, "spec.mode", ("Active", "Observe", "Paused")),
     Wrong("an unknown strategy", {"strategy": "Fibonacci"}, "spec.strategy", ("Watermark", "Ratio", "Step")),
     Wrong("a tolerance of five", {"tolerance": 5}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
+    Wrong(
+        "a saturation factor below 1",
+        {"saturationFactor": "0.9"},
+        "spec.saturationFactor",
+        ('saturationFactor is a number from 1 (off) to 10, such as "1.25"',),
+    ),
+    Wrong("a saturation factor of eleven", {"saturationFactor": 11}, "spec.saturationFactor", ("from 1 (off) to 10",)),
     Wrong("a tolerance of 100 %", {"tolerance": "100%"}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
     Wrong("a negative tolerance", {"tolerance": "-0.1"}, "spec.tolerance", ('tolerance is "1%" or a ratio',)),
     Wrong(
@@ -392,6 +399,18 @@ WRONG = [
         {"schedules": [{**LUNCH, "cron": "0 11 * * "}]},
         "spec.schedules[0].cron",
         ("it has not five fields",),
+    ),
+    Wrong(
+        "a cron expression at 25 o'clock",
+        {"schedules": [{**LUNCH, "cron": "0 25 * * *"}]},
+        "spec.schedules[0].cron",
+        ("is no cron expression", "write five fields"),
+    ),
+    Wrong(
+        "a cron expression from the evening to the morning",
+        {"schedules": [{**LUNCH, "cron": "0 22-5 * * *"}]},
+        "spec.schedules[0].cron",
+        ("is no cron expression",),
     ),
     Wrong(
         "a schedule without a length",

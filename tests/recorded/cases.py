@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from adapter.companion.actions import ActionResult
 from adapter.companion.context import Context
 from adapter.companion.state import ToleranceField
-from adapter.companion.writes.actions import ActionResult
 from adapter.load.conditions import Reason
 from adapter.load.memory import Memory, Replacement
 from adapter.load.pods import Pod
@@ -213,8 +213,8 @@ def _joined() -> Iterator[Context]:
     }
     two = {"type": "AmbiguousSelector", "status": "True", "reason": "any", "message": "pods are selected by others"}
     ambiguous = {"conditions": [{**two, "type": "ScalingActive", "status": "False", "reason": "AmbiguousSelector"}]}
-    yield at(neighbours=Neighbours(policies=("old",)))
-    yield at(neighbours=Neighbours(hpas=("other",)))
+    yield at(neighbours=Neighbours(policies="old"))
+    yield at(neighbours=Neighbours(hpas="other"))
     for above in (
         hpa(status=ambiguous),
         hpa(minReplicas=0),

@@ -14,10 +14,10 @@ from adapter.cli import main
 from adapter.settings import RESTART, Settings
 from adapter.telemetry.metrics import Metrics
 from monitoring.alerts import rules
-from tests.chart import values
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.recorded import companion, explain, serving, sources
 from tests.recorded.shapes import schema, shape
+from tools import chart_values
 
 HERE = Path(__file__).parent
 _VECTORS = HERE.parent / "vectors"
@@ -145,9 +145,9 @@ def _run(*arguments: str) -> tuple[int, str]:
 
 def chart() -> Iterator[str]:
     """The chart's values: path, default, and the schema of those that are no setting."""
-    for path in values.comments():
-        default = json.dumps(values.at(values.defaults(), path), sort_keys=True)
-        yield f"{path} {default} {json.dumps(values.TYPES.get(path, {}), sort_keys=True)}"
+    for path in chart_values.comments():
+        default = json.dumps(chart_values.at(chart_values.defaults(), path), sort_keys=True)
+        yield f"{path} {default} {json.dumps(chart_values.TYPES.get(path, {}), sort_keys=True)}"
 
 
 LISTS: Mapping[str, Callable[[], Iterable[str]]] = {

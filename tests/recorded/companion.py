@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from adapter.companion.writes import event_body
-from adapter.companion.writes.actions import Action, Notify, WriteEvent, WriteStatus
+from adapter.companion import writer
+from adapter.companion.actions import Action, Notify, WriteEvent, WriteStatus
 from adapter.kube import errors
 from adapter.load.assessment import HeldBy
 from adapter.load.pods import PodState
 from adapter.load.spec import Stance
 from adapter.policy import memory_json, status_memory
-from adapter.settings.notifications import FIELDS, Severity, Topic
+from adapter.settings.companion import FIELDS, Severity, Topic
 from adapter.telemetry.rows import MODES, VERDICTS
 from tests.companion.kit import Leader
 from tests.recorded.cases import cases, problems
@@ -102,7 +102,7 @@ def _said(action: Action) -> Iterator[str]:
             yield f"status verdict {status['verdict']}"
             yield from (f"condition {one['type']} {one['status']} {one['reason']}" for one in status["conditions"])
         case WriteEvent():
-            body = event_body.event_request(action).body
+            body = writer.event_request(action).body
             if "reason" in body:
                 said = " ".join(body[key] for key in ("type", "reason", "action", "reportingController"))
                 yield f"event {said} regarding {body['regarding']['apiVersion']} {body['regarding']['kind']}"

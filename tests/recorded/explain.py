@@ -4,11 +4,11 @@ import asyncio
 import json
 from collections.abc import Iterator
 
-from adapter.apiserver.request_info import parse_target
-from adapter.document.reader import read_document
-from adapter.document.writer import DecisionSource, pieces
-from adapter.explain import sentences
-from tests.apiserver.test_decision_document import PATH, documents, view
+from adapter.apiserver.document_writer import DecisionSource, pieces
+from adapter.commands.decide.reader import read_document
+from adapter.commands.explain import sentences
+from tests.apiserver.test_decision_document import answer as answered
+from tests.apiserver.test_decision_document import documents, view
 from tests.explain.kit import VECTORS, document, explained
 from tests.recorded.shapes import shape
 
@@ -18,7 +18,7 @@ _OWN = ("assessed", "usageSource")
 
 def lines() -> Iterator[str]:
     """The key paths of both."""
-    answer = json.loads(asyncio.run(documents(view()).answer(parse_target(PATH), "user")))
+    answer = asyncio.run(answered(documents(view())))
     yield from shape(answer | {"document": {}}, "served")
     for path in sorted(VECTORS.glob("[0-9]*.yaml")):
         yield from (f"document {line}" for line in _document(path.stem))

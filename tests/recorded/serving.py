@@ -6,7 +6,6 @@ The names of policies, pods and metrics are this module's own: `shop/checkout`, 
 import asyncio
 import inspect
 import json
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,17 +18,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from adapter.apiserver import status
+from adapter.apiserver.certificate_manager import TlsOptions
 from adapter.apiserver.server import ServerOptions
-from adapter.apiserver.serving.certificate_manager import TlsOptions
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.session import Session
 from adapter.snapshot import Snapshot
 from adapter.telemetry import server as telemetry
+from adapter.telemetry.health import Health
 from adapter.telemetry.metrics import Metrics
-from harness import snapshots
+from lab.harness import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
-from tests.apiserver.conftest import SERVICES, Answer, RosterReceiver, Service, as_user, pem, running
-from tests.apiserver.test_roster_push import DOCUMENT
+from tests.apiserver.conftest import SERVICES, Answer, Service, as_user, pem, running
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.recorded.shapes import shape
 
@@ -70,13 +69,6 @@ _READ = (
     f"{_EXTERNAL}/v1beta1/{_IN}/nothing",
 )
 _HEALTH = ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/caches", "/readyz/nothing")
-_TOLD = (
-    "/registries/own/services/shop",
-    "/registries/own/namespaces/n/services/shop",
-    "/registries/own/groups/g/services/shop",
-    "/registries/own/namespaces/n/groups/g/services/shop",
-    "/registries/own/groups/g/namespaces/n/services/shop",
-)
 ANY_NAME = "any"
 """The name in a kustomize patch whose targets stand elsewhere."""
 _HEADERS = ("Content-Type", "Vary", "Server", "X-Content-Type-Options")
@@ -104,9 +96,9 @@ async def _served() -> list[str]:
 
 async def _asked(authority: trustme.CA, proxy: trustme.LeafCert) -> list[str]:
     async with _service(authority) as service:
-        found = [line async for line in _health(service)]
-        found += [line async for line in _answers(service, proxy)]
-        found += [line async for line in _told(service, proxy)]
+        found = [line async for line in _answers(service, proxy)]
+        found += [f"ready {name}" for name in service.server.ready]
+        found += [f"warning {name}" for name in service.server.warnings]
         found += [line async for line in _aggregated(service, proxy)]
         found += await _labels(service.metrics)
     return found
@@ -114,7 +106,7 @@ async def _asked(authority: trustme.CA, proxy: trustme.LeafCert) -> list[str]:
 
 @asynccontextmanager
 async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
-    """A server as the tests of its own room have it, with both groups and somebody who takes rosters."""
+    """A server as the tests of its own room have it, with both groups."""
     cluster = Cluster()
     cluster.trust(pem(authority))
     app = web.Application()
@@ -137,7 +129,7 @@ async def _service(authority: trustme.CA) -> AsyncIterator[Service]:
             return access
 
         async with Session(load) as session:
-            service = Service(cluster, session, options, RosterReceiver())
+            service = Service(cluster, session, options)
             service.snapshot_store.swap(_picture(session.now()))
             async with running(service):
                 await service.ready()
@@ -159,14 +151,6 @@ def _picture(now: float) -> Snapshot:
     return snapshots.snapshot(view, queries=queries, pods=[snapshots.pod("p1")])
 
 
-async def _health(service: Service) -> AsyncIterator[str]:
-    for path in _HEALTH:
-        answer = await service.ask(f"{path}?verbose")
-        yield f"GET {path} {answer.status} {answer.headers['Content-Type']}"
-        for check in re.findall(r"^\[.\](\S+) ok$", answer.body.decode(), re.MULTILINE):
-            yield f"GET {path} check {check}"
-
-
 async def _answers(service: Service, proxy: trustme.LeafCert) -> AsyncIterator[str]:
     for path in _READ:
         before = len(service.cluster.bodies)
@@ -175,7 +159,7 @@ async def _answers(service: Service, proxy: trustme.LeafCert) -> AsyncIterator[s
             yield line
         for line in _rights(service, before):
             yield f"GET {path} right {line}"
-    for line in _described("GET by a stranger", await service.ask("/apis")):
+    for line in _described("GET without a user", await service.ask("/apis", leaf=proxy)):
         yield line
     posted = await service.ask("/apis", method="POST", leaf=proxy, headers=as_user())
     for line in _described("POST /apis", posted):
@@ -184,16 +168,6 @@ async def _answers(service: Service, proxy: trustme.LeafCert) -> AsyncIterator[s
     for line in _described("GET without the right", await service.ask("/apis", leaf=proxy, headers=as_user("mallory"))):
         yield line
     service.cluster.may = lambda _: True
-
-
-async def _told(service: Service, proxy: trustme.LeafCert) -> AsyncIterator[str]:
-    body = json.dumps(DOCUMENT).encode()
-    for path in _TOLD:
-        before = len(service.cluster.bodies)
-        answer = await service.ask(path, method="PUT", body=body, leaf=proxy, headers=as_user("teller", "tellers"))
-        yield f"PUT {path} {answer.status}"
-        for line in _rights(service, before):
-            yield f"PUT {path} right {line}"
 
 
 async def _aggregated(service: Service, proxy: trustme.LeafCert) -> AsyncIterator[str]:
@@ -249,16 +223,15 @@ async def _labels(metrics: Metrics) -> list[str]:
         for name in _SEEN
         for sample in family.samples
         if sample.name.removeprefix("effective_load_").removesuffix("_count") == name
-        # How often it was not ready yet is a matter of time.
-        and sample.labels.get("resource_kind") != "health"
     ]
 
 
 async def _telemetry() -> list[str]:
     """The paths of the telemetry port."""
     found = []
-    async with telemetry.listen(Metrics(), "127.0.0.1", 0) as port, aiohttp.ClientSession() as client:
-        for path in ("/metrics", "/healthz", "/nowhere"):
+    health = Health({"ping": lambda: None}, {"caches": lambda: None})
+    async with telemetry.listen(Metrics(), health, "127.0.0.1", 0) as port, aiohttp.ClientSession() as client:
+        for path in ("/metrics", "/nowhere", *_HEALTH):
             async with client.get(f"http://127.0.0.1:{port}{path}") as answer:
                 found.append(f"telemetry GET {path} {answer.status} {answer.headers['Content-Type']}")
     return found

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.companion.writes.actions import Action
-from adapter.companion.writes.writer import Writer
+from adapter.companion.actions import Action
+from adapter.companion.writer import Writer
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics

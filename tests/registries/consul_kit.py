@@ -7,7 +7,7 @@ from typing import Any
 from adapter.registries.consul.source import ConsulSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import ConsulRegistry
-from harness.registries.consul import Consul
+from lab.harness.registries.consul import Consul
 from tests.registries.kit import FollowedService, running
 
 REGISTRY = "consul"

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from adapter.registries.eureka.source import EurekaSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import EurekaRegistry
-from harness.registries.eureka import EurekaServer
+from lab.harness.registries.eureka import EurekaServer
 from tests.registries.kit import FollowedService, running
 
 REGISTRY = "eureka"

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from adapter.registries.http.source import HttpSource
+from adapter.registries.http import HttpSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import HttpRegistry
 from tests.registries.kit import FollowedService
@@ -39,7 +39,8 @@ class Platform:
         headers = {"ETag": self.etag} if self.etag else {}
         if self.etag and request.headers.get("If-None-Match") == self.etag:
             return web.Response(status=304, headers=headers)
-        body = self.answer if isinstance(self.answer, str) else json.dumps(self.answer)
+        named = {"service": request.query.get("service", "")}
+        body = self.answer if isinstance(self.answer, str) else json.dumps(named | self.answer)
         return web.Response(text=body, headers=headers)
 
     async def questions(self, count: int) -> list[web.Request]:

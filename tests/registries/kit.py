@@ -81,6 +81,8 @@ class Pods:
         self.pods: list[Pod] = [pod(f"web-{n}", ip=f"10.0.0.{10 + n}", now=clock()) for n in range(pods)]
         named = Registry(name=key.registry, service=key.service, namespace=key.namespace, group=key.group)
         self.policy = policy(cpu(HIGH, LOW), registry=replace(named, **registry))  # type: ignore[arg-type]
+        self.loads: dict[str, str] = {}
+        """The load of the pods whose load is not LOAD, by name."""
         self.memory = Memory()
         self.desired: int | None = None
 
@@ -88,7 +90,7 @@ class Pods:
         """The states of the pods by name, by the current roster; sets `desired` to the desired count."""
         now = self.clock()
         bounds = Bounds(minimum=1, maximum=100)
-        samples = usage({one.name: LOAD for one in self.pods}, at=now - 5)
+        samples = usage({one.name: self.loads.get(one.name, LOAD) for one in self.pods}, at=now - 5)
         roster = self.book.roster(self.key)
         assessment, decision = assess_and_decide(
             self.policy, self.pods, samples, listed=roster, memory=self.memory, bounds=bounds, now=now
@@ -154,7 +156,7 @@ class FollowedService(Generic[S]):
         roster = self.book.roster(self.key)
         return len(roster.instances) if roster is not None and roster.valid else -1
 
-    async def until(self, condition: Callable[[], object], seconds: float = 40) -> None:
+    async def until(self, condition: Callable[[], object], seconds: float = 90) -> None:
         """Waits until the condition holds, and checks it after each answer, confirmation and change."""
         try:
             async with asyncio.timeout(seconds):

@@ -25,7 +25,7 @@ from adapter.registries.nacos.source import NacosSource
 from adapter.registries.nacos.wire import Payload, decode_payload, encode_payload
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry
-from harness.processes import free_ports
+from lab.harness.processes import free_ports
 from tests.registries.kit import FollowedService, running
 
 SECRET_KEY = "sk"
@@ -60,6 +60,10 @@ class FakeNacos:
     def __init__(self, version: int = 3, *, tls: ssl.SSLContext | None = None, grpc_tls: Any = None) -> None:
         self.version, self.compatible = version, True
         self.services: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self.default_cluster = "DEFAULT"
+        """The cluster whose instances the administrators' list shows where none is named; empty: all."""
+        self.hidden: set[str] = set()
+        """Paths that this server does not have."""
         self.threshold = 0.0
         self.users: dict[str, str] = {}
         self.readers: set[str] = set()
@@ -221,7 +225,7 @@ class FakeNacos:
         self._news.set()
         if path.endswith("/login"):
             return await self._login(request, path)
-        if path not in self._views():
+        if path not in self._views() - self.hidden:
             return _error(request.path, self.moved, "Not Found", "No message available")
         if self.hold is not None:
             await self.hold.wait()
@@ -237,7 +241,7 @@ class FakeNacos:
         if self.version == 2:
             return {"/v1/ns/instance/list", "/v2/ns/catalog/instances"}
         old = {"/v1/ns/instance/list"} if self.compatible else set()
-        return old | {"/v3/client/ns/instance/list", "/v3/admin/ns/instance/list"}
+        return old | {"/v3/client/ns/instance/list", "/v3/admin/ns/instance/list", "/v3/admin/ns/service"}
 
     def _list(self, path: str, query: Mapping[str, str]) -> web.Response:
         name = query["serviceName"]
@@ -248,22 +252,26 @@ class FakeNacos:
         if path == "/v3/client/ns/instance/list":
             return web.json_response({"code": 0, "message": "success", "data": self._info(*service)["hosts"]})
         if path == "/v3/admin/ns/instance/list":
-            return self._administrators_list(service)
+            return self._administrators_list(service, query.get("clusterName", self.default_cluster))
+        if path == "/v3/admin/ns/service":
+            return self._detail(service)
         found = self.services.get(service, [])
         page = {"instances": found[: int(query["pageSize"])], "count": len(found)} if found else {"count": 0}
         return web.json_response({"code": 0, "message": "success", "data": page})
 
-    def _administrators_list(self, service: tuple[str, str]) -> web.Response:
-        """Nacos 3.1 shows one cluster, `DEFAULT` where none is named, and a cluster without instances is none."""
-        lacking = ""
+    def _administrators_list(self, service: tuple[str, str], cluster: str) -> web.Response:
+        """One cluster, or all; a cluster without instances is none."""
         if service not in self.services:
-            lacking = f"service {service[1]} is not found!"
-        found = [one for one in self.services.get(service, []) if one.get("clusterName") in {"DEFAULT", None}]
-        if not found and not lacking:
-            lacking = "cluster DEFAULT is not found!"
-        if lacking:
-            return web.json_response({"code": 30000, "message": "server error", "data": lacking}, status=404)
+            return _lacking(f"service {service[1]} is not found!")
+        found = [one for one in self.services[service] if cluster in {"", one["clusterName"]}]
+        if not found and cluster:
+            return _lacking(f"cluster {cluster} is not found!")
         return web.json_response({"code": 0, "message": "success", "data": found})
+
+    def _detail(self, service: tuple[str, str]) -> web.Response:
+        clusters = {one["clusterName"]: {"hosts": None} for one in self.services.get(service, [])}
+        data = {"serviceName": service[1].partition("@@")[2], "clusterMap": clusters}
+        return web.json_response({"code": 0, "message": "success", "data": data})
 
     def _info(self, namespace: str, grouped: str) -> dict[str, Any]:
         enabled = [one for one in self.services.get((namespace, grouped), []) if one["enabled"]]
@@ -332,13 +340,14 @@ class FakeNacos:
 
     async def _stream(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        reading = asyncio.ensure_future(self._read(messages, context.peer(), queue))
+        peer = context.peer()  # not in the end: the call may be freed by then, and asking it is a segmentation fault
+        reading = asyncio.ensure_future(self._read(messages, peer, queue))
         try:
             while (message := await queue.get()) is not None:
                 yield message
         finally:
             reading.cancel()
-            self._subscribers.pop(context.peer(), None)
+            self._subscribers.pop(peer, None)
 
     async def _read(self, messages: AsyncIterator[bytes], peer: str, queue: asyncio.Queue[bytes | None]) -> None:
         async for message in messages:
@@ -352,6 +361,10 @@ class FakeNacos:
             elif (event := self._acknowledged.get(json.loads(body)["requestId"])) is not None:
                 event.set()
             self._news.set()
+
+
+def _lacking(what: str) -> web.Response:
+    return web.json_response({"code": 30000, "message": "server error", "data": what}, status=404)
 
 
 def _error(path: str, status: int, error: str, message: str) -> web.Response:

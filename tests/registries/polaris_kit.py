@@ -3,10 +3,10 @@
 import contextlib
 from typing import Any
 
-from adapter.registries.polaris.source import PolarisSource
+from adapter.registries.polaris import PolarisSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import PolarisRegistry
-from harness.registries.polaris import Polaris
+from lab.harness.registries.polaris import Polaris
 from tests.registries.kit import FollowedService, running
 
 REGISTRY = "polaris"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,9 +13,10 @@ from aiohttp.test_utils import TestServer
 from blockbuster import blockbuster_ctx
 from multidict import CIMultiDict
 
-from adapter.load.memory_updates import RECOVERY_SECONDS
 from adapter.load.pods import PodState
+from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance
+from adapter.load.spec import Policy
 from adapter.registries.consul import source as source_module
 from adapter.registries.consul import wire
 from adapter.runtime.outbound import Reply
@@ -25,6 +27,7 @@ from adapter.runtime.source_errors import (
     SourceFailing,
     WrongRegistryAnswer,
 )
+from tests.load.kit import pod
 from tests.registries.consul_kit import Followed, following
 
 Document = dict[str, Any]
@@ -53,9 +56,20 @@ def states(followed: Followed) -> list[PodState]:
     return [state for _, state in sorted(followed.pods.states().items())]
 
 
+def any_out(policy: Policy) -> Policy:
+    """The policy for which one registration that is out is enough."""
+    assert policy.registry is not None
+    return replace(policy, registry=replace(policy.registry, any_out=True))
+
+
+def metadata(followed: Followed) -> list[object]:
+    return [one.metadata for one in followed.roster.instances]
+
+
 def read(document: object, *, pod_name_key: str = "", warning_is_out: bool = False) -> tuple[Instance, ...]:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return asyncio.run(wire.instances(body, "http://consul", pod_name_key=pod_name_key, warning_is_out=warning_is_out))
+    reading = wire.registrations(body, "http://consul", pod_name_key=pod_name_key, warning_is_out=warning_is_out)
+    return tuple(one.instance for one in asyncio.run(reading))
 
 
 class TestEntries:
@@ -272,7 +286,7 @@ async def fake() -> AsyncIterator[FakeConsul]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(source_module, "LIVENESS_SECONDS", 0.05)
     monkeypatch.setattr(source_module, "GAP_SECONDS", 0.01)
 
 
@@ -324,7 +338,7 @@ class TestAsking:
             await followed.until_listed(1)
 
     async def test_a_new_one_is_asked_for_at_once(self, fake: FakeConsul, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(source_module, "PULSE_SECONDS", 1000)
+        monkeypatch.setattr(source_module, "LIVENESS_SECONDS", 1000)
         async with following([fake.url], "web") as followed:
             await fake.until_waiting()
             api = followed.key._replace(service="api")
@@ -553,6 +567,86 @@ class TestRestart:
             followed.clock.jump(11)
             assert states(followed) == [*[PodState.PULLED_OUT] * 3, PodState.SERVING]
 
+    @pytest.mark.parametrize(
+        ("kind", "output"),
+        [
+            ("http", "HTTP GET http://10.0.0.10:8080/health: 200 OK Output: up"),
+            ("http", "HTTP GET http://10.0.0.10:8080/health: 429 Too Many Requests Output: "),
+            ("tcp", "TCP connect 10.0.0.10:8080: Success"),
+            ("udp", "UDP connect 10.0.0.10:8080: Success"),
+            ("grpc", "gRPC check 10.0.0.10:8080: success"),
+            ("h2ping", "HTTP2 ping was successful"),
+            ("alias", "All checks passing."),
+        ],
+    )
+    async def test_a_critical_check_with_the_output_of_a_run_that_did_not_fail_has_not_run_since_its_agent_started(
+        self, fake: FakeConsul, kind: str, output: str
+    ) -> None:
+        """Registering a service again writes its check's output to the agent's disk, and the agent begins with it."""
+        fake.lists["web"] = four()
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            stale = check("critical") | {"Type": kind, "Output": output}
+            await fake.tell("web", *(entry(f"10.0.0.{10 + n}", stale) for n in range(3)), four()[3])
+            await followed.until(lambda: "CRITICAL" in {one.status for one in followed.roster.instances})
+            followed.clock.jump(600)
+            followed.book.confirm()
+            assert states(followed) == [*[PodState.DOUBTFUL] * 3, PodState.SERVING]
+            failed = stale | {"Output": "HTTP GET http://10.0.0.10:8080/health: 503 Service Unavailable Output: 200 OK"}
+            await fake.tell("web", entry("10.0.0.10", failed), *four()[1:])
+            await followed.until_out("web-0")
+
+    @pytest.mark.parametrize("kind", ["script", "docker", "ttl"])
+    async def test_a_check_that_fails_in_silence_takes_a_pod_out(self, fake: FakeConsul, kind: str) -> None:
+        """A script, or a service that reports by itself, need not say anything."""
+        passing = check("passing") | {"Type": kind}
+        fake.lists["web"] = [entry("10.0.0.10", passing), *four()[1:]]
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            await fake.tell("web", entry("10.0.0.10", passing | {"Status": "critical"}), *four()[1:])
+            await followed.until_out("web-0")
+
+    async def test_an_ended_pods_critical_registration_is_no_evidence_beside_that_of_the_next_pod_at_its_address(
+        self, fake: FakeConsul
+    ) -> None:
+        left = entry("10.0.0.10", check("critical"), ID="old")
+        fake.lists["web"] = [left, *four()[1:]]
+        async with following([fake.url], "web") as followed:
+            followed.pods.policy = any_out(followed.pods.policy)
+            await fake.until_waiting()
+            assert states(followed)[0] is PodState.PULLED_OUT
+            followed.clock.jump(60)
+            followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
+            for turn in range(3):
+                passing = entry("10.0.0.10", check("passing"), ID="new", Meta={"turn": str(turn)})
+                await fake.tell("web", left, passing, *four()[1:])
+                await followed.until(lambda passing=passing: passing["Service"]["Meta"] in metadata(followed))
+                assert states(followed) == [PodState.SERVING] * 4
+
+    async def test_an_ended_pods_maintenance_is_none_for_the_next_pod_at_its_address(self, fake: FakeConsul) -> None:
+        maintained = entry("10.0.0.10", check("critical", "_service_maintenance:a"))
+        fake.lists["web"] = [maintained, *four()[1:]]
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            assert states(followed)[0] is PodState.PULLED_OUT
+            followed.clock.jump(60)
+            followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
+            followed.book.confirm()
+            assert states(followed) == [PodState.STARTING, *[PodState.SERVING] * 3]
+            await fake.tell("web", *four())
+            await followed.until(lambda: states(followed) == [PodState.SERVING] * 4)
+            await fake.tell("web", maintained, *four()[1:])
+            await followed.until_out("web-0")
+
+    async def test_a_critical_pod_that_is_put_into_maintenance_is_so_since_then(self, fake: FakeConsul) -> None:
+        fake.lists["web"] = four("critical")
+        async with following([fake.url], "web") as followed:
+            await fake.until_waiting()
+            followed.clock.jump(60)
+            followed.pods.pods[0] = pod("web-0", uid="next", ip="10.0.0.10", age=1, ready_for=1, now=followed.clock())
+            await fake.tell("web", entry("10.0.0.10", check("critical", "_node_maintenance")), *four()[1:])
+            await followed.until_out("web-0")
+
     async def test_what_was_critical_before_stays_out(self, fake: FakeConsul) -> None:
         fake.lists["web"] = four("critical")
         async with following([fake.url], "web") as followed:
@@ -651,7 +745,9 @@ class TestWitness:
             await followed.until_error("without a token")
             assert len(followed.roster.instances) == 1
 
-    async def test_with_a_token_it_is_one(self, fake: FakeConsul, tmp_path: Path) -> None:
+    async def test_an_empty_list_under_an_acl_policy_is_believed_with_a_token(
+        self, fake: FakeConsul, tmp_path: Path
+    ) -> None:
         (tmp_path / "token").write_text("hush")
         fake.more = {"X-Consul-Default-ACL-Policy": "deny"}
         async with following([fake.url], "web", token_file=str(tmp_path / "token")) as followed:

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from adapter.load.pods import PodState
 from adapter.registries.eureka import source as source_module
-from adapter.registries.eureka.registry_copy import EVICTION_SECONDS, LONGEST_CACHE_SECONDS, RegistryCopy
-from adapter.registries.eureka.source import LONGEST_GAP_SECONDS, RELIST_SECONDS
+from adapter.registries.eureka.source import (
+    EVICTION_SECONDS,
+    LONGEST_CACHE_SECONDS,
+    LONGEST_GAP_SECONDS,
+    RELIST_SECONDS,
+    RegistryCopy,
+)
 from adapter.registries.eureka.wire import Applications, InstanceInfo, instance_infos, instance_summaries
 from adapter.registries.roster import ServiceKey
 from adapter.runtime.answer_budget import Body

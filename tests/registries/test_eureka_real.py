@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from adapter.load.pods import PodState
-from adapter.registries.eureka import registry_copy as eureka_state
+from adapter.registries.eureka import source as eureka_state
 from adapter.registries.eureka import source as source_module
-from adapter.registries.eureka.registry_copy import RegistryCopy
+from adapter.registries.eureka.source import RegistryCopy
 from adapter.runtime.outbound import Client
-from harness.pki import Authority
-from harness.registries import eureka as servers
-from harness.registries.eureka import EurekaServer
-from harness.registries.polaris import Polaris
+from lab.harness.pki import Authority
+from lab.harness.registries import eureka as servers
+from lab.harness.registries.eureka import EurekaServer
+from lab.harness.registries.polaris import Polaris
 from tests.registries.eureka_kit import Followed, following, register_pods
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]  # the first run builds the server

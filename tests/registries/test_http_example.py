@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from harness.processes import Component, free_ports
+from lab.harness.processes import Component, free_ports
 from tests.registries.http_kit import Followed
 from tests.registries.kit import running
 

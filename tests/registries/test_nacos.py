@@ -143,7 +143,7 @@ class TestAdministratorsViews:
             await world.until_pods("web-0")
             nacos.services.clear()
             await world.until_pods()
-        assert set(nacos.asked) == {"/v3/admin/ns/instance/list"}
+        assert set(nacos.asked) == {"/v3/admin/ns/instance/list", "/v3/admin/ns/service"}
 
     async def test_without_the_right_the_error_says_what_to_do_and_the_last_list_stays(
         self, nacos: FakeNacos, password: Password
@@ -167,13 +167,27 @@ class TestAdministratorsViews:
             await world.until_pods()
         assert "/v2/ns/catalog/instances" not in nacos.asked
 
-    async def test_instances_in_clusters_that_the_list_does_not_show_are_no_empty_list(self, nacos: FakeNacos) -> None:
-        nacos.put(host(0))
+    @pytest.mark.parametrize("default_cluster", ["DEFAULT", ""], ids=["Nacos 3.1", "later"])
+    async def test_every_cluster_that_a_service_has_is_asked(self, nacos: FakeNacos, default_cluster: str) -> None:
+        """Nacos 3.1 lists cluster DEFAULT where none is named, later versions list all."""
+        nacos.default_cluster = default_cluster
+        clusters = {0: "HZ", 1: "DEFAULT", 2: "SH"}
+        nacos.put(*(host(number, clusterName=name) for number, name in clusters.items()))
         async with following(polling(nacos, admin=True)) as world:
-            await world.until_pods("web-0")
-            nacos.put(host(0, clusterName="HZ"))
-            await world.until_error("shows cluster DEFAULT alone, and the service has instances in other clusters")
-            assert world.pod_names() == ["web-0"]
+            await world.until_pods("web-0", "web-1", "web-2")
+            nacos.put(host(0, clusterName="HZ", enabled=False), host(2, clusterName="SH"))
+            await world.until_pods("web-0", "web-2")
+            assert [one.enabled for one in world.roster.instances] == [False, True]
+        async with following(polling(nacos, admin=True, clusters=("SH",))) as world:
+            await world.until_pods("web-2")
+
+    async def test_a_cluster_that_may_not_be_read_is_an_error_and_the_last_list_stays(self, nacos: FakeNacos) -> None:
+        nacos.put(host(0), host(1, clusterName="HZ"))
+        async with following(polling(nacos, admin=True)) as world:
+            await world.until_pods("web-0", "web-1")
+            nacos.hidden.add("/v3/admin/ns/service")
+            await world.until_error("/v3/admin/ns/service")
+            assert world.pod_names() == ["web-0", "web-1"]
 
     async def test_a_server_without_such_lists_is_an_error_that_says_so(self, nacos: FakeNacos) -> None:
         nacos.version = 2

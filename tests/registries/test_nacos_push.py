@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from adapter.registries.nacos import push as nacos_push
-from adapter.registries.nacos.grpc import grpc_address
+from adapter.registries.nacos.push import grpc_address
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
 from tests.registries.nacos_kit import (

@@ -21,7 +21,7 @@ import trustme
 
 from adapter.load.pods import PodState
 from adapter.settings.registries import NacosRegistry, RegistryTls
-from harness.registries.polaris import Polaris
+from lab.harness.registries.polaris import Polaris
 from tests.registries.kit import Pods
 from tests.registries.nacos_kit import SHOP, Followed, eventually, following
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.registries.nacos.credentials import signature
+from adapter.registries.nacos.http import signature
 from adapter.registries.nacos.wire import Host, InstanceDecoder, Payload, ServiceInfo, decode_payload, encode_payload
 from adapter.runtime.source_errors import WrongRegistryAnswer
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from adapter.registries.polaris.source import PolarisSource
+from adapter.registries.polaris import PolarisSource
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import PolarisRegistry
-from harness.registries.polaris import Polaris
+from lab.harness.registries.polaris import Polaris
 from tests.registries.kit import Changes, Clock, book
 from tests.registries.polaris_kit import Registrations, following
 
@@ -68,8 +68,8 @@ class TestPullOut:
             await world.until_out()
 
     async def test_metadata_can_name_the_pod(self, polaris: Polaris) -> None:
-        elsewhere = Registrations(polaris, "shop")
-        elsewhere.register(7, metadata={"pod-name": "web-0"}, isolate=True)
+        named = Registrations(polaris, "shop")
+        named.register(0, metadata={"pod-name": "web-0"}, isolate=True)
         async with following(polaris.http, pod_name_key="pod-name") as world:
             await world.until_out("web-0")
 
@@ -132,7 +132,7 @@ class TestTrust:
             await asyncio.to_thread(pods.isolate, 1, isolate=True)
             await world.until_out("web-1")
 
-    async def test_a_frozen_polaris_pulls_no_pod_out_and_is_doubted_for_a_while(
+    async def test_a_frozen_polaris_pulls_no_pod_out_and_what_vanishes_after_it_is_doubted(
         self, polaris: Polaris, pods: Registrations
     ) -> None:
         async with following(polaris.http, timeout_seconds=2) as world:
@@ -147,7 +147,7 @@ class TestTrust:
             await asyncio.to_thread(pods.deregister, 3)
             await world.until_listed(3)
             assert world.aged(60) == set()
-            assert world.aged(60) == {"web-3"}
+            assert world.aged(60) == set(), "what vanishes soon after a reconnect may have been lost"
 
     async def test_a_wiped_polaris_pulls_no_pod_out(self, polaris: Polaris, pods: Registrations) -> None:
         async with following(polaris.http) as world:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.registries.polling.pool import CONNECTIONS, Pool, Unanswered
+from adapter.registries.polling_pool import CONNECTIONS, Pool, Unanswered
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.http1 import LARGEST_HEAD, RawReply, Request
 from adapter.runtime.outbound import Access
@@ -243,7 +243,15 @@ async def test_a_cancelled_question_ends_its_connection() -> None:
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", "chunks cannot be read"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", "larger than 32 MiB"),
         (b"x" * (LARGEST_HEAD + 1), "headers are too long"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * LARGEST_HEAD + b"\r\nContent-Length: 2\r\n\r\n{}", "headers are too long"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "several Content-Lengths"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2, 3\r\n\r\n{}", "does not say how long it is"),
+        *[
+            (b'HTTP/1.1 200 OK\r\nETag: "a%bX: b"\r\nContent-Length: 2\r\n\r\n{}' % stray, "line break or a NUL")
+            for stray in (b"\r", b"\n", b"\n\r", b"\r\n ", b"\0")
+        ],
     ],
+    ids=repr,
 )
 async def test_what_is_no_answer_is_an_error_and_ends_the_connection(answer: bytes, words: str) -> None:
     answers = iter([answer])

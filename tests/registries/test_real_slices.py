@@ -11,8 +11,8 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.registries.kubernetes import Endpoints, Listing, decode_listing
 from adapter.telemetry.metrics import Metrics
-from harness.control_plane import ControlPlane
-from harness.workloads import Workloads
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import Workloads
 
 pytestmark = pytest.mark.integration
 

@@ -92,11 +92,11 @@ class TestIndex:
 
 
 class TestTotal:
-    def test_it_is_unknown_until_every_service_was_heard_of(self) -> None:
+    def test_it_is_that_of_the_services_that_were_heard_of_for_one_may_never_answer(self) -> None:
         history = AnswerHistory().follow([WEB, API])
         history, first = heard(history, WEB, 3)
         history, second = heard(history, API, 4)
-        assert (first.registry_total, second.registry_total) == (None, 7)
+        assert (first.registry_total, second.registry_total) == (3, 7)
 
     def test_an_invalid_answer_does_not_lower_it(self) -> None:
         history, _ = heard(AnswerHistory().follow([WEB]), WEB, 3)
@@ -117,9 +117,17 @@ class TestTotal:
         assert WEB not in history.indexes
         assert heard(history.follow([WEB, API]), WEB, 3, index=1)[1].valid
 
-    def test_a_service_that_is_new_makes_it_unknown_again(self) -> None:
+    def test_a_service_that_is_new_counts_once_it_was_heard_of(self) -> None:
+        assert AnswerHistory().follow([WEB]).total is None
         history, _ = heard(AnswerHistory().follow([WEB]), WEB, 3)
-        assert history.follow([WEB, API]).total is None
+        assert history.follow([WEB, API]).total == 3
+
+    def test_a_service_that_is_watched_no_more_is_no_fall_of_it(self) -> None:
+        history, _ = heard(AnswerHistory().follow([WEB, API]), WEB, 3)
+        history, _ = heard(history, API, 9)
+        for following in ([WEB], [WEB, API], [WEB]):
+            history, roster = heard(history.follow(following), WEB, 3)
+            assert (roster.registry_total, roster.registry_unfollowed) == (3, 9)
 
 
 class TestSignOfLife:
@@ -215,8 +223,7 @@ class Registry(RuleBasedStateMachine):
     @invariant()
     def the_total_is_that_of_the_last_valid_answers(self) -> None:
         assert {key: LastAnswer(heard.at, heard.count) for key, heard in self.history.last_valid.items()} == self.last
-        complete = self.watched == self.last.keys()
-        assert self.history.total == (sum(heard.count for heard in self.last.values()) if complete else None)
+        assert self.history.total == (sum(heard.count for heard in self.last.values()) if self.last else None)
 
 
 TestAnySequence = Registry.TestCase

@@ -109,7 +109,7 @@ async def test_a_certificate_that_is_not_trusted_is_told_without_addresses_of_ob
 
 async def test_a_document_that_is_not_all_is_told_with_its_address(strange: tuple[Strange, str]) -> None:
     server, url = strange
-    server.answer = web.Response(text=json.dumps({"complete": False, "instances": []}))
+    server.answer = web.Response(text=json.dumps({"service": KEY.service, "complete": False, "instances": []}))
     sentence = await said(registry("HTTP", url))
     assert sentence.startswith(f"{url}: the answer is incomplete")
 

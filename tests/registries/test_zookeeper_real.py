@@ -15,7 +15,7 @@ from kazoo.security import make_acl, make_digest_acl  # type: ignore[import-unty
 
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper import source as source_module
-from harness.registries.zookeeper import ZooKeeper
+from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries.zookeeper_kit import (
     APPLICATION,
     INTERFACE,

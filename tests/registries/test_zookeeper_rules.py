@@ -5,13 +5,14 @@ from urllib.parse import quote
 import pytest
 
 from adapter.load.roster import Instance
-from adapter.registries.zookeeper.layouts import ServiceInstance, parse_provider
-from adapter.registries.zookeeper.override_rules import (
+from adapter.registries.zookeeper.layouts import (
     LARGEST_RULE,
     OverrideRules,
+    ServiceInstance,
     apply_rules,
     parse_configurator,
     parse_override_urls,
+    parse_provider,
     rule_key,
 )
 

@@ -13,7 +13,7 @@ from adapter.load.pods import PodState
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper import readers as readers_module
 from adapter.registries.zookeeper import source as source_module
-from harness.registries.zookeeper import ZooKeeper
+from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries.zookeeper_kit import INTERFACE, LAYOUTS, RULES, SPRING, Followed, Processes, following
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from adapter.load.pods import PodState
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper.source import ZooKeeperSource
 from adapter.settings.registries import ZooKeeperRegistry
-from harness.registries.zookeeper import ZooKeeper
+from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries.kit import FollowedService, running
 
 REGISTRY = "zk"

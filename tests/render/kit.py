@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from adapter.render.command import Rendered, Wanted, from_hpas, from_policies
+from adapter.commands.render.command import Rendered, Wanted, from_hpas, from_policies
 
 Object = dict[str, Any]
 
@@ -54,14 +54,21 @@ def policy(**spec: Any) -> Object:
     }
 
 
-def pair(hpa: Object) -> Rendered:
+def pair(hpa: Object, *, tolerance: bool = True) -> Rendered:
     """What takes the place of an HPA."""
-    (one,) = from_hpas("hpa.yaml", json.dumps(hpa), Wanted())
+    (one,) = from_hpas("hpa.yaml", json.dumps(hpa), Wanted(tolerance=tolerance))
     return one
 
 
-def hpa_of(written: Object, target: str | None = None, least: int | None = None, most: int | None = 50) -> Rendered:
+def hpa_of(
+    written: Object,
+    target: str | None = None,
+    least: int | None = None,
+    most: int | None = 50,
+    *,
+    tolerance: bool = True,
+) -> Rendered:
     """The HPA of a policy."""
-    wanted = Wanted(target=target, minimum=least, maximum=most)
+    wanted = Wanted(target=target, minimum=least, maximum=most, tolerance=tolerance)
     (one,) = from_policies("policy.yaml", json.dumps(written), wanted)
     return one

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.commands.migrate.original import MigrationError
+from adapter.commands.render.command import RenderError, Wanted, from_hpas
 from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO
-from adapter.migrate.original import MigrationError
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
-from adapter.render.command import RenderError, Wanted, from_hpas
 from tests.fuzz.spoil import mutate
 from tests.render.kit import average, pair, stock, utilization
 
@@ -135,3 +135,17 @@ def test_a_spoilt_hpa_is_refused_or_rendered_and_never_breaks_the_command() -> N
         except MigrationError:
             refused += 1
     assert 0 < refused < 150
+
+
+def test_where_hpas_have_no_tolerance_the_policy_has_it_around_todays_target() -> None:
+    """Watermarks at 55 % and 45 % would let the controller's own 10 % wait until 60.5 % and 40.5 %."""
+    rendered = pair(stock(utilization(50), minReplicas=20, maxReplicas=60), tolerance=False)
+    written: Any = [item["spec"] for item in rendered.objects]
+    assert written[0] == {
+        "tolerance": "10%",
+        "metrics": [
+            {"name": "cpu", "resource": {"name": "cpu", "of": "Request"}, "highWatermark": "50%", "lowWatermark": "47%"}
+        ],
+    }
+    assert written[1]["behavior"] == {"scaleUp": {}, "scaleDown": {}}
+    assert not any("swallows" in remark for remark in rendered.remarks)

@@ -1,15 +1,16 @@
 """The HPA of a policy follows it: one metric, tolerance 0, bounds from the policy or the arguments."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from adapter import cli
+from adapter.commands.render.command import RenderError
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
-from adapter.render.command import RenderError
 from tests.render.kit import hpa_of, policy
 
 
@@ -42,6 +43,21 @@ def test_nothing_is_unwise_about_a_policy_and_its_rendered_hpa(written: dict[str
     wiring = Wiring(policy=parse_policy(written), hpa=parse_hpa(rendered.objects[0]), has_tolerance=True)
     assert flaws(wiring) == ()
     assert rendered.remarks == ()
+
+
+def test_the_way_down_has_the_pace_that_the_docs_recommend_or_the_policys_own_velocity() -> None:
+    calm = spec_of(policy())["behavior"]["scaleDown"]
+    assert (calm["stabilizationWindowSeconds"], calm["policies"]) == (
+        120,
+        [{"type": "Percent", "value": 10, "periodSeconds": 60}],
+    )
+    own = spec_of(policy(velocity={"scaleDownPercent": 20}))["behavior"]["scaleDown"]
+    assert own["stabilizationWindowSeconds"] == 120
+    assert {"type": "Percent", "value": 20, "periodSeconds": 1} in own["policies"]
+    enforced = spec_of(policy(hpaWiring="Enforce"))["behavior"]["scaleDown"]
+    assert enforced["policies"] == [{"type": "Percent", "value": 100, "periodSeconds": 1}], "as the companion sets them"
+    step = spec_of(policy(**STEP))["behavior"]["scaleDown"]
+    assert (step["stabilizationWindowSeconds"], step["policies"][0]["value"]) == (0, 100)
 
 
 def test_a_wait_that_adds_to_the_hpas_is_said() -> None:
@@ -106,3 +122,41 @@ def test_the_command_prints_documents_that_kubectl_reads(tmp_path: Any, capsys: 
     assert (hpa["kind"], hpa["metadata"]["name"]) == ("HorizontalPodAutoscaler", "front")
     assert cli.main(["render", str(file)]) == cli.INVALID
     assert "--max-replicas: is required" in capsys.readouterr().err
+
+
+def test_where_hpas_have_no_tolerance_none_is_written_and_a_policy_below_the_controllers_is_told() -> None:
+    spec = spec_of(policy(), tolerance=False)
+    assert all("tolerance" not in rules for rules in spec["behavior"].values())
+    assert spec["behavior"]["scaleDown"] == {
+        "stabilizationWindowSeconds": 120,
+        "policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}],
+        "selectPolicy": "Max",
+    }
+    (remark,) = hpa_of(policy(), tolerance=False).remarks
+    assert "HPAs have no field tolerance here: a policy with tolerance 10% asks for no such steps" in remark
+    assert hpa_of(policy(tolerance="10%"), tolerance=False).remarks == ()
+
+
+@pytest.mark.parametrize(("version", "writes"), [("1.34", False), ("v1.34.4", False), ("1.35", True), ("2.0", True)])
+def test_the_version_decides_whether_a_tolerance_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, writes: bool
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy()))
+    assert cli.main(["render", str(file), "--max-replicas", "9", "--kubernetes", version]) == cli.OK
+    (written,) = yaml.safe_load_all(capsys.readouterr().out)
+    assert ("tolerance" in written["spec"]["behavior"]["scaleUp"]) is writes
+
+
+@pytest.mark.parametrize("text", ["1", "x", "1.34567", ""])
+def test_a_text_that_is_no_version_is_refused(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["render", "policy.yaml", "--kubernetes", text])
+    assert f"argument --kubernetes: {text!r} is no version such as 1.34" in capsys.readouterr().err
+
+
+def test_a_cluster_that_cannot_be_asked_ends_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy()))
+    assert cli.main(["render", str(file), "--kubeconfig", str(tmp_path / "none")]) == cli.FAILED
+    assert "effective-load render: the cluster's version:" in capsys.readouterr().err

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.check.manifests.command import check_folder
-from adapter.check.report import FindingLevel
-from adapter.render.command import as_yaml
-from harness.adapter import install_crds
-from harness.client import Client
-from harness.control_plane import ControlPlane
+from adapter.commands.check.manifest_links import check_folder
+from adapter.commands.check.report import FindingLevel
+from adapter.commands.render.command import as_yaml
+from lab.harness.adapter import install_crds
+from lab.harness.client import Client
+from lab.harness.control_plane import ControlPlane
 from tests.manifests.rendering import MANIFESTS
 from tests.render.kit import Object, average, hpa_of, pair, policy, stock, utilization
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.versions]
 
 WORKLOAD = (MANIFESTS / "examples" / "checkout.yaml").read_text().partition("---")[0].replace("checkout", "web")
 CONTAINER: Object = {

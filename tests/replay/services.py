@@ -5,10 +5,10 @@ import random
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
+from adapter.commands.replay.service import Autoscaler, Tick, View, WatchingAutoscaler
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import CrossVersionReference, Hpa, ScalingPolicy, ScalingRules
-from adapter.replay.service import Autoscaler, Tick, View
 
 START = 1_767_225_600.0
 POD = NANO
@@ -85,6 +85,13 @@ class Recorded:
         self.deletes_pulled_out_first = bool(getattr(autoscaler, "deletes_pulled_out_first", False))
         self.views: list[View] = []
         self.counts: list[int] = []
+        self.watched: dict[float, View] = {}
+
+    def watch(self, view: View) -> None:
+        """As the other one."""
+        self.watched[view.now] = view
+        if isinstance(self._autoscaler, WatchingAutoscaler):
+            self._autoscaler.watch(view)
 
     def sync(self, view: View) -> int:
         """As the other one."""

@@ -1,6 +1,7 @@
 """The command `replay` on files: what it prints, and what it says of files and arguments that cannot be used."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +85,11 @@ def test_the_table_has_a_line_for_each_autoscaler(capsys: pytest.CaptureFixture[
     assert lines[0].startswith(
         "Replay of shop/checkout, 2026-01-01T00:00:00Z to 2026-01-01T00:50:00Z: 50.0 min, 200 ticks"
     )
-    assert [line.split("  ")[0] for line in lines[2:6]] == [
+    assert [line.split("  ")[0] for line in lines[3:7]] == [
         "AUTOSCALER", "stock HPA, raw average", "stock HPA, effective average", "policy checkout",
     ]  # fmt: skip
-    assert lines[2].split()[-2:] == ["POD-HOURS", "COST"]
+    assert lines[1].startswith("The stock HPA is aimed at ")
+    assert lines[3].split()[-2:] == ["POD-HOURS", "COST"]
 
 
 def test_columns_that_nobody_asked_for_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +102,7 @@ def test_json_has_the_figures_the_changes_and_a_chart(capsys: pytest.CaptureFixt
     assert report["policy"] == {"namespace": "shop", "name": "checkout"}
     run = report["runs"][2]
     assert run["replicas"]["most"] == 17
-    assert run["changes"][0] == {"at": "2026-01-01T00:10:00Z", "before": 10, "after": 16}
+    assert run["changes"][0] == {"at": "2026-01-01T00:10:15Z", "before": 10, "after": 14}
     assert run["cost"] == pytest.approx(2 * run["podHours"], abs=0.01)
     assert run["chart"][0]["averageLoad"] == "800m"
 
@@ -130,6 +132,19 @@ def test_the_hpa_of_today_is_the_stock_hpa_of_the_comparison(capsys: pytest.Capt
     assert report["runs"][2]["replicas"]["most"] == 17
 
 
+def test_the_front_has_the_pod_hours_of_each_autoscaler_at_equal_shortfall(capsys: pytest.CaptureFixture[str]) -> None:
+    front = data(capsys, "--front", "--capacity", "cpu=1500m")["front"]
+    assert [one["shortfallRatio"] for one in front] == [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02]
+    names = [one["name"] for one in front[0]["autoscalers"]]
+    assert names == ["stock HPA, raw average", "policy checkout", "policy as shipped"]
+    hours = [[one["podHours"] for one in row["autoscalers"]] for row in front]
+    assert all(before >= after for row, later in pairwise(hours) for before, after in zip(row, later, strict=True))
+    assert main(replay("--front", "--capacity", "cpu=1500m")) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-7].split("  ")[0] == "SHORTFALL"
+    assert shown[-1].startswith("2 %")
+
+
 def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]) -> None:
     report = data(capsys, "--open")
     assert report["runs"][2]["overHighSeconds"] > data(capsys)["runs"][2]["overHighSeconds"]
@@ -156,6 +171,7 @@ def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]
             "--capacity: 'cpus': there is no such metric, did you mean cpu?",
         ),
         (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
+        (replay("--front"), "--front: a shortfall needs what one pod can carry; say it with --capacity"),
     ],
 )
 def test_what_cannot_be_used_is_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapter.replay.csv_history import CsvHistory, HistoryError, require_metrics
-from adapter.replay.service import Tick
+from adapter.commands.replay.csv_history import CsvHistory, HistoryError, require_metrics
+from adapter.commands.replay.service import Tick
 from tests.replay.services import POD, START
 
 
@@ -49,7 +49,8 @@ def test_columns_may_come_in_any_order_and_lines_may_be_empty() -> None:
     ("lines", "said"),
     [
         ((), "line 1: the first line must name the columns, time among them"),
-        (("Time,cpu",), "did you mean Time?"),
+        (("Time,cpu",), "time among them, so rename Time to time"),
+        (("time;cpu",), "time among them, with commas between them, not ';'"),
         (("time,cpu,cpu",), "each column needs a name of its own"),
         (("time,cpu", "0,1", "15"), "line 3: 1: must have 2 cells"),
         (("time,cpu", "yesterday,1"), "line 2, time: 'yesterday': must be a time"),
@@ -70,6 +71,14 @@ def test_a_missing_metric_is_named_with_what_needs_it() -> None:
     history = CsvHistory(iter(["time,cpus"]), "week.csv")
     with pytest.raises(HistoryError, match="column cpu: is missing; policy web needs it, did you mean cpus"):
         require_metrics(history, {"cpu": "policy web"}, "week.csv")
+
+
+def test_a_metric_in_another_case_is_renamed_and_a_column_that_nothing_needs_is_not_read() -> None:
+    with pytest.raises(HistoryError, match="column cpu: is missing; policy web needs it, so rename CPU to cpu"):
+        require_metrics(CsvHistory(iter(["time,CPU"]), "week.csv"), {"cpu": "policy web"}, "week.csv")
+    history = CsvHistory(iter(["time,cpu,remark", "0,1,busy"]), "week.csv")
+    require_metrics(history, {"cpu": "policy web"}, "week.csv")
+    assert list(history) == [Tick(0.0, {"cpu": POD}, 0, None)]
 
 
 def test_lines_are_read_one_by_one() -> None:

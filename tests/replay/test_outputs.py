@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from adapter.cli import main
-from harness.replay_picture import HPA, POLICY, history
+from lab.harness.replay_picture import HPA, POLICY, history
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_suggestions_are_in_the_text_the_json_and_the_page_and_the_policy_stays(
     assert present["patch"] is None
     assert present["highWatermark"] == "1200m"
     for known in others:
-        patch = yaml.safe_load(known["patch"])
+        patch = next(yaml.safe_load_all(known["patch"]))
         assert patch["spec"]["metrics"][0]["resource"] == {"name": "cpu"}
     assert "Nothing is applied" in page.read_text()
     assert Path(files[1]).read_text() == before

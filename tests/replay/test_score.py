@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from adapter.replay.score import BUCKETS_MOST, CHANGES_KEPT, Score
-from adapter.replay.service import Judge, Run, Setup
-from adapter.replay.simulation import simulate
+from adapter.commands.replay.score import BUCKETS_MOST, CHANGES_KEPT, Score
+from adapter.commands.replay.service import Judge, Run, Setup
+from adapter.commands.replay.simulation import simulate
 from tests.replay.services import POD, START, Fixed, phases, steady
 
 HIGH = Judge({"cpu": POD})

@@ -7,19 +7,19 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import AssessmentInputs
+from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
+from adapter.commands.replay.hpas import hpa_following, judge_of, stock_hpa_for, throttles_of
+from adapter.commands.replay.pods import ServicePods
+from adapter.commands.replay.service import Judge, Run, Setup, Tick, View
+from adapter.commands.replay.simulation import simulate
+from adapter.hpa.controller import Controller
+from adapter.load.assess import assess
+from adapter.load.assessment import Assessment, AssessmentInputs
+from adapter.load.decide import decide
 from adapter.load.memory import Memory
-from adapter.load.memory_updates import after_scale
-from adapter.load.pipeline import assess, decide
 from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Cooldown, Metric, Policy, Query, Scale, Target, Velocity
 from adapter.policy.hpa import Hpa
-from adapter.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.replay.hpa.controller import Controller
-from adapter.replay.hpas import judge_of, native_hpa, stock_hpa_for
-from adapter.replay.pods import ServicePods
-from adapter.replay.service import Judge, Run, Setup, Tick, View
-from adapter.replay.simulation import simulate
 from tests.load.kit import cpu, policy
 from tests.replay.services import POD, START, Fixed, Recorded, hpa, phases, rules, steady, wandering
 
@@ -105,12 +105,13 @@ def test_samples_grow_old_where_the_history_has_a_gap() -> None:
 
 
 def naive(history: Sequence[Tick], setup: Setup, rule: Policy, native: Hpa) -> list[tuple[float, int]]:
-    """The loop written down once more: each sync assesses, decides and has the HPA follow."""
+    """The loop written down once more: each sync assesses, decides and has the HPA follow; each change is watched."""
     views = Recorded(PolicyAutoscaler(rule, native))
     simulate(history, setup, [views], NOBODY, skip=False)
-    asks = native_hpa(rule, native)
+    asks = hpa_following(rule, native)
     controller, memory, bounds, found = Controller(asks), Memory(), asks.bounds, []
-    for view in views.views:
+
+    def assessed(view: View) -> Assessment:
         usage = {
             pod: PodUsage(view.sampled_at, view.window or 0.0, {"app": {"cpu": value}})
             for pod, value in view.samples["cpu"].items()
@@ -118,19 +119,22 @@ def naive(history: Sequence[Tick], setup: Setup, rule: Policy, native: Hpa) -> l
         samples = Samples(ResourceSamples(usage, fetched_at=view.now))
         scale = Scale(replicas=view.replicas, status_replicas=view.status_replicas)
         target = Target(api_version="apps/v1", kind="Deployment", name="web")
-        assessment = assess(
+        return assess(
             AssessmentInputs(
                 policy=rule, pods=view.pods, samples=samples, scale=scale, bounds=bounds, target=target,
                 memory=memory, now=view.now,
             )
         )  # fmt: skip
-        memory = assessment.memory
+
+    for view in views.views:
+        assessment = assessed(view)
+        memory, scale = assessment.memory, Scale(replicas=view.replicas, status_replicas=view.status_replicas)
         served = decide(assessment, scale, bounds, view.now).served
         answer = "no answer" if served is None else [served]
         count = controller.sync(view.now, view.replicas, [answer], (), view.status_replicas).replicas
         if count != view.replicas:
             bounds = replace(bounds, last_scale=view.now)
-            memory = after_scale(memory, replace(scale, replicas=count), view.now)
+            memory = assessed(views.watched[view.now]).memory
             found.append((view.now - START, count))
     return found
 
@@ -150,6 +154,23 @@ def test_a_replayed_policy_does_what_assess_decide_and_the_hpa_do(rule: Policy, 
     run = simulate(history, setup, [PolicyAutoscaler(rule, native)], NOBODY)[0]
     assert counts(run) == naive(history, setup, rule, native)
     assert len(run.changes) > 2
+
+
+def test_a_departure_is_dated_at_the_deletion_and_holds_no_later_sync() -> None:
+    rule, setup = RULES["watermarks"], Setup(replicas=10, delay=5.0, window=5.0)
+    autoscaler = PolicyAutoscaler(rule, hpa(2, 40, down=rules(0, ("Pods", 1, 15))))
+    run = simulate(steady(2, 150), setup, [autoscaler], NOBODY, skip=False)[0]
+    assert counts(run)[:6] == [(15.0 * step, 9 - step) for step in range(6)]
+
+
+def test_cpu_samples_are_clipped_at_the_limit_of_a_pod() -> None:
+    rule = policy(cpu("1500m", "900m"))
+    for given in ({"limits": {"cpu": 3 * POD // 2}}, {"capacity": {"cpu": 3 * POD // 2}}):
+        setup = Setup(replicas=10, **given)
+        clipped = replace(setup, throttles=throttles_of(rule.metrics, setup))
+        views = seen(list(steady(40, 60)), clipped, {1: 12})
+        assert [view.load["cpu"] for view in views[:2]] == [15 * POD, 15 * POD]
+        assert {value for view in views for value in view.samples["cpu"].values()} == {3 * POD // 2}
 
 
 def test_a_cooldown_begins_with_the_change_and_not_with_the_sync_after_it() -> None:

@@ -8,6 +8,10 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
+from adapter.commands.replay.hpas import hpa_following, judge_of, stock_hpa_for
+from adapter.commands.replay.service import Autoscaler, Setup, Tick
+from adapter.commands.replay.simulation import simulate
 from adapter.load.spec import (
     Average,
     Capacity,
@@ -23,10 +27,6 @@ from adapter.load.spec import (
     Velocity,
 )
 from adapter.policy.hpa import Hpa, ScalingPolicy, ScalingRules
-from adapter.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.replay.hpas import judge_of, native_hpa, stock_hpa_for
-from adapter.replay.service import Autoscaler, Setup, Tick
-from adapter.replay.simulation import simulate
 from tests.load.kit import cpu, nano, policy
 from tests.replay.services import POD, hpa, wandering
 
@@ -111,7 +111,7 @@ def random_history(rng: random.Random, seed: int) -> list[Tick]:
 
 def autoscalers(rule: Policy, native: Hpa, setup: Setup, totals: list[str]) -> list[Autoscaler]:
     stock = stock_hpa_for(rule, native, setup, totals)
-    asked = native_hpa(rule, native)
+    asked = hpa_following(rule, native)
     both = replace(asked, metrics=(*asked.metrics, *stock.metrics))
     return [
         PolicyAutoscaler(rule, native, totals=totals),

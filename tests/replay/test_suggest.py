@@ -13,23 +13,27 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Cooldown, Policy, Velocity
-from adapter.policy.watermark_policy import parse_policy
-from adapter.replay.comparison import Result, compare, replay
-from adapter.replay.patch import patch_text
-from adapter.replay.player import suggest_for
-from adapter.replay.service import Setup, Summary, Tick
-from adapter.replay.spool import open_spool, spooled
-from adapter.replay.suggest import (
+from adapter.commands.replay.comparison import Result, compare, replay
+from adapter.commands.replay.patch import patch_text
+from adapter.commands.replay.player import suggest_for
+from adapter.commands.replay.scenarios.scenario import hpa as scenario_hpa
+from adapter.commands.replay.service import Setup, Summary, Tick
+from adapter.commands.replay.spool import open_spool, spooled
+from adapter.commands.replay.suggest import (
     MOST_CANDIDATES,
     Part,
+    Plan,
     SuggestError,
+    Suggestions,
     suggest,
     watermark_text,
     with_watermarks,
     yardstick,
 )
+from adapter.load.quantity import NANO
+from adapter.load.spec import Average, Policy
+from adapter.policy.hpa import ScalingPolicy, ScalingRules, parse_hpa
+from adapter.policy.watermark_policy import parse_policy
 from tests.replay.services import START, hpa, wandering
 
 MANIFEST: dict[str, Any] = {
@@ -45,67 +49,112 @@ MANIFEST: dict[str, Any] = {
 }
 POLICY = parse_policy(MANIFEST)
 CPU_ONLY = replace(POLICY, metrics=POLICY.metrics[:1])
+PRESENT = Plan(CPU_ONLY)
 DAY = 86_400.0
 
 
 class Model:
     """Figures by formula: cost falls and risk rises with the high watermark; records what it plays."""
 
-    def __init__(self, *, flaps: int = 0, checks: bool = True) -> None:
-        self.played: list[Policy] = []
-        self.flaps, self.checks = flaps, checks
+    def __init__(self, *, later: float = 1.0, flaps: int = 0, checks: bool = True) -> None:
+        self.played: list[Plan] = []
+        self.later, self.flaps, self.checks = later, flaps, checks
 
-    def __call__(self, policies: Sequence[Policy], part: Part) -> list[Summary | None]:
+    def __call__(self, plans: Sequence[Plan], part: Part) -> list[Summary | None]:
         if part is Part.CHECK and not self.checks:
-            return [None] * len(policies)
-        self.played += policies if part is Part.LEARN else []
-        return [self.summary(policy) for policy in policies]
+            return [None] * len(plans)
+        self.played += plans if part is Part.LEARN else []
+        worse = self.later if part is Part.CHECK else 1.0
+        found = [self.summary(plan.policy) for plan in plans]
+        return [one._replace(over_high=one.over_high * (1.0 if plan == PRESENT else worse))
+                for plan, one in zip(plans, found, strict=True)]  # fmt: skip
 
     def summary(self, policy: Policy) -> Summary:
         high, low = (float(mark or 0) / NANO for mark in (policy.metrics[0].high, policy.metrics[0].low))
         seconds = 7 * DAY
         over = seconds * max(0.0, high - 0.8) ** 2 / 20
         pods = seconds * 20 * (1 + (1 - low / high) / 4) / high
-        flaps = self.flaps if low / high > 0.6 else 0
-        return Summary(seconds, over, 0.0, over / seconds / 10, round(over), 10, flaps, 0, pods, 30, 10)
+        return Summary(
+            seconds,
+            over,
+            0.0,
+            over / seconds / 10,
+            round(over),
+            10,
+            self.flaps if low / high > 0.7 else 0,
+            0,
+            pods,
+            30,
+            10,
+        )
 
 
-def test_the_front_has_the_present_policy_first_and_no_candidate_that_another_beats() -> None:
-    model = Model()
-    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), model)
-    present, *others = found.candidates
+def search(model: Model, policy: Policy = CPU_ONLY, capacity: Fraction | None = None, **changes: Any) -> Suggestions:
+    return suggest(Plan(policy), 2, yardstick(policy, capacity), model, **changes)
+
+
+def test_the_recommendation_needs_the_fewest_pods_at_no_more_risk_than_now() -> None:
+    found = search(Model())
+    present, best = found.candidates[0], found.recommended
     assert present.is_present
-    assert present.policy == CPU_ONLY
-    assert 2 <= len(others) <= MOST_CANDIDATES
-    points = [(known.learned.pod_seconds, known.learned.over_high) for known in others]
-    for cost, risk in points:
-        assert not any(other[0] <= cost and other[1] <= risk and other != (cost, risk) for other in points)
-    assert points == sorted(points, reverse=True)
-
-
-def test_the_same_history_gives_the_same_suggestions() -> None:
-    assert suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model()) == suggest(
-        CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model()
+    assert present.plan == PRESENT
+    assert best is not None
+    risk = found.yardstick.risk
+    assert risk(best.learned) <= 1.01 * risk(present.learned)
+    assert best.learned.pod_seconds < 0.95 * present.learned.pod_seconds
+    assert all(
+        known.learned.pod_seconds >= best.learned.pod_seconds
+        for known in found.candidates
+        if risk(known.learned) <= risk(present.learned)
     )
+    assert "fewer pod-hours than now" in found.recommendation()
+    assert len(found.candidates) <= MOST_CANDIDATES + 2
 
 
-@pytest.mark.parametrize("budget", [1, 7, 20, 60])
-def test_no_more_policies_are_played_than_the_budget_allows(budget: int) -> None:
-    model, seen = Model(), []
-    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), model, budget=budget, progress=seen.append)
-    assert found.tried == len(model.played) == len(set(model.played)) <= budget
-    assert sum(seen) == found.tried
+def test_a_smaller_shortfall_is_aimed_at_and_costs_pods() -> None:
+    careful, careless = (search(Model(), capacity=Fraction(2 * NANO), aim=aim).recommended for aim in (0.0001, 0.001))
+    assert careful is not None
+    assert careless is not None
+    assert (careful.learned.shortfall or 0) <= 0.0001 * 1.01 < (careless.learned.shortfall or 0) <= 0.001 * 1.01
+    assert careful.learned.pod_seconds > careless.learned.pod_seconds
 
 
-def test_candidates_that_flap_more_than_the_present_policy_are_left_out() -> None:
-    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model(flaps=50))
+def test_a_plan_that_flaps_more_than_now_is_neither_recommended_nor_shown() -> None:
+    found = search(Model(flaps=50))
+    assert found.recommended is not None
     assert all(known.learned.flaps == 0 for known in found.candidates)
 
 
-def test_no_candidate_saves_pods_by_more_than_twice_the_risk() -> None:
-    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model())
-    present = found.candidates[0].learned
-    assert all(known.learned.over_high <= 2 * present.over_high for known in found.candidates)
+def test_where_nothing_is_better_the_present_policy_is_kept() -> None:
+    found = search(Model(), budget=1)
+    assert found.recommended is None
+    assert found.recommendation().startswith("Keep the present policy")
+
+
+@pytest.mark.parametrize(("later", "warns"), [(1.0, False), (3.0, True)])
+def test_a_later_part_that_disagrees_is_a_warning(later: float, *, warns: bool) -> None:
+    best = search(Model(later=later)).recommended
+    assert best is not None
+    assert any("on the later part its risk is" in warning for warning in best.warnings) is warns
+
+
+def test_no_high_watermark_with_its_tolerance_is_above_the_limit() -> None:
+    model = Model()
+    search(model, capacity=Fraction(2 * NANO), aim=1.0, limit=Fraction(NANO))
+    highs = [plan.policy.metrics[0].high * (1 + plan.policy.tolerance) for plan in model.played if plan != PRESENT]
+    assert NANO * 0.9 < max(highs) <= NANO
+
+
+def test_the_same_history_gives_the_same_suggestions() -> None:
+    assert search(Model()) == search(Model())
+
+
+@pytest.mark.parametrize("budget", [1, 7, 20, 60])
+def test_no_more_plans_are_played_than_the_budget_allows(budget: int) -> None:
+    model, seen = Model(), []
+    found = search(model, budget=budget, progress=seen.append)
+    assert found.tried == len(model.played) == len(set(model.played)) <= budget
+    assert sum(seen) == found.tried
 
 
 def test_with_a_capacity_risk_is_the_shortfall_else_the_time_over_the_present_high_watermark() -> None:
@@ -124,7 +173,7 @@ def test_a_policy_without_a_high_watermark_needs_a_capacity() -> None:
 
 def test_a_policy_that_never_scales_down_gets_no_low_watermark() -> None:
     high_only = replace(CPU_ONLY, metrics=(replace(CPU_ONLY.metrics[0], low=None),))
-    found = suggest(high_only, 2, yardstick(high_only, None), Model())
+    found = search(Model(), high_only)
     assert len(found.candidates) > 1
     assert all(known.policy.metrics[0].low is None for known in found.candidates)
 
@@ -144,33 +193,40 @@ def test_a_floor_is_not_searched() -> None:
 
 def test_watermarks_that_flap_by_themselves_have_a_warning() -> None:
     close = with_watermarks(CPU_ONLY, Fraction(NANO), Fraction(90 * NANO, 100))
-    found = suggest(close, 1, yardstick(close, None), Model(), budget=1)
+    found = suggest(Plan(close), 1, yardstick(close, None), Model(), budget=1)
     assert "above 1/2" in found.candidates[0].warnings[0]
 
 
+@pytest.mark.parametrize(("factor", "warns"), [(Fraction(5, 4), True), (Fraction(1), False)])
+def test_a_low_watermark_above_what_a_saturated_step_leaves_has_a_warning(factor: Fraction, *, warns: bool) -> None:
+    limit = Fraction(1500 * NANO, 1000)
+    near = replace(with_watermarks(CPU_ONLY, limit * 95 / 100, limit * 80 / 100), saturation_factor=factor)
+    found = suggest(Plan(near), 10, yardstick(near, limit), Model(), budget=1, limit=limit)
+    assert any("above 1200m, what pods at their limit use" in one for one in found.candidates[0].warnings) is warns
+
+
 def test_candidates_of_a_short_history_are_not_checked_and_say_so() -> None:
-    found = suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model(checks=False))
+    found = search(Model(checks=False))
     assert all(known.checked is None for known in found.candidates)
 
 
 marks = st.integers(2, 4000).map(lambda percent: Fraction(percent * NANO, 1000))
-seconds = st.integers(0, 3600)
 
 
 @settings(max_examples=20)
-@given(
-    marks,
-    st.integers(1, 99),
-    st.tuples(st.none() | st.integers(0, 100), st.none() | st.integers(0, 100)),
-    st.tuples(seconds, seconds),
-)
-def test_the_patch_makes_the_policy_the_candidate(high, low_percent, velocity, cooldown) -> None:
+@given(marks, st.integers(1, 99))
+def test_the_patch_makes_the_policy_the_candidate(high, low_percent) -> None:
     wanted = with_watermarks(POLICY, high, high * Fraction(low_percent, 100))
-    wanted = replace(
-        wanted, velocity=Velocity(up=velocity[0], down=velocity[1]), cooldown=Cooldown(up=cooldown[0], down=cooldown[1])
-    )
-    patch = yaml.safe_load(patch_text(POLICY, wanted, MANIFEST))
+    patch = yaml.safe_load(patch_text(POLICY, Plan(wanted), MANIFEST))
     assert parse_policy(merged(deepcopy(MANIFEST), patch)) == wanted
+
+
+def test_a_pace_is_a_patch_of_the_hpa() -> None:
+    down = ScalingRules(stabilization=120, policies=(ScalingPolicy("Percent", 10, 60),))
+    _, patch = yaml.safe_load_all(patch_text(POLICY, Plan(POLICY, down), MANIFEST))
+    assert (patch["kind"], patch["metadata"]["name"]) == ("HorizontalPodAutoscaler", "web")
+    written = merged(scenario_hpa(behavior={"scaleDown": {"stabilizationWindowSeconds": 300}}), patch)
+    assert parse_hpa(written).scale_down == replace(down, tolerance=Fraction(0))
 
 
 def merged(data: Any, patch: Any) -> Any:

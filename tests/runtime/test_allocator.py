@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, sys
-from adapter.runtime.allocator import return_large_blocks
+from adapter.runtime.garbage import return_large_blocks
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4 // 1024

@@ -1,6 +1,6 @@
 """A lasting failure is logged once."""
 
-from adapter.runtime.log_once import LogOnce
+from adapter.runtime.backoff import LogOnce
 
 
 def test_a_cause_is_new_until_it_changes() -> None:

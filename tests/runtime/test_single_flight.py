@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from adapter.runtime.single_flight import SingleFlight
+from adapter.runtime.concurrency import SingleFlight
 
 
 class Question:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from harness import objects
-from harness.client import ApiError, Client, Object, Response
-from harness.companion import account_of, companion_kubeconfig
-from harness.control_plane import ControlPlane
-from harness.workloads import until
+from lab.harness import objects
+from lab.harness.client import ApiError, Client, Object, Response
+from lab.harness.companion import account_of, companion_kubeconfig
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import until
 
 FEATURES = ("deletion-cost", "fast-scale-up", "hpa-wiring")
 USER = f"system:serviceaccount:effective-load:{account_of(FEATURES)}"

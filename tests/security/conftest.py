@@ -6,8 +6,6 @@ from tests.apiserver.conftest import (
     front_proxy,
     options,
     proxy,
-    roster_service,
-    rosters,
     service,
     session,
 )
@@ -18,8 +16,6 @@ __all__ = [
     "front_proxy",
     "options",
     "proxy",
-    "roster_service",
-    "rosters",
     "service",
     "session",
 ]

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from adapter.apiserver.reviews import ReviewClient
+from adapter.apiserver.authorization import ReviewClient
 from adapter.kube.errors import Unreachable
 
 
 class Reviewer:
-    """Allows everything unless a test changes that, and accepts tokens that begin with `good`.
+    """Allows everything unless a test changes that.
 
     Reviews of which `slow` is true wait for `go`.
     """
@@ -56,9 +56,7 @@ class Reviewer:
                 await self.go.wait()
         finally:
             self.under_way -= 1
-        user = {"username": spec["token"]} if spec.get("token", "").startswith("good") else {}
-        status = {"allowed": self.allows(spec), "authenticated": bool(user), "user": user}
-        return msgspec.json.encode({"status": status})
+        return msgspec.json.encode({"status": {"allowed": self.allows(spec)}})
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a review makes the condition true."""

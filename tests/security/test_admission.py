@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from harness import objects
-from harness.client import ApiError, Object
-from harness.companion import account_of, companion_kubeconfig
-from harness.control_plane import ControlPlane
-from harness.workloads import until
+from lab.harness import objects
+from lab.harness.client import ApiError, Object
+from lab.harness.companion import account_of, companion_kubeconfig
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import until
 from tests.manifests.rendering import MANIFESTS, documents
 from tests.security.confinement import FEATURES, OWN, USER, Confined, confined, meta, named, pod
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.versions]
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 MARK = "effective-load.io/deletion-cost-set"
@@ -229,8 +229,9 @@ def test_each_policy_names_the_account_of_its_bindings_and_fails_closed() -> Non
         (subject,) = found["ClusterRoleBinding"]["subjects"]
         policy = found["ValidatingAdmissionPolicy"]
         (condition,) = policy["spec"]["matchConditions"]
-        user = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
-        assert condition["expression"] == f"request.userInfo.username == '{user}'"
+        user = "'system:serviceaccount:' + params.metadata.namespace + ':' + params.metadata.name"
+        assert condition["expression"] == f"request.userInfo.username == {user}"
         assert policy["spec"]["failurePolicy"] == "Fail"
-        binding = found["ValidatingAdmissionPolicyBinding"]["spec"]
-        assert binding == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+        account = {"name": subject["name"], "namespace": subject["namespace"], "parameterNotFoundAction": "Allow"}
+        expected = {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"], "paramRef": account}
+        assert found["ValidatingAdmissionPolicyBinding"]["spec"] == expected

@@ -17,28 +17,6 @@ def asked_about(service: Service) -> list[dict[str, object]]:
     return [body["spec"] for path, body in service.cluster.bodies if path == REVIEWS]
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "X-Remote-User: system:admin",
-        "x-rEmOtE-uSeR: system:admin",
-        "X-Remote-Group: system:masters",
-        "X-Remote-Extra-Scopes: all",
-        "X_Remote_User: system:admin",
-        "X-Remote_User: system:admin",
-        "X-Remote-User : system:admin",
-        "Impersonate-User: system:admin",
-        "Impersonate-Group: system:masters",
-        "X-Forwarded-User: system:admin",
-        "X-Forwarded-Client-Cert: Subject=front-proxy-client",
-        "X-SSL-Client-CN: front-proxy-client",
-    ],
-)
-async def test_no_header_authenticates_an_unknown_client(service: Service, field: str) -> None:
-    assert set(await statuses(service, None, head(METRIC, field, CLOSE))) <= {400, 401}
-    assert asked_about(service) == []
-
-
 async def test_the_first_of_two_users_counts_and_none_is_put_together(
     service: Service, proxy: trustme.LeafCert
 ) -> None:
@@ -61,9 +39,7 @@ async def test_a_comma_joins_no_groups(service: Service, proxy: trustme.LeafCert
 
 @pytest.mark.parametrize("field", ["Impersonate-User: system:admin", "Impersonate-Group: system:masters"])
 async def test_impersonation_headers_are_ignored(service: Service, proxy: trustme.LeafCert, field: str) -> None:
-    service.cluster.tokens["good"] = {"username": "bob"}
     assert await statuses(service, proxy, head(METRIC, *as_proxy(field, CLOSE))) == [200]
-    assert await statuses(service, None, head(METRIC, "Authorization: Bearer good", field, CLOSE)) == [200]
     assert {spec["user"] for spec in asked_about(service)} == {"bob"}
     assert {tuple(spec["groups"]) for spec in asked_about(service)} == {("system:authenticated",)}
 
@@ -120,22 +96,6 @@ async def test_a_right_is_not_given_to_a_similar_identity(
         key: value.strip() for key, value in other.items()
     } == allowed  # white space around a value is no part of it
     assert (await service.ask(METRIC, leaf=proxy, headers=other)).status == (200 if same else 403)
-
-
-async def test_a_token_and_a_proxied_user_of_the_same_name_are_reviewed_apart(
-    service: Service, proxy: trustme.LeafCert
-) -> None:
-    service.cluster.tokens["good"] = {"username": "bob", "uid": "7"}
-    assert (await service.ask(METRIC, leaf=proxy, headers=as_user("bob"))).status == 200
-    service.cluster.may = lambda spec: not spec["uid"]
-    assert (await service.ask(METRIC, headers={"Authorization": "Bearer good"})).status == 403
-
-
-async def test_similar_tokens_are_reviewed_separately(service: Service) -> None:
-    service.cluster.tokens["good"] = {"username": "bob"}
-    assert (await service.ask(METRIC, headers={"Authorization": "Bearer good"})).status == 200
-    for token in ("goo", "good1", "Good", "good good", "good\tx", '"good"'):
-        assert (await service.ask(METRIC, headers={"Authorization": f"Bearer {token}"})).status == 401
 
 
 async def test_concurrent_requests_for_two_objects_are_authorized_separately(

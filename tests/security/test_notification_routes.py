@@ -6,7 +6,7 @@ import pytest
 
 from adapter.companion.state import Notification
 from adapter.settings import SettingsError, parse_settings
-from adapter.settings.notifications import NotificationRoute, RateLimit, Severity, Topic
+from adapter.settings.companion import NotificationRoute, RateLimit, Severity, Topic
 from adapter.snapshot import Key
 from tests.companion.telling import Sent, Stand, notice, notifying, telling
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from adapter.check.command import Scope, _services
+from adapter.commands.check.command import Scope, _services
 from adapter.load.spec import Registry as Named
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.roster import ServiceKey
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.registries.zookeeper.readers import invalid_key_reason
-from adapter.runtime.fair_slots import Claim, grant_slots
+from adapter.runtime.fairness import Claim, grant_slots
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import (
     AllowedServices,
@@ -23,7 +23,7 @@ from adapter.settings.registries import (
 )
 from tests.engine.kit import DESIRED, Service, running, standing
 from tests.load.kit import policy
-from tests.registries.test_hub import API, ONE, WEB, Stand
+from tests.registries.test_manager import API, ONE, WEB, Stand
 
 OWN = Service("shop", "own", "deployments", "cpu", "first")
 SPY = Service("evil", "spy", "deployments", "cpu", "first")
@@ -122,7 +122,7 @@ async def test_new_rules_hold_at_once_and_do_not_end_the_connection(stand: Stand
             ("web", "pay", ""),
             False,
         ),
-        (HttpRegistry(name="one", type="HTTP", push=True), {"groups": ["g"]}, ("web", "", ""), False),
+        (HttpRegistry(name="one", type="HTTP", url="http://a"), {"groups": ["g"]}, ("web", "", ""), False),
     ],
 )
 def test_a_rule_covers_the_registrys_own_namespace_and_group(
@@ -148,14 +148,14 @@ async def test_beyond_its_bound_a_namespace_has_only_its_oldest_services_followe
         stand.hub.watch([*reversed(evil), *other])
         await stand.changes.until(lambda: stand.hub.roster(WEB) is not None)
         assert {key.service for key in stand.made[0].book.keys} == {"web", "w1", "api", "db"}
-        refused = [claim.item.service for claim in evil if stand.hub.refusal(claim.item, "evil")]
+        refused = [claim.item.service for claim in evil if stand.hub.over_limit_message(claim.item, "evil")]
         assert refused == ["w2", "w3"]
-        assert "name more than 2 of its services" in stand.hub.refusal(evil[2].item, "evil")
+        assert "name more than 2 of its services" in stand.hub.over_limit_message(evil[2].item, "evil")
         stand.changes.received.clear()
         stand.hub.watch([*evil[1:], *other])
         assert {key.service for key in stand.made[0].book.keys} == {"w1", "w2", "api", "db"}
         assert evil[2].item in [service for service, _ in stand.changes.received]  # whoever named it is looked at again
-        assert stand.hub.refusal(evil[2].item, "evil") == ""
+        assert stand.hub.over_limit_message(evil[2].item, "evil") == ""
 
 
 def test_places_are_the_same_in_whatever_order_the_claims_come() -> None:

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.registries.http.source import HttpSource
-from adapter.registries.polaris.source import PolarisSource
+from adapter.registries.http import HttpSource
+from adapter.registries.polaris import PolarisSource
 from adapter.registries.roster import RosterSource, ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.settings.registries import HttpRegistry, PolarisRegistry
@@ -41,7 +41,7 @@ class Registry:
         self.asked[service].append(asyncio.get_running_loop().time())
         if service.startswith("evil"):
             await asyncio.sleep(self.seconds)
-        return web.Response(text=json.dumps(LIST if polaris else said()))
+        return web.Response(text=json.dumps(LIST if polaris else said(service=service)))
 
 
 @contextlib.asynccontextmanager

@@ -22,11 +22,11 @@ from structlog.testing import capture_logs
 from adapter.registries.manager import RegistryManager, source
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache, origin
-from adapter.runtime.fair_slots import Claim
+from adapter.runtime.fairness import Claim
 from adapter.settings.registries import ConsulRegistry, NacosRegistry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
-from harness import binaries
-from harness.dockerfile import instructions
+from lab.harness import binaries
+from lab.harness.dockerfile import instructions
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -227,7 +227,7 @@ def test_the_commands_load_without_any_extra() -> None:
     script = (
         "import sys; sys.modules.update(dict.fromkeys(('grpc', 'kazoo', 'apprise')))\n"
         "import adapter.server_process, adapter.companion_process\n"
-        "import adapter.check.command, adapter.cli, adapter.document.reader"
+        "import adapter.commands.check.command, adapter.cli, adapter.commands.decide.reader"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
 

@@ -1,28 +1,19 @@
-"""Concurrent reviews are limited, and no user's requests or tokens delay others'."""
+"""Concurrent reviews are limited, and no user's requests delay others'."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
-import trustme
-from aiohttp import web
-from multidict import CIMultiDict, CIMultiDictProxy
 
-from adapter.apiserver.authentication import authenticator as authentication
-from adapter.apiserver.authentication.authenticator import Authenticator
-from adapter.apiserver.authentication.identity import Identity
-from adapter.apiserver.authentication.requestheader import NO_CERTIFICATE
-from adapter.apiserver.authorization.authorizer import MAX_KEY_SIZE, MAX_REVIEWS, Authorizer
+from adapter.apiserver.authentication import Identity
+from adapter.apiserver.authorization import MAX_KEY_SIZE, MAX_REVIEWS, Authorizer
 from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError
 from adapter.telemetry.metrics import Metrics
-from tests.apiserver.cluster import TOKENS, Cluster
-from tests.apiserver.conftest import HPA, Clock, Service, as_user
-from tests.apiserver.metric_requests import TARGET
+from tests.apiserver.conftest import HPA, Clock
 from tests.security.review_api import Reviewer, begun, cancelled, ended
 
 CONTROLLER = Identity(HPA, "", ("system:serviceaccounts", "system:authenticated"))
@@ -206,98 +197,3 @@ async def test_a_slot_granted_to_a_cancelled_waiter_is_passed_on() -> None:
     await ended(first, waiting)
     async with asyncio.timeout(5), gate.slot("other", 5):
         pass
-
-
-# --- TokenReviews ---
-
-
-@pytest.fixture
-async def authenticator(reviewer: Reviewer, clock: Clock) -> AsyncIterator[Authenticator]:
-    made = Authenticator(reviewer.client, Metrics(), clock, clock, lambda: None)
-    yield made
-    await made.close()
-
-
-def bearer(authorization: str) -> CIMultiDictProxy[str]:
-    return CIMultiDictProxy(CIMultiDict({"Authorization": authorization}))
-
-
-def showing(authenticator: Authenticator, token: str, address: str) -> "asyncio.Task[Identity]":
-    return asyncio.create_task(authenticator.by_token(bearer(f"Bearer {token}"), (), NO_CERTIFICATE, address))
-
-
-async def test_invented_tokens_of_one_address_delay_no_other_clients(
-    authenticator: Authenticator, reviewer: Reviewer
-) -> None:
-    reviewer.slow = lambda spec: spec["token"].startswith("junk")
-    flood = [showing(authenticator, f"junk{number}", "10.0.0.66") for number in range(100)]
-    await begun(*flood)
-    [known] = await ended(showing(authenticator, "good", "10.0.0.7"))
-    assert known.user == "good"
-    assert reviewer.under_way == 4
-    refused = [error for task in flood if task.done() and isinstance(error := task.exception(), StatusError)]
-    assert [error.code for error in refused] == [429] * (100 - 4 - 64)
-    assert "requests of 10.0.0.66 wait for reviews already" in refused[0].message
-    reviewer.go.set()
-    assert {error.code for error in await ended(*flood)} == {401, 429}
-
-
-async def test_invented_tokens_evict_no_valid_token(authenticator: Authenticator, reviewer: Reviewer) -> None:
-    await authenticator.by_token(bearer("Bearer good"), (), NO_CERTIFICATE, "10.0.0.7")
-    for number in range(1100):
-        with pytest.raises(StatusError):
-            await authenticator.by_token(bearer(f"Bearer junk{number}"), (), NO_CERTIFICATE, "10.0.0.66")
-    await authenticator.by_token(bearer("Bearer good"), (), NO_CERTIFICATE, "10.0.0.7")
-    assert [spec["token"] for spec in reviewer.asked].count("good") == 1
-
-
-# --- over the wire ---
-
-
-class SlowCluster(Cluster):
-    """Reviews invented tokens slowly."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go = asyncio.Event()
-
-    async def _answer(self, request: web.Request, body: bytes) -> web.Response:
-        if request.path == TOKENS and b"junk" in body:
-            await self.go.wait()
-        return await super()._answer(request, body)
-
-
-@pytest.fixture
-async def cluster() -> Cluster:
-    return SlowCluster()
-
-
-def from_address(service: Service, address: str) -> aiohttp.ClientSession:
-    connector = aiohttp.TCPConnector(ssl=service.context(), local_addr=(address, 0), limit=0)
-    return aiohttp.ClientSession(connector=connector, base_url=service.url)
-
-
-async def status(client: aiohttp.ClientSession, token: str) -> int:
-    async with client.get("/apis", headers={"Authorization": f"Bearer {token}"}) as answer:
-        assert "Retry-After" not in answer.headers
-        return answer.status
-
-
-async def test_invented_tokens_of_one_client_do_not_stop_others(
-    service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(authentication, "_DEADLINE", 60.0)  # no review of the flood ends by itself
-    cluster = service.cluster
-    assert isinstance(cluster, SlowCluster)
-    cluster.tokens["good"] = {"username": "reader"}
-    async with from_address(service, "127.0.0.2") as stranger, from_address(service, "127.0.0.3") as client:
-        flood = [asyncio.create_task(status(stranger, f"junk{number}")) for number in range(80)]
-        await cluster.until(lambda: cluster.asked[f"POST {TOKENS}"] == 4)
-        refused, _ = await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED, timeout=30)
-        assert {task.result() for task in refused} == {429}
-        async with asyncio.timeout(30):
-            assert await status(client, "good") == 200
-            answer = await service.ask(f"{TARGET}/effective_cpu", leaf=proxy, headers=as_user())
-        assert answer.status == 200
-        cluster.go.set()
-        assert set(await ended(*flood)) == {401, 429}

@@ -13,9 +13,9 @@ from adapter.kube.session import ApiResponse, Session
 from adapter.settings import Settings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
-from harness.adapter import install_crds
-from harness.client import ApiError
-from harness.control_plane import ControlPlane
+from lab.harness.adapter import install_crds
+from lab.harness.client import ApiError
+from lab.harness.control_plane import ControlPlane
 from tests.security.test_scale_target import ADMITTED
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import checks
+from tools import checks
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from adapter.settings import SettingsError, parse_settings
-from adapter.settings.notifications import Severity, Topic
+from adapter.settings.companion import Severity, Topic
 
 
 def route(**changes: object) -> str:

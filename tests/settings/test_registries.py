@@ -1,9 +1,12 @@
 """The registries in the settings file."""
 
+from typing import get_args
+
 import pytest
 
 from adapter.settings import SettingsError, parse_settings
-from adapter.settings.registries import ConsulRegistry, HttpRegistry, NacosRegistry, ZooKeeperRegistry
+from adapter.settings.base import type_of
+from adapter.settings.registries import ConsulRegistry, HttpRegistry, NacosRegistry, Registry, ZooKeeperRegistry
 
 
 def faults(*registries: str) -> dict[str, str]:
@@ -20,7 +23,7 @@ registries:
 - {name: prod, type: Nacos, servers: ["http://nacos:8848/nacos"], username: adapter, passwordFile: /etc/pw}
 - {name: mesh, type: Consul, servers: ["https://consul:8501"], tokenFile: /etc/token, tls: {caFile: /etc/ca.pem}}
 - {name: dubbo, type: ZooKeeper, layout: DubboInterface, servers: ["zk-0:2181", "[fd00::1]:2181"]}
-- {name: own, type: HTTP, push: true}
+- {name: own, type: HTTP, url: "https://platform"}
 """
     )
     nacos, consul, zookeeper, http = read.registries
@@ -30,6 +33,17 @@ registries:
     assert consul.tls.ca_file == "/etc/ca.pem"
     assert isinstance(zookeeper, ZooKeeperRegistry)
     assert isinstance(http, HttpRegistry)
+
+
+@pytest.mark.parametrize("kind", get_args(Registry), ids=type_of)
+def test_every_trait_of_a_type_names_its_own_fields_and_the_credentials_are_files(kind: type[Registry]) -> None:
+    fields = kind.model_fields
+    assert kind.address_field in fields
+    for first, *others in kind.credential_fields:
+        assert {first, *others} <= fields.keys()
+        assert [first, *others][-1].endswith("_file")
+    secrets = {name for name in fields if name.endswith(("token_file", "password_file", "key_file"))}
+    assert {one for names in kind.credential_fields for one in names if one.endswith("_file")} == secrets
 
 
 @pytest.mark.parametrize(
@@ -54,7 +68,7 @@ registries:
             "host:port",
         ),
         ("{name: z, type: ZooKeeper, servers: ['zk:2181']}", "registries[0].layout", "is missing"),
-        ("{name: h, type: HTTP}", "registries[0].url", "or push: true"),
+        ("{name: h, type: HTTP}", "registries[0].url", "write the address to ask"),
         ("{name: h, type: HTTP, url: 'http://h?x=1'}", "registries[0].url", "ends in a query"),
         (
             "{name: e, type: Eureka, servers: ['http://e'], username: u}",

@@ -19,8 +19,8 @@ from adapter.settings import (
     parse_settings,
     server,
 )
-from tests.field_docs import field_docs
-from tests.reference import sections_of
+from tools.field_docs import field_docs
+from tools.reference import sections_of
 
 
 def faults(text: str) -> dict[str, str]:

@@ -50,7 +50,7 @@ def test_nobody_stands_behind_us_by_default() -> None:
         ),
         ("custom: {url: 'https://a', maxAnswerMiB: 0}", "upstreams.custom.maxAnswerMiB", "greater than or equal to 1"),
         ("resource: {url: 'https://a'}", "upstreams.resource", "there are custom, external"),
-        ("external: {url: 'https://a'}", "upstreams.external", "set server.externalMetrics: true"),
+        ("external: {url: 'https://a'}", "upstreams.external", "is unused while server.externalMetrics is false"),
     ],
 )
 def test_a_fault_is_named_with_its_path_and_what_to_do(written: str, path: str, says: str) -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
+from adapter.load.decide import decide
 from adapter.load.memory import Memory
-from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
@@ -48,20 +49,26 @@ class LoopPod:
     ip: str
     deleted: int | None = None
     unready_since: int | None = None
+    is_out: bool = False
     shown: Pod | None = None
 
     def ready(self, now: int) -> bool:
         return self.ready_at <= now and self.unready_since is None and self.deleted is None
 
     def serves(self, now: int) -> bool:
-        return self.serves_at <= now and self.ready(now)
+        return self.serves_at <= now and self.ready(now) and not self.is_out
 
     def api_pod(self, now: int) -> Pod:
         """The pod as the API shows it; returns the same object while it does not change."""
         ready = self.ready_at <= now and self.unready_since is None
         deleting = self.deleted is not None
-        if self.shown is not None and self.shown.is_ready is ready and self.shown.deleting is deleting:
-            return self.shown
+        shown = self.shown
+        if shown is not None and (shown.is_ready, shown.deleting, shown.pulled_out_annotation) == (
+            ready,
+            deleting,
+            self.is_out,
+        ):
+            return shown
         created = self.measured.created
         since = self.ready_at if ready else self.unready_since if self.unready_since is not None else created
         self.shown = Pod(
@@ -71,6 +78,7 @@ class LoopPod:
             created_at=NOW + created,
             started_at=NOW + created,
             deleting=deleting,
+            pulled_out_annotation=self.is_out,
             ready=PodCondition(ready, NOW + since),
             containers_ready=ready,
             ips=(self.ip,),
@@ -274,8 +282,31 @@ class ClosedLoop:
 
         pod.unready_since = self.now
         pod.measured.away.append((self.now, self.now + seconds))
-        self.events[self.now + seconds] = recover
+        self._later(seconds, recover)
         self.touch()
+
+    def pull_out(self, pod: LoopPod, seconds: int) -> None:
+        """Pulls a pod out by hand for a time; its load goes to the others."""
+
+        def put_back(_: ClosedLoop) -> None:
+            pod.is_out = False
+            self.touch()
+
+        pod.is_out = True
+        pod.measured.away.append((self.now, self.now + seconds))
+        self._later(seconds, put_back)
+        self.touch()
+
+    def _later(self, seconds: int, event: Callable[["ClosedLoop"], None]) -> None:
+        """Adds an event to those of that second."""
+        before = self.events.get(self.now + seconds)
+
+        def both(loop: ClosedLoop) -> None:
+            if before is not None:
+                before(loop)
+            event(loop)
+
+        self.events[self.now + seconds] = both
 
     def assess_anew(self) -> None:
         """Discards the assessment, so that the next second assesses anew."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 
-from adapter.load.spec import Bounds, Cooldown, Metric, Policy, Strategy, ToleranceIn, Trigger, Velocity
+from adapter.load.spec import Bounds, Cooldown, Metric, Policy, PulledOut, Strategy, ToleranceIn, Trigger, Velocity
 from adapter.load.spec import Step as SpecStep
 from tests.load.kit import REGISTRY
 from tests.simulation.closed_loop import (
@@ -218,7 +218,30 @@ def _aimed(loop: ClosedLoop) -> Metric:
     return replace(loop.metric, high=None, low=None, target=loop.metric.high)
 
 
+def come_and_go(loop: ClosedLoop) -> None:
+    """Lets groups of pods turn unready, or be pulled out, and return: once or several times, for seconds or minutes.
+
+    Pods that are out are not replaced: the loop is about those that return.
+    """
+    rng = random.Random(loop.replicas * 7919 + loop.source.refresh)
+    loop.rule = replace(loop.rule, pulled_out=PulledOut(replace=False))
+
+    def leave(running: ClosedLoop, share: float, seconds: int, *, is_pulled_out: bool) -> None:
+        serving = [pod for pod in running.living if pod.serves(running.now)]
+        for pod in serving[: min(len(serving) - 1, max(1, int(len(serving) * share)))]:
+            if is_pulled_out:
+                running.pull_out(pod, seconds)
+            else:
+                running.ail(pod, seconds)
+
+    for at in rng.sample(range(MINUTE, 19 * MINUTE, 7), rng.choice([1, 2, 3])):
+        seconds, is_pulled_out = rng.choice([10, 40, 120, 400, 700]), rng.random() < 0.6
+        event = partial(leave, share=rng.random() * 0.6, seconds=seconds, is_pulled_out=is_pulled_out)
+        loop.events.setdefault(at, event)
+
+
 STRATEGIES: dict[str, Alter] = {"Watermark": lambda _: None, "Ratio": by_ratio, "Step": by_steps}
+ALTERATIONS = STRATEGIES | {"come-and-go": come_and_go}
 
 
 def run(loop: ClosedLoop) -> ClosedLoop:
@@ -294,11 +317,11 @@ def figures(seeds: Iterable[int], alter: Alter = lambda _: None) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--loops", type=int, default=300)
-    parser.add_argument("--strategy", choices=[*STRATEGIES], default="Watermark")
+    parser.add_argument("--strategy", choices=[*ALTERATIONS], default="Watermark")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     options = parser.parse_args()
     begun = time.process_time()
-    print(figures(range(options.first, options.first + options.loops), STRATEGIES[options.strategy]))
+    print(figures(range(options.first, options.first + options.loops), ALTERATIONS[options.strategy]))
     print(f"{time.process_time() - begun:.0f} s of CPU")
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision
+from adapter.load.decide import decide
 from adapter.load.memory import Memory
-from adapter.load.pipeline import assess, decide
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples

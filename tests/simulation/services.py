@@ -1,9 +1,11 @@
 """Closed loops for tests of sources: pods at a constant load, and a fast HPA without stabilization."""
 
 import json
+from dataclasses import replace
 
 from adapter.load.spec import Bounds, Policy
 from adapter.policy import status_memory
+from tests.load.kit import NOW
 from tests.simulation.closed_loop import ClosedLoop, Habits, Step, rule_of
 from tests.simulation.sources import Kind, Source
 from tests.simulation.stock_hpa import StockHpa
@@ -43,5 +45,6 @@ def counts(steps: list[Step]) -> list[int]:
 
 def restart(loop: ClosedLoop) -> None:
     """Restarts the adapter: it reads its memory from the policy's status."""
-    loop.memory = status_memory.from_status(json.loads(json.dumps(status_memory.to_status(loop.memory))))
+    known = status_memory.from_status(json.loads(json.dumps(status_memory.to_status(loop.memory))))
+    loop.memory = replace(known, observing_since=NOW + loop.now)
     loop.assess_anew()

@@ -6,10 +6,10 @@ At tolerance 0 the controller recommends the served value rounded up; everything
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from adapter.hpa.behavior import History, Rules
 from adapter.load.assessment import Decision, Verdict
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import ScalingPolicy as RatePolicy
-from adapter.replay.hpa.behavior import History, Rules
 
 __all__ = ["PERCENT", "PODS", "RatePolicy", "StockHpa", "trace"]
 

@@ -12,7 +12,7 @@ import pytest
 from adapter.load.memory import Memory
 from adapter.policy import memory_json
 from tests.simulation.closed_loop import ClosedLoop
-from tests.simulation.loops import STRATEGIES, Figures, by_ratio, figures, random_loop, run
+from tests.simulation.loops import STRATEGIES, Figures, by_ratio, come_and_go, figures, random_loop, run
 from tests.simulation.sources import Kind
 
 LOOPS = int(os.environ.get("EFFECTIVE_LOAD_LOOPS", "300"))
@@ -57,8 +57,27 @@ def test_the_other_strategies_come_to_rest_never_below_the_true_need_nor_beyond_
     assert result.steps >= 3 * result.loops
 
 
+@pytest.mark.timeout(60 + LOOPS)
+def test_pods_that_turn_unready_or_are_pulled_out_and_return_never_lead_below_the_true_need() -> None:
+    result = figures(range(LOOPS), come_and_go)
+    print(f"\n{result}")
+    assert not result.below
+    assert not result.not_down
+    assert not result.not_up
+
+
 class TestTheLoopsCanFail:
     """Without the adapter's safeguards the same loops go wrong."""
+
+    def test_an_adapter_that_forgets_who_came_back_goes_below_the_true_need(self) -> None:
+        def forgets(memory: Memory) -> Memory:
+            return replace(memory, pods={uid: replace(one, back_since=None) for uid, one in memory.pods.items()})
+
+        def alter(loop: ClosedLoop) -> None:
+            come_and_go(loop)
+            loop.restarts = forgets
+
+        assert figures(range(100), alter).below
 
     def test_an_adapter_that_forgets_departed_pods_goes_below_the_true_need(self) -> None:
         def forgets(memory: Memory) -> Memory:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from adapter.document import decision, reader
-from faults.watch import Size
-from soak import checks
-from soak.checks import Asked, Given, Spell, Synced
-from soak.observe import synced_in
+from adapter.commands.decide import decision, reader
+from lab.faults.watch import Size
+from lab.soak import checks
+from lab.soak.checks import Asked, Given, Spell, Synced
+from lab.soak.observe import synced_in
 from tests.literal.generator import sequence
 from tests.literal.served import served
 

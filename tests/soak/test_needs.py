@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soak.needs import Known, Metric, Rules, fewest_since, most_since
-from soak.plan import pacing, services
+from lab.soak.needs import Known, Metric, Rules, fewest_since, most_since
+from lab.soak.plan import pacing, services
 from tests.literal import model
 from tests.literal.memory import Memory
 

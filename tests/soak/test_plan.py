@@ -7,14 +7,14 @@ from fractions import Fraction
 import pytest
 
 from adapter.policy.watermark_policy import parse_policy
-from faults.scenarios import SCENARIOS
-from soak import checks
-from soak.actions import Actions
-from soak.defects import DEFECTS
-from soak.needs import Rules
-from soak.plan import MOST_PODS, Group, Service, groups, services
-from soak.run import fault_names, inputs_of
-from soak.stage import reach
+from lab.faults.scenarios import SCENARIOS
+from lab.soak import checks
+from lab.soak.actions import Actions
+from lab.soak.defects import DEFECTS
+from lab.soak.needs import Rules
+from lab.soak.plan import MOST_PODS, Group, Service, groups, services
+from lab.soak.run import fault_names, inputs_of
+from lab.soak.stage import reach
 
 
 def first(seed: int, count: int = 200) -> list[Group]:

@@ -1,5 +1,7 @@
 """The telemetry port, asked over loopback."""
 
+import asyncio
+import dataclasses
 import gzip
 import socket
 
@@ -7,16 +9,26 @@ import aiohttp
 import pytest
 from blockbuster import blockbuster_ctx
 
+from adapter.runtime import inbound
+from adapter.runtime.inbound import HttpLimits
+from adapter.telemetry import server as telemetry_server
+from adapter.telemetry.health import Health
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.rows import PolicyRow
 from adapter.telemetry.server import listen
+from tests.security.connections import asked, connected, drop, is_ended
+from tests.security.test_door import resident, settled
 
 ROWS = [PolicyRow(namespace="shop", policy=f"p{i}", desired=3) for i in range(20)]
 LOOPBACK = "127.0.0.1"
+HEALTHY = Health({"ping": lambda: None}, {})
+FEW = HttpLimits(connections=8, request_bytes=16 * 1024, line_bytes=8 * 1024, headers=128, idle_seconds=0.3)
+HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 async def test_metrics_are_served_as_prometheus_text() -> None:
-    async with listen(Metrics(lambda: ROWS), LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+    async with listen(Metrics(lambda: ROWS), HEALTHY, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
         async with client.get(f"http://{LOOPBACK}:{port}/metrics", headers={"Accept-Encoding": "identity"}) as answer:
             text = await answer.text()
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -25,7 +37,7 @@ async def test_metrics_are_served_as_prometheus_text() -> None:
 
 async def test_a_scraper_that_takes_gzip_gets_the_same_shorter() -> None:
     async with (
-        listen(Metrics(lambda: ROWS), LOOPBACK, 0) as port,
+        listen(Metrics(lambda: ROWS), HEALTHY, LOOPBACK, 0) as port,
         aiohttp.ClientSession(auto_decompress=False) as client,
         client.get(f"http://{LOOPBACK}:{port}/metrics", headers={"Accept-Encoding": "gzip;q=1.0"}) as answer,
     ):
@@ -37,17 +49,26 @@ async def test_a_scraper_that_takes_gzip_gets_the_same_shorter() -> None:
 
 
 async def test_healthz_says_ok_and_other_paths_do_not_exist() -> None:
-    async with listen(Metrics(), LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+    async with listen(Metrics(), HEALTHY, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
         async with client.get(f"http://{LOOPBACK}:{port}/healthz") as answer:
             assert (answer.status, await answer.text()) == (200, "ok")
         async with client.get(f"http://{LOOPBACK}:{port}/apis") as answer:
             assert answer.status == 404
 
 
+async def test_the_kubelet_reads_why_a_server_is_not_ready_and_a_proxy_gets_it_with_status_200() -> None:
+    health = Health({}, {"caches": lambda: "pods are not read yet"})
+    text = "[-]caches failed: pods are not read yet\nreadyz check failed\n"
+    async with listen(Metrics(), health, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+        for query, status in (("", 500), ("?report", 200)):
+            async with client.get(f"http://{LOOPBACK}:{port}/readyz{query}") as answer:
+                assert (answer.status, await answer.text()) == (status, text)
+
+
 async def test_the_port_is_free_again_afterwards() -> None:
-    async with listen(Metrics(), LOOPBACK, 0) as port:
+    async with listen(Metrics(), HEALTHY, LOOPBACK, 0) as port:
         pass
-    async with listen(Metrics(), LOOPBACK, port) as again:
+    async with listen(Metrics(), HEALTHY, LOOPBACK, port) as again:
         assert again == port
 
 
@@ -56,7 +77,7 @@ async def test_a_taken_port_is_an_error_at_the_start() -> None:
         taken.bind((LOOPBACK, 0))
         taken.listen()
         with pytest.raises(OSError, match="in use"):
-            async with listen(Metrics(), LOOPBACK, taken.getsockname()[1]):
+            async with listen(Metrics(), HEALTHY, LOOPBACK, taken.getsockname()[1]):
                 pass
 
 
@@ -65,7 +86,7 @@ async def test_without_an_address_every_interface_is_served() -> None:
         probe.bind((LOOPBACK, 0))
         free = probe.getsockname()[1]
     async with (
-        listen(Metrics(), "", free) as port,
+        listen(Metrics(), HEALTHY, "", free) as port,
         aiohttp.ClientSession() as client,
         client.get(f"http://{LOOPBACK}:{port}/healthz") as answer,
     ):
@@ -74,7 +95,7 @@ async def test_without_an_address_every_interface_is_served() -> None:
 
 async def test_a_scrape_does_nothing_that_blocks_the_loop_but_read_its_own_process_facts() -> None:
     metrics = Metrics(lambda: ROWS)
-    async with listen(metrics, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
+    async with listen(metrics, HEALTHY, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
         with blockbuster_ctx() as blocking:
             # prometheus-client reads /proc/self here: memory, not a disk.
             for name in ("io.BufferedReader.read", "io.TextIOWrapper.read", "os.listdir", "os.sysconf"):
@@ -82,3 +103,104 @@ async def test_a_scrape_does_nothing_that_blocks_the_loop_but_read_its_own_proce
                     blocking.functions[name].deactivate()
             async with client.get(f"http://{LOOPBACK}:{port}/metrics") as answer:
                 assert answer.status == 200
+
+
+async def test_scrapes_at_once_share_one_exposition() -> None:
+    made = 0
+
+    def rows() -> list[PolicyRow]:
+        nonlocal made
+        made += 1
+        return [PolicyRow(namespace="shop", policy=f"p{made}", desired=3)]
+
+    async with listen(Metrics(rows), HEALTHY, LOOPBACK, 0) as port:
+        wires = [await connected(port) for _ in range(20)]
+        answers = await asyncio.gather(*(asked(wire, SCRAPE) for wire in wires))
+        assert [head.split()[1] for head in answers] == 20 * [b"200"]
+        assert made < 10
+        drop(*wires)
+
+
+async def test_beyond_the_cap_the_largest_address_loses_its_oldest_idle_connection() -> None:
+    async with listen(Metrics(), HEALTHY, LOOPBACK, 0, dataclasses.replace(FEW, idle_seconds=3600)) as port:
+        prometheus = await connected(port, source="127.0.0.2")
+        assert (await asked(prometheus, HEALTHZ)).split()[1] == b"200"
+        wires = [await connected(port) for _ in range(3 * FEW.connections)]
+        assert (await asked(wires[-1], HEALTHZ)).split()[1] == b"200"
+        assert (await asked(prometheus, HEALTHZ)).split()[1] == b"200"
+        assert await is_ended(wires[0])
+        drop(prometheus, *wires)
+
+
+async def test_silent_idle_and_slow_clients_are_closed() -> None:
+    async with listen(Metrics(), HEALTHY, LOOPBACK, 0, FEW) as port:
+        silent, used, slow = await connected(port), await connected(port), await connected(port)
+        assert (await asked(used, HEALTHZ)).split()[1] == b"200"
+        slow[1].write(HEALTHZ[:-3])
+        for wire in (silent, used, slow):
+            assert await is_ended(wire)
+        drop(silent, used, slow)
+
+
+async def test_a_request_beyond_its_bound_ends_the_connection() -> None:
+    async with listen(Metrics(), HEALTHY, LOOPBACK, 0) as port:
+        wire = await connected(port)
+        wire[1].write(HEALTHZ[:-2] + 20 * (b"X-A: " + b"a" * 1000 + b"\r\n"))
+        assert await is_ended(wire)
+        drop(wire)
+
+
+async def test_scrapers_that_do_not_read_share_one_body_and_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbound, "STEP_SECONDS", 1.0)
+    rows = [PolicyRow(namespace="shop", policy=f"p{i}" + "x" * 4000, desired=3) for i in range(3_000)]
+    async with listen(Metrics(lambda: rows), HEALTHY, LOOPBACK, 0) as port:
+        wires = [await asyncio.to_thread(silent_scraper, port) for _ in range(20)]
+        before = resident()
+        await settled()
+        assert resident() - before < 64 << 20
+        for wire in wires:
+            wire.close()
+
+
+async def test_scrapers_that_come_one_after_the_other_and_do_not_read_keep_few_bodies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telemetry_server, "UNREAD_BYTES", 4 << 20)
+    rows = [PolicyRow(namespace="shop", policy=f"p{i}" + "x" * 4000, desired=3) for i in range(300)]
+    async with listen(Metrics(lambda: rows), HEALTHY, LOOPBACK, 0) as port:
+        wires = []
+        for _ in range(6):
+            wires.append(await asyncio.to_thread(silent_scraper, port))
+            await asyncio.to_thread(wires[-1].recv, 1, socket.MSG_PEEK)
+        assert await asyncio.to_thread(is_cut, wires[0])
+        assert not await asyncio.to_thread(is_cut, wires[-1])
+        for wire in wires:
+            wire.close()
+
+
+def is_cut(wire: socket.socket) -> bool:
+    """Whether the exposition ends before its announced length."""
+    wire.settimeout(10)
+    received = bytearray()
+    while b"\r\n\r\n" not in received:
+        received += wire.recv(65536)
+    head, _, body = bytes(received).partition(b"\r\n\r\n")
+    length, count = int(head.lower().partition(b"content-length:")[2].split()[0]), len(body)
+    while count < length:
+        try:
+            data = wire.recv(1 << 20)
+        except ConnectionResetError:
+            return True
+        if not data:
+            return True
+        count += len(data)
+    return False
+
+
+def silent_scraper(port: int) -> socket.socket:
+    """A client with a small buffer that asks and does not read."""
+    wire = socket.socket()
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    wire.connect((LOOPBACK, port))
+    wire.sendall(SCRAPE)
+    return wire

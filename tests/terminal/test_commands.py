@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from adapter import cli
-from adapter.terminal import output
-from adapter.terminal.command import INVALID, OK, Command
+from adapter.commands.terminal import output
+from adapter.commands.terminal.command import INVALID, OK, Command
 
 LINES = [
     pytest.param(part.strip(), id=f"{command.name}: {part.strip()[:60]}")

@@ -3,7 +3,7 @@
 import io
 import threading
 
-from adapter.terminal.waiting import waiting
+from adapter.commands.terminal.waiting import waiting
 
 
 class Terminal(io.StringIO):

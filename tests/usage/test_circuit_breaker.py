@@ -14,7 +14,7 @@ from adapter.runtime.source_errors import QueryRejected, SourceUnreachable
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
-from adapter.usage.polling import CircuitBreaker
+from adapter.usage.polling import ProbeTurns
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.prometheus_api import CONCURRENT_SLOW_QUERIES
 from adapter.usage.resource_metrics import ResourceMetrics
@@ -36,7 +36,7 @@ class FakeClient:
         self.settings = settings
         self.slots = asyncio.Semaphore(AT_ONCE)
         self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
-        self.breaker = CircuitBreaker()
+        self.breaker = ProbeTurns()
 
     async def query(self, text: str, *_: object, **__: object) -> None:
         self.asked.append((moment(), text))
@@ -206,7 +206,7 @@ def test_a_removed_query_leaves_its_probe_to_others(server: type[FakeClient]) ->
 
 
 def test_a_response_closes_the_breaker_for_all_waiting_queries() -> None:
-    breaker = CircuitBreaker()
+    breaker = ProbeTurns()
 
     async def work() -> None:
         responses = breaker.responses

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.json_pieces import array, pieces
+from adapter.runtime.decoding import array, pieces
 
 NASTY = st.sampled_from(
     ['"items":[{"metadata":', '},{"metadata":', "]}]", '"]}]}', "\\", '\\"', "{", "}", "]", ",", "é", "\u2028", "\n"]

@@ -59,8 +59,8 @@ class TestNamed:
         inline = wanted(Query(prom_ql=f"{RPS} offset 5m", server="main"))
         assert resolved(catalog(inline=True).resolve(inline)).window == 360
 
-    def test_a_service_is_sorted_by_namespace_only(self) -> None:
-        assert InstantQuery(server="main", text="x", by_pod=False).labels == ("namespace",)
+    def test_the_samples_behind_a_number_for_a_service_are_sorted_by_pod_too(self) -> None:
+        assert InstantQuery(server="main", text="x", by_pod=False).labels == ("namespace", "pod")
         assert InstantQuery(server="main", text="x", by_pod=True).labels == ("namespace", "pod")
         assert InstantQuery(server="main", text="x", by_pod=None).labels == ("namespace", "pod")
 

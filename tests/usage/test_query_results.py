@@ -176,7 +176,7 @@ class TestInline:
         found = await of(question(by_pod=None), [row(5, namespace="shop", pod="a")])
         assert list(found.pods) == ["a"]
 
-    async def test_without_pod_labels_it_is_one_number(self) -> None:
+    async def test_an_answer_without_pod_labels_is_one_number(self) -> None:
         assert (await of(question(by_pod=None), [row(5)])).total == Point(NOW, 5 * NANO)
 
 

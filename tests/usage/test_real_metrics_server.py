@@ -12,8 +12,8 @@ from adapter.load.samples import ResourceSamples
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.resource_metrics import ResourceMetrics
-from harness.control_plane import ControlPlane
-from harness.workloads import Workloads
+from lab.harness.control_plane import ControlPlane
+from lab.harness.workloads import Workloads
 
 pytestmark = pytest.mark.integration
 

@@ -15,15 +15,23 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapter.load.quantity import NANO
-from adapter.load.samples import QuerySamples
+from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
 from adapter.settings import BasicAuth, NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
-from adapter.usage.promql import ended_times_query, live_times_query, parse_inputs, sample_times_query
+from adapter.usage.promql import (
+    ended_times_query,
+    live_times_query,
+    parse_inputs,
+    sample_times_query,
+    scrapes_query,
+    with_counts,
+    with_distribution,
+)
 from adapter.usage.query_catalog import WorkloadQuery
-from harness.prometheus import Exporter
-from harness.prometheus import Prometheus as RealPrometheus
+from lab.harness.prometheus import Exporter
+from lab.harness.prometheus import Prometheus as RealPrometheus
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("prometheus")]
 
@@ -158,30 +166,6 @@ class TestTimes:
         # To within a step of the search: the last sample, or the one that a step before it saw.
         assert last - 20 / 6 - 1 <= found.pods["a"].at <= last + 0.001
 
-    async def test_an_unchanged_load_never_reads_lower_through_a_gap_of_scrapes(
-        self, real: RealPrometheus, page: Exporter
-    ) -> None:
-        text, seen, raw = "sum by (namespace, pod) (rate(gapped[12s]))", [], []
-
-        async def grow() -> None:
-            while True:
-                page.set(counter("gapped", a=100 * time.time()))
-                await asyncio.sleep(0.02)
-
-        async with asking(real, text, max_age=20) as world:
-            growing = asyncio.create_task(grow())
-            await asyncio.to_thread(real.wait_value, "count_over_time(gapped[12s]) > bool 10", 1)
-            for fails, scrapes in ((True, 7), (False, 13)):
-                page.failing, until = fails, page.scrapes + scrapes
-                while page.scrapes < until:
-                    answered = world.samples.fetched_at
-                    found = await world.until(lambda samples, last=answered: samples.fetched_at != last)  # type: ignore[misc]
-                    seen += [point.value / NANO for point in found.pods.values()]
-                    raw += [float(one["value"][1]) for one in await asyncio.to_thread(real.query, text)]
-            growing.cancel()
-        assert min(raw) < 60, "Prometheus itself answers with a fraction"
-        assert min(seen) > 85
-
     async def test_an_instant_value_goes_with_its_target(self, real: RealPrometheus, page: Exporter) -> None:
         page.set(counter("t4", a=7))
         async with asking(real, "t4", max_age=60) as world:
@@ -306,22 +290,164 @@ async def test_a_server_that_dies_leaves_its_samples_and_says_so(
     assert found.error is None
 
 
-async def test_a_server_that_lost_its_data_leaves_the_load_as_it_was_until_the_window_is_full(
-    prometheus: RealPrometheus, exporter: Exporter
-) -> None:
-    exporter.set(counter("up2", a=7))
-    async with asking(prometheus, "sum_over_time(up2[8s])", max_age=60) as world:
-        before = (await world.until(lambda samples: samples.pods and samples.pods["a"].value >= 49 * NANO)).pods["a"]
-        await asyncio.to_thread(prometheus.kill)
-        shutil.rmtree(prometheus.folder / "data")
-        await asyncio.to_thread(prometheus.resume)
+RATE = "sum by (namespace, pod) (rate({}[12s]))"
 
-        def is_full_again(samples: QuerySamples) -> bool:
-            now = samples.pods.get("a", before)
-            assert now.value >= 49 * NANO, "without the history 7 at first, then 14"
-            return now.at > before.at + 16
 
-        await world.until(is_full_again)
+class TestWindows:
+    """How many samples the windows hold, and what that says of an unchanged load: 100 a second in each series."""
+
+    @asynccontextmanager
+    async def grown(self, page: Exporter, *series: str) -> AsyncIterator[list[str]]:
+        """Counters that grow; a test may add to them."""
+        names = list(series)
+        page.set_page(lambda: "".join(f"{name} {100 * time.time():.1f}\n" for name in names))
+        yield names
+
+    @pytest.mark.parametrize("missed", [1, 4, 7])
+    async def test_after_a_gap_the_load_is_between_a_value_and_its_bound(
+        self, real: RealPrometheus, page: Exporter, missed: int
+    ) -> None:
+        name = f"gapped{missed}"
+        async with (
+            self.grown(page, f'{name}{{namespace="shop",pod="a"}}'),
+            asking(real, RATE.format(name), max_age=20) as world,
+        ):
+            await world.until(_is_full)
+            until, read, fetched_at = page.scrapes + missed + 14, [], 0.0
+            page.failing = True
+            while page.scrapes < until:
+                page.failing = page.scrapes < until - 14
+                found = await world.until(lambda samples, last=fetched_at: samples.fetched_at > last)  # type: ignore[misc]
+                fetched_at = found.fetched_at or 0.0
+                read += [found.pods["a"]]
+            await world.until(_is_full)
+        assert min(point.value for point in read) < 96 * NANO, "Prometheus itself answers with less"
+        for point in read:
+            assert point.is_hollow or (point.bound or 0) >= 97 * NANO, point
+
+    async def test_a_server_that_lost_its_data_says_so_until_the_window_is_full(
+        self, prometheus: RealPrometheus, exporter: Exporter
+    ) -> None:
+        exporter.set(counter("lost", a=7))
+        async with asking(prometheus, "sum_over_time(lost[8s])", max_age=60) as world:
+            await world.until(_is_full)
+            await asyncio.to_thread(prometheus.kill)
+            shutil.rmtree(prometheus.folder / "data")
+            await asyncio.to_thread(prometheus.resume)
+            found = await world.until(lambda samples: samples.pods and not _is_full(samples))
+            assert found.pods["a"].value < 49 * NANO
+            found = await world.until(_is_full)
+        assert found.pods["a"].value >= 49 * NANO
+
+    async def test_a_series_that_begins_in_a_target_that_is_scraped_shows_no_gap(
+        self, real: RealPrometheus, page: Exporter
+    ) -> None:
+        """As the first error: a pod that says so must not lose its sample."""
+        labels = 'namespace="shop",pod="a"'
+        async with (
+            self.grown(page, f"born{{{labels}}}") as names,
+            asking(real, RATE.format("born"), max_age=20) as world,
+        ):
+            before = await world.until(_is_full)
+            names.append(f'born{{{labels},code="500"}}')
+            await asyncio.to_thread(real.wait_value, 'count_over_time(born{code="500"}[12s]) >= bool 2', 1)
+            found = await world.until(lambda samples: samples.fetched_at > before.fetched_at + 2)
+        assert not found.pods["a"].is_partial
+
+    async def test_a_total_is_as_full_as_the_emptiest_of_its_windows(
+        self, real: RealPrometheus, page: Exporter, prometheus: RealPrometheus, exporter: Exporter
+    ) -> None:
+        page.failing = True
+        with Exporter() as other, RealPrometheus([exporter, other]) as both:
+            async with (
+                self.grown(exporter, 'all{namespace="shop",pod="a"}'),
+                self.grown(other, 'all{namespace="shop",pod="b"}'),
+                asking(both, "sum by (namespace) (rate(all[8s]))", max_age=20, scope="Service") as world,
+            ):
+                await world.until(lambda samples: samples.total and not samples.total.is_partial)
+                other.failing = True
+                found = await world.until(lambda samples: samples.total and samples.total.is_partial)
+                assert found.total is not None
+                assert found.total.window_samples in {0, 5, 6, 7}
+
+    async def test_the_pods_of_a_wiped_shard_behind_a_querier_are_partial_alone(self) -> None:
+        """The querier is a Prometheus that reads from two others."""
+        with Exporter() as kept, Exporter() as lost, RealPrometheus([kept]) as one, RealPrometheus([lost]) as other:
+            reads = [{"url": f"{shard.url}/api/v1/read", "read_recent": True} for shard in (one, other)]
+            with RealPrometheus(config={"remote_read": reads}) as querier:
+                async with (
+                    self.grown(kept, 'sharded{namespace="shop",pod="a"}'),
+                    self.grown(lost, 'sharded{namespace="shop",pod="b"}'),
+                    asking(querier, RATE.format("sharded"), max_age=20) as world,
+                ):
+                    await world.until(lambda samples: len(samples.pods) == 2 and _partial(samples) == set())
+                    await asyncio.to_thread(other.kill)
+                    shutil.rmtree(other.folder / "data")
+                    await asyncio.to_thread(other.resume)
+                    read: list[Point] = []
+
+                    def is_full_again(samples: QuerySamples) -> bool:
+                        read.extend(point for pod, point in samples.pods.items() if pod == "b" and not samples.error)
+                        return any(point.is_partial for point in read) and not read[-1].is_partial
+
+                    found = await world.until(is_full_again)
+        assert _partial(found) == set()
+        assert all(point.is_hollow or (point.bound or 0) >= 97 * NANO for point in read)
+
+    async def test_a_target_that_is_up_and_down_by_turns_hides_no_fall_of_the_others(
+        self, real: RealPrometheus, page: Exporter
+    ) -> None:
+        rate, counted, at = 100.0, 1e6, time.time()
+
+        def count() -> float:
+            return counted + rate * (time.time() - at)
+
+        with Exporter() as flaky, RealPrometheus([page, flaky]) as both:
+            page.set_page(lambda: f'turned{{namespace="shop",pod="b"}} {count()}\n')
+            flaky.set_page(lambda: f'turned{{namespace="shop",pod="a"}} {count()}\n')
+            async with asking(both, RATE.format("turned"), max_age=20) as world:
+                await world.until(lambda samples: len(samples.pods) == 2 and _partial(samples) == set())
+                for _ in range(3):
+                    flaky.failing = not flaky.failing
+                    scrapes = flaky.scrapes + 3
+                    await world.until(lambda _, until=scrapes: flaky.scrapes >= until)  # type: ignore[misc]
+                    assert "b" not in _partial(world.samples)
+                assert _partial(world.samples) == {"a"}
+                counted, at, rate = count(), time.time(), 10.0
+                fell = at
+                await world.until(lambda samples: samples.pods["b"].value < 15 * NANO)
+        assert time.time() - fell < 12 + 2 + 2
+
+    async def test_each_selector_of_a_query_has_its_own_window(self, real: RealPrometheus, page: Exporter) -> None:
+        text = "sum by (namespace, pod) (rate(two[6s])) + sum by (namespace, pod) (rate(two[12s]))"
+        async with (
+            self.grown(page, 'two{namespace="shop",pod="a"}'),
+            asking(real, text, max_age=20) as world,
+        ):
+            found = await world.until(lambda samples: samples.pods)
+            assert found.pods["a"].is_partial
+            await world.until(_is_full)
+
+    async def test_a_window_that_cannot_be_asked_for_is_unknown_for_two_windows(
+        self, real: RealPrometheus, page: Exporter
+    ) -> None:
+        text = "max_over_time(rate(deep[3s])[2s:1s])"
+        async with (
+            self.grown(page, 'deep{namespace="shop",pod="a"}'),
+            asking(real, text, max_age=20) as world,
+        ):
+            first = (await world.until(lambda samples: samples.pods)).pods["a"]
+            assert (first.window_samples, first.full_window) == (0, None)
+            last = await world.until(_is_full)
+        assert 9 <= last.pods["a"].at - first.at <= 12
+
+
+def _partial(samples: QuerySamples) -> set[str]:
+    return {pod for pod, point in samples.pods.items() if point.is_partial}
+
+
+def _is_full(samples: QuerySamples) -> bool:
+    return bool(samples.pods) and not samples.pods["a"].is_partial
 
 
 HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
@@ -391,6 +517,15 @@ class TestLanguage:
         _parsed(real, sample_times_query(selectors, labels, 90))
         _parsed(real, live_times_query(selectors, labels))
         _parsed(real, ended_times_query(selectors, labels, 90, names))
+
+    @pytest.mark.parametrize("text", EXPRESSIONS)
+    def test_the_question_for_their_windows_is_promql(self, real: RealPrometheus, text: str) -> None:
+        windows, labels = parse_inputs(text).windows, ("namespace", "k8s.pod")
+        for window in windows:
+            _parsed(real, scrapes_query(window, 90, "k8s.pod", ["web-0", "web.1"]))
+        if windows:
+            _parsed(real, with_distribution(text, windows))
+            _parsed(real, with_counts(text, windows, labels))
 
 
 def _parsed(real: RealPrometheus, text: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from adapter.cli import INVALID, NO_DECISION, OK
-from adapter.document import decision, reader
+from adapter.commands.decide import decision, reader
 from adapter.policy import memory_json
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-IN_SCOPE = {*range(1, 18), *range(20, 41)}
+IN_SCOPE = {*range(1, 18), *range(20, 48)}
 EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "expected.yaml").read_text())
 FOUND = sorted(str(file.relative_to(HERE).with_suffix("")) for file in HERE.rglob("[0-9]*.yaml"))
 
@@ -124,7 +124,9 @@ def test_a_key_of_samples_that_would_change_nothing_is_named() -> None:
 
 
 def test_the_readme_shows_the_programs_output() -> None:
-    (shown,) = re.findall(r"`effective-load decide FILE`.*?```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (shown,) = re.findall(
+        r"`effective-load decide FILE`.*?```\n(.*?)```", (ROOT / "docs" / "decide.md").read_text(), re.DOTALL
+    )
     said = answered("08-overloaded-and-out")["explanation"]
     assert [line for line in shown.splitlines() if line not in said] == ["…"]
 

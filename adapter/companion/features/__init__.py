@@ -4,6 +4,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from adapter.companion.actions import (
+    ActionResult,
+    AskTolerance,
+    MarkPod,
+    Notify,
+    RaiseScale,
+    WireHpa,
+    WriteEvent,
+    WriteStatus,
+)
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import (
     deletion_cost,
@@ -16,16 +26,6 @@ from adapter.companion.features import (
     versions,
 )
 from adapter.companion.state import State
-from adapter.companion.writes.actions import (
-    ActionResult,
-    AskTolerance,
-    MarkPod,
-    Notify,
-    RaiseScale,
-    WireHpa,
-    WriteEvent,
-    WriteStatus,
-)
 
 A = TypeVar("A")
 

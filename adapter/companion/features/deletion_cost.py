@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
+from adapter.companion.actions import ActionResult, MarkPod
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import PodMark, State
-from adapter.companion.writes.actions import ActionResult, MarkPod
-from adapter.load.assessment import PodAssessment
-from adapter.load.census import derived_from
+from adapter.load.assessment import PodAssessment, without_usage
 from adapter.load.conditions import ConditionType, Reason
-from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import LOWEST_COST, Pod, PodState
 from adapter.load.spec import Mode
 
@@ -42,7 +40,7 @@ def _all(context: Context) -> Iterator[MarkPod]:
         else:
             is_due = pod.marked and (reading.state is PodState.SERVING or not wanted)
         if is_due and not _was_done(context, pod, first=first):
-            yield _action(context, pod, first=first)
+            yield MarkPod(key=context.key, namespace=pod.namespace, pod=pod.name, uid=pod.uid, first=first)
 
 
 def after(state: State, action: MarkPod, now: float) -> State:
@@ -142,15 +140,9 @@ def _marked(context: Context) -> list[Pod]:
     assessment = context.view.assessment
     if assessment is None:
         return []
-    return derived_from(
-        assessment, "marked", lambda pods: [one.pod for one in pods if one.pod.marked and one.state not in _GONE]
-    )
+    return [one.pod for one in without_usage(assessment.pods) if one.pod.marked and one.state not in _GONE]
 
 
 def _alive(context: Context) -> Iterator[PodAssessment]:
     assessment = context.view.assessment
     return (one for one in (without_usage(assessment.pods) if assessment else ()) if one.state not in _GONE)
-
-
-def _action(context: Context, pod: Pod, *, first: bool) -> MarkPod:
-    return MarkPod(key=context.key, namespace=pod.namespace, pod=pod.name, uid=pod.uid, first=first)

@@ -1,13 +1,16 @@
 """Events about policies: on scalings, and on conditions that have changed for longer than a moment.
 
-Events that repeat within ten minutes are a series, whose count is written at most once a minute.
+Events that repeat within ten minutes are a series, whose count is written at most once a minute. The API lets no note
+change, so a condition with another cause begins a new series: the latest Event has the latest cause.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from adapter.companion.actions import ActionResult, WriteEvent
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import (
     ConditionState,
@@ -18,8 +21,7 @@ from adapter.companion.state import (
     SeriesKey,
     State,
 )
-from adapter.companion.writes.actions import ActionResult, WriteEvent
-from adapter.load.conditions import TRUE_IS_TROUBLE, ConditionType, Reason
+from adapter.load.conditions import ConditionType, Reason
 
 SERIES_SECONDS = 600.0
 """An Event that was not repeated for this time begins a new series when it comes again."""
@@ -27,6 +29,8 @@ WRITTEN_APART_SECONDS = 60.0
 """The shortest time between two writes of a series."""
 STEADY_SECONDS = 10.0
 """How long a condition must have changed before an Event says so."""
+HPA_SYNCS_SECONDS = 45.0
+"""Three syncs of the HPA controller."""
 MOST_PER_HOUR = 30
 """The most series of one policy that begin within an hour; the next one says how many were left out."""
 SCALINGS_PER_HOUR = 20
@@ -34,17 +38,18 @@ SCALINGS_PER_HOUR = 20
 HOUR = 3600.0
 LONGEST_NOTE = 1024
 """In bytes, by the API's rule."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z")
 _LONGEST_NAME = 253 - 17
 """Of the part before the dot and the 16 digits that tell Events apart, by the API's rule for names."""
 
 SCALED, SCALE, ASSESS = "Scaled", "Scale", "Assess"
 """The reason of a scaling's Event, and the actions of Events."""
-_COVERED_BY_READY = {Reason.NOT_ASSESSED, Reason.HPA_MISSING, Reason.NOT_DECIDING}
-"""Reasons without an Event: nothing is known yet, or the Event of condition Ready says it."""
+_COVERED_BY_READY = {Reason.NOT_ASSESSED, Reason.HPA_MISSING, Reason.NOT_DECIDING, Reason.REFUSED}
+"""Reasons without an Event: nothing is known yet, or the Event of condition Ready, or of InputsFresh, says it."""
 
 
 class Occurrence(NamedTuple):
-    """One occurrence of a series; action and note are used if it is the first."""
+    """One occurrence of a series; action and note are those of the first."""
 
     key: SeriesKey
     action: str
@@ -119,10 +124,11 @@ def _scaled(scaling: Scaling) -> Occurrence:
 def _added(events: EventState, occurrence: Occurrence, context: Context) -> EventState:
     """The state with one more occurrence: it repeats a series, begins one, or is dropped by the hourly limit."""
     now, known = context.now, events.series.get(occurrence.key)
-    if known is not None:
+    is_full = len(events.started) >= (SCALINGS_PER_HOUR if occurrence.action == SCALE else MOST_PER_HOUR)
+    if known is not None and (is_full or occurrence.action == SCALE or _is_same_cause(known.note, occurrence.note)):
         repeated = replace(known, count=known.count + 1, last=now)
         return replace(events, series={**events.series, occurrence.key: repeated})
-    if len(events.started) >= (SCALINGS_PER_HOUR if occurrence.action == SCALE else MOST_PER_HOUR):
+    if is_full:
         return replace(events, dropped=events.dropped + 1)
     dropped = f" (the hourly limit left out {events.dropped} before this one)" if events.dropped else ""
     begun = EventSeries(
@@ -141,6 +147,11 @@ def _name(context: Context, key: SeriesKey) -> str:
     identity = repr((context.view.policy.uid, context.leads_since, context.now, key))
     prefix = context.key.name[:_LONGEST_NAME].rstrip("-.")
     return f"{prefix}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+def _is_same_cause(written: str, note: str) -> bool:
+    """Whether two notes differ in times alone, and in what `_cut` does."""
+    return _TIME.sub("", written).startswith(_TIME.sub("", _cut(note, "")))
 
 
 def _cut(note: str, end: str) -> str:
@@ -163,8 +174,7 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
         if now_is == before:
             continue
         since = _since(events.pending.get(type_), now_is, context.now)
-        # A mode is set on purpose, so it is no passing change.
-        if context.now - since < (0.0 if type_ == ConditionType.ACTIVE else STEADY_SECONDS):
+        if context.now - since < _steady_after(type_, now_is):
             pending[type_] = PendingChange(now_is, since)
             continue
         if _is_trouble(type_, before) or _is_trouble(type_, now_is):
@@ -195,8 +205,20 @@ def _since(pending: PendingChange | None, state: ConditionState | None, now: flo
     return pending.since if pending is not None and pending.state == state else now
 
 
+def _steady_after(type_: str, state: ConditionState | None) -> float:
+    """How long a condition must have changed. A mode is set on purpose.
+
+    An HPA that is as new as its policy finds no metric at its first sync.
+    """
+    if type_ == ConditionType.ACTIVE:
+        return 0.0
+    return HPA_SYNCS_SECONDS if state is not None and state.reason == Reason.HPA_INACTIVE else STEADY_SECONDS
+
+
 def _is_trouble(type_: str, state: ConditionState | None) -> bool:
-    return state is not None and state.is_true is (type_ in TRUE_IS_TROUBLE)
+    """Of a type that only another version knows, whose leader wrote the status, False is trouble."""
+    troubled_by_true = {one for one in ConditionType if one.is_trouble_while}
+    return state is not None and state.is_true is (type_ in troubled_by_true)
 
 
 def _occurrence(type_: str, condition: PolicyCondition | None, state: ConditionState | None) -> Occurrence:

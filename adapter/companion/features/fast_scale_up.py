@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
+from adapter.companion.actions import ActionResult, RaiseScale
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import LastRaise, State
-from adapter.companion.writes.actions import ActionResult, RaiseScale
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import LastWiring, State
-from adapter.companion.writes.actions import ActionResult, AskTolerance, WireHpa
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import swallowed_step
 from adapter.load.spec import HpaWiring, Mode, Policy
@@ -100,7 +100,8 @@ def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         yield Flaw(
             Reason.WIRING_UNDONE,
             f"the companion's changes of HPA {hpa.name} ({names}) were undone, most likely by "
-            f"{hpa.managers.last or 'somebody'}; they are made again in {_wait(wired) / 60:.0f} min at the earliest",
+            f"{hpa.managers.last or 'another client'}; they are made again in {_wait(wired) / 60:.0f} min at the "
+            "earliest",
         )
     for one in _foreign(context, hpa):
         owners = ", ".join(hpa.managers.others(one.name))

@@ -4,15 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from adapter.companion.actions import Notify
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import Notification, NotificationState, Scaling, State, TroubleState
-from adapter.companion.writes.actions import Notify
-from adapter.load.assessment import Assessment, HeldBy, Verdict
+from adapter.load.assessment import Assessment, HeldBy, Verdict, without_usage
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors
-from adapter.load.pod_assessments import without_usage
 from adapter.load.pods import PodState
-from adapter.settings.notifications import Severity, Topic
+from adapter.settings.companion import Severity, Topic
 
 FEWEST_OUT = 2
 """Fewer pods than this are no mass pull-out, whatever share they are."""
@@ -20,7 +19,7 @@ _DUE_AT_MOST = 50
 _RUNNING = (PodState.SERVING, PodState.PULLED_OUT, PodState.DOUBTFUL)
 
 
-class _Trouble(NamedTuple):
+class NotifiedTrouble(NamedTuple):
     """How long a trouble has to last before it is notified, and to be over before it is news again (seconds)."""
 
     topic: Topic
@@ -30,11 +29,11 @@ class _Trouble(NamedTuple):
     in_production: Severity | None = None
 
 
-_TROUBLES = (
-    _Trouble(Topic.VERSION_MISMATCH, Severity.WARNING, 0.0, 600.0, Severity.CRITICAL),
-    _Trouble(Topic.MASS_PULL_OUT, Severity.CRITICAL, 0.0, 300.0),
-    _Trouble(Topic.DATA_LOST, Severity.WARNING, 60.0, 30.0),
-    _Trouble(Topic.AT_MAXIMUM, Severity.WARNING, 30.0, 300.0),
+TROUBLES = (
+    NotifiedTrouble(Topic.VERSION_MISMATCH, Severity.WARNING, 0.0, 600.0, Severity.CRITICAL),
+    NotifiedTrouble(Topic.MASS_PULL_OUT, Severity.CRITICAL, 0.0, 300.0),
+    NotifiedTrouble(Topic.DATA_LOST, Severity.WARNING, 60.0, 30.0),
+    NotifiedTrouble(Topic.AT_MAXIMUM, Severity.WARNING, 30.0, 300.0),
 )
 
 
@@ -54,7 +53,7 @@ def _observed(context: Context) -> NotificationState:
         known = replace(_with_due(known, _scaled(scaling), context), scaling=scaling.number)
     if context.view.assessment is None or context.decision is None:
         return known
-    for trouble in _TROUBLES:
+    for trouble in TROUBLES:
         known = _with_trouble(known, trouble, _text(trouble.topic, context), context)
     return known
 
@@ -99,10 +98,12 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
 def _left_behind(context: Context) -> dict[Topic, TroubleState]:
     """The troubles in the status, as another leader may have left it."""
     notified = context.state.written.status.get("notified", ())
-    return {trouble.topic: TroubleState(notified=trouble.topic.value in notified) for trouble in _TROUBLES}
+    return {trouble.topic: TroubleState(notified=trouble.topic.value in notified) for trouble in TROUBLES}
 
 
-def _with_trouble(known: NotificationState, trouble: _Trouble, text: str | None, context: Context) -> NotificationState:
+def _with_trouble(
+    known: NotificationState, trouble: NotifiedTrouble, text: str | None, context: Context
+) -> NotificationState:
     """The state once a trouble is present (a text), absent (empty), or cannot be judged now (None).
 
     A trouble is notified once it has lasted for long enough, and so is the end of lost data.

@@ -1,10 +1,11 @@
-"""Whether a policy is answered and acts: conditions Ready and Active, and those of its inputs and its pods."""
+"""Whether a policy is valid, answered, and acts: Accepted, Ready and Active, and the conditions of inputs and pods."""
 
 from collections.abc import Iterator
 from http import HTTPStatus
 
 from adapter.companion.context import Context, PolicyCondition
-from adapter.load.conditions import TRUE_IS_TROUBLE, ConditionType, Reason
+from adapter.load.conditions import ConditionType, Reason
+from adapter.load.explanation import metric_errors
 from adapter.load.spec import Policy, Stance
 from adapter.policy.watermark_policy import HOLD_UNTIL
 from adapter.runtime.times import format_micro_time
@@ -14,15 +15,6 @@ _STANCES = {
     Stance.OBSERVE: (Reason.OBSERVED, "mode Observe: everything is computed, and the current count is asked for"),
     Stance.PAUSED: (Reason.PAUSED, "mode Paused: the current count is asked for"),
 }
-_INPUTS = {
-    ConditionType.INPUTS_FRESH: (Reason.SAMPLES_FRESH, Reason.INPUTS_MISSING, "every metric has fresh samples"),
-    ConditionType.REGISTRY_TRUSTED: (
-        Reason.REGISTRY_ANSWERS,
-        Reason.REGISTRY_DISTRUSTED,
-        "the registry's answers are valid and recent",
-    ),
-}
-"""Conditions that are True unless the assessment found trouble: reason of True, reason of False, message of True."""
 
 
 def problem_text(context: Context) -> str:
@@ -32,7 +24,8 @@ def problem_text(context: Context) -> str:
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
-    """Ready always; Active for every valid policy; those of inputs and pods once the policy is assessed."""
+    """Accepted and Ready always; Active for every valid policy; those of inputs and pods once it is assessed."""
+    yield _accepted(context)
     yield _ready(context)
     if context.view.policy.metrics:
         yield _active(context)
@@ -41,12 +34,27 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     assessment = context.view.assessment
     if assessment is None:
         return
-    for type_, (well, ill, message) in _INPUTS.items():
-        trouble = assessment.conditions.get(type_)
-        yield PolicyCondition(type_, trouble is None, ill if trouble else well, trouble or message)
-    for type_, trouble in assessment.conditions.items():
-        if type_ in TRUE_IS_TROUBLE:
-            yield PolicyCondition(type_, True, Reason(type_.value), trouble)
+    for type_ in ConditionType:
+        trouble, healthy = assessment.conditions.get(type_), type_.healthy
+        if healthy is not None and trouble is None:
+            yield PolicyCondition(type_, True, healthy.reason, healthy.message)
+        elif trouble is not None:
+            reason = type_.value if healthy is None else healthy.reason_of_trouble
+            yield PolicyCondition(type_, type_.is_trouble_while, reason, trouble)
+
+
+def _accepted(context: Context) -> PolicyCondition:
+    """Whether the policy waits for no change, of itself or of the settings; its other metrics may decide meanwhile."""
+    view, problem = context.view, context.view.problem
+    if problem is not None and (problem.reason is Reason.INVALID or not view.policy.metrics):
+        return PolicyCondition(ConditionType.ACCEPTED, False, Reason.REFUSED, problem.message)
+    if undefined := view.undefined_metrics:
+        message = metric_errors(view.policy, undefined)
+        return PolicyCondition(ConditionType.ACCEPTED, False, Reason.REFUSED, message)
+    message = "the policy is valid, and the settings have what it names"
+    if view.assessment is None:
+        message = "the policy is valid by itself; whether the settings have its queries shows once it is assessed"
+    return PolicyCondition(ConditionType.ACCEPTED, True, Reason.VALID, message)
 
 
 def _ready(context: Context) -> PolicyCondition:
@@ -55,7 +63,11 @@ def _ready(context: Context) -> PolicyCondition:
         reason = problem.reason if problem else Reason.NOT_ASSESSED
         return PolicyCondition(ConditionType.READY, False, reason, problem_text(context))
     if decision.error is not None:
-        return PolicyCondition(ConditionType.READY, False, Reason.NO_DECISION, decision.error)
+        return PolicyCondition(ConditionType.READY, False, context.view.reason_of_error, decision.error)
+    hpa = context.hpa
+    if hpa is not None and hpa.inactive and hpa.asks_for(context.view.policy.name):
+        message = f"a count is decided, and HPA {hpa.name} does not follow: {hpa.inactive}"
+        return PolicyCondition(ConditionType.READY, False, Reason.HPA_INACTIVE, message)
     return PolicyCondition(ConditionType.READY, True, Reason.DECIDED, "a count is decided")
 
 

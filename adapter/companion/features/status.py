@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from adapter.companion.actions import WriteStatus
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
 from adapter.companion.state import State, WrittenStatus
-from adapter.companion.writes.actions import WriteStatus
 from adapter.load.assessment import Decision, MetricAssessment, Outcome
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import headline, is_utilization, value_text
@@ -29,9 +29,13 @@ _UNCHANGING = {"assessedAt", "effective", "raw", "metrics", "memory", "decision"
 
 
 def plan(context: Context) -> Iterator[WriteStatus]:
-    """Writes the status when something other than its figures changed, else every two minutes."""
+    """Writes the status when something other than its figures changed, else every two minutes.
+
+    Whoever applies a policy waits for whether it is accepted: that is said at once.
+    """
     written, policy = context.state.written, context.view.policy
-    if not policy.uid or (written.at is not None and abs(context.now - written.at) < SHORTEST_SECONDS):
+    is_recent = written.at is not None and abs(context.now - written.at) < SHORTEST_SECONDS
+    if not policy.uid or (is_recent and _was_accepted(written.status) is _is_accepted(context)):
         return
     status = status_of(context)
     # A time in the future: the API server's clock was put back since.
@@ -39,6 +43,16 @@ def plan(context: Context) -> Iterator[WriteStatus]:
     if is_old or _lasting(status) != _lasting(written.status):
         over = str(written.status.get("assessedAt", ""))
         yield WriteStatus(key=context.key, uid=policy.uid, status=status, over=over)
+
+
+def _is_accepted(context: Context) -> bool:
+    accepted = context.conditions.get(ConditionType.ACCEPTED)
+    return accepted is None or accepted.is_true
+
+
+def _was_accepted(status: Mapping[str, Any]) -> bool:
+    found = [one["status"] for one in status.get("conditions", ()) if one["type"] == ConditionType.ACCEPTED]
+    return "False" not in found
 
 
 def after(state: State, action: WriteStatus, now: float) -> State:

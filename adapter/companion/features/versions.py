@@ -9,13 +9,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from adapter.companion.context import Context, PolicyCondition
-from adapter.load.assessment import Assessment, PodAssessment
-from adapter.load.census import derived_from
+from adapter.load.assessment import Assessment, PodAssessment, without_usage
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
-from adapter.load.membership import service_registry
 from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Target
+from adapter.load.states import service_registry
 
 VERSION_LABELS = ("app.kubernetes.io/version", "version")
 VERSION_METADATA = ("version", "app.version", "appVersion")
@@ -42,7 +41,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     view, now = context.view, context.now
     if view.assessment is None:
         return
-    by_revision = _by_revision(view.assessment)
+    by_revision = _grouped(without_usage(view.assessment.pods))
     if len(by_revision) <= 1:
         yield PolicyCondition(
             ConditionType.VERSIONS_CONSISTENT, True, Reason.ONE_VERSION, "the serving pods run one version"
@@ -57,11 +56,6 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     else:
         message = f"{versions}; no rollout has progressed for {quiet:g} s"
         yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, False, Reason.VERSION_MISMATCH, message)
-
-
-def _by_revision(assessment: Assessment) -> Mapping[str, list[Pod]]:
-    """The serving pods by template; pods of an unknown template are left out."""
-    return derived_from(assessment, "by revision", _grouped)
 
 
 def _grouped(pods: Sequence[PodAssessment]) -> Mapping[str, list[Pod]]:

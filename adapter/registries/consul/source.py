@@ -1,8 +1,8 @@
-"""Consul: a blocking query for each service, so that changes arrive at once, and a pulse for the connection.
+"""Consul: a blocking query for each service, so that changes arrive at once, and a liveness probe for the connection.
 
-The pulse asks for Consul's own servers every few seconds. It tells a quiet service from a dead server, shows that an
-empty list is not due to missing rights, and is the first to see that another cluster answers. While it succeeds, the
-last answers of waiting queries are confirmed; when it fails, all queries end, and start again after it.
+The liveness probe asks for Consul's own servers every few seconds. It tells a quiet service from a dead server, shows
+that an empty list is not due to missing rights, and is the first to see that another cluster answers. While it
+succeeds, the last answers of waiting queries are confirmed; when it fails, all queries end, and start again after it.
 It does not show whether registrations and the results of checks survived a restart: an empty list then needs other
 evidence (`AnswerHistory.is_alive`), and checks that turned critical are in doubt for a while (`CriticalChecks`).
 """
@@ -12,7 +12,9 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
+from typing import NamedTuple
 
+from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance
 from adapter.registries.client import Failover, answering, base_urls, registry_client, send
 from adapter.registries.consul import wire
@@ -24,11 +26,11 @@ from adapter.runtime.outbound import Client, Reply, SegmentedReply
 from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ConsulRegistry
 
-PULSE_SECONDS = 5.0
-"""The interval of the pulse."""
+LIVENESS_SECONDS = 5.0
+"""The interval of the liveness probe."""
 GAP_SECONDS = 0.2
 """The shortest time between two answers about one service: a rollout of 500 pods would be 500 answers of 1 MiB."""
-LARGEST_PULSE = Limit(MIB)
+LARGEST_PROBE = Limit(MIB)
 """The limit of the list of Consul's own servers."""
 AT_ONCE = 8
 """Concurrent lists: after a reconnect all services are listed together."""
@@ -67,41 +69,41 @@ class ConsulSource:
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
-        # The pulse has a connection of its own, so that Consul's limit of connections does not stop it.
-        pulse = Client(self._settings.access, timeout=self._settings.timeout_seconds, at_once=1, limit=LARGEST_PULSE)
+        # The liveness probe has a connection of its own, so that Consul's limit of connections does not stop it.
+        liveness = Client(self._settings.access, timeout=self._settings.timeout_seconds, at_once=1, limit=LARGEST_PROBE)
         client = registry_client(self._settings, at_once=0)  # one connection for each service
         try:
             async with asyncio.TaskGroup() as group:
-                await self._run_pulse(pulse, client, group)
+                await self._run_probed(liveness, client, group)
         finally:
             self._followers.clear()
             await client.close()
-            await pulse.close()
+            await liveness.close()
 
     # --- the connection ---
 
-    async def _run_pulse(self, pulse: Client, client: Client, group: asyncio.TaskGroup) -> None:
+    async def _run_probed(self, liveness: Client, client: Client, group: asyncio.TaskGroup) -> None:
         backoff = Backoff()
         while True:
             self._wake.clear()
             try:
-                await self._failover.ask(lambda server: self._beat(pulse, server))
+                await self._failover.ask(lambda server: self._probe(liveness, server))
             except SourceError as error:
                 self._mark_lost()
                 self._end(list(self._followers))
                 self._cache.failed(error)
-                await asyncio.sleep(min(backoff.next(), PULSE_SECONDS))
+                await asyncio.sleep(min(backoff.next(), LIVENESS_SECONDS))
                 continue
             backoff.reset()
             self._reconcile(client, group)
             self._cache.confirm(self._waiting)
             await self._rest()
 
-    async def _beat(self, pulse: Client, server: str) -> None:
+    async def _probe(self, liveness: Client, server: str) -> None:
         """List Consul's own servers: whether it is alive, and still the same cluster."""
         # `stale` is answered at once, even without a leader; other requests wait 7 s for one before they fail.
         params = {**self._datacenter(), "stale": ""}
-        reply = await send(pulse, "GET", server + wire.path(wire.CONSUL), params=params)
+        reply = await send(liveness, "GET", server + wire.path(wire.CONSUL), params=params)
         headers = wire.headers(reply, server)
         servers = wire.server_ids(reply.body, server)
         if servers and self._server_ids and not servers & self._server_ids:
@@ -114,9 +116,9 @@ class ConsulSource:
         self._lost = True
 
     async def _rest(self) -> None:
-        """Wait for the next beat, or for a new or failed service."""
+        """Wait for the next probe, or for a new or failed service."""
         try:
-            async with asyncio.timeout(PULSE_SECONDS):
+            async with asyncio.timeout(LIVENESS_SECONDS):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -149,7 +151,7 @@ class ConsulSource:
                 self._cache.failed(error, [key])
                 self._wake.set()
                 if index and isinstance(error, SourceUnreachable):
-                    self._mark_lost()  # a restart can be over before the next beat, which starts the query again
+                    self._mark_lost()  # a restart can be over before the next probe, which starts the query again
                     return
                 index = 0
                 await asyncio.sleep(backoff.next())
@@ -197,17 +199,18 @@ class ConsulSource:
 
     async def _write(self, key: ServiceKey, server: str, reply: SegmentedReply, index: int, *, went_back: bool) -> None:
         settings = self._settings
-        instances = await wire.instances(
+        listed = await wire.registrations(
             reply.body, server, pod_name_key=settings.pod_name_key, warning_is_out=settings.warning_is_out
         )
-        if not instances and self._hidden:
+        if not listed and self._hidden:
             raise NotAllowed(
                 f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
+        instances = tuple(one.instance for one in listed)
         if not went_back:  # else it is the first answer after a restart, which the cache rejects
             criticals = self._criticals.setdefault(key, CriticalChecks())
-            instances = criticals.judge(instances, self._cache.clock(), self._cache.hold_until)
+            instances = criticals.judge(listed, self._cache.clock(), self._cache.hold_until)
         self._cache.update(key, instances, index=index, alive=self._alive)
 
     async def _wait(self, client: Client, server: str, key: ServiceKey, index: int) -> Reply:
@@ -231,24 +234,72 @@ class ConsulSource:
         return {"dc": self._settings.datacenter} if self._settings.datacenter else {}
 
 
-class CriticalChecks:
-    """The critical registrations of one service, each with the time (epoch seconds) until which it is in doubt.
+class _Seen(NamedTuple):
+    """A registration in the last answer. Times are epoch seconds.
 
-    An agent reports every check as critical from its start until its first run. So a check that turned critical after a
-    reconnect is in doubt as long as absence is. Maintenance is a statement, and no check.
+    `since`: since when it has been critical, or in maintenance, as `status` says; None where it is neither. `until`:
+    when the doubt after a reconnect ends. `back_until`: until when its agent, just back, may report its checks anew.
+    `unreported`: in doubt, because its checks that may be silent have not been reported since then.
+    """
+
+    status: str = ""
+    since: float | None = None
+    until: float = 0.0
+    node_failed: bool = False
+    back_until: float = 0.0
+    unreported: bool = False
+
+
+_Key = tuple[str, str, str, int | None]
+"""The node's id, the registration's, its address and port."""
+_OUT = {wire.CRITICAL, wire.MAINTENANCE}
+
+
+class CriticalChecks:
+    """What the earlier answers about one service say of its critical registrations. Times are epoch seconds.
+
+    An agent reports every check as critical from its start until its first run or report, without an output. A run
+    that fails has one; a script, or a service that reports a failure, may give none. So such checks are in doubt where
+    the registration is new or its node had failed, and every check that turned critical after a reconnect for a while.
+    A registration that has been critical, or in maintenance, since before a pod started is of another pod, which had
+    the address before (`registered_at`). Maintenance is a statement, and never in doubt.
     """
 
     def __init__(self) -> None:
-        self._until: dict[tuple[str, int | None], float] = {}
+        self._seen: dict[_Key, _Seen] | None = None
 
-    def judge(self, instances: Iterable[Instance], now: float, hold_until: float) -> tuple[Instance, ...]:
-        """The registrations, the doubtful ones marked. `hold_until`: when the doubt after a reconnect ends."""
-        known, self._until = self._until, {}
-        return tuple(self._judge(one, known.get((one.ip, one.port)), now, hold_until) for one in instances)
+    def judge(self, listed: Iterable[wire.Registration], now: float, hold_until: float) -> tuple[Instance, ...]:
+        """The instances, the doubtful ones marked. `hold_until`: when the doubt after a reconnect ends."""
+        before, self._seen = self._seen, {}
+        return tuple(self._judge(one, before, now, hold_until) for one in listed)
 
-    def _judge(self, one: Instance, known: float | None, now: float, hold_until: float) -> Instance:
-        if one.status != wire.CRITICAL:
+    def _judge(
+        self,
+        listed: wire.Registration,
+        before: Mapping[_Key, _Seen] | None,
+        now: float,
+        hold_until: float,
+    ) -> Instance:
+        one = listed.instance
+        key = *listed.id, one.ip, one.port
+        # Of the first answer it is not known how its registrations came to be.
+        last = before.get(key, _Seen(node_failed=True)) if before is not None else _Seen()
+        is_back = last.node_failed and not listed.node_failed
+        back_until = now + RECOVERY_SECONDS if is_back else last.back_until
+        is_critical = one.status == wire.CRITICAL
+        unreported = is_critical and listed.unreported and (last.unreported or now < back_until)
+        since = None
+        if one.status in _OUT:
+            since = last.since if last.status == one.status else now
+        was_critical = is_critical and last.status == one.status
+        until = last.until if was_critical and last.until <= now else hold_until
+        assert self._seen is not None
+        if last.unreported and not unreported:
+            back_until = 0.0
+        self._seen[key] = _Seen(one.status, since, until, listed.node_failed, back_until, unreported)
+        if since is None:
             return one
-        until = known if known is not None and known <= now else hold_until
-        self._until[one.ip, one.port] = until
-        return replace(one, doubtful_until=until) if until > now else one
+        if not is_critical:
+            return replace(one, registered_at=since)
+        until = max(until, one.doubtful_until or 0.0, wire.UNTIL_CHECKED if unreported else 0.0)
+        return replace(one, registered_at=since, doubtful_until=until if until > now else None)

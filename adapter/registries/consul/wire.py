@@ -1,5 +1,6 @@
 """Answers of Consul's HTTP API: entries of the health endpoint, headers, and refusals as errors with advice."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import quote
@@ -9,8 +10,7 @@ import msgspec
 from adapter.load.roster import Instance
 from adapter.registries.client import refusal
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.decoding import Decoder
-from adapter.runtime.json_pieces import Uncut, array, pieces
+from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import Reply, SegmentedReply
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
@@ -19,12 +19,24 @@ CONSUL = "consul"
 """The service under which every server of Consul lists itself."""
 CRITICAL = "CRITICAL"
 """The status of a registration with a check that fails, or that has not run yet."""
+MAINTENANCE = "MAINTENANCE"
 POD_NAME = "pod-name"
 POD_UID = "pod-uid"
 POD_NAMESPACE = "k8s-namespace"
 """Metadata keys of consul-k8s for the pod of a registration."""
 
+UNTIL_CHECKED = 200_000_000_000.0
+"""The end of doubt (epoch seconds) that a check's first run ends, with another answer."""
+
 _OK = 200
+_SILENT = {"ttl", "script", "docker"}
+"""Types of checks that may fail without an output."""
+_SUCCESS = re.compile(
+    r"HTTP \S+ \S+: (2\d\d|429)\b|(TCP|UDP) connect .*: Success$|gRPC check .*: success$|HTTP2 ping was successful$"
+    r"|All checks passing\.$"
+)
+"""The output of a check's run that did not fail. No service writes it, as those of `_SILENT` checks."""
+_SERF_HEALTH = "serfHealth"
 _NODE_MAINTENANCE = "_node_maintenance"
 _SERVICE_MAINTENANCE = "_service_maintenance:"
 _LONGEST_INDEX = 20  # digits of an unsigned integer of 64 bits
@@ -47,6 +59,7 @@ class _Node(msgspec.Struct, rename="pascal"):
 
 
 class _Service(msgspec.Struct, rename="pascal"):
+    id: str = msgspec.field(default="", name="ID")
     address: str = ""
     port: int = 0
     weights: _Weights = msgspec.field(default_factory=_Weights)
@@ -57,6 +70,9 @@ class _Service(msgspec.Struct, rename="pascal"):
 class _Check(msgspec.Struct, rename="pascal"):
     id: str = msgspec.field(name="CheckID")
     status: str
+    type: str = ""
+    output: str = ""
+    modify_index: int = 0
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
@@ -109,14 +125,30 @@ def headers(reply: Reply | SegmentedReply, server: str) -> Headers:
     )
 
 
-async def instances(body: Body, server: str, *, pod_name_key: str, warning_is_out: bool) -> tuple[Instance, ...]:
+class Registration(NamedTuple):
+    """An instance at one of its addresses.
+
+    `id`: its node's and its own, for several may be registered at one address. `node_failed`: Consul lost the agent of
+    its node, or has not seen yet that it is back. `unreported`: it is critical by checks without an output that may be
+    silent alone: they failed without a note, or have not run since the agent started.
+    """
+
+    instance: Instance
+    id: tuple[str, str]
+    node_failed: bool
+    unreported: bool
+
+
+async def registrations(
+    body: Body, server: str, *, pod_name_key: str, warning_is_out: bool
+) -> tuple[Registration, ...]:
     """The registrations of a service, one for each LAN address of each. Raises WrongRegistryAnswer."""
     slices = Slices()
-    listed: list[Instance] = []
+    listed: list[Registration] = []
     try:
         for piece in pieces(body, _ARRAY):
             for entry in _ENTRIES.decode(piece.text):
-                listed.extend(_instances(entry, pod_name_key, warning_is_out))
+                listed.extend(_registrations(entry, pod_name_key, warning_is_out))
             await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise _not_consul(server, error) from error
@@ -131,11 +163,18 @@ def server_ids(body: bytes, server: str) -> frozenset[str]:
         raise _not_consul(server, error) from error
 
 
-def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Instance]:
+def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterator[Registration]:
     service, status = entry.service, _status(entry.checks)
+    critical = [check for check in entry.checks if check.status == "critical"]
+    of_node = [check for check in critical if check.id == _SERF_HEALTH]
+    own = [check for check in critical if check.id != _SERF_HEALTH]
+    node_failed = not all(_is_outdated(check, entry.checks) for check in of_node)
+    has_failed = node_failed or any(_has_failed(check) for check in own)
+    unreported = not has_failed and any(check.type in _SILENT for check in own)
+    doubtful_until = None if status != CRITICAL or has_failed or unreported else UNTIL_CHECKED
     meta = service.meta or {}
     for ip, port in _addresses(entry):
-        yield Instance(
+        instance = Instance(
             ip=ip,
             port=port or None,
             healthy=status == "PASSING" or (status == "WARNING" and not warning_is_out),
@@ -144,8 +183,10 @@ def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterat
             pod_uid=meta.get(POD_UID, ""),
             pod_name=meta.get(pod_name_key or POD_NAME, ""),
             pod_namespace=meta.get(POD_NAMESPACE, ""),
+            doubtful_until=doubtful_until,
             metadata=meta,
         )
+        yield Registration(instance, (entry.node.id, service.id), bool(of_node), unreported)
 
 
 def _addresses(entry: _Entry) -> Iterator[tuple[str, int]]:
@@ -161,12 +202,32 @@ def _status(checks: list[_Check]) -> str:
     """Consul's own aggregate: maintenance of node or service beats critical, that beats warning.
 
     The check `serfHealth` of a node counts like any other. It takes all pods of an agent out at once, and rightly:
-    Consul hands out none of their addresses then. Where that means every pod, it is doubt (`load.membership`).
+    Consul hands out none of their addresses then. Where that means every pod, it is doubt (`load.states`).
     """
     if any(check.id == _NODE_MAINTENANCE or check.id.startswith(_SERVICE_MAINTENANCE) for check in checks):
-        return "MAINTENANCE"
+        return MAINTENANCE
     statuses = {check.status for check in checks}
     return CRITICAL if "critical" in statuses else "WARNING" if "warning" in statuses else "PASSING"
+
+
+def _has_failed(critical: _Check) -> bool:
+    """Whether a critical check shows a run that failed.
+
+    Where an agent starts, a check has no output, or the one that it had when its service was last registered.
+    """
+    if not critical.type:
+        return True
+    if critical.type in _SILENT:
+        return bool(critical.output)
+    return bool(critical.output) and _SUCCESS.match(critical.output) is None
+
+
+def _is_outdated(serf_health: _Check, checks: list[_Check]) -> bool:
+    """Whether the agent has written another check since Consul lost it: it is back, and no leader has seen it yet.
+
+    While there is no leader, or a new one has just been elected, `serfHealth` stays as it was.
+    """
+    return any(check.modify_index > serf_health.modify_index for check in checks)
 
 
 def _weight(weights: _Weights, status: str) -> float | None:
@@ -184,8 +245,8 @@ def _refused(reply: Reply, server: str) -> SourceError:
         return NotAllowed(f"{server}: {error}; {advice}", public=error.public)
     if reply.status == 429:
         advice = "let each client have more connections than there are services (limits.http_max_conns_per_client)"
-        return error.at(server, advice)
-    return error.at(server)
+        return error.with_context(server, advice)
+    return error.with_context(server)
 
 
 def _not_consul(server: str, error: Exception) -> WrongRegistryAnswer:

@@ -12,8 +12,7 @@ import msgspec
 
 from adapter.load.roster import Instance
 from adapter.runtime.answer_budget import MIB, Body
-from adapter.runtime.decoding import Decoder
-from adapter.runtime.json_pieces import array, pieces
+from adapter.runtime.decoding import Decoder, array, pieces
 
 _JsonNumber = int | float | str | None
 LARGEST_APPLICATION = 16 * MIB

@@ -1,45 +1,191 @@
 """Instance lists from Nacos' HTTP API, whose calls differ by version and by the user's role."""
 
+import asyncio
+import base64
+import hashlib
+import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.registries.client import answering, refusal
-from adapter.registries.nacos.credentials import NO_SUCH_CALL, CredentialProvider, RequestCredentials
+from adapter.registries.client import answering, refusal, send
 from adapter.registries.nacos.wire import (
     CatalogPage,
     Host,
     InstanceDecoder,
+    LoginResponse,
+    NacosResult,
     NacosService,
-    Result,
+    ServiceDetail,
     ServiceInfo,
     ServiceInstances,
     decode_body,
 )
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.decoding import Decoder
-from adapter.runtime.json_pieces import Uncut, array, pieces
-from adapter.runtime.outbound import Client, Reply
+from adapter.runtime.decoding import Decoder, Uncut, array, pieces
+from adapter.runtime.outbound import Client, Reply, secret
 from adapter.runtime.slices import Slices
-from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
+from adapter.runtime.source_errors import (
+    NotAllowed,
+    NotAuthenticated,
+    SourceError,
+    SourceUnreachable,
+    WrongRegistryAnswer,
+)
+from adapter.settings.registries import NacosRegistry
 
 T = TypeVar("T")
 
 PAGE_SIZE = 100_000
 """Page size of the catalog, large enough for all instances."""
+DEFAULT_CLUSTER = "DEFAULT"
+"""The cluster that the administrators' list of Nacos 3.1 shows where none is named."""
 
 _HOSTS = Decoder(list[Host]).decode
 _INFO = Decoder(ServiceInfo).decode
-_LIST = Decoder(Result[list[Host]]).decode
-_PAGE = Decoder(Result[CatalogPage]).decode
-_FAILURE = Decoder(Result[object]).decode
+_LIST = Decoder(NacosResult[list[Host]]).decode
+_PAGE = Decoder(NacosResult[CatalogPage]).decode
+_DETAIL = Decoder(NacosResult[ServiceDetail]).decode
+_FAILURE = Decoder(NacosResult[object]).decode
 _IN_INFO, _IN_LIST, _IN_PAGE = array("hosts"), array("data"), array("instances")
 
 
 _NO_CLUSTER = re.compile(r"cluster .* is not found")
-"""Nacos 3.1's error for a service without instances."""
+"""Nacos 3.1's error for a cluster without instances."""
+
+YOUNG_TOKEN_SECONDS = 30.0
+"""A refused token older than this is renewed; a younger one was refused for lack of rights."""
+
+NO_SUCH_CALL = frozenset({404, 405, 410, 501})
+"""Statuses with which servers of other versions answer a call that they do not have."""
+
+_LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
+_PASSWORD_500 = b"No message available"
+_RENEW_SHARE = 0.9
+_TOKEN = Decoder(LoginResponse).decode
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCredentials:
+    """The credentials of one request: a token, the fields of a signature, or neither."""
+
+    token: str = field(default="", repr=False)
+    signature: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def http_headers(self) -> dict[str, str]:
+        """The token as HTTP headers: two, because some versions read only one of them."""
+        return {"accessToken": self.token, "Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    @property
+    def grpc_headers(self) -> dict[str, str]:
+        """Token or signature as headers of a gRPC message."""
+        return {"accessToken": self.token} if self.token else dict(self.signature)
+
+
+class CredentialProvider:
+    """Provides credentials for each request. All servers share one token; `clock` returns epoch seconds."""
+
+    def __init__(self, settings: NacosRegistry, client: Client, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._client = client
+        self._clock = clock
+        self._token = ""
+        self._logged_in_at = 0.0
+        self._renew_at = 0.0
+        self._login_lock = asyncio.Lock()
+
+    async def authenticated(
+        self, server: str, service: NacosService, request: Callable[[RequestCredentials], Awaitable[T]]
+    ) -> T:
+        """Sends a request with credentials; if they are refused and a new login may help, logs in and retries once."""
+        credentials = await self._current_credentials(server, service)
+        try:
+            return await request(credentials)
+        except (NotAuthenticated, NotAllowed):
+            if not self._discard(credentials):
+                raise
+        return await request(await self._current_credentials(server, service))
+
+    async def _current_credentials(self, server: str, service: NacosService) -> RequestCredentials:
+        if self._settings.access_key_file:
+            return RequestCredentials(signature=await self._signature(service))
+        if not self._settings.username:
+            return RequestCredentials()
+        async with self._login_lock:
+            if not self._token or self._clock() >= self._renew_at:
+                await self._login(server)
+            return RequestCredentials(self._token)
+
+    def _discard(self, credentials: RequestCredentials) -> bool:
+        """Discards a refused token; returns whether the next request will have another one."""
+        if not credentials.token:
+            return False
+        if credentials.token != self._token:
+            return True
+        if self._clock() - self._logged_in_at < YOUNG_TOKEN_SECONDS:
+            return False
+        self._token = ""
+        return True
+
+    # --- login ---
+
+    async def _login(self, server: str) -> None:
+        self._token = ""
+        form = {"username": self._settings.username, "password": await self._secret(self._settings.password_file)}
+        reply = await self._post_login(server, form)
+        token = decode_body(_TOKEN, reply.body, f"login at {server}")
+        if not token.access_token:
+            raise WrongRegistryAnswer(
+                f"login at {server}: no token in the answer; leave `username` empty for this server"
+            )
+        self._token, self._logged_in_at = token.access_token, self._clock()
+        # Before the token expires, but at most once a second, so that not every request logs in.
+        self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, 1.0)
+
+    async def _post_login(self, server: str, form: Mapping[str, str]) -> Reply:
+        for path in _LOGINS:
+            reply = await send(self._client, "POST", server + path, data=form)
+            if reply.status == 200:
+                return reply
+            if reply.status not in NO_SUCH_CALL:
+                raise _login_refused(server, reply)
+        raise WrongRegistryAnswer(
+            f"{server} has no login: end the address with Nacos' context path (/nacos), or leave `username` empty"
+        )
+
+    # --- signature ---
+
+    async def _signature(self, service: NacosService) -> dict[str, str]:
+        access_key = await self._secret(self._settings.access_key_file)
+        key = await self._secret(self._settings.secret_key_file)
+        return signature(access_key, key, service.grouped_name, self._clock())
+
+    async def _secret(self, file: str) -> str:
+        try:
+            return await asyncio.to_thread(secret, file) if file else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceUnreachable(f"credentials: cannot read {file}: {error}") from error
+
+
+def signature(access_key: str, secret_key: str, grouped_name: str, at: float) -> dict[str, str]:
+    """The three fields that authenticate a request about a service to a managed Nacos; `at` is in epoch seconds."""
+    data = f"{int(at * 1000)}@@{grouped_name}"
+    digest = hmac.new(secret_key.encode(), data.encode(), hashlib.sha1).digest()  # the protocol's own choice
+    return {"ak": access_key, "data": data, "signature": base64.b64encode(digest).decode()}
+
+
+def _login_refused(server: str, reply: Reply) -> Exception:
+    error = refusal(reply)
+    # Nacos 3.1 answers a wrong password with this 500, and an unknown user with 403.
+    if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
+        advice = "look at `username` and `passwordFile`"
+        return NotAuthenticated(f"login at {server}: {error}; {advice}")
+    return error.with_context(f"login at {server}")
 
 
 class _ListCall(NamedTuple):
@@ -51,7 +197,8 @@ class _ListCall(NamedTuple):
 
 
 def _by_name_and_group(service: NacosService) -> Mapping[str, str]:
-    return {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.name}
+    cluster = {"clusterName": service.cluster} if service.cluster else {}
+    return {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.name, **cluster}
 
 
 def _by_grouped_name(service: NacosService) -> Mapping[str, str]:
@@ -73,7 +220,8 @@ async def _read_hosts(decoder: InstanceDecoder, body: Body, source: str) -> Serv
     hosts, result = await _read(body, _IN_LIST, _LIST, source)
     last = _data(result, source)
     hosts += last
-    return ServiceInstances(await decoder.decode_in_slices(hosts))
+    clusters = frozenset(host.cluster_name for host in hosts)
+    return ServiceInstances(await decoder.decode_in_slices(hosts), clusters=clusters)
 
 
 async def _read_client_hosts(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
@@ -106,8 +254,10 @@ async def _read(
     raise AssertionError("pieces() ended without a last piece")
 
 
+_ADMIN_LIST = _ListCall("/v3/admin/ns/instance/list", _by_name_and_group, _read_hosts)
+
 ADMIN_CALLS = (
-    _ListCall("/v3/admin/ns/instance/list", _by_name_and_group, _read_hosts),
+    _ADMIN_LIST,
     _ListCall("/v2/ns/catalog/instances", _catalog_page, _read_page),
 )
 """Calls that include disabled instances and their real health; they need the right to read the namespace."""
@@ -140,9 +290,9 @@ class InstanceListClient:
     async def _list(self, server: str, service: NacosService, credentials: RequestCredentials) -> ServiceInstances:
         calls = ADMIN_CALLS if self._admin else CLIENT_CALLS
         instances, missing = await self._try_calls(server, service, credentials, calls)
-        if missing == "cluster":
-            await self._check_clusters(server, service, credentials)
-        return instances
+        if missing == "service" or calls[self._call_index[server, calls]] is not _ADMIN_LIST:
+            return instances
+        return await self._with_other_clusters(server, service, credentials, instances)
 
     async def _try_calls(
         self, server: str, service: NacosService, credentials: RequestCredentials, calls: Sequence[_ListCall]
@@ -167,24 +317,29 @@ class InstanceListClient:
             return ServiceInstances(()), missing
         raise WrongRegistryAnswer(self._no_supported_call(server, calls))
 
-    async def _check_clusters(self, server: str, service: NacosService, credentials: RequestCredentials) -> None:
-        """Raises WrongRegistryAnswer if the service has instances in clusters that the administrators' list omits."""
-        visible, _ = await self._try_calls(server, service, credentials, CLIENT_CALLS)
-        if visible.instances:
-            raise WrongRegistryAnswer(
-                f"{server}: the administrators' list of this Nacos shows cluster DEFAULT alone, and the service has "
-                "instances in other clusters; set `admin: false`",
-                public="the administrators' list of this Nacos shows cluster DEFAULT alone",
-            )
+    async def _with_other_clusters(
+        self, server: str, service: NacosService, credentials: RequestCredentials, listed: ServiceInstances
+    ) -> ServiceInstances:
+        """The list with the clusters that it omits: Nacos 3.1 lists one cluster a call, later versions list all."""
+        url, params = f"{server}/v3/admin/ns/service", {**_by_name_and_group(service), **credentials.signature}
+        async with answering(self._client, "GET", url, params=params, headers=credentials.http_headers) as answer:
+            if answer.status != 200:
+                raise self._refused(answer.plain, url)
+            clusters = _data(decode_body(_DETAIL, answer.plain.body, url), url).cluster_map
+        instances = list(listed.instances)
+        for cluster in sorted(clusters.keys() - listed.clusters - {DEFAULT_CLUSTER}):
+            more, _ = await self._try_calls(server, service._replace(cluster=cluster), credentials, ADMIN_CALLS)
+            instances += more.instances
+        return listed._replace(instances=tuple(sorted(instances, key=attrgetter("ip", "port"))))
 
     def _refused(self, reply: Reply, url: str) -> SourceError:
         error = refusal(reply)
         if not isinstance(error, NotAllowed):
-            return error.at(url)
+            return error.with_context(url)
         advice = "give its user the right to read this service"
         if self._admin:
             advice = "give its user a role that may read (`r`) the namespace, or set `admin: false`"
-        return error.at(url, advice)
+        return error.with_context(url, advice)
 
     def _no_supported_call(self, server: str, calls: Sequence[_ListCall]) -> str:
         paths = " or ".join(call.path for call in calls)
@@ -192,7 +347,7 @@ class InstanceListClient:
         return f"{server} has no {paths}; {'set `admin: false`, or: ' if self._admin else ''}{advice}"
 
 
-def _data(result: Result[T], source: str) -> T:
+def _data(result: NacosResult[T], source: str) -> T:
     if result.code != 0 or result.data is None:
         raise WrongRegistryAnswer(f"{source}: code {result.code}: {result.message}")
     return result.data

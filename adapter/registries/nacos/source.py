@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from adapter.registries.client import Failover, base_urls, registry_client
-from adapter.registries.nacos.credentials import CredentialProvider
-from adapter.registries.nacos.http import InstanceListClient
+from adapter.registries.nacos.http import CredentialProvider, InstanceListClient
 from adapter.registries.nacos.wire import PUBLIC_NAMESPACE, InstanceDecoder, NacosService, ServiceInfo
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
@@ -182,7 +181,9 @@ class NacosSource:
             return
         finally:
             self._asking.discard(key)
-        self._recover()
+        if self._lost:
+            self._lost = False
+            self._cache.reconnected()
         if wanted or key not in self._pushed:  # otherwise a push overtook this list
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
 
@@ -195,8 +196,3 @@ class NacosSource:
             self._cache.failed(error)
         self._poll_at = 0.0
         return self._backoff.next()
-
-    def _recover(self) -> None:
-        if self._lost:
-            self._lost = False
-            self._cache.reconnected()

@@ -31,11 +31,12 @@ T = TypeVar("T")
 
 
 class NacosService(NamedTuple):
-    """The full name of a service in Nacos."""
+    """The full name of a service in Nacos, or of one of its clusters."""
 
     namespace: str
     group: str
     name: str
+    cluster: str = ""
 
     @property
     def grouped_name(self) -> str:
@@ -70,7 +71,7 @@ class ServiceInfo(msgspec.Struct, rename="camel"):
         return self.name if _SEPARATOR in self.name else f"{self.group_name}{_SEPARATOR}{self.name}"
 
 
-class Result(msgspec.Struct, Generic[T]):
+class NacosResult(msgspec.Struct, Generic[T]):
     """The wrapper of an answer in versions 2 and 3 of the HTTP API; `code` 0 is success."""
 
     code: int
@@ -83,6 +84,12 @@ class CatalogPage(msgspec.Struct):
 
     count: int
     instances: list[Host] | None = None
+
+
+class ServiceDetail(msgspec.Struct, rename="camel"):
+    """The names of a service's clusters, in Nacos 3."""
+
+    cluster_map: dict[str, object]
 
 
 class LoginResponse(msgspec.Struct, rename="camel"):
@@ -115,11 +122,15 @@ class ServerRequest(msgspec.Struct, rename="camel"):
 
 
 class ServiceInstances(NamedTuple):
-    """The instances of one service. `protected`: health is not reliable. `partial`: some instances are missing."""
+    """The instances of one service. `protected`: health is not reliable. `partial`: some instances are missing.
+
+    `clusters`: those that have some.
+    """
 
     instances: tuple[Instance, ...]
     protected: bool = False
     partial: bool = False
+    clusters: frozenset[str] = frozenset()
 
 
 class InstanceDecoder:

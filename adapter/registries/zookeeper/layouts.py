@@ -10,17 +10,19 @@ creates nodes that look old. Only a leftover is old by both.
 """
 
 import ipaddress
+import itertools
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.runtime.decoding import Decoder
+from adapter.runtime import document_text
+from adapter.runtime.decoding import Decoder, decode
 
 DUBBO_WEIGHT = 100.0
 """Dubbo's default weight of a provider."""
@@ -30,6 +32,15 @@ _MAX_URL = 20_000
 """The longest name of a node that is read (characters): decoding 60,000 percent signs takes 17 ms of the event loop."""
 
 _Milliseconds = Annotated[int, msgspec.Meta(gt=-(10**_LONGEST_TIME), lt=10**_LONGEST_TIME)]
+
+ANY_HOST = "0.0.0.0"  # noqa: S104 - Dubbo's wildcard, not an address to listen on
+CONFIGURATORS_SUFFIX = ".configurators"
+LARGEST_RULE = 64 * 1024
+"""Maximum bytes of a YAML document."""
+MOST_RULES = 1000
+"""Maximum rules of one document, which pairs each application that it names with each service."""
+
+_TRAFFIC_PARAMETERS = ("disabled", "enabled", "weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,3 +223,227 @@ def _seconds(milliseconds: str | None) -> float | None:
     if not milliseconds or not milliseconds.isdecimal() or len(milliseconds) > _LONGEST_TIME:
         return None
     return int(milliseconds) / _MILLISECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverrideRule:
+    """Parameters for the providers that match all conditions.
+
+    `addresses` are `ip:port`, `ip`, or any host with or without a port; `service` is `group/interface:version` as
+    Dubbo writes it, `*` for any; an empty `application` matches any. With `keeps` the provider's own parameters take
+    precedence; `rank` orders rules of the same kind.
+    """
+
+    addresses: tuple[str, ...]
+    service: str
+    application: str
+    parameters: Mapping[str, str]
+    keeps: bool = False
+    rank: tuple[str, int] = ("", 0)
+
+
+class OverrideRules(NamedTuple):
+    """Rules in the order in which they apply, and a sentence for each one that is ignored."""
+
+    rules: tuple[OverrideRule, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class _UnclearRuleError(ValueError):
+    """A rule is not applied; the text says why."""
+
+
+class _ConfigItem(msgspec.Struct, rename="camel"):
+    """An entry of a YAML document."""
+
+    side: str | None = None
+    type: str | None = None
+    enabled: bool = True
+    addresses: list[str] | None = None
+    provider_addresses: list[str] | None = None
+    applications: list[str] | None = None
+    services: list[str] | None = None
+    parameters: dict[str, Any] | None = None
+    match: Any = None
+
+
+class _ConfiguratorConfig(msgspec.Struct):
+    """A YAML document. `key` is the application, or the service as `group/interface:version`."""
+
+    key: str | None = None
+    scope: str | None = None
+    enabled: bool = True
+    configs: list[_ConfigItem] | None = None
+
+
+def parse_override_urls(nodes: Iterable[str]) -> OverrideRules:
+    """Parses the node names of an interface's `configurators`."""
+    rules, warnings = [], []
+    for node in nodes:
+        try:
+            rule = _rule_of_url(parse_dubbo_url(node))
+        except ValueError as error:
+            warnings.append(f"rule {node} is not applied: {error}")
+            continue
+        if rule is not None:
+            rules.append(rule)
+    # Dubbo's order: by host, where any host comes first, then by priority; later ones win.
+    return OverrideRules(tuple(sorted(rules, key=lambda rule: rule.rank)), tuple(warnings))
+
+
+def parse_configurator(node: str, body: bytes) -> OverrideRules:
+    """Parses a node of Dubbo's dynamic configuration: the rules for an application or an interface."""
+    try:
+        return OverrideRules(tuple(_rules_of_document(body)))
+    except (ValueError, document_text.TextError) as error:
+        return OverrideRules((), (f"rule {node} is not applied: {' '.join(str(error).split())}",))
+
+
+def apply_rules(instances: Iterable[ServiceInstance], rules: Sequence[OverrideRule]) -> Iterator[ServiceInstance]:
+    """Yields the instances with these rules applied."""
+    for one in instances:
+        yield _apply(one, rules) if rules else one
+
+
+def rule_key(node: str) -> str:
+    """The application or interface in the name of a node of the dynamic configuration.
+
+    Dubbo writes `interface:version:group`, early versions of Dubbo-admin `group*interface:version`.
+    """
+    return node.removesuffix(CONFIGURATORS_SUFFIX).partition(":")[0].rpartition("*")[2]
+
+
+def _apply(one: ServiceInstance, rules: Sequence[OverrideRule]) -> ServiceInstance:
+    by_url = bool(one.protocol)
+    own = {key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := one.instance.metadata.get(key))}
+    query = own
+    for rule in rules:
+        if _matches(rule, one):
+            query = {**rule.parameters, **query} if rule.keeps else {**query, **rule.parameters}
+    if query == own:
+        return one
+    # Consumers ignore a provider that is registered with `enabled=false`, regardless of rules.
+    allowed = own.get("enabled", "").lower() != "false" if by_url else one.instance.enabled
+    return with_overrides(
+        one,
+        enabled=allowed and is_enabled(query),
+        weight=parse_weight(query) if "weight" in query else one.instance.weight,
+    )
+
+
+def _matches(rule: OverrideRule, one: ServiceInstance) -> bool:
+    if rule.application and rule.application != one.application:
+        return False
+    if rule.service != "*" and rule.service != _service_key(one.group, one.interface, one.version):
+        return False
+    ip, port = one.instance.ip, one.instance.port
+    known = {ANY_HOST, f"{ANY_HOST}:*", f"{ANY_HOST}:{port}", ip, _address(ip, port)}
+    return any(address in known for address in rule.addresses)
+
+
+def _service_key(group: str, interface: str, number: str) -> str:
+    return f"{group}/" * bool(group) + interface + f":{number}" * bool(number)
+
+
+def _address(host: str, port: int | None) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port is None else f"{shown}:{port}"
+
+
+def _rule_of_url(url: DubboUrl) -> OverrideRule | None:
+    """The rule of an override URL; None if it does not affect all traffic of a provider."""
+    query = url.query
+    if query.get("enabled", "true").lower() == "false":
+        return None
+    parameters = _traffic_parameters({key: value for key, value in query.items() if key != "enabled"})
+    if not parameters:
+        return None
+    if url.protocol not in {"override", "absent"}:
+        raise _UnclearRuleError(f"its protocol is {url.protocol}, not override or absent")
+    if condition := next((key for key in query if key.startswith("~")), ""):
+        raise _UnclearRuleError(f"its condition {condition} is not supported")
+    if query.get("application", "*") != "*":
+        raise _UnclearRuleError(f"it is about the application {query['application']} alone")
+    if url.port is None and url.host != ANY_HOST:
+        return None  # the address of one consumer
+    return OverrideRule(
+        addresses=(_address(url.host, url.port),),
+        service=_service_key(query.get("group", ""), url.interface, service_version(query)),
+        application="",
+        parameters=parameters,
+        keeps=url.protocol == "absent",
+        rank=(url.host, int(query.get("priority") or 0)),
+    )
+
+
+def _rules_of_document(body: bytes) -> Iterator[OverrideRule]:
+    if len(body) > LARGEST_RULE:
+        raise _UnclearRuleError(f"it is larger than {LARGEST_RULE >> 10} KiB")
+    text = body.decode()
+    if text.lstrip().startswith("["):
+        parsed = parse_override_urls(decode(body, list[str]))
+        if parsed.warnings:
+            raise _UnclearRuleError("; ".join(parsed.warnings))
+        yield from parsed.rules
+        return
+    content = document_text.read_document(text)  # not with a C loader, which crashes on deep nesting
+    if content is None:
+        return
+    config = msgspec.convert(content, _ConfiguratorConfig, strict=False)
+    rules = itertools.chain.from_iterable(_rules_of_item(item, config) for item in config.configs or ())
+    for number, rule in enumerate(rules):
+        if number >= MOST_RULES:
+            raise _UnclearRuleError(f"it makes more than {MOST_RULES} rules; name fewer applications and services")
+        yield rule
+
+
+def _rules_of_item(item: _ConfigItem, config: _ConfiguratorConfig) -> Iterator[OverrideRule]:
+    parameters = _traffic_parameters({key: _parameter_text(value) for key, value in (item.parameters or {}).items()})
+    enabled = config.enabled if item.type in {None, "", "general"} else item.enabled
+    if not parameters or not enabled:
+        return
+    if not config.key:
+        raise _UnclearRuleError("it has no key")
+    by_application = config.scope == "application"
+    _require_all_consumers(item, by_application=by_application)
+    applications = [config.key] if by_application else item.applications or [""]
+    services = item.services or ["*"] if by_application else [config.key]
+    for application in applications:
+        for service in services:
+            yield OverrideRule(
+                addresses=_addresses(item),
+                service=service,
+                application="" if application == "*" else application,
+                parameters=parameters,
+            )
+
+
+def _require_all_consumers(item: _ConfigItem, *, by_application: bool) -> None:
+    """Raises if an entry does not apply to all consumers of a provider."""
+    if item.match:
+        raise _UnclearRuleError("its `match` is not supported; name the instances by `addresses`")
+    if item.side not in {"provider", "consumer"}:
+        raise _UnclearRuleError("it does not say whether its side is provider or consumer")
+    if item.side == "provider":
+        return
+    consumers = {address.partition(":")[0] for address in item.addresses or [ANY_HOST]}
+    if by_application or item.applications or ANY_HOST not in consumers:
+        raise _UnclearRuleError("it is about some consumers only")
+
+
+def _addresses(item: _ConfigItem) -> tuple[str, ...]:
+    """The addresses of the providers that an entry applies to."""
+    named = item.provider_addresses or (item.addresses if item.side == "provider" else None)
+    return tuple(named or (ANY_HOST,))
+
+
+def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:
+    """The parameters that affect traffic."""
+    affecting = {key: value for key in _TRAFFIC_PARAMETERS if (value := parameters.get(key))}
+    if parse_weight(affecting) is None:
+        raise _UnclearRuleError(f"its weight {affecting['weight']} is not a number")
+    return affecting
+
+
+def _parameter_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)

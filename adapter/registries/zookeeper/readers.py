@@ -10,16 +10,14 @@ from typing import Generic, Protocol, TypeVar
 
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper.layouts import (
-    ServiceInstance,
-    newest_registrations,
-    parse_provider,
-    parse_service_instance,
-)
-from adapter.registries.zookeeper.override_rules import (
     CONFIGURATORS_SUFFIX,
     OverrideRules,
+    ServiceInstance,
+    newest_registrations,
     parse_configurator,
     parse_override_urls,
+    parse_provider,
+    parse_service_instance,
     rule_key,
 )
 from adapter.registries.zookeeper.session import Znode, ZooKeeperSession

@@ -14,7 +14,7 @@ import structlog
 
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
-from adapter.registries.zookeeper.override_rules import OverrideRules, apply_rules
+from adapter.registries.zookeeper.layouts import OverrideRules, apply_rules
 from adapter.registries.zookeeper.readers import (
     CuratorReader,
     DubboInterfaceReader,

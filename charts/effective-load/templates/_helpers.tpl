@@ -1,8 +1,31 @@
 {{- /* Names are fixed: a cluster has one server for custom.metrics.k8s.io, so one release of this chart. */}}
 
 {{- define "effective-load.labels" -}}
-app.kubernetes.io/name: effective-load
+{{- with .Values.commonLabels }}
+{{- toYaml . }}
+{{ end }}
+{{- ""}}app.kubernetes.io/name: effective-load
 app.kubernetes.io/part-of: effective-load
+{{- end }}
+
+{{- /* The annotations of every object that is written by hand; nothing where there are none. */}}
+{{- define "effective-load.annotations" -}}
+{{- with .Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Where the rights that need no cluster are bound, as JSON: "" is the cluster. */}}
+{{- define "effective-load.boundNamespaces" -}}
+{{- $namespaces := list "" }}
+{{- if .Values.rbac.namespaced }}
+{{- $namespaces = (.Values.settings.kubernetes | default dict).namespaces }}
+{{- if not $namespaces }}
+{{- fail "rbac.namespaced is true and settings.kubernetes.namespaces is empty: name the namespaces that are watched" }}
+{{- end }}
+{{- end }}
+{{- $namespaces | toJson }}
 {{- end }}
 
 {{- define "effective-load.image" -}}
@@ -32,11 +55,12 @@ effective-load-serving
 {{- toYaml $settings }}
 {{- end }}
 
-{{- /* Not empty where a platform may push to a registry of type HTTP. */}}
-{{- define "effective-load.isPushed" -}}
-{{- range .Values.settings.registries }}
-{{- if and (eq .type "HTTP") .push }}true{{ end }}
-{{- end }}
+{{- /* The settings that are read at the start alone: another checksum of them replaces the pods. */}}
+{{- define "effective-load.settingsAtStart" -}}
+{{- $settings := include "effective-load.settings" . | fromYaml }}
+{{- $companion := pick $settings.companion "namespace" "lease" }}
+{{- $server := omit $settings.server "externalMetrics" }}
+{{- pick $settings "telemetry" "kubernetes" | merge (dict "companion" $companion "server" $server) | toJson }}
 {{- end }}
 
 {{- /* What both Deployments say of themselves. Takes (list ROOT NAME), where NAME is server or companion. */}}
@@ -67,10 +91,11 @@ labels:
   {{- end }}
   {{- include "effective-load.labels" $root | nindent 2 }}
   app.kubernetes.io/component: {{ $component }}
-{{- with $own.podAnnotations }}
 annotations:
+  {{- with $own.podAnnotations }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- end }}
+  effective-load.io/settings-at-start: {{ include "effective-load.settingsAtStart" $root | sha256sum }}
 {{- end }}
 
 {{- /* Where and as whom the pods of both run. */}}
@@ -121,11 +146,19 @@ topologySpreadConstraints:
       app.kubernetes.io/name: effective-load
       app.kubernetes.io/component: {{ $component }}
   matchLabelKeys: [pod-template-hash]
+{{- if $own.hostNetwork }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- with $own.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 securityContext:
   runAsNonRoot: true
-  runAsUser: 65534
-  runAsGroup: 65534
-  fsGroup: 65534
+  {{- with $root.Values.podSecurityContext }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   seccompProfile:
     type: RuntimeDefault
 {{- end }}
@@ -142,6 +175,9 @@ env:
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
+{{- with $own.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 resources:
   {{- toYaml $own.resources | nindent 2 }}
 securityContext:

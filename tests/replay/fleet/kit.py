@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from adapter.replay.comparison import EFFECTIVE, RAW
-from adapter.replay.fleet.parts import Part, PolicyName, RunRow, ServiceRow, ShardRow
-from adapter.replay.fleet.runner import Task
+from adapter.commands.replay.comparison import EFFECTIVE, RAW
+from adapter.commands.replay.fleet.parts import Part, PolicyName, RunRow, ServiceRow, ShardRow
+from adapter.commands.replay.fleet.runner import Task
 
 RUN = {"from": "2026-11-01T00:00:00Z", "to": "2026-11-08T00:00:00Z", "step": "15s"}
 

@@ -1,13 +1,13 @@
 """The ranked report: who gains most, who is at risk, and what could not be replayed."""
 
-from adapter.replay.fleet import ranking
-from adapter.replay.fleet.parts import PolicyName, ServiceRow
+from adapter.commands.replay.fleet import ranking
+from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow
 from tests.replay.fleet.kit import part, row
 
 SAVES = row("saves", {"hours": 100, "over": 60, "cost": 50}, {"hours": 80, "over": 60, "cost": 40})
 AVOIDS = row("avoids", {"hours": 100, "over": 3600, "cost": 50}, {"hours": 110, "over": 0, "cost": 55})
 WORSE = row("worse", {"hours": 100, "over": 0, "cost": 50}, {"hours": 90, "over": 120, "cost": 45})
-SHORT = row("short", {"hours": 9, "shortfall": 0.5, "cost": 1}, {"hours": 9, "shortfall": 0.02, "cost": 1})
+SHORT = row("short", {"hours": 9, "shortfall": 0.01, "cost": 1}, {"hours": 9, "shortfall": 0.02, "cost": 1})
 FAILED = ServiceRow(PolicyName("shop", "failed"), error="no value of it")
 ALL = part(services=[AVOIDS, FAILED, SAVES, SHORT, WORSE])
 
@@ -18,6 +18,12 @@ def test_each_ranking_has_the_most_first() -> None:
     assert [one.row for one in ranked.avoids] == [AVOIDS]
     assert [one.row for one in ranked.at_risk] == [WORSE, SHORT]
     assert ranked.failed == [FAILED]
+
+
+def test_a_service_that_improved_is_not_at_risk_though_some_load_is_beyond_its_capacity() -> None:
+    better = row("better", {"hours": 9, "shortfall": 0.5, "cost": 1}, {"hours": 9, "shortfall": 0.02, "cost": 1})
+    longer = row("longer", {"over": 0, "shortfall": 0.02, "cost": 1}, {"over": 9, "shortfall": 0.02, "cost": 1})
+    assert ranking.rank(part(services=[better, longer])).at_risk == []
 
 
 def test_the_data_has_sums_ranks_and_figures() -> None:

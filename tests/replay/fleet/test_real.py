@@ -13,9 +13,11 @@ import pytest
 
 from adapter import cli
 from adapter.runtime.times import format_time
-from harness.adapter import MANIFESTS, install_crds
-from harness.control_plane import ControlPlane
-from harness.prometheus import Exporter, Prometheus
+from lab.harness.adapter import MANIFESTS, install_crds
+from lab.harness.client import ApiError, Client
+from lab.harness.control_plane import ControlPlane
+from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.workloads import until
 from tests.manifests.rendering import documents
 from tests.replay.history.kit import exposition
 
@@ -25,6 +27,8 @@ NAMESPACE = "replay-all"
 NAMES = ("api", "cart", "web")
 STEP, COUNT = 15, 240
 JOB = documents(MANIFESTS / "examples" / "replay-job.yaml")
+NIGHTLY = documents(MANIFESTS / "examples" / "recommendation.yaml")
+NOTE = "effective-load.io/recommendation"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,8 @@ def kubeconfig(api_server: ControlPlane) -> Path:
     install_crds(api_server)
     for name in ("effective-load", NAMESPACE):
         client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    for item in [*(one for one in JOB if one["kind"] != "Job"), *(one for name in NAMES for one in service(name))]:
+    rights = (one for one in [*JOB, *NIGHTLY] if one["kind"] not in {"Job", "CronJob"})
+    for item in [*rights, *(one for name in NAMES for one in service(name))]:
         client.apply(item)
     token = api_server.token("effective-load", "effective-load-replay")
     return api_server.kubeconfig_with_token(token, "kubeconfig-replay")
@@ -86,10 +91,11 @@ def service(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def job_arguments(index: int, server: Prometheus, began: int, kubeconfig: Path) -> list[str]:
+def job_arguments(index: int, server: Prometheus, began: int, kubeconfig: Path, *, nightly: bool = False) -> list[str]:
     """What the pod of an index runs, with this test's servers, time and number of parts."""
-    (job,) = (one for one in JOB if one["kind"] == "Job")
-    given = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    (job,) = (one for one in (NIGHTLY if nightly else JOB) if one["kind"] in {"Job", "CronJob"})
+    spec = job["spec"]["jobTemplate"]["spec"] if nightly else job["spec"]
+    given = spec["template"]["spec"]["containers"][0]["args"]
     replaced = {
         "--shard": f"{index}/2",
         "--settings": None,
@@ -142,3 +148,70 @@ def test_the_policies_of_a_folder_are_replayed_without_a_cluster(
     text = capsys.readouterr().out
     assert "Replay of 3 services" in text
     assert f"NOT REPLAYED\n{NAMESPACE}/api: cpu: " in text
+
+
+@pytest.fixture(scope="module")
+def nightly(api_server: ControlPlane, kubeconfig: Path) -> Client:
+    """The client of the nightly Job, once its admission policy is in force."""
+    assert kubeconfig
+    client = api_server.client_with_token(api_server.token("effective-load", "effective-load-recommendation"))
+    change = {"metadata": {"labels": {"tried": "yes"}}}
+    until(
+        lambda: "may write the annotation" in refusal(client, change, dry=True),
+        60.0,
+        lambda: f"the admission policy is not in force: {refusal(client, change, dry=True)!r}",
+    )
+    return client
+
+
+def refusal(client: Client, body: dict[str, Any], *, dry: bool = False) -> str:
+    path = f"/apis/effective-load.io/v1alpha1/namespaces/{NAMESPACE}/watermarkpolicies/web"
+    try:
+        client.patch(f"{path}{'?dryRun=All' if dry else ''}", body, "merge")
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+def test_the_nightly_job_writes_its_recommendation_where_people_look(
+    server: Prometheus, began: int, api_server: ControlPlane, nightly: Client
+) -> None:
+    assert nightly
+    token = api_server.token("effective-load", "effective-load-recommendation")
+    own = api_server.kubeconfig_with_token(token, "kubeconfig-recommendation")
+    before = {one["metadata"]["name"]: one for one in policies(api_server)}
+    for index in range(2):
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert cli.main(job_arguments(index, server, began, own, nightly=True)) == cli.OK
+    after = {one["metadata"]["name"]: one for one in policies(api_server)}
+    assert {name: one["spec"] for name, one in after.items()} == {name: one["spec"] for name, one in before.items()}
+    notes = {name: one["metadata"].get("annotations", {}).get(NOTE, "") for name, one in after.items()}
+    assert notes["api"] == ""
+    for name in NAMES[1:]:
+        assert notes[name].startswith(f"{format_time(began + (COUNT - 1) * STEP)}: ")
+        assert "the present policy" in notes[name] or "cpu: highWatermark " in notes[name]
+
+
+def policies(api_server: ControlPlane) -> list[dict[str, Any]]:
+    path = f"/apis/effective-load.io/v1alpha1/namespaces/{NAMESPACE}/watermarkpolicies"
+    return list(api_server.client.get(path)["items"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1500m"}]}},
+        {"metadata": {"annotations": {"example.com/team": "shop"}}},
+        {"metadata": {"annotations": {NOTE: "x", "effective-load.io/pause": "true"}}},
+        {"metadata": {"labels": {"app": "web"}}},
+        {"metadata": {"finalizers": ["example.com/kept"]}},
+    ],
+)
+def test_the_nightly_job_may_write_nothing_else(nightly: Client, change: dict[str, Any]) -> None:
+    assert "may write the annotation effective-load.io/recommendation, and nothing else" in refusal(nightly, change)
+
+
+def test_the_job_that_only_replays_may_not_annotate(api_server: ControlPlane, kubeconfig: Path) -> None:
+    assert kubeconfig
+    client = api_server.client_with_token(api_server.token("effective-load", "effective-load-replay"))
+    assert "cannot patch resource" in refusal(client, {"metadata": {"annotations": {NOTE: "x"}}})

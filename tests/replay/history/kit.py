@@ -9,11 +9,11 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Any, Self
 
+from adapter.commands.replay.history.queries import RangeQuery
 from adapter.load.spec import Metric, Policy, Query, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference
-from adapter.replay.history.queries import RangeQuery
 from adapter.settings import PrometheusServer
-from harness.prometheus import QuietServer
+from lab.harness.prometheus import QuietServer
 
 WEB = CrossVersionReference("apps/v1", "Deployment", "web")
 Answer = Callable[[str, range], Mapping[int, str] | None]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from adapter.replay.history.progress import Progress
-from adapter.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
-from adapter.replay.history.queries import HistoryQueries, Overrides, derive_queries
-from adapter.replay.history.sources import choose_sources
-from adapter.replay.history.span import Span
+from adapter.commands.replay.history.progress import Progress
+from adapter.commands.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
+from adapter.commands.replay.history.queries import HistoryQueries, Overrides, derive_queries
+from adapter.commands.replay.history.sources import choose_sources
+from adapter.commands.replay.history.span import Span
 from adapter.usage import prometheus_range
 from tests.replay.history.kit import WEB, FakePrometheus, always, policy
 

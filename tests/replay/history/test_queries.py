@@ -4,10 +4,10 @@ from fractions import Fraction
 
 import pytest
 
+from adapter.commands.replay.history.queries import Overrides, derive_queries
+from adapter.commands.replay.history.sources import Sources, choose_sources
 from adapter.load.spec import Metric, Query
 from adapter.policy.hpa import CrossVersionReference
-from adapter.replay.history.queries import Overrides, derive_queries
-from adapter.replay.history.sources import Sources, choose_sources
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import Settings, parse_settings
 from adapter.usage.prometheus_range import RangeSeries

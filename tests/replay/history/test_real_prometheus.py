@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from adapter import cli
-from adapter.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
-from adapter.replay.history.queries import Overrides, derive_queries
-from adapter.replay.history.sources import choose_sources
-from adapter.replay.history.span import Span
+from adapter.commands.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
+from adapter.commands.replay.history.queries import Overrides, derive_queries
+from adapter.commands.replay.history.sources import choose_sources
+from adapter.commands.replay.history.span import Span
 from adapter.settings import parse_settings
-from harness.prometheus import Exporter, Prometheus
+from lab.harness.prometheus import Exporter, Prometheus
 from tests.replay.history.kit import WEB, cpu, exposition, named, policy
 
 pytestmark = pytest.mark.integration

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.replay.history.span import DAY, Span, read_span
+from adapter.commands.replay.history.span import DAY, Span, read_span
 from adapter.runtime.faults import FaultyDocument
 from adapter.usage.prometheus_range import MOST_POINTS
 

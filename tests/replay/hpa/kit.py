@@ -19,12 +19,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from adapter.replay.hpa.controller import Flags, Values
-from adapter.replay.hpa.pods import CpuRules, ModelPod, Sample
+from adapter.hpa.controller import Flags, Values
+from adapter.hpa.pods import CpuRules, ModelPod, Sample
+from adapter.runtime.times import format_time
+from lab.harness import binaries, objects
+from lab.harness.control_plane import ControlPlane
 
 NAMESPACE = "series"
+APIS = (("custom.metrics.k8s.io", "v1beta2"), ("external.metrics.k8s.io", "v1beta1"), ("metrics.k8s.io", "v1beta1"))
 GROUP, KIND, PLURAL = "replay.example.com", "Workload", "workloads"
-FLAGS = Flags(tolerance=0.1, down_window=5, cpu=CpuRules(40.0, 10.0))
+FLAGS = Flags(tolerance=0.1, down_window=5, cpu=CpuRules(40.0, 10.0), scale_to_zero=binaries.HPA_SCALES_TO_ZERO)
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -211,6 +215,54 @@ def _resources(version: str) -> Any:
     }.get(version.partition("/")[0], [])
     resources = [{"name": name, "kind": kind, **verbs} for name, kind in names]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
+
+
+def register(cluster: ControlPlane, port: int) -> None:
+    """Lets the metrics APIs be served on this port, and makes the targets' kind known."""
+    client = cluster.client
+    client.apply(objects.namespace(NAMESPACE))
+    client.apply(objects.external_service("series", NAMESPACE, port))
+    for group, version in APIS:
+        client.apply(objects.api_service(group, version, (NAMESPACE, "series", port)))
+    client.apply(CRD)
+    for group, version in APIS:
+        cluster.wait_api_service(f"{version}.{group}")
+    client.wait_for(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default", lambda _: True, 30, "account")
+
+
+def create(cluster: ControlPlane, series: Mapping[str, Series]) -> None:
+    """Creates each series' pods, target and HPA; what the API server drops of the HPA is dropped from the series."""
+    client, workloads = cluster.client, f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
+    client.wait_for(f"/apis/{GROUP}/v1", lambda _: True, 30, "the targets' kind")
+    for one in series.values():
+        metadata = {"name": one.name, "namespace": NAMESPACE}
+        for pod in one.pods:
+            _create_pod(cluster, one.name, pod)
+        head = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "metadata": metadata}
+        client.post(workloads, {**head, "spec": {"replicas": one.replicas}})
+        status = {"replicas": one.status_replicas, "selector": f"app={one.name}"}
+        client.patch_status(f"{workloads}/{one.name}", {"status": status})
+    for one in series.values():
+        one.hpa = client.post(f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers", one.hpa)
+
+
+def _create_pod(cluster: ControlPlane, app: str, pod: ModelPod) -> None:
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    metadata = {"name": pod.name, "namespace": NAMESPACE, "labels": {"app": app}, "finalizers": ["example.com/stays"]}
+    requests = {"cpu": f"{pod.containers['app']['cpu']}m"}
+    container = {"name": "app", "image": "none", "resources": {"requests": requests}}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    cluster.client.post(pods, body)
+    status: dict[str, Any] = {"phase": pod.phase}
+    if pod.started is not None:
+        status["startTime"] = format_time(pod.started)
+    if pod.ready:
+        status["conditions"] = [
+            {"type": "Ready", "status": pod.ready, "lastTransitionTime": format_time(pod.ready_since)}
+        ]
+    cluster.client.patch_status(f"{pods}/{pod.name}", {"status": status})
+    if pod.deleting:
+        cluster.client.delete(f"{pods}/{pod.name}")
 
 
 class Line(NamedTuple):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, _Event, _Recommendation, rules
 from adapter.policy.hpa import ScalingPolicy, ScalingRules
-from adapter.replay.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, _Event, _Recommendation, rules
 
 NOW = 10_000.0
 UP, DOWN = rules(DEFAULT_UP, DEFAULT_UP, 0), rules(DEFAULT_DOWN, DEFAULT_DOWN, 0)

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
+from adapter.hpa.calculator import CalculationError, Calculator, Tolerances
+from adapter.hpa.go_numbers import MAX_INT32, MAX_INT64, milli
+from adapter.hpa.pods import ModelPod, Sample
 from adapter.load.quantity import NANO, approximate_float
-from adapter.replay.hpa.calculator import CalculationError, Calculator, Tolerances
-from adapter.replay.hpa.machine import MAX_INT32, MAX_INT64, milli
-from adapter.replay.hpa.pods import ModelPod, Sample
 
 
 def running(count: int, ready: int | None = None) -> tuple[ModelPod, ...]:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from adapter import cli
-from adapter.replay.hpa.document import HpaDocumentError, Played, as_data, lines, play, read
+from adapter.commands.hpa.document import HpaDocumentError, Played, PodForm, as_data, lines, play, read
 
 QUEUE = {
     "type": "External",
@@ -105,6 +105,38 @@ def test_pods_may_be_objects_and_samples_may_have_a_time_and_a_window() -> None:
     assert counts({"at": at, "pods": pods, "metrics": {"cpu": {"web-0": old, "web-1": old}}}, **document) == [4]
     # A sample whose window began before the pod was ready does not count, and its pod uses nothing on the way up.
     assert counts({"at": at, "pods": pods, "metrics": {"cpu": {"web-0": old, "web-1": young}}}, **document) == [2]
+
+
+@pytest.mark.parametrize(
+    ("spec", "request_of_pod"),
+    [
+        ({"resources": {"requests": {"cpu": "2"}}}, 2000),
+        ({"resources": {"requests": {"memory": "1Gi"}}}, 500),
+        ({"resources": {"requests": {"memory": "1Gi"}}, "overhead": {"cpu": "100m"}}, 600),
+        ({"resources": {"requests": {"memory": "1Gi"}}, "initContainers": [{"name": "init", "cpu": "3"}]}, 3000),
+        ({"resources": {"requests": {"memory": "1Gi"}}, "containers": [{"name": "app"}]}, 0),
+    ],
+)
+def test_with_pod_level_requests_the_whole_pod_is_counted(spec: dict[str, Any], request_of_pod: int) -> None:
+    whole = {"containers": [{"name": "app", "cpu": "500m"}], **spec}
+    for part in ("containers", "initContainers"):
+        for one in whole.get(part, ()):
+            one["resources"] = {"requests": {"cpu": one.pop("cpu")} if "cpu" in one else {}}
+    assert (
+        PodForm.model_validate({"metadata": {"name": "web"}, "spec": whole}).model().requests["cpu"] == request_of_pod
+    )
+
+
+def test_a_container_without_an_answer_is_not_filled_by_its_pod() -> None:
+    source = {"name": "cpu", "container": "app", "target": {"type": "AverageValue", "averageValue": "1"}}
+    both = hpa(CPU, {"type": "ContainerResource", "containerResource": source})
+    step = {"at": 0, "metrics": {"cpu": "400m"}, "pods": {"ready": 4, "requests": {"cpu": "500m"}}}
+    [one] = played(step, replicas=4, hpa=both)
+    assert one.sync.proposals[1] == "the step has no value of cpu"
+
+
+def test_a_value_may_be_negative() -> None:
+    assert counts({"at": 0, "metrics": {"queue": "-999"}}, replicas=4) == [8]
 
 
 def test_a_metric_without_a_value_is_an_error_and_keeps_the_count() -> None:

@@ -5,29 +5,26 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from adapter.hpa.controller import Controller, Sync, Values
+from adapter.hpa.pods import ModelPod
 from adapter.policy.hpa import parse_hpa
-from adapter.replay.hpa.controller import Controller, Sync, Values
-from adapter.replay.hpa.pods import ModelPod
-from adapter.runtime.times import format_time
-from harness import objects
-from harness.control_plane import ControlPlane
-from harness.processes import free_ports
-from harness.workloads import until
-from tests.replay.hpa.kit import CRD, FLAGS, GROUP, KIND, NAMESPACE, PLURAL, Line, Series, SeriesServer, syncs
+from lab.harness.control_plane import ControlPlane
+from lab.harness.processes import free_ports
+from lab.harness.workloads import until
+from tests.replay.hpa.kit import FLAGS, GROUP, KIND, NAMESPACE, Line, Series, SeriesServer, create, register, syncs
 
-DECISIONS = int(os.environ.get("EFFECTIVE_LOAD_HPA_DECISIONS", "5000"))
+DECISIONS = int(os.environ["EFFECTIVE_LOAD_HPA_DECISIONS"])
 SECONDS = 60 + DECISIONS / 8
 """The controller makes about 45 decisions a second, on a busy machine fewer."""
 HPAS = 48
 LATE_SECONDS = 0.02
 """How much the log's times may be off what the controller compared, on an idle machine: its line is written later."""
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300 + SECONDS)]
-APIS = (("custom.metrics.k8s.io", "v1beta2"), ("external.metrics.k8s.io", "v1beta1"), ("metrics.k8s.io", "v1beta1"))
+pytestmark = [pytest.mark.e2e, pytest.mark.versions, pytest.mark.timeout(300 + SECONDS)]
 
 
 @pytest.fixture
@@ -43,8 +40,8 @@ def played() -> Iterator[tuple[dict[str, Series], dict[str, list[Line]]]]:
         [port] = free_ports(1)
         pair = cluster.pki.cluster.issue("series", hosts=["localhost", "127.0.0.1"], file="series")
         with SeriesServer(series, (pair.cert_file, pair.key_file), port):
-            _register(cluster, port)
-            _create(cluster, series)
+            register(cluster, port)
+            create(cluster, series)
             log = cluster.hpa_log
 
             def decided() -> int:
@@ -55,52 +52,6 @@ def played() -> Iterator[tuple[dict[str, Series], dict[str, list[Line]]]]:
             for name, line in syncs(log.lines()):
                 found[name].append(line)
             yield series, found
-
-
-def _register(cluster: ControlPlane, port: int) -> None:
-    client = cluster.client
-    client.apply(objects.namespace(NAMESPACE))
-    client.apply(objects.external_service("series", NAMESPACE, port))
-    for group, version in APIS:
-        client.apply(objects.api_service(group, version, (NAMESPACE, "series", port)))
-    client.apply(CRD)
-    for group, version in APIS:
-        cluster.wait_api_service(f"{version}.{group}")
-    client.wait_for(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default", lambda _: True, 30, "account")
-
-
-def _create(cluster: ControlPlane, series: Mapping[str, Series]) -> None:
-    client, workloads = cluster.client, f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
-    client.wait_for(f"/apis/{GROUP}/v1", lambda _: True, 30, "the targets' kind")
-    for one in series.values():
-        metadata = {"name": one.name, "namespace": NAMESPACE}
-        for pod in one.pods:
-            _create_pod(cluster, one.name, pod)
-        head = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "metadata": metadata}
-        client.post(workloads, {**head, "spec": {"replicas": one.replicas}})
-        status = {"replicas": one.status_replicas, "selector": f"app={one.name}"}
-        client.patch_status(f"{workloads}/{one.name}", {"status": status})
-    for one in series.values():
-        client.post(f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers", one.hpa)
-
-
-def _create_pod(cluster: ControlPlane, app: str, pod: ModelPod) -> None:
-    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    metadata = {"name": pod.name, "namespace": NAMESPACE, "labels": {"app": app}, "finalizers": ["example.com/stays"]}
-    requests = {"cpu": f"{pod.containers['app']['cpu']}m"}
-    container = {"name": "app", "image": "none", "resources": {"requests": requests}}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
-    cluster.client.post(pods, body)
-    status: dict[str, Any] = {"phase": pod.phase}
-    if pod.started is not None:
-        status["startTime"] = format_time(pod.started)
-    if pod.ready:
-        status["conditions"] = [
-            {"type": "Ready", "status": pod.ready, "lastTransitionTime": format_time(pod.ready_since)}
-        ]
-    cluster.client.patch_status(f"{pods}/{pod.name}", {"status": status})
-    if pod.deleting:
-        cluster.client.delete(f"{pods}/{pod.name}")
 
 
 def _series(rng: random.Random, number: int, now: float) -> Series:
@@ -191,7 +142,10 @@ def _pod(rng: random.Random, name: str, now: float) -> ModelPod:
 
 
 def _compared(series: Series, lines: list[Line]) -> tuple[list[str], int]:
-    """As `_played`; no log says how long the first sync waited before its first request, so what fits best counts."""
+    """As `_played`; no log says how long the first sync waited before its first request, so what fits best counts.
+
+    Where the first sync asks nothing, because the count is out of bounds, its own line says when it began.
+    """
     outcomes = []
     for waited in (0.0, 0.3, 1.0):
         outcomes.append(_played(series, lines, waited))
@@ -203,7 +157,7 @@ def _compared(series: Series, lines: list[Line]) -> tuple[list[str], int]:
 def _played(series: Series, lines: list[Line], waited: float) -> tuple[list[str], int]:
     """What differs, a line each, and how often a time had to be nudged."""
     assert series.first_asked is not None
-    begun_at = series.first_asked - waited
+    begun_at = min(series.first_asked - waited, lines[0].normalized_at)
     controller = Controller(parse_hpa(series.hpa), FLAGS)
     names = [metric.name for metric in parse_hpa(series.hpa).metrics]
     # The times that the controller compared are between two of a sync's lines, which a busy machine draws apart.

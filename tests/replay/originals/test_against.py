@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from adapter.cli import INVALID, OK, main
+from adapter.commands.migrate.migration import migrate
+from adapter.commands.migrate.originals import Keda, Wpa
+from adapter.commands.replay.autoscalers import PolicyAutoscaler
+from adapter.commands.replay.originals import autoscaler_of
+from adapter.commands.replay.originals.keda import KedaAutoscaler
+from adapter.commands.replay.service import Judge, Run, Setup, Tick
+from adapter.commands.replay.simulation import simulate
 from adapter.load.quantity import NANO
-from adapter.migrate.migration import migrate
-from adapter.migrate.originals import Keda, Wpa
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
-from adapter.replay.autoscalers import PolicyAutoscaler
-from adapter.replay.originals import autoscaler_of
-from adapter.replay.originals.keda import KedaAutoscaler
-from adapter.replay.service import Judge, Run, Setup, Tick
-from adapter.replay.simulation import simulate
 from tests.migrate.kit import EXAMPLES, SCALED, WPA, Object, changed, migrated, text_of
 
 START = 1_767_225_600.0

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from adapter.commands.migrate.originals import Wpa, WpaMetric
+from adapter.commands.replay.originals.wpa import WpaAutoscaler, limited, propose
+from adapter.commands.replay.service import View
 from adapter.load.pods import Pod, PodCondition
-from adapter.migrate.originals import Wpa, WpaMetric
-from adapter.replay.originals.wpa import WpaAutoscaler, limited, propose
-from adapter.replay.service import View
 
 METRIC = WpaMetric(name="m", high=85_000, low=75_000)
 WPA = Wpa(metrics=(METRIC,), average=True, tolerance=10, maximum=1000)

@@ -5,10 +5,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from adapter.commands.replay.page.report import Report
+from adapter.commands.replay.service import Bucket, Run, Setup, Summary
 from adapter.load.spec import Policy
 from adapter.policy.watermark_policy import parse_policy
-from adapter.replay.page.report import Report
-from adapter.replay.service import Bucket, Run, Setup, Summary
 
 SINCE = 1_767_225_600.0
 HOUR = 3600.0

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from adapter.replay.page.report import page
-from adapter.replay.suggest import suggest, yardstick
-from harness.chromium import Tab, chromium_tab, find_chromium
+from adapter.commands.replay.page.report import page
+from lab.harness.chromium import Tab, chromium_tab, find_chromium
 from tests.replay.page import kit
 from tests.replay.page.test_page import HOSTILE
-from tests.replay.test_suggest import CPU_ONLY, MANIFEST, Model
+from tests.replay.test_suggest import MANIFEST, Model, search
 
 PROGRAM = find_chromium()
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")]
@@ -39,7 +38,7 @@ def written(folder: Path, name: str = "policy") -> str:
         subject=1,
         manifest=MANIFEST,
         source=name,
-        suggestions=suggest(CPU_ONLY, 2, yardstick(CPU_ONLY, None), Model()),
+        suggestions=search(Model()),
     )
     file = folder / "replay.html"
     file.write_text(page(report), encoding="utf-8")

@@ -13,12 +13,12 @@ from hatchling.builders.wheel import WheelBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapter.commands.replay.page.charts import MOST_POINTS, chart_data, load_scale
+from adapter.commands.replay.page.markup import LIBRARY, Html, embedded, tag
+from adapter.commands.replay.page.report import page
+from adapter.commands.replay.page.texts import change_text, count_text, duration_text, share_text
+from adapter.commands.replay.service import Run, Setup
 from adapter.policy.watermark_policy import parse_policy
-from adapter.replay.page.charts import MOST_POINTS, chart_data, load_scale
-from adapter.replay.page.markup import LIBRARY, Html, embedded, tag
-from adapter.replay.page.report import page
-from adapter.replay.page.texts import change_text, count_text, duration_text, share_text
-from adapter.replay.service import Run, Setup
 from tests.replay.page import kit
 
 HOSTILE = (
@@ -60,7 +60,7 @@ def test_the_content_policy_admits_the_pages_own_script_and_style_alone() -> Non
 
 @pytest.mark.parametrize("file", LIBRARY)
 def test_the_chart_library_is_the_published_one(file: str) -> None:
-    asset = resources.files("adapter.replay.page").joinpath("assets", file)
+    asset = resources.files("adapter.commands.replay.page").joinpath("assets", file)
     assert hashlib.sha256(asset.read_bytes()).hexdigest() == LIBRARY[file]
 
 
@@ -205,4 +205,4 @@ def test_small_shares_and_changes_are_never_shown_as_nothing() -> None:
 def test_the_wheel_carries_the_assets() -> None:
     root = Path(__file__).parents[3]
     files = {file.distribution_path for file in WheelBuilder(str(root)).recurse_included_files()}
-    assert {f"adapter/replay/page/assets/{name}" for name in (*LIBRARY, "page.js", "page.css")} <= files
+    assert {f"adapter/commands/replay/page/assets/{name}" for name in (*LIBRARY, "page.js", "page.css")} <= files

@@ -3,8 +3,8 @@
 import functools
 from collections.abc import Mapping
 
-from adapter.replay.scenarios.catalog import SCENARIOS
-from adapter.replay.scenarios.play import Result, play
+from adapter.commands.replay.scenarios.catalog import SCENARIOS
+from adapter.commands.replay.scenarios.play import Result, play
 
 
 @functools.cache

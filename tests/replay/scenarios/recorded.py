@@ -5,9 +5,9 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from adapter.replay.scenarios.catalog import SCENARIOS
-from adapter.replay.scenarios.play import Result
-from adapter.replay.scenarios.report import cells, duration, table
+from adapter.commands.replay.scenarios.catalog import SCENARIOS
+from adapter.commands.replay.scenarios.play import Result
+from adapter.commands.replay.scenarios.report import cells, duration, table
 from tests.replay.scenarios.kit import results
 
 FILE = Path(__file__).parent / "expected.txt"

@@ -1,1 +1,0 @@
-"""Authentication: front-proxy headers, client certificates and bearer tokens."""

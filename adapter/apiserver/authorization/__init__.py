@@ -1,1 +1,0 @@
-"""Authorization: SubjectAccessReviews and their cache."""

@@ -1,0 +1,324 @@
+"""Keeps the serving certificate current: our own from a Secret, with its CA in the APIServices, or given files.
+
+Failures are logged, counted and retried; the certificate in use stays.
+"""
+
+import asyncio
+import base64
+import binascii
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from adapter.apiserver import certificates
+from adapter.apiserver.certificates import CertificateBundle, KeyPair
+from adapter.apiserver.status import CertificateError
+from adapter.kube.api import API_SERVICES, JSON, MERGE_PATCH, SECRETS
+from adapter.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from adapter.kube.objects import ApiService, Secret, ServiceReference
+from adapter.kube.session import Session
+from adapter.runtime.backoff import exponential
+from adapter.telemetry.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+_SECRET_SECONDS = 60.0
+_FILES_SECONDS = 10.0
+_FIRST_RETRY = 1.0
+_MAX_TRIES = 5
+
+Publish = Callable[[KeyPair], None]
+Sleep = Callable[[float], Awaitable[None]]
+
+_FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")
+
+_DEADLINE = 5.0
+_CERT_MANAGER_ANNOTATIONS = (
+    "cert-manager.io/inject-ca-from",
+    "cert-manager.io/inject-ca-from-secret",
+    "cert-manager.io/inject-apiserver-ca",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """Source of the serving certificate.
+
+    With `certificate` and `key` (files, from cert-manager or elsewhere) those are served and watched. Without them our
+    own pair is kept in Secret `secret`, and its CA in the APIServices named by `api_services`.
+    """
+
+    namespace: str
+    service: str
+    secret: str
+    api_services: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    round_seconds: float = _SECRET_SECONDS
+    poll_seconds: float = _FILES_SECONDS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The DNS names of the Service; the aggregator verifies the first."""
+        name, namespace = self.service, self.namespace
+        return (f"{name}.{namespace}.svc", f"{name}.{namespace}", name, f"{name}.{namespace}.svc.cluster.local")
+
+
+class CertificateManager:
+    """Calls `publish` with every new key pair to serve."""
+
+    def __init__(
+        self, api: Session, options: TlsOptions, metrics: Metrics, publish: Publish, *, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self.current: KeyPair | None = None
+        self._api = api
+        self._options = options
+        self._metrics = metrics
+        self._publish = publish
+        self._sleep = sleep
+        self._store = SecretStore(api, options.namespace, options.secret)
+        self._ca_publisher = CaBundlePublisher(api, options.api_services, options.namespace, options.service)
+        self._published_elsewhere = asyncio.Event()
+        self._files_version: object = None
+        self._error = ""
+
+    async def run(self) -> None:
+        """Keep the certificate current until cancelled."""
+        sync, pause = self.sync_secret, self._options.round_seconds
+        if self._options.certificate is not None:
+            sync, pause = self.sync_files, self._options.poll_seconds
+        retries = 0
+        while True:
+            self._published_elsewhere.clear()
+            if await self._try(sync):
+                retries = 0
+                await self._rest(pause)
+            else:
+                wait = exponential(retries, _FIRST_RETRY, pause)
+                await self._rest(wait * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas, guards nothing
+                retries += 1
+
+    def publish_in(self, api_services: tuple[str, ...]) -> None:
+        """Publish the CA in these APIServices from now on, and at once where they are others than before."""
+        if api_services != self._ca_publisher.names:
+            self._ca_publisher.names = api_services
+            self._published_elsewhere.set()
+
+    async def _rest(self, seconds: float) -> None:
+        ends = [asyncio.ensure_future(one) for one in (self._sleep(seconds), self._published_elsewhere.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+
+    def check(self) -> str | None:
+        """Why there is no certificate to serve, None if there is one."""
+        if self.current is not None:
+            return None
+        return (
+            f"there is no serving certificate: {self._error}" if self._error else "there is no serving certificate yet"
+        )
+
+    async def sync_secret(self) -> None:
+        """Read or create our own pair, publish its CA, renew certificates that are due. Raises KubeError."""
+        bundle = await self._update_secret(certificates.with_new_authority)
+        self._serve(bundle.serving)
+        self._metrics.certificate_expiry.labels("authority").set(bundle.ca_expires_at)
+        try:
+            await self._ca_publisher.publish(bundle.ca_certificates)
+        except KubeError:
+            if bundle.is_current:  # a CA that was published earlier may go on signing
+                await self._renew()
+            raise
+        await self._renew()
+
+    async def _renew(self) -> None:
+        renewed = await self._update_secret(
+            lambda known, now: certificates.with_new_leaf(known, self._options.names, now)
+        )
+        self._serve(renewed.serving)
+
+    async def sync_files(self) -> None:
+        """Serve the files if they changed. Raises CertificateError."""
+        files = await asyncio.to_thread(_changed_files, self._options, self._files_version)
+        if files is not None:
+            self._serve(files.pair)
+            self._files_version = files.version
+
+    async def _update_secret(
+        self, change: Callable[[CertificateBundle, float], CertificateBundle]
+    ) -> CertificateBundle:
+        """Change the Secret's content and return it; on a conflict, start again from the other replica's content."""
+        for _ in range(_MAX_TRIES):
+            before, bundle = await self._store.read()
+            now = self._api.now()
+            desired = change(self._if_valid(bundle, now) or certificates.create_bundle(self._options.names, now), now)
+            if desired == bundle:
+                return bundle
+            try:
+                await self._store.write(before, desired)
+            except Conflict:
+                continue
+            _log.info("serving_certificate_written", secret=self._options.secret)
+            return desired
+        raise CertificateError(f"other replicas changed Secret {self._options.secret} {_MAX_TRIES} times in a row")
+
+    def _if_valid(self, bundle: CertificateBundle | None, now: float) -> CertificateBundle | None:
+        try:
+            return certificates.validated(bundle, now) if bundle is not None else None
+        except CertificateError as error:
+            _log.warning("serving_secret_unusable", secret=self._options.secret, error=str(error))
+            return None
+
+    def _serve(self, pair: KeyPair) -> None:
+        if pair == self.current:
+            return
+        self._metrics.certificate_expiry.labels("serving").set(pair.expires_at)
+        self.current = pair
+        self._publish(pair)
+
+    async def _try(self, sync: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await sync()
+        except (KubeError, CertificateError, msgspec.MsgspecError, OSError, ValueError) as error:
+            self._error = str(error)
+            self._metrics.errors.labels("certificate").inc()
+            _log.warning("serving_certificate_failed", error=str(error))
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    pair: KeyPair
+    version: object
+
+
+def _changed_files(options: TlsOptions, version: object) -> _Files | None:
+    """The files' content, None if they have not changed. Raises CertificateError if the key does not fit."""
+    if options.certificate is None or options.key is None:
+        raise CertificateError("a certificate file needs its key file")
+    stats = [path.stat() for path in (options.certificate, options.key)]
+    current = [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats]
+    if current == version:
+        return None
+    pair = KeyPair(options.certificate.read_text(), options.key.read_text())
+    return _Files(certificates.verify_pair(pair), current)
+
+
+class SecretStore:
+    """Reads and writes the Secret. Raises KubeError; a lost race is a Conflict."""
+
+    def __init__(self, api: Session, namespace: str, name: str) -> None:
+        self._api = api
+        self._collection = SECRETS.collection(namespace)
+        self._path = SECRETS.path(namespace, name)
+        self._metadata = {"name": name, "namespace": namespace}
+
+    async def read(self) -> tuple[Secret | None, CertificateBundle | None]:
+        """The Secret as a handle for `write`, and its certificates; None for a Secret or content that is missing."""
+        try:
+            body = await self._api.get(self._path, timeout=_DEADLINE)
+        except NotFound:
+            return None, None
+        secret = msgspec.json.decode(body, type=Secret)
+        try:
+            return secret, _parse(secret.data or {})
+        except CertificateError:
+            return secret, None
+
+    async def write(self, before: Secret | None, bundle: CertificateBundle) -> None:
+        """Replace the content read before. Raises Conflict if another replica has written since.
+
+        Raises CertificateError if the Secret was deleted: the manifests create it, and our rights, which are for that
+        one name, do not include creating it again.
+        """
+        if before is None:
+            secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": self._metadata}
+            method, path, content_type = "POST", self._collection, JSON
+        else:  # a merge patch keeps the type and the labels that a manifest gave it
+            secret = {"metadata": {"resourceVersion": before.metadata.resource_version}}
+            method, path, content_type = "PATCH", self._path, MERGE_PATCH
+        body = msgspec.json.encode({**secret, "data": _encode(bundle)})
+        try:
+            await self._api.request(method, path, body=body, content_type=content_type, timeout=_DEADLINE)
+        except Forbidden:
+            if before is None:
+                raise CertificateError(self._missing()) from None
+            raise
+
+    def _missing(self) -> str:
+        return (
+            f"Secret {self._metadata['name']} of namespace {self._metadata['namespace']}, which keeps the serving "
+            "certificate, does not exist, and the server may not create it: apply the manifests again"
+        )
+
+
+def _encode(bundle: CertificateBundle) -> dict[str, str]:
+    texts = (bundle.serving.certificate, bundle.serving.key, bundle.ca_certificates, bundle.ca_key)
+    return {name: base64.b64encode(text.encode()).decode() for name, text in zip(_FIELDS, texts, strict=True)}
+
+
+def _parse(data: dict[str, str]) -> CertificateBundle:
+    try:
+        texts = [base64.b64decode(data[name], validate=True).decode() for name in _FIELDS]
+    except (KeyError, binascii.Error, UnicodeDecodeError) as error:
+        raise CertificateError(f"the Secret lacks a part: {error}") from None
+    certificate, key, ca_certificates, ca_key = texts
+    return CertificateBundle(KeyPair(certificate, key), ca_certificates, ca_key)
+
+
+class CaBundlePublisher:
+    """Keeps the CA bundle in the APIServices `names` that point at our Service, unless cert-manager manages it."""
+
+    def __init__(self, api: Session, names: tuple[str, ...], namespace: str, service: str) -> None:
+        self._api = api
+        self.names = names
+        self._service = ServiceReference(namespace=namespace, name=service)
+        self._left_alone: set[str] = set()
+
+    async def publish(self, bundle: str) -> None:
+        """Write the PEM bundle where it differs; APIServices that do not exist are skipped. Raises KubeError."""
+        encoded = base64.b64encode(bundle.encode()).decode()
+        for name in self.names:
+            try:
+                body = await self._api.get(API_SERVICES.path("", name), timeout=_DEADLINE)
+            except NotFound:
+                continue
+            api_service = msgspec.json.decode(body, type=ApiService)
+            if self._is_ours(name, api_service) and (
+                api_service.spec.ca_bundle != encoded or api_service.spec.insecure_skip_tls_verify
+            ):
+                await self._write(name, api_service, encoded)
+
+    def _is_ours(self, name: str, api_service: ApiService) -> bool:
+        if api_service.spec.service != self._service:
+            reason = "it points at another Service"
+        elif any(key in _CERT_MANAGER_ANNOTATIONS for key in api_service.metadata.annotations or {}):
+            reason = "cert-manager keeps its caBundle"
+        else:
+            self._left_alone.discard(name)
+            return True
+        if name not in self._left_alone:
+            self._left_alone.add(name)
+            _log.info("apiservice_left_alone", apiservice=name, reason=reason)
+        return False
+
+    async def _write(self, name: str, api_service: ApiService, encoded: str) -> None:
+        spec: dict[str, Any] = {"caBundle": encoded}
+        if api_service.spec.insecure_skip_tls_verify:  # the two exclude each other
+            spec["insecureSkipTLSVerify"] = None
+        patch = {"metadata": {"resourceVersion": api_service.metadata.resource_version}, "spec": spec}
+        await self._api.request(
+            "PATCH",
+            API_SERVICES.path("", name),
+            body=msgspec.json.encode(patch),
+            content_type=MERGE_PATCH,
+            timeout=_DEADLINE,
+        )
+        _log.info("apiservice_ca_written", apiservice=name)

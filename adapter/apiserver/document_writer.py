@@ -1,0 +1,342 @@
+"""Writes the inputs of a decision as the document that `decide` reads, in pieces that are short work each.
+
+Without secrets: an instance of a registry keeps only the metadata that names its pod, and nothing of the settings is in
+it but what a policy's conditions and errors say too.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from adapter.kube.pods import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
+from adapter.load.assessment import AssessmentInputs
+from adapter.load.memory import Memory
+from adapter.load.pods import Container, Pod, PodCondition
+from adapter.load.quantity import NANO, nano_text
+from adapter.load.roster import Instance, Roster
+from adapter.load.samples import Point, QuerySamples, ResourceSamples, Usage
+from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.policy import memory_json
+from adapter.policy.hpa import DESIRED_REPLICAS, MetricSourceType, MetricTargetType
+from adapter.policy.watermark_policy import API_VERSION, HOLD_UNTIL, KIND
+from adapter.runtime.times import format_micro_time
+
+_encode = msgspec.json.Encoder().encode
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionSource:
+    """A decision to write down: the inputs of its assessment, the policy's spec (JSON), the live scale and the time.
+
+    `inputs` must have a target.
+    """
+
+    inputs: AssessmentInputs
+    spec: bytes
+    scale: Scale
+    now: float
+
+
+def pieces(source: DecisionSource) -> Iterator[bytes]:
+    """The document as pieces of JSON; each takes a fraction of a millisecond."""
+    inputs = source.inputs
+    yield _opened("now", format_micro_time(source.now))
+    yield from _values(_head(source))
+    yield from _list("pods", (pod_object(pod) for pod in inputs.pods))
+    names = (pod.name for pod in inputs.pods)
+    resources, needs_usage = inputs.samples.resources, any(metric.resource for metric in inputs.policy.metrics)
+    if needs_usage:
+        usages = ((name, resources.pods.get(name)) for name in names)
+        yield from _list("usage", (usage_object(name, usage) for name, usage in usages if usage is not None))
+        yield from _values({"usageSource": _source(resources)})
+    yield b',"samples":{'
+    yield from _queries(inputs)
+    yield b"}"
+    pod_name_key = inputs.policy.registry.pod_name_key if inputs.policy.registry is not None else ""
+    if inputs.roster is not None:
+        yield b',"roster":'
+        yield from _roster(inputs.roster, pod_name_key)
+    yield b',"memory":'
+    yield from _memory(inputs.memory, pod_name_key)
+    yield b"}"
+
+
+def _head(source: DecisionSource) -> dict[str, Any]:
+    """What there is one of: the policy, the HPA, the target, the scales, and when the server assessed."""
+    inputs, policy = source.inputs, source.inputs.policy
+    assert inputs.target is not None
+    memory = inputs.memory
+    times = {"at": inputs.now, "observingSince": memory.observing_since}
+    assessed: dict[str, Any] = {key: format_micro_time(at) for key, at in times.items() if at is not None}
+    if any(pod.endpoints_silent for pod in inputs.pods):
+        assessed["endpointSlicesSilent"] = True
+    return {
+        "policy": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": policy_metadata(policy),
+            "spec": msgspec.Raw(source.spec),
+        },
+        "hpa": hpa_object(policy, inputs.target, inputs.bounds),
+        "target": target_object(inputs.target, policy.namespace),
+        "scale": scale_object(source.scale),
+        "assessed": assessed | {"scale": scale_object(inputs.scale)},
+        "endpointSlices": [endpoint_slice(inputs.pods, policy.namespace)],
+    }
+
+
+def _source(samples: ResourceSamples | QuerySamples) -> dict[str, Any]:
+    """When a source last answered, how long its samples count, and why its last answer failed."""
+    known: dict[str, Any] = {"maxAgeSeconds": samples.max_age}
+    if samples.fetched_at is not None:
+        known["answeredAt"] = format_micro_time(samples.fetched_at)
+    return known | ({"error": samples.error} if samples.error else {})
+
+
+def _queries(inputs: AssessmentInputs) -> Iterator[bytes]:
+    """The samples of each query metric, of the target's pods only."""
+    is_first = True
+    for name, samples in inputs.samples.queries.items():
+        by_pod = samples.by_pod if samples.by_pod is not None or not samples.pods else True
+        known = _source(samples) | {"windowSeconds": samples.window, "offsetSeconds": samples.behind}
+        known |= {} if by_pod is None else {"byPod": by_pod}
+        known |= {} if samples.total is None else {"total": _point(samples.total)}
+        if reads := [pod.name for pod in inputs.pods if pod.name in samples.reads]:
+            known["readsPods"] = reads
+        yield b"" if is_first else b","
+        is_first = False
+        yield _encode(name) + b":" + _encode(known)[:-1]
+        if by_pod is not None:
+            points = ((pod.name, samples.pods.get(pod.name)) for pod in inputs.pods)
+            yield from _mapping("pods", ((pod, _point(point)) for pod, point in points if point is not None))
+        yield b"}"
+
+
+def _point(point: Point) -> dict[str, str | int]:
+    known: dict[str, str | int] = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
+    counts = {"windowSamples": point.window_samples, "fullWindow": point.full_window}
+    return known | {key: count for key, count in counts.items() if count is not None}
+
+
+def _roster(roster: Roster, pod_name_key: str) -> Iterator[bytes]:
+    yield _encode(memory_json.roster_without_instances(roster))[:-1]
+    yield from _list("instances", (_instance(one, pod_name_key) for one in roster.instances))
+    yield b"}"
+
+
+def _instance(instance: Instance, pod_name_key: str) -> dict[str, Any]:
+    metadata = {key: value for key, value in instance.metadata.items() if key == pod_name_key}
+    return memory_json.instance_to_json(replace(instance, metadata=metadata))
+
+
+def _memory(memory: Memory, pod_name_key: str) -> Iterator[bytes]:
+    yield _opened("rosters", memory.rosters)
+    rest = {key: value for key, value in memory_json.memory_without_pods(memory).items() if key != "rosters"}
+    yield from _values(rest)
+    yield from _mapping("pods", memory_json.remembered_pods(memory))
+    yield from _mapping("departed", memory_json.departed_pods(memory))
+    if memory.last_valid is not None:
+        yield b',"lastValid":'
+        yield from _roster(memory.last_valid, pod_name_key)
+    yield b"}"
+
+
+def _opened(key: str, value: object) -> bytes:
+    """The beginning of a mapping, with its first key."""
+    return b"{" + _encode(key) + b":" + _encode(value)
+
+
+def _values(data: Mapping[str, object]) -> Iterator[bytes]:
+    """More keys of a mapping."""
+    for key, value in data.items():
+        yield b"," + _encode(key) + b":" + _encode(value)
+
+
+def _list(key: str, items: Iterable[object]) -> Iterator[bytes]:
+    """One more key of a mapping: a list."""
+    yield b"," + _encode(key) + b":["
+    for index, item in enumerate(items):
+        yield _encode(item) if not index else b"," + _encode(item)
+    yield b"]"
+
+
+def _mapping(key: str, items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
+    """One more key of a mapping: a mapping."""
+    yield b"," + _encode(key) + b":{"
+    for index, (name, value) in enumerate(items):
+        yield (b"," if index else b"") + _encode(name) + b":" + _encode(value)
+    yield b"}"
+
+
+def policy_metadata(policy: Policy) -> Object:
+    """The metadata of a WatermarkPolicy."""
+    held = {} if policy.hold_until is None else {"annotations": {HOLD_UNTIL: format_micro_time(policy.hold_until)}}
+    known = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
+    return known | ({"uid": policy.uid} if policy.uid else {}) | held
+
+
+def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:
+    """The HPA with its target, bounds, effective tolerance and last scaling. It asks for the policy's count."""
+    tolerance = bounds.tolerance
+    behavior = {}
+    if tolerance is not None:
+        behavior = {
+            "scaleUp": {"tolerance": _decimal(tolerance.up)},
+            "scaleDown": {"tolerance": _decimal(tolerance.down)},
+        }
+    described = {"apiVersion": API_VERSION, "kind": KIND, "name": policy.name}
+    aim = {"type": MetricTargetType.AVERAGE_VALUE.value, "averageValue": "1"}
+    source = {"describedObject": described, "metric": {"name": DESIRED_REPLICAS}, "target": aim}
+    scaled = {} if bounds.last_scale is None else {"lastScaleTime": format_micro_time(bounds.last_scale)}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": policy.hpa, "namespace": policy.namespace},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": target.name},
+            "minReplicas": bounds.minimum,
+            "maxReplicas": bounds.maximum,
+            "metrics": [{"type": MetricSourceType.OBJECT.value, "object": source}],
+            "behavior": behavior,
+        },
+        "status": scaled,
+    }
+
+
+def target_object(target: Target, namespace: str) -> Object:
+    """The scale target with its rollout."""
+    conditions = []
+    if target.progressing:
+        progressing = {"type": "Progressing", "status": "True", "reason": target.progressing}
+        since = target.progressing_since
+        conditions = [progressing | ({} if since is None else {"lastUpdateTime": format_micro_time(since)})]
+    return {
+        "apiVersion": target.api_version,
+        "kind": target.kind,
+        "metadata": {"name": target.name, "namespace": namespace, "uid": target.uid},
+        "status": {"conditions": conditions},
+    }
+
+
+def scale_object(scale: Scale) -> Object:
+    """The scale subresource."""
+    status = {"replicas": scale.status_replicas, "selector": scale.selector}
+    return {"spec": {"replicas": scale.replicas}, "status": status}
+
+
+def pod_object(pod: Pod) -> Object:
+    """A pod with the fields that a decision uses."""
+    metadata: Object = {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "uid": pod.uid,
+        "creationTimestamp": format_micro_time(pod.created_at),
+        "labels": dict(pod.labels),
+    }
+    if pod.deleting:
+        metadata["deletionTimestamp"] = format_micro_time(pod.created_at)
+    if pod.owner is not None:
+        owner = {"controller": True, "kind": pod.owner.kind, "name": pod.owner.name, "uid": pod.owner.uid}
+        metadata["ownerReferences"] = [owner]
+    if annotations := _annotations(pod):
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": _pod_spec(pod), "status": _pod_status(pod)}
+
+
+def _annotations(pod: Pod) -> dict[str, str]:
+    annotations = {PULLED_OUT_ANNOTATION: "true"} if pod.pulled_out_annotation else {}
+    return annotations | ({DELETION_COST_ANNOTATION: str(pod.deletion_cost)} if pod.deletion_cost else {})
+
+
+def _pod_spec(pod: Pod) -> Object:
+    spec: Object = {"containers": [_container(one) for one in pod.containers]}
+    if pod.gates:
+        spec["readinessGates"] = [{"conditionType": gate} for gate in pod.gates]
+    if pod.host_network:
+        spec["hostNetwork"] = True
+    if pod.pod_requests or pod.pod_limits:
+        spec["resources"] = _resources(pod.pod_requests, pod.pod_limits)
+    return spec
+
+
+def _container(container: Container) -> Object:
+    known: Object = {"name": container.name, "resources": _resources(container.requests, container.limits)}
+    return known | ({"ports": [{"containerPort": port} for port in container.ports]} if container.ports else {})
+
+
+def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object:
+    return {
+        key: {name: nano_text(amount) for name, amount in amounts.items()}
+        for key, amounts in (("requests", requests), ("limits", limits))
+        if amounts
+    }
+
+
+def _pod_status(pod: Pod) -> Object:
+    conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
+    if pod.containers_ready:
+        conditions.append(_condition("ContainersReady", PodCondition(status=True)))
+    told = {one["type"] for one in conditions}
+    conditions += [_condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in told]
+    statuses = list(_states(pod.containers, pod.restarted_at))
+    status: Object = {"phase": pod.phase, "conditions": conditions, "containerStatuses": statuses}
+    if pod.started_at is not None:
+        status["startTime"] = format_micro_time(pod.started_at)
+    if pod.ips:
+        status["podIPs"] = [{"ip": ip} for ip in pod.ips]
+    return status | ({"hostIP": pod.host_ip} if pod.host_ip else {})
+
+
+def _condition(kind: str, condition: PodCondition) -> Object:
+    known = {"type": kind, "status": "True" if condition.status else "False"}
+    return known | ({} if condition.since is None else {"lastTransitionTime": format_micro_time(condition.since)})
+
+
+def _states(containers: Iterable[Container], restarted_at: float | None) -> Iterable[Object]:
+    """The statuses of the containers that have one, those that run with the last restart."""
+    running: Object = {"running": {}}
+    restarts: Object = {}
+    if restarted_at is not None:
+        running, restarts = {"running": {"startedAt": format_micro_time(restarted_at)}}, {"restartCount": 1}
+    for one in containers:
+        if one.crash_looping:
+            yield {"name": one.name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        elif one.running is not None:
+            yield {"name": one.name, "state": running if one.running else {}} | (restarts if one.running else {})
+
+
+def endpoint_slice(pods: Iterable[Pod], namespace: str) -> Object:
+    """An EndpointSlice with the pods that no slice has as serving."""
+    endpoints = [
+        {
+            "conditions": {"ready": False, "serving": False},
+            "targetRef": {"kind": "Pod", "namespace": namespace, "name": pod.name, "uid": pod.uid},
+        }
+        for pod in pods
+        if pod.endpoint_serving is False
+    ]
+    return {"metadata": {"name": "not-serving", "namespace": namespace}, "endpoints": endpoints}
+
+
+def usage_object(name: str, usage: Usage) -> Object:
+    """A pod's PodMetrics."""
+    containers = [
+        {"name": container, "usage": {resource: nano_text(amount) for resource, amount in amounts.items()}}
+        for container, amounts in usage.containers.items()
+    ]
+    return {
+        "metadata": {"name": name},
+        "timestamp": format_micro_time(usage.at),
+        "window": f"{usage.window:.9f}s",
+        "containers": containers,
+    }
+
+
+def _decimal(ratio: Fraction) -> str:
+    """A ratio as a quantity: HPAs hold tolerances as quantities, so nano-units are exact."""
+    return nano_text(ratio * NANO)

@@ -1,1 +1,0 @@
-"""Serving certificate and its renewal, TLS listener, connections."""

@@ -1,0 +1,307 @@
+"""One upstream adapter: asks it for metrics that are not ours, and keeps the names that it lists.
+
+A request is built anew from what was authorized: segments and selectors, encoded again, and nothing else of the
+client's. So neither its headers nor its identity nor further parameters arrive there; the upstream sees the token of
+this adapter. Nothing of this waits for another: requests are bounded in number and time, and stop for seconds once the
+upstream does not answer.
+"""
+
+import math
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import NamedTuple, Protocol, Self
+from urllib.parse import quote, urlencode
+
+import msgspec
+import structlog
+from yarl import URL
+
+from adapter.apiserver.discovery import ListedMetric, ListedParent, encode_in_slices
+from adapter.apiserver.fair_gate import FairGate
+from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
+from adapter.apiserver.request_info import CUSTOM, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
+from adapter.apiserver.status import StatusError, unavailable
+from adapter.apiserver.upstream_answers import metric_list, refuse_error
+from adapter.runtime.answer_budget import MIB, Limit
+from adapter.runtime.backoff import LogOnce
+from adapter.runtime.circuit_breaker import LONGEST_SECONDS, CircuitBreaker, CircuitOpen
+from adapter.runtime.decoding import Decoder, Uncut, array, pieces
+from adapter.runtime.outbound import Client, SegmentedReply
+from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
+from adapter.settings import Upstream as UpstreamSettings
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.promql import uses_variables
+
+AT_ONCE = 16
+"""Requests to one upstream at a time."""
+PER_NAMESPACE = 8
+WAITING = 64
+"""Requests of one namespace that may wait for others."""
+MOST_CIRCUITS = 1024
+"""Namespaces whose failures are remembered."""
+KEEP_SECONDS = 900.0
+"""How long the names of an upstream that stopped answering stay in discovery."""
+SELF = "effective-load"
+"""The pseudonym of this program in the header `Via`."""
+_SEGMENT_CHARACTERS = "!$&'()+,;=:@"
+"""Characters of a path segment that stay as they are, besides letters, digits and `-._~` (RFC 3986)."""
+_VIA = {"Via": f"1.1 {SELF}"}
+
+_log = structlog.get_logger(__name__)
+
+MOST_NAMES = 10_000
+"""Names of one version that are listed; the API server and every client hold them in memory."""
+_RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})", re.ASCII)
+_LONGEST_METRIC = 256
+
+
+class ServedQuery(Protocol):
+    """The part of a named query of the settings that counts here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def query(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNames:
+    """The reserved names on every resource, and the named queries where they are served: on pods, as External."""
+
+    on_pods: frozenset[str] = frozenset()
+    external: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, queries: Iterable[ServedQuery]) -> Self:
+        """The names of the settings' queries that are served: those without variables."""
+        scopes = {query.name: query.scope for query in queries if not uses_variables(query.query)}
+        return cls(frozenset(name for name, scope in scopes.items() if scope == "Pods"), frozenset(scopes))
+
+    def includes(self, group: str, resource: str, metric: str) -> bool:
+        """Whether a metric of a resource (External: any text) is ours."""
+        if metric in COMMON_METRICS or metric.startswith((EFFECTIVE_PREFIX, RAW_PREFIX)):
+            return True
+        if group != CUSTOM:
+            return metric in self.external
+        return resource == POLICIES_RESOURCE or (resource == PODS_RESOURCE and metric in self.on_pods)
+
+
+class KeptNames(NamedTuple):
+    """The names of one version, and when the upstream last listed them (monotonic)."""
+
+    parents: tuple[ListedParent, ...] = ()
+    at: float = -math.inf
+
+
+class _Resource(msgspec.Struct):
+    name: str
+    namespaced: bool = True
+
+
+class _ResourceList(msgspec.Struct, rename="camel"):
+    kind: str
+    group_version: str
+    resources: list[_Resource] | None = None
+
+
+_LIST = Decoder(_ResourceList)
+_MANY = Decoder(list[_Resource])
+_RESOURCES = array("resources")
+
+
+async def read_listing(reply: SegmentedReply, group: str, version: str, own: OwnNames) -> tuple[ListedParent, ...]:
+    """The metrics that the upstream lists and that are not ours, sorted. Raises StatusError and SourceError."""
+    refuse_error(reply)
+    listed: dict[str, bool] = {}
+    slices = Slices()
+    try:
+        for piece in pieces(reply.body, _RESOURCES):
+            if piece.is_last:
+                resources = _last(_LIST.decode(piece.text), f"{group}/{version}")
+            else:
+                resources = _MANY.decode(piece.text)
+            listed |= {one.name: one.namespaced for one in resources if _is_listed(one.name, group, own)}
+            await slices.breathe()
+    except (msgspec.MsgspecError, Uncut) as error:
+        raise WrongAnswer(f"discovery: {error}", public="its discovery document cannot be read") from error
+    names = sorted(listed)[:MOST_NAMES]
+    return await encode_in_slices(group, (ListedMetric(name, listed[name]) for name in names))
+
+
+def _last(answer: _ResourceList, group_version: str) -> list[_Resource]:
+    if (answer.kind, answer.group_version) != ("APIResourceList", group_version):
+        raise WrongAnswer(
+            f"discovery: no APIResourceList of {group_version}", public="its discovery document is not of this group"
+        )
+    return answer.resources or []
+
+
+def _is_listed(name: str, group: str, own: OwnNames) -> bool:
+    resource, metric = "", name
+    if group == CUSTOM:
+        resource, _, metric = name.partition("/")
+        if not _RESOURCE.fullmatch(resource):
+            return False
+    is_name = bool(metric) and metric.isprintable() and "/" not in metric and len(metric) <= _LONGEST_METRIC
+    return is_name and not own.includes(group, resource, metric)
+
+
+class UpstreamAdapter:
+    """The adapter behind this one for a group and the versions of it that are served here. `clock` is monotonic."""
+
+    def __init__(
+        self,
+        group: str,
+        versions: tuple[str, ...],
+        settings: UpstreamSettings,
+        own: OwnNames,
+        metrics: Metrics,
+        *,
+        names: Mapping[str, KeptNames] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`names`: those of an earlier connection to the same server, by version."""
+        self.settings = settings
+        self.names = dict(names or {})
+        self.own = own
+        self.group = group
+        self._versions = versions
+        self._clock = clock
+        self._client = Client(
+            settings.access,
+            timeout=settings.timeout_seconds,
+            source=f"upstream/{group}",
+            at_once=AT_ONCE + 1,  # one more for discovery
+            limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of the upstream for {group}"),
+        )
+        self._gate = FairGate(AT_ONCE, PER_NAMESPACE, WAITING, work="requests to the upstream adapter")
+        self._circuit = CircuitBreaker(clock)
+        self._circuits: OrderedDict[str, CircuitBreaker] = OrderedDict()
+        """By namespace: a tenant whose own metrics hang stops nobody else's; three such namespaces stop all."""
+        self._log_once = LogOnce()
+        self._metrics = metrics
+        self._problem: str | None = None
+
+    # -- metrics
+
+    async def fetch(self, request: RequestInfo) -> bytes:
+        """The upstream's list for an authorized request. Raises StatusError, within the settings' time."""
+        began = self._clock()
+        try:
+            answer = await self._fetch(request)
+        except StatusError as error:
+            self._observe(began, error.code)
+            raise
+        self._observe(began, HTTPStatus.OK)
+        return answer
+
+    async def _fetch(self, request: RequestInfo) -> bytes:
+        seconds, namespace = self.settings.timeout_seconds, request.namespace
+        ends = self._clock() + seconds
+        circuit = self._circuit_of(namespace)
+        # A namespace that had no answer lately may be the only one: others, whose HPAs ask every 15 s, try before it.
+        after = LONGEST_SECONDS if circuit.is_open else 0.0
+        try:
+            self._circuit.check(after)
+            circuit.check()
+            # Half of the time at most, so that a timeout is the upstream's and not the queue's.
+            async with self._gate.slot(f"namespace {namespace}", seconds / 2):
+                with circuit.request(), self._circuit.request(namespace, after=after):
+                    left = ends - self._clock()
+                    async with self._client.answer("GET", self._url(request), deadline=left, headers=_VIA) as reply:
+                        answer = await metric_list(reply, request)
+        except SourceError as error:
+            raise self._status(error) from error
+        self._log_once.clear("request")
+        return answer
+
+    def _circuit_of(self, namespace: str) -> CircuitBreaker:
+        circuit = self._circuits.pop(namespace, None) or CircuitBreaker(self._clock)
+        self._circuits[namespace] = circuit
+        if len(self._circuits) > MOST_CIRCUITS:
+            self._circuits.popitem(last=False)
+        return circuit
+
+    def _url(self, request: RequestInfo) -> URL:
+        selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
+        return self._address(request.segments, {name: str(one) for name, one in selectors.items() if one})
+
+    def _address(self, segments: tuple[str, ...], query: Mapping[str, str]) -> URL:
+        path = "/".join(quote(segment, safe=_SEGMENT_CHARACTERS) for segment in segments)
+        asked = f"?{urlencode(query)}" if query else ""
+        return URL(f"{self.settings.url.rstrip('/')}/{path}{asked}", encoded=True)
+
+    def _status(self, error: SourceError) -> StatusError:
+        """The error for the client, without addresses; it is counted, and logged when it is a new one."""
+        timed_out = isinstance(error.__cause__, TimeoutError)
+        reason = "timeout" if timed_out else "not_asked" if isinstance(error, CircuitOpen) else error.reason
+        self._metrics.upstream_errors.labels(self.group, reason).inc()
+        late = f"gave no answer within {self.settings.timeout_seconds:g} s"
+        cause = late if timed_out else str(error)
+        if not isinstance(error, CircuitOpen) and self._log_once.is_new(cause, "request"):
+            _log.warning("upstream request failed", group=self.group, error=cause)
+        whose = f"the upstream adapter for {self.group}"
+        if timed_out:
+            return StatusError(HTTPStatus.GATEWAY_TIMEOUT, "Timeout", f"{whose} {late}")
+        if isinstance(error, CircuitOpen):
+            return unavailable(f"{whose} did not answer lately ({error.public}), and is tried again within seconds")
+        return unavailable(f"{whose}: {error.public}")
+
+    def _observe(self, began: float, code: int) -> None:
+        self._metrics.upstream_requests.labels(self.group, str(int(code))).observe(self._clock() - began)
+
+    # -- names
+
+    def listed(self, version: str) -> tuple[ListedParent, ...]:
+        """The names that it lists in a version and that are not ours; none once it has been silent for 15 minutes."""
+        names = self.names.get(version, KeptNames())
+        return names.parents if self._clock() - names.at <= KEEP_SECONDS else ()
+
+    def problem(self) -> str | None:
+        """Why it does not answer; None if it does, or was not asked yet."""
+        if self._problem is None and (self._circuit.is_open or any(one.is_open for one in self._circuits.values())):
+            return f"the upstream adapter for {self.group} answers discovery, but no requests for metrics"
+        return self._problem
+
+    async def refresh(self) -> bool:
+        """Asks anew which metrics it has; returns whether any version was answered. The others keep their names."""
+        listed: dict[str, KeptNames] = {}
+        problem = ""
+        for version in self._versions:
+            try:
+                listed[version] = KeptNames(await self._list(version), self._clock())
+            except StatusError as error:
+                problem = problem or f"{version}: {error.message}"
+            except SourceError as error:
+                problem = problem or f"{version}: {error}"
+                if isinstance(error, SourceUnreachable):
+                    break  # the next version would wait as long
+        if not listed:
+            self._problem = f"the upstream adapter for {self.group} does not answer discovery: {problem}"
+            if self._log_once.is_new(problem, "discovery"):
+                _log.warning("upstream discovery failed", group=self.group, error=problem)
+            return False
+        if self._problem is not None:  # it is back
+            for circuit in (self._circuit, *self._circuits.values()):
+                circuit.allow_trial()
+        self.names |= listed
+        self._problem = None
+        if self._log_once.clear("discovery"):
+            _log.info("upstream discovery succeeded", group=self.group)
+        return True
+
+    async def _list(self, version: str) -> tuple[ListedParent, ...]:
+        url = self._address(("apis", self.group, version), {})
+        async with self._client.answer("GET", url, headers=_VIA) as reply:
+            return await read_listing(reply, self.group, version, self.own)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()

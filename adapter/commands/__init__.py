@@ -1,0 +1,1 @@
+"""What people run: each command's room, imported only when it runs."""

@@ -1,0 +1,266 @@
+"""The checks of a whole installation: the causes first, so that what follows from them can be left out."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from cryptography import x509
+
+from adapter.commands.check import health
+from adapter.commands.check.api_services import CAUSE as CUSTOM_METRICS
+from adapter.commands.check.api_services import CERTIFICATES, api_service_sections, authority_of, own_service
+from adapter.commands.check.installation import CAUSE as SERVERS
+from adapter.commands.check.installation import Installation, installation_section
+from adapter.commands.check.load_sources import symptom_of
+from adapter.commands.check.report import ReportSection, SubjectKind, all_ok, reason
+from adapter.commands.check.rights import Account, own_name, rights_section
+from adapter.kube.api import CONFIG_MAPS
+from adapter.kube.cluster import GATE, Cluster, ListedPolicy, has_tolerance, parse_version, server_version
+from adapter.kube.errors import Forbidden, KubeError
+from adapter.kube.objects import ApiService, ConfigMap
+from adapter.kube.session import Session
+from adapter.policy.hpa import Hpa
+from adapter.runtime.decoding import decode
+from adapter.settings import Settings
+
+DAY = 86_400.0
+SOON = 14 * DAY
+"""Our own certificates live 90 days and are renewed a month before their end: one that ends sooner was not."""
+_CONNECT_SECONDS = 3.0
+_NAMESPACE, _CONFIG_MAP, _KEY = "kube-system", "extension-apiserver-authentication", "requestheader-client-ca-file"
+
+_OLDEST = (1, 23)
+"""The first version with autoscaling/v2."""
+SKEW_SECONDS = 5.0
+"""Clocks further apart are worth knowing; the Date header alone is a second wide."""
+_WRONG_SECONDS = 60.0
+
+
+async def read_hpas(cluster: Cluster, namespaces: Iterable[str], sections: list[ReportSection]) -> Sequence[Hpa] | None:
+    """The HPAs of these namespaces (empty: of all); None, with a finding, where they cannot be read."""
+    try:
+        return await cluster.hpas(namespaces)
+    except KubeError as error:
+        section = ReportSection("HPAs")
+        if isinstance(error, Forbidden):
+            section.skipped(f"HPAs, for {reason(error)}")
+        else:
+            section.wrong(f"HPAs cannot be read: {error}")
+        sections.append(section)
+        return None
+
+
+async def installation_sections(
+    cluster: Cluster,
+    settings: Settings,
+    installation: Installation,
+    hpas: Sequence[Hpa] | None,
+    *,
+    settings_known: bool,
+) -> tuple[list[ReportSection], bool | None]:
+    """The API server, rights, APIServices and certificates; and whether HPAs have a tolerance here (None: unknown)."""
+    session = cluster.session
+    plane, has_tolerance = await control_plane_section(session, hpas)
+    own = await own_name(session)
+    rights = await asyncio.gather(
+        *(
+            rights_section(session, settings, account, installation.namespace, name, own)
+            for account, name in _accounts(installation, own).items()
+        )
+    )
+    api_sections, api_services = await api_service_sections(session, settings, settings_known=settings_known)
+    ours = {name: one for name, one in api_services.items() if one.spec.service == own_service(settings)}
+    certificates = await certificate_section(session, ours, await _addresses(cluster, settings))
+    sections = [plane, *rights, certificates, installation_section(installation), *api_sections]
+    return sections, has_tolerance
+
+
+def _accounts(installation: Installation, own: str) -> dict[Account, str]:
+    """The accounts to review: those of the installation, and the one that this process runs as."""
+    accounts = installation.accounts()
+    prefix = f"system:serviceaccount:{installation.namespace}:"
+    if not accounts and own.startswith(prefix):
+        name = own.removeprefix(prefix)
+        accounts[Account.COMPANION if "companion" in name else Account.SERVER] = name
+    return accounts
+
+
+async def _addresses(cluster: Cluster, settings: Settings) -> list[str]:
+    where = settings.server.tls
+    try:
+        return await cluster.addresses(where.namespace, where.service)
+    except KubeError:
+        return []
+
+
+async def server_sections(cluster: Cluster, settings: Settings) -> list[ReportSection]:
+    """The readiness of each server."""
+    where = settings.server.tls
+    try:
+        return await health.server_sections(cluster, where.namespace, where.service, settings.telemetry.port)
+    except KubeError as error:
+        section = ReportSection("servers")
+        section.skipped(f"whether they are ready, for {reason(error)}")
+        return [section]
+
+
+def hpa_sections(
+    hpas: Sequence[Hpa], policies: Sequence[ListedPolicy], sections: Sequence[ReportSection]
+) -> list[ReportSection]:
+    """Adds the error of each HPA that no finding about its policy explains to the HPA's section; returns new ones."""
+    of_policy = {(one.namespace, one.policy.hpa): one for one in policies if one.policy is not None}
+    by_name = {section.about: section for section in sections}
+    found = []
+    for hpa in hpas:
+        if not hpa.inactive or not hpa.desired_metrics:
+            continue
+        name = f"HPA {hpa.namespace}/{hpa.name}"
+        policy = of_policy.get((hpa.namespace, hpa.name))
+        if any(one in by_name and not all_ok([by_name[one]]) for one in (name, f"policy {policy}")):
+            continue
+        section = by_name.get(f"{name} of policy {policy.name}" if policy else name)
+        if section is not None and hpa.ambiguous:  # said by its wiring
+            continue
+        if section is None:
+            section = ReportSection(name, SubjectKind.HPA)
+            found.append(section)
+        section.wrong(hpa.inactive, symptom_of=(CUSTOM_METRICS, SERVERS, "rights/server", *symptom_of(hpa.inactive)))
+    return found
+
+
+async def control_plane_section(session: Session, hpas: Iterable[Hpa] | None) -> tuple[ReportSection, bool | None]:
+    """The findings about the API server, and whether its HPAs have a tolerance (None: unknown).
+
+    `hpas`: those of the cluster; None where they cannot be read. One with a tolerance proves that the field is kept.
+    """
+    section = ReportSection("API server")
+    try:
+        text = await server_version(session)
+    except KubeError as error:
+        section.skipped(f"its version, for {reason(error)}")
+        _add_clock(section, session.skew)
+        return section, None
+    _add_clock(section, session.skew)
+    version = parse_version(text)
+    if version is not None and version < _OLDEST:
+        section.wrong(f"it is Kubernetes {text}, which has no autoscaling/v2; 1.23 is the oldest that has")
+        return section, False
+    proven = any(hpa.sets_tolerance for hpa in hpas or ())
+    has_field = True if proven else await has_tolerance(session, text)
+    if has_field:
+        section.ok(f"it is Kubernetes {text}, whose HPAs have a tolerance of their own")
+    elif has_field is False:
+        section.note(
+            f"it is Kubernetes {text}, whose HPAs have no tolerance of their own ({GATE}: by default from 1.35 on): "
+            "the controller's, 10 % by default, suppresses small steps; give policies that tolerance"
+        )
+    else:
+        section.note(f"it says no version that can be read ({text!r}), so whether HPAs have a tolerance is unknown")
+    return section, has_field
+
+
+def _add_clock(section: ReportSection, skew: float) -> None:
+    """The difference of clocks. Decisions use the API server's clock, so it harms what has another one's times."""
+    if abs(skew) <= SKEW_SECONDS:
+        section.ok(f"its clock and the one here are within {SKEW_SECONDS:g} s")
+        return
+    ahead = "ahead of" if skew > 0 else "behind"
+    text = (
+        f"the clock here is {abs(skew):.0f} s {ahead} the API server's; decisions use the API server's, but tokens and "
+        "certificates are judged by the one here: set both by NTP"
+    )
+    (section.wrong if abs(skew) > _WRONG_SECONDS else section.note)(text)
+
+
+async def certificate_section(
+    session: Session, api_services: Mapping[str, ApiService], addresses: Sequence[str]
+) -> ReportSection:
+    """The findings about every certificate of ours that can be seen from here, and the front proxy's CA.
+
+    `api_services` are ours, `addresses` the servers' (host:port).
+    """
+    section, now = ReportSection("certificates"), session.now()
+    for pem, names in _by_bundle(api_services).items():
+        _add(section, f"the CA in the caBundle of APIService {' and '.join(names)}", _newest(pem), now, own=True)
+    served = await asyncio.gather(*(_served(one) for one in addresses))
+    for address, certificate in zip(addresses, served, strict=True):
+        if certificate is not None:
+            _add(section, f"the serving certificate of {address}", certificate, now, own=True)
+    if addresses and not any(served):
+        section.skipped("the ends of the serving certificates, for no server can be reached from here")
+    await _add_front_proxy(section, session, now)
+    return section
+
+
+def _by_bundle(api_services: Mapping[str, ApiService]) -> dict[str, list[str]]:
+    bundles: dict[str, list[str]] = {}
+    for name, one in api_services.items():
+        if authority := authority_of(one):
+            bundles.setdefault(authority, []).append(name)
+    return bundles
+
+
+def _parsed(pem: str) -> list[x509.Certificate]:
+    with contextlib.suppress(ValueError):
+        return x509.load_pem_x509_certificates(pem.encode())
+    return []
+
+
+def _newest(pem: str) -> x509.Certificate | None:
+    """The certificate of a bundle that ends last: one that is valid is enough."""
+    return max(_parsed(pem), key=lambda one: one.not_valid_after_utc, default=None)
+
+
+async def _served(address: str) -> x509.Certificate | None:
+    """The certificate that a server presents; None where it cannot be reached. Nothing is sent to it."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    except (OSError, TimeoutError):
+        return None
+    try:
+        presented = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return x509.load_der_x509_certificate(presented)
+    except (ValueError, TypeError):
+        return None
+    finally:
+        writer.transport.abort()
+
+
+async def _add_front_proxy(section: ReportSection, session: Session, now: float) -> None:
+    """The CA by which every server of an aggregated API knows the API server."""
+    try:
+        data = decode(await session.get(CONFIG_MAPS.path(_NAMESPACE, _CONFIG_MAP)), ConfigMap).data or {}
+    except (KubeError, msgspec.MsgspecError) as error:
+        section.skipped(f"the end of the front proxy's CA, for {reason(error)}")
+        return
+    if not data.get(_KEY):
+        section.wrong(
+            f"ConfigMap {_NAMESPACE}/{_CONFIG_MAP} names no {_KEY}: no aggregated API knows who asks; start the API "
+            "server with --requestheader-client-ca-file"
+        )
+        return
+    _add(section, "the front proxy's CA", _newest(data[_KEY]), now, own=False)
+
+
+def _add(section: ReportSection, what: str, one: x509.Certificate | None, now: float, *, own: bool) -> None:
+    remedy = "see serving_certificate_failed in the server's log" if own else "renew it (kubeadm certs renew)"
+    if one is None:
+        section.wrong(f"{what} cannot be read; {remedy}")
+        return
+    end = one.not_valid_after_utc
+    left, on = end.timestamp() - now, end.strftime("%Y-%m-%d")
+    if left <= 0:
+        section.wrong(f"{what} has expired on {on}: {remedy}", cause=CERTIFICATES)
+    elif one.not_valid_before_utc.timestamp() > now:
+        begins = one.not_valid_before_utc.strftime("%Y-%m-%d %H:%M:%S")
+        section.wrong(f"{what} is valid from {begins} on only: clocks differ, set them by NTP", cause=CERTIFICATES)
+    elif left < SOON:
+        section.note(f"{what} ends in {left / DAY:.0f} days ({on}) and is not renewed yet: {remedy}")
+    else:
+        section.ok(f"{what} is valid until {on}")

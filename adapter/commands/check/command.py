@@ -1,0 +1,388 @@
+"""From the scope of a check to its report: the cluster's policies, then every registry, then the pods."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from adapter.commands.check import health
+from adapter.commands.check.cluster_checks import hpa_sections, installation_sections, read_hpas, server_sections
+from adapter.commands.check.findings import (
+    DEFINITION,
+    PROBE_SERVICE,
+    add_pod_matches,
+    dangling_hpas,
+    fullest_roster,
+    hpa_section,
+    registry_section,
+    service_section,
+    targets_at_limit,
+)
+from adapter.commands.check.installation import Installation, find_installation, installed_settings
+from adapter.commands.check.load_sources import (
+    ONLY_WITH_SETTINGS,
+    LoadReport,
+    Scaled,
+    check_metrics_server,
+    check_prometheus,
+)
+from adapter.commands.check.report import ReportSection, SubjectKind, folded, reason
+from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, WiredTarget
+from adapter.kube.errors import Forbidden, KubeError, NotFound, Unreachable
+from adapter.kube.session import Session
+from adapter.load.findings import at_limit
+from adapter.load.roster import Roster
+from adapter.load.spec import Policy
+from adapter.load.states import KUBERNETES, service_registry
+from adapter.policy.hpa import Hpa
+from adapter.registries.probe import ProbeResult, probe
+from adapter.registries.roster import ServiceKey, service_of
+from adapter.registries.service_allowlist import ServiceAllowlist
+from adapter.settings import Settings
+from adapter.settings.registries import Registry
+
+
+class ScopeError(Exception):
+    """The options contradict each other or the settings; the message names the contradiction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What to check; empty: everything. `policy` is NAMESPACE/NAME, and excludes the other fields: every link between
+    that policy and its HPA is checked, those that it shares with others too.
+    """
+
+    registry: str = ""
+    service: str = ""
+    namespace: str = ""
+    group: str = ""
+    policy: str = ""
+
+    @property
+    def is_registry(self) -> bool:
+        """Whether a registry or one of its services is asked about, and not the way to the HPAs."""
+        return bool(self.registry or self.service)
+
+
+async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | None) -> list[ReportSection]:
+    """Check what is in scope; returns the report's sections, causes first. Raises ScopeError.
+
+    `given`: the settings of the argument; None: those of the installation in the cluster.
+    """
+    if given is not None:
+        scope = _completed(scope, {one.name: one for one in given.registries})
+    notes: list[ReportSection] = []
+    async with _cluster(kubeconfig, given, scope, notes) as cluster:
+        settings, known = given or Settings(), given is not None
+        installation = None
+        if cluster is not None and (given is None or not scope.is_registry):
+            installation = await find_installation(cluster.session, settings)
+        if given is None and cluster is not None and installation is not None:
+            settings, known, section = await installed_settings(cluster.session, installation)
+            notes.append(section)
+        if given is None:
+            scope = _completed(scope, {one.name: one for one in settings.registries})
+        asked = None if scope.service else cluster  # a service is asked about in its registry alone
+        check = _Check(settings, scope, asked, settings_known=known, from_here=given is not None)
+        return folded(notes + await check.run(installation))
+
+
+class _Check:
+    """One run, with what its parts share.
+
+    `settings_known`: whether they were read, not assumed. `from_here`: whether they were given for this place. Those
+    that were found in the cluster name files and addresses of another place, and perhaps of somebody else: nothing that
+    they name is asked or read.
+    """
+
+    def __init__(
+        self, settings: Settings, scope: Scope, cluster: Cluster | None, *, settings_known: bool, from_here: bool
+    ) -> None:
+        self._settings, self._scope, self._cluster, self._from_here = settings, scope, cluster, from_here
+        self._settings_known = settings_known
+        self._registries = {one.name: one for one in settings.registries}
+        self._notes: list[ReportSection] = []
+        self._denied: dict[str, list[str]] = {}
+
+    async def run(self, installation: Installation | None) -> list[ReportSection]:
+        cluster, settings, whole = self._cluster, self._settings, not self._scope.is_registry
+        causes: list[ReportSection] = []
+        hpas, has_tolerance = None, None
+        if cluster is not None and whole and installation is not None:
+            cluster.hpa_tolerance(settings.kubernetes.hpa_tolerance)
+            of_policy = self._scope.policy.partition("/")[0]
+            hpas = await read_hpas(cluster, [of_policy] if of_policy else settings.kubernetes.namespaces, causes)
+            sections, has_tolerance = await installation_sections(
+                cluster, settings, installation, hpas, settings_known=self._settings_known
+            )
+            causes = sections + causes
+        listed = await self._read_policies() if cluster else []
+        policies = [
+            one.policy for one in listed if one.policy and self._scope.registry in {"", _registry_of(one.policy)}
+        ]
+        targets = await self._targets(policies)
+        load = await self._load_sources(targets) if cluster is not None and whole else LoadReport()
+        sections, looks = await self._registry_sections(policies)
+        for policy in policies:
+            sections += self._policy_sections(policy, targets[_key(policy)], looks, load, has_tolerance)
+        if cluster:
+            sections += _status_sections(cluster, settings, listed, sections)
+            if whole:
+                sections += self._hpa_sections(hpas or [], listed, sections)
+                sections += await server_sections(cluster, settings)
+        return causes + self._notes + self._denied_sections() + load.sections + sections
+
+    def _hpa_sections(
+        self, hpas: Sequence[Hpa], listed: Sequence[ListedPolicy], sections: Sequence[ReportSection]
+    ) -> list[ReportSection]:
+        if self._scope.policy:
+            named = {one.policy.hpa for one in listed if one.policy is not None}
+            return hpa_sections([hpa for hpa in hpas if hpa.name in named], listed, sections)
+        dangling = list(dangling_hpas(hpas, listed))
+        return dangling + hpa_sections(hpas, listed, [*sections, *dangling])
+
+    async def _read_policies(self) -> list[ListedPolicy]:
+        """The policies in scope. Notes those that are not valid, and refusals of the API server."""
+        assert self._cluster is not None
+        section = ReportSection("cluster")
+        try:
+            policies = await _list_policies(self._cluster, self._settings, self._scope)
+        except NotFound:
+            section.wrong(
+                "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)",
+                cause=DEFINITION,
+            )
+            self._notes.append(section)
+            return []
+        except (KubeError, ClusterError) as error:
+            if isinstance(error, Forbidden) and not self._scope.policy:
+                section.skipped(f"policies and what follows from them, for {reason(error)}")
+            else:
+                section.wrong(f"policies cannot be read: {error}")
+            self._notes.append(section)
+            return []
+        for one in policies:
+            if one.policy is None:
+                section.wrong(f"policy {one} is not valid: {one.fault}")
+        if section.findings:
+            self._notes.append(section)
+        return policies
+
+    async def _targets(self, policies: Iterable[Policy]) -> dict[tuple[str, str], WiredTarget | str]:
+        """The target's pods of each policy, or why they are unknown; empty for what this account may not read."""
+        targets: dict[tuple[str, str], WiredTarget | str] = {}
+        for policy in policies:
+            assert self._cluster is not None
+            try:
+                targets[_key(policy)] = await self._cluster.pods(policy)
+            except Forbidden as error:
+                self._denied.setdefault(reason(error), []).append(f"{policy.namespace}/{policy.name}")
+                targets[_key(policy)] = ""
+            except (KubeError, ClusterError) as error:
+                targets[_key(policy)] = str(error)
+        return targets
+
+    def _denied_sections(self) -> list[ReportSection]:
+        """What this account may not read, once, with the policies that it concerns."""
+        section = ReportSection("pods")
+        for message, names in self._denied.items():
+            section.skipped(f"the pods of {health.listed(names)}, for {message}")
+        return [section] * bool(section.findings)
+
+    async def _load_sources(self, targets: Mapping[tuple[str, str], WiredTarget | str]) -> LoadReport:
+        assert self._cluster is not None
+        report, session = LoadReport(), self._cluster.session
+        scaled = [
+            Scaled(one.wiring.policy, one.pods, one.target.name) for one in targets.values() if not isinstance(one, str)
+        ]
+        await check_metrics_server(session, self._settings, scaled, report)
+        await check_prometheus(self._settings, scaled, session.now, report, from_here=self._from_here)
+        return report
+
+    async def _registry_sections(
+        self, policies: Sequence[Policy]
+    ) -> tuple[list[ReportSection], Mapping[str, Sequence[ProbeResult]]]:
+        """The findings about the registries and the services in scope, and what the registries answered."""
+        if not self._from_here:
+            return [_not_asked(one) for one in self._registries.values()], {}
+        services = _services(self._scope, self._registries, policies)
+        looks = await _look_at_all(self._registries, services)
+        sections = [registry_section(self._registries[name], looks[name]) for name in sorted(looks)]
+        named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
+        sections += [service_section(key, looks[key.registry]) for key in named]
+        return sections, looks
+
+    def _policy_sections(
+        self,
+        policy: Policy,
+        target: WiredTarget | str,
+        looks: Mapping[str, Sequence[ProbeResult]],
+        load: LoadReport,
+        has_tolerance: bool | None,
+    ) -> list[ReportSection]:
+        """Findings about a policy: whether it may name its service, its pods and their load, and its HPA."""
+        section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
+        if not _may_name_its_service(section, self._settings, policy):
+            return [section]
+        if isinstance(target, str):
+            if target:
+                section.wrong(target)
+            return [section] * bool(target)
+        key = service_of(policy)
+        _add_pods(section, policy, target, fullest_roster(key, looks.get(key.registry, ())) if key else None)
+        for add in load.of_policy.get(_key(policy), ()):
+            add(section)
+        wiring = target.wiring
+        serving = [pod for pod in target.pods if pod.is_ready and not pod.deleting]
+        for text in (*at_limit(policy, serving).values(), *(text for _, text in targets_at_limit(wiring.hpa, serving))):
+            section.wrong(text)
+        if has_tolerance is not None and not wiring.has_tolerance:
+            wiring = replace(wiring, has_tolerance=has_tolerance)
+        return [one for one in (section, hpa_section(wiring)) if one.findings]
+
+
+def _key(policy: Policy) -> tuple[str, str]:
+    return policy.namespace, policy.name
+
+
+def _not_asked(registry: Registry) -> ReportSection:
+    section = ReportSection(f"registry {registry.name} ({registry.type})", SubjectKind.REGISTRY)
+    section.skipped(ONLY_WITH_SETTINGS)
+    return section
+
+
+def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
+    """The scope, with the only registry filled in where a service needs one. Raises ScopeError."""
+    known = ", ".join(sorted(registries)) or "none"
+    if scope.service and not registries:
+        raise ScopeError("the settings name no registries, so there is no service to check")
+    if scope.registry and scope.registry not in registries:
+        raise ScopeError(f"registry {scope.registry!r} is not in the settings; there are {known}")
+    if scope.policy and not all(scope.policy.partition("/")):
+        raise ScopeError(f"--policy {scope.policy!r}: write NAMESPACE/NAME")
+    if scope.policy and (scope.service or scope.registry):
+        raise ScopeError("a policy knows its registry and service; leave --registry and --service away")
+    if (scope.namespace or scope.group) and not scope.service:
+        raise ScopeError("--namespace and --group are those of a service in its registry; name it with --service")
+    if scope.service and not scope.registry:
+        if len(registries) > 1:
+            raise ScopeError(f"the settings name several registries ({known}); choose one with --registry")
+        return replace(scope, registry=known)
+    return scope
+
+
+@asynccontextmanager
+async def _cluster(
+    kubeconfig: str | None, given: Settings | None, scope: Scope, notes: list[ReportSection]
+) -> AsyncIterator[Cluster | None]:
+    """The cluster; None where none is needed or it cannot be reached.
+
+    The latter is wrong only where the options name the cluster or a policy, or there is nothing else to check.
+    """
+    if scope.service and given is not None:
+        yield None
+        return
+    section, settings = ReportSection("cluster"), given or Settings()
+    add = section.wrong if kubeconfig or scope.policy or not settings.registries else section.note
+    try:
+        session = await Session.open(kubeconfig)
+    except KubeError as error:
+        add(f"no cluster can be reached, so no policy is checked: {error}")
+        notes.append(section)
+        yield None
+        return
+    async with session:
+        if silence := await _silence(session):
+            add(f"the cluster does not answer, so no policy is checked: {silence}")
+            notes.append(section)
+            yield None
+            return
+        yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
+
+
+async def _silence(session: Session) -> str:
+    """Why the API server does not answer at all; empty where it does, though it may refuse.
+
+    Without its storage it answers these paths, and nothing else: every request would be waited for.
+    """
+    try:
+        for path in ("/version", "/readyz"):
+            await session.get(path)
+    except Unreachable as error:
+        return str(error)
+    except KubeError as error:
+        if "[-]etcd failed" in str(error):
+            return "its etcd fails (kubectl get --raw /readyz); look at the control plane"
+    return ""
+
+
+def _status_sections(
+    cluster: Cluster, settings: Settings, policies: Sequence[ListedPolicy], sections: Sequence[ReportSection]
+) -> list[ReportSection]:
+    """The findings of the policies' statuses: those of one policy in its section, those of several in new ones."""
+    by_name = {section.about: section for section in sections}
+    checked = [one for one in policies if f"policy {one}" in by_name]
+    for one in checked:
+        health.add_policy_error(by_name[f"policy {one}"], one, cluster.now())
+    return health.status_sections(checked, cluster.now(), written=settings.companion.features.status)
+
+
+def _registry_of(policy: Policy) -> str:
+    registry = service_registry(policy)
+    return registry.name if registry is not None else KUBERNETES
+
+
+async def _list_policies(cluster: Cluster, settings: Settings, scope: Scope) -> list[ListedPolicy]:
+    if not scope.policy:
+        return await cluster.policies(settings.kubernetes.namespaces)
+    namespace, _, name = scope.policy.partition("/")
+    return [await cluster.policy(namespace, name)]
+
+
+def _services(
+    scope: Scope, registries: Mapping[str, Registry], policies: Iterable[Policy]
+) -> dict[str, set[ServiceKey]]:
+    """The services to ask each registry about: at least one, to test the connection."""
+    if scope.service:
+        key = ServiceKey(scope.registry, scope.service, scope.namespace, scope.group)
+        return {scope.registry: {key}}
+    asked: dict[str, set[ServiceKey]] = {}
+    admission = ServiceAllowlist(registries.values())
+    for policy in policies:
+        named = service_of(policy)
+        if named is not None and not admission.refusal(named, policy.namespace):
+            asked.setdefault(named.registry, set()).add(named)
+    chosen = (scope.registry,) if scope.registry else asked if scope.policy else registries
+    return {name: asked.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in chosen}
+
+
+async def _look_at_all(
+    registries: Mapping[str, Registry], services: Mapping[str, set[ServiceKey]]
+) -> dict[str, Sequence[ProbeResult]]:
+    looks = await asyncio.gather(*(probe(registries[name], keys, time.time) for name, keys in services.items()))
+    return dict(zip(services, looks, strict=True))
+
+
+def _may_name_its_service(section: ReportSection, settings: Settings, policy: Policy) -> bool:
+    service = service_of(policy)
+    if service is None:
+        return True
+    refusal = ServiceAllowlist(settings.registries).refusal(service, policy.namespace)
+    if refusal:
+        section.wrong(refusal)
+        return False
+    section.ok(f"the settings let it name service {service.service} of registry {service.registry}")
+    return True
+
+
+def _add_pods(section: ReportSection, policy: Policy, scaled: WiredTarget, roster: Roster | None) -> None:
+    registry = service_registry(policy)
+    pods = f"{len(scaled.pods)} pods of {scaled.target.kind} {scaled.target.name}"
+    if registry is None:
+        section.ok(f"it names no service registry: Kubernetes itself says which of the {pods} serve")
+    elif roster is None:
+        section.note(f"{pods} wait for a valid answer")
+    else:
+        add_pod_matches(section, registry, scaled.target, scaled.pods, roster)

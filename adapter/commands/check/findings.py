@@ -1,0 +1,273 @@
+"""Findings about registries, their services, the pods of policies, and HPAs. Pure: everything was read before."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from fractions import Fraction
+
+from adapter.commands.check.report import ReportSection, SubjectKind
+from adapter.kube.cluster import ListedPolicy
+from adapter.load.conditions import Reason
+from adapter.load.findings import at_limit
+from adapter.load.matching import RegistrationMatch, address, match_registrations, why_unmatched
+from adapter.load.pods import Pod
+from adapter.load.quantity import NANO
+from adapter.load.roster import Instance, Roster
+from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric, Strategy, Target
+from adapter.load.spec import Registry as PolicyRegistry
+from adapter.load.states import out_reason_of
+from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Flaw, Wiring, flaws
+from adapter.policy.hpa import (
+    DEFAULT_TOLERANCE,
+    DESIRED_REPLICAS,
+    POLICY_LABEL,
+    CrossVersionReference,
+    Hpa,
+    HpaMetric,
+    MetricSourceType,
+    MetricTargetType,
+)
+from adapter.policy.watermark_policy import API_VERSION, KIND
+from adapter.registries.probe import ProbeResult
+from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import Trouble, count_states
+from adapter.settings.registries import Registry
+
+PROBE_SERVICE = "effective-load-check"
+"""The service to ask a registry about where no policy names one; `unknown` proves the connection too."""
+DEFINITION = "definition"
+"""The cause that the missing definition of the policies is."""
+MAX_LISTED = 20
+"""Instances without a pod that are listed; further ones are counted."""
+
+_POLICY = CrossVersionReference(API_VERSION, KIND, "")
+
+
+def registry_section(settings: Registry, looks: Sequence[ProbeResult]) -> ReportSection:
+    """How far the adapter gets with each server of a registry."""
+    section = ReportSection(f"registry {settings.name} ({settings.type})", SubjectKind.REGISTRY)
+    for one in looks:
+        _server(section, one, has_credentials=settings.has_credentials)
+    return section
+
+
+def _server(section: ReportSection, one: ProbeResult, *, has_credentials: bool) -> None:
+    """Reachable, authenticated, allowed: the first step that fails ends the list."""
+    server = one.server
+    trouble = None if one.rosters else next(iter(one.troubles.values()))
+    reason = trouble.reason if trouble else ""
+    sentence = _sentence(server, trouble) if trouble else ""
+    if trouble and reason == "unreachable":
+        section.wrong(f"{server} cannot be reached: {sentence}")
+        return
+    if trouble and reason == "error":
+        section.wrong(f"{server} could not be asked: {sentence}")
+        return
+    section.ok(f"{server} can be reached")
+    if trouble and reason == "unauthenticated":
+        section.wrong(f"{server} does not authenticate the adapter: {sentence}")
+    elif trouble and reason in {"forbidden", "filtered"}:
+        section.wrong(f"{server} does not let the adapter read: {sentence}")
+    elif trouble and reason == "unknown" and any(key.service == PROBE_SERVICE for key in one.troubles):
+        section.note(f"{server} was asked about a service that does not exist; name one that does: {sentence}")
+    elif trouble:
+        section.wrong(f"{server} gives no usable answer: {sentence}")
+    else:
+        section.ok(f"{server} {'accepts the credentials' if has_credentials else 'asks for no credentials'}")
+        section.ok(f"{server} lets the adapter read")
+
+
+def _sentence(server: str, trouble: Trouble) -> str:
+    """The trouble's sentence without the server's address at its start, which the finding names already."""
+    return trouble.sentence.removeprefix(server).removeprefix(": ")
+
+
+def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> ReportSection:
+    """Whether a registry knows a service, and how many instances it lists."""
+    places = [f"namespace {key.namespace}"] * bool(key.namespace) + [f"group {key.group}"] * bool(key.group)
+    section = ReportSection(
+        " ".join([f"service {key.service} of registry {key.registry}", *places]), SubjectKind.SERVICE
+    )
+    for one in looks:
+        if key in one.troubles and one.rosters:
+            section.wrong(f"{one.server}: {_sentence(one.server, one.troubles[key])}")
+    counts = {one.server: _count(one.rosters[key]) for one in looks if key in one.rosters}
+    for server, count in counts.items() if len(set(counts.values())) > 1 else ():
+        section.note(f"{server} lists {count}: servers differ")
+    best = fullest_roster(key, looks)
+    if best is None:
+        section.wrong("no server gave a valid answer about it")
+    else:
+        _instances(section, best)
+    return section
+
+
+def _instances(section: ReportSection, roster: Roster) -> None:
+    if roster.instances:
+        section.ok(f"it is known: {_count(roster)}")
+    elif roster.absence_counts:
+        section.wrong("no instance is registered under this name; check service, namespace and group")
+    else:
+        section.ok("it is known, and no pod is listed, so all of them serve")
+    if roster.protected:
+        section.note("the registry protects itself: it calls unhealthy instances healthy, so health is no evidence")
+
+
+def fullest_roster(key: ServiceKey, looks: Sequence[ProbeResult]) -> Roster | None:
+    """The roster with the most instances where servers differ; None where no server gave one."""
+    return max((one.rosters[key] for one in looks if key in one.rosters), key=lambda r: len(r.instances), default=None)
+
+
+def _count(roster: Roster) -> str:
+    states = count_states(roster.instances)
+    by_state = ", ".join(f"{count:.0f} {state}" for state, count in states.items() if count)
+    number = len(roster.instances)
+    return f"{number} instance{'s' * (number != 1)}" + (f" ({by_state})" if by_state else "")
+
+
+def add_pod_matches(
+    section: ReportSection, registry: PolicyRegistry, target: Target, pods: Sequence[Pod], roster: Roster
+) -> None:
+    """The pods of a target with an instance that counts, and those without, and why."""
+    registrations = list(match_registrations(pods, roster, registry))
+    by_pod: dict[str, list[Instance]] = {}
+    for instance, pod, miss in registrations:
+        if pod is not None and miss is None:
+            by_pod.setdefault(pod.uid, []).append(instance)
+    living = [pod for pod in pods if not pod.deleting and pod.phase not in {"Failed", "Succeeded"}]
+    matched = [pod for pod in living if pod.uid in by_pod]
+    add = section.ok if matched or not living or not roster.absence_counts else section.wrong
+    add(f"{len(matched)} of {len(living)} pods of {target.kind} {target.name} match an instance")
+    for pod in matched:
+        word = out_reason_of(by_pod[pod.uid], registry, protected=roster.protected)
+        if word:
+            section.note(f"pod {pod.name} is out: {word}")
+    for pod in living:
+        if pod.uid not in by_pod:
+            add = section.wrong if pod.is_ready and roster.absence_counts else section.note
+            add(f"pod {pod.name} matches no instance: {why_unmatched(pod, registrations, registry)}")
+    _add_leftovers(section, [claim for claim in registrations if claim.mismatch is not None])
+
+
+def _add_leftovers(section: ReportSection, without_pod: Sequence[RegistrationMatch]) -> None:
+    for claim in without_pod[:MAX_LISTED]:
+        section.note(f"instance {address(claim.instance)} counts for no pod: {claim.mismatch}")
+    if len(without_pod) > MAX_LISTED:
+        reasons = Counter(str(claim.mismatch) for claim in without_pod[MAX_LISTED:])
+        counts = "; ".join(f"{count} because {reason}" for reason, count in sorted(reasons.items()))
+        section.note(f"{len(without_pod) - MAX_LISTED} more instances count for no pod: {counts}")
+
+
+def targets_at_limit(hpa: Hpa, pods: Sequence[Pod]) -> Iterator[tuple[int, str]]:
+    """The CPU metrics of an HPA, by their place, whose target and tolerance no pod passes within its CPU limit."""
+    tolerance = DEFAULT_TOLERANCE if hpa.scale_up.tolerance is None else hpa.scale_up.tolerance
+    for index, metric in enumerate(hpa.metrics):
+        is_resource = metric.kind in {MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}
+        if not is_resource or metric.name != "cpu" or metric.aim is None:
+            continue
+        by_percent = metric.target is MetricTargetType.UTILIZATION
+        source = ResourceMetric(
+            name="cpu",
+            of=Capacity.REQUEST if by_percent else None,
+            containers=(metric.container,) if metric.container else (),
+        )
+        target = Fraction(metric.aim * NANO, 100) if by_percent else Fraction(metric.aim)
+        rule = Policy(
+            namespace=hpa.namespace,
+            name=hpa.name,
+            hpa=hpa.name,
+            strategy=Strategy.RATIO,
+            tolerance=tolerance,
+            metrics=(Metric(name=metric.name, resource=source, target=target),),
+        )
+        yield from ((index, sentence) for sentence in at_limit(rule, pods).values())
+
+
+_STOPS = {
+    Reason.POLICY_CONFLICT, Reason.SHARED_TARGET, Reason.STUCK_AT_ZERO, Reason.NOT_WIRED, Reason.AVERAGE_VALUE,
+    Reason.READ_ONLY_METRIC, Reason.TOLERANCE,
+}  # fmt: skip
+"""Flaws with which the HPA does not follow the policy; others are unwise."""
+
+
+def stops(flaw: Flaw, wiring: Wiring) -> bool:
+    """Whether the HPA does not follow the policy because of the flaw.
+
+    A tolerance does not, where the policy asks for no step that it suppresses, as before Kubernetes 1.35.
+    """
+    tolerance = wiring.hpa.bounds.tolerance
+    if flaw.reason is Reason.TOLERANCE and tolerance is not None and wiring.policy.tolerance >= max(tolerance):
+        return False
+    return flaw.reason in _STOPS
+
+
+def hpa_section(wiring: Wiring) -> ReportSection:
+    """The flaws of a policy's HPA: wrong where it does not follow the policy, else notes."""
+    hpa = wiring.hpa
+    section = ReportSection(f"HPA {hpa.namespace}/{hpa.name} of policy {wiring.policy.name}", SubjectKind.HPA)
+    found = flaws(wiring)
+    for flaw in sorted(found, key=lambda one: not stops(one, wiring)):
+        if stops(flaw, wiring):
+            section.wrong(flaw.message)
+        else:
+            section.note(flaw.message)
+    if not section.findings and not hpa.inactive:
+        asked = hpa.asks_for(wiring.policy.name)
+        section.ok("it sets the count that is decided" if asked else "it is left as it is: the policy only observes")
+    return section
+
+
+def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iterator[ReportSection]:
+    """A section for each HPA that names a policy, or a scale target of one, that does not exist in its namespace."""
+    for namespace in sorted({one.namespace for one in hpas}):
+        here = [one for one in policies if one.namespace == namespace]
+        own = [one for one in hpas if one.namespace == namespace]
+        scaled = _scaled(own, here)
+        for hpa in sorted(own, key=lambda one: one.name):
+            section = ReportSection(f"HPA {namespace}/{hpa.name}", SubjectKind.HPA)
+            for text in dict.fromkeys(_dangling_metrics(hpa, here, scaled)):
+                section.wrong(text, symptom_of=(DEFINITION,))
+            if section.findings:
+                yield section
+
+
+def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[CrossVersionReference] | None:
+    """The targets of a namespace's policies; None where a policy is not valid, so that its target is unknown."""
+    if any(one.policy is None for one in policies):
+        return None
+    followed = {one.policy.hpa for one in policies if one.policy is not None}
+    return frozenset(hpa.target.identity for hpa in hpas if hpa.name in followed)
+
+
+def _first(names: Collection[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(sorted(names)[:MAX_LISTED])}{more}"
+
+
+def _dangling_metrics(
+    hpa: Hpa, policies: Sequence[ListedPolicy], scaled: frozenset[CrossVersionReference] | None
+) -> Iterator[str]:
+    known = {one.name for one in policies}
+    for metric in hpa.metrics:
+        name = _policy_named(metric)
+        if name and name not in known:
+            yield (
+                f"it asks for {metric.name} of WatermarkPolicy {name}, which does not exist in namespace "
+                f"{hpa.namespace}; create that policy, or name one that exists ({_first(known) or 'none'})"
+            )
+        target = metric.described
+        by_target = target is not None and metric.name == DESIRED_REPLICAS and not name
+        if by_target and target is not None and scaled is not None and target.identity not in scaled:
+            yield (
+                f"it asks for {DESIRED_REPLICAS} of {target.kind} {target.name}, which no WatermarkPolicy in namespace "
+                f"{hpa.namespace} scales; create a policy that names this HPA"
+            )
+
+
+def _policy_named(metric: HpaMetric) -> str:
+    """The policy that a metric names; empty where it names none."""
+    described = metric.described
+    if described is not None:
+        is_policy = (described.group, described.kind) == (_POLICY.group, _POLICY.kind)
+        return described.name if is_policy else ""
+    ours = metric.name in {DESIRED_REPLICAS, *READ_ONLY} or metric.name.startswith(READ_ONLY_PREFIXES)
+    return str(metric.match_labels.get(POLICY_LABEL, "")) if ours and metric.kind is MetricSourceType.EXTERNAL else ""

@@ -1,0 +1,392 @@
+"""metrics-server and Prometheus: whether they answer, how old their samples are, and whether they cover the pods."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from adapter.commands.check.report import ReportSection, reason
+from adapter.kube.api import POD_METRICS
+from adapter.kube.errors import Forbidden, KubeError
+from adapter.kube.session import Session
+from adapter.load.pods import Pod
+from adapter.load.samples import QuerySamples, Usage
+from adapter.load.spec import Metric, Policy, Query
+from adapter.runtime.answer_budget import MIB, Limit
+from adapter.runtime.source_errors import SourceError
+from adapter.settings import Settings
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.prometheus import Prometheus
+from adapter.usage.promql import parse_inputs, recorded
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
+from adapter.usage.resource_metrics import decode_usages
+from adapter.usage.series import NamedQueryResult
+from adapter.usage.windows import Windows, lowest_share
+
+METRICS_SERVER = "metrics-server"
+MARGIN_SECONDS = 2.0
+ONLY_WITH_SETTINGS = (
+    "what the cluster's settings name is asked only where they are made for: run the check in a pod of the server, or "
+    "give --settings"
+)
+SETTLED_SECONDS = 120.0
+"""A pod that has been Ready for this long has samples of every source."""
+_SKEW_SECONDS = 10.0
+_NAMED = 3
+_NOWHERE = "-"
+"""The namespace of a query that is about none: no namespace has this name."""
+_SLOW_WINDOW = 300.0
+_LOOK = "kubectl -n kube-system get pods -l k8s-app=metrics-server, and kubectl top pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A policy with the pods of its target, and the target's name."""
+
+    policy: Policy
+    pods: Sequence[Pod]
+    workload: str
+
+    def settled(self, now: float) -> list[Pod]:
+        """The pods that have been Ready for so long that every source knows them."""
+        return [
+            pod for pod in self.pods if pod.is_ready and not pod.deleting and now - _ready_since(pod) > SETTLED_SECONDS
+        ]
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """The sections of the sources, and for each policy (namespace, name) what to add to its own section."""
+
+    sections: list[ReportSection] = field(default_factory=list)
+    of_policy: dict[tuple[str, str], list[Callable[[ReportSection], None]]] = field(default_factory=dict)
+
+    def add(self, policy: Policy, finding: Callable[[ReportSection], None]) -> None:
+        self.of_policy.setdefault((policy.namespace, policy.name), []).append(finding)
+
+
+def _ready_since(pod: Pod) -> float:
+    since = pod.ready.since if pod.ready is not None else None
+    return pod.created_at if since is None else max(since, pod.created_at)
+
+
+def _wrong(text: str, cause: str) -> Callable[[ReportSection], None]:
+    return lambda section: section.wrong(text, symptom_of=(cause,))
+
+
+def _ok(text: str) -> Callable[[ReportSection], None]:
+    return lambda section: section.ok(text)
+
+
+def _names(names: Iterable[str]) -> str:
+    known = sorted(names)
+    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    return f"{', '.join(known[:_NAMED])}{more}"
+
+
+# --- metrics-server ---
+
+
+async def check_metrics_server(session: Session, settings: Settings, scaled: Sequence[Scaled], to: LoadReport) -> None:
+    """Add the findings about metrics.k8s.io: of each namespace with policies on cpu or memory."""
+    using = [one for one in scaled if any(metric.resource is not None for metric in one.policy.metrics)]
+    if not using:
+        return
+    section, options = ReportSection("metrics.k8s.io"), settings.resource_metrics
+    to.sections.append(section)
+    for namespace in sorted({one.policy.namespace for one in using}):
+        path, limit = POD_METRICS.collection(namespace), Limit(options.max_answer_mib * MIB)
+        try:
+            async with session.reading(
+                path, source="metrics.k8s.io", limit=limit, timeout=options.timeout_seconds
+            ) as body:
+                usages = await decode_usages(body)
+        except Forbidden as error:
+            section.skipped(f"the usage of pods, for {reason(error)}")
+            return
+        except (KubeError, SourceError) as error:
+            section.wrong(
+                f"it does not answer, so policies on cpu and memory hold their counts: {error}; install metrics-"
+                f"server, or find out why it fails ({_LOOK})",
+                cause=METRICS_SERVER,
+            )
+            return
+        here = [one for one in using if one.policy.namespace == namespace]
+        _usages(section, to, here, usages, session.now(), options.max_age_seconds)
+
+
+def _usages(
+    section: ReportSection,
+    to: LoadReport,
+    scaled: Sequence[Scaled],
+    usages: Mapping[str, Usage],
+    now: float,
+    max_age: float,
+) -> None:
+    """The findings about the answer of one namespace."""
+    namespace = scaled[0].policy.namespace
+    newest = max((usage.at for usage in usages.values()), default=None)
+    if newest is None:
+        if any(one.settled(now) for one in scaled):
+            section.wrong(f"it has no sample of any pod of namespace {namespace} ({_LOOK})", cause=METRICS_SERVER)
+        return
+    age = now - newest
+    if age > max_age:
+        text = (
+            f"its newest sample of namespace {namespace} is {age:.0f} s old, and {max_age:g} s is the most that counts"
+        )
+        section.wrong(f"{text} ({_LOOK})", cause=METRICS_SERVER)
+    elif age < -_SKEW_SECONDS:
+        section.wrong(f"its newest sample of namespace {namespace} is dated {-age:.0f} s ahead: set the nodes' clocks")
+    else:
+        section.ok(f"it answers for namespace {namespace}: {len(usages)} pods, the newest sample {age:.0f} s old")
+    for one in scaled:
+        settled = one.settled(now)
+        without = [pod.name for pod in settled if pod.name not in usages]
+        if without:
+            text = f"metrics.k8s.io has no sample of {len(without)} of {len(settled)} Ready pods ({_names(without)})"
+            to.add(one.policy, _wrong(f"{text}: {_LOOK}", METRICS_SERVER))
+        elif settled:
+            to.add(one.policy, _ok(f"metrics.k8s.io has samples of all {len(settled)} Ready pods"))
+
+
+# --- Prometheus ---
+
+
+async def check_prometheus(
+    settings: Settings, scaled: Sequence[Scaled], now: Callable[[], float], to: LoadReport, *, from_here: bool
+) -> None:
+    """Add the findings about every Prometheus server and about the queries of the policies.
+
+    Without `from_here` no server is asked: the settings are not from this place, and what they name, files with
+    credentials included, must not be sent from here to where they say.
+    """
+    servers = settings.prometheus.servers
+    if not servers or not from_here:
+        _unasked(settings, scaled, to)
+        return
+    probes = {
+        server.name: WorkloadQuery(Query(prom_ql="vector(1)", server=server.name), _NOWHERE, "") for server in servers
+    }
+    catalog = _catalog(settings)
+    allowed = {query for _, _, query in _queries(scaled) if isinstance(catalog.resolve(query), InstantQuery)}
+    source = await _polled(settings, {*probes.values(), *allowed}, now)
+    for server in servers:
+        section, probe = ReportSection(f"Prometheus {server.name}"), source.samples(*probes[server.name])
+        to.sections.append(section)
+        _server(section, probe, server.url, cause_of(server.name))
+        used = {query.query.name for _, _, query in _queries(scaled)}  # those are told at their policies
+        for name, error in _shared_errors(source, settings, server.name):
+            if name not in used:
+                section.wrong(f"query {name}: {error}", symptom_of=(cause_of(server.name),))
+    for one, metric, query in _queries(scaled):
+        _add_query(to, one, metric, query, catalog.resolve(query), source, now())
+
+
+def _queries(scaled: Iterable[Scaled]) -> Iterator[tuple[Scaled, Metric, WorkloadQuery]]:
+    """The policies' metrics that are queries."""
+    for one in scaled:
+        for metric in one.policy.metrics:
+            if metric.query is not None:
+                yield one, metric, WorkloadQuery(metric.query, one.policy.namespace, one.workload)
+
+
+def symptom_of(message: str) -> tuple[str, ...]:
+    """The causes that an error of a policy or an HPA names in its message."""
+    servers = re.findall(r"Prometheus ([^\s:]+):", message)
+    return (*((METRICS_SERVER,) if "metrics.k8s.io:" in message else ()), *map(cause_of, servers))
+
+
+_ELSEWHERE = "url leads to something else, such as a page to log in; name the server's own address"
+_CREDENTIALS = "give the server basicAuth or bearerTokenFile that it accepts"
+_ADVICE = {
+    "HTTP 401": _CREDENTIALS,
+    "HTTP 403": _CREDENTIALS,
+    "HTTP 404": "url needs the path under which its API is, and no more",
+    "HTTP 3": _ELSEWHERE,
+    "not what is expected": _ELSEWHERE,
+    "connection refused": "nothing listens there: compare url with kubectl get services",
+    "cannot be resolved": "correct the name in url",
+    "not trusted": "give the CA that signed it as caFile",
+    "TLS failed": "does it speak https, as url says?",
+    "timed out": "is it overloaded, is timeoutSeconds too short, or does a network policy drop the connection?",
+}
+"""What to do about a Prometheus server, by a part of its error."""
+
+
+def cause_of(server: str) -> str:
+    """The cause that a Prometheus server's fault is."""
+    return f"prometheus/{server}"
+
+
+def _catalog(settings: Settings) -> QueryCatalog:
+    prometheus = settings.prometheus
+    names = [server.name for server in prometheus.servers]
+    return QueryCatalog(names, prometheus.queries, inline_allowed=prometheus.inline_queries)
+
+
+def _unasked(settings: Settings, scaled: Sequence[Scaled], to: LoadReport) -> None:
+    """What is known without asking: the servers that are not asked, and the queries that the settings refuse."""
+    for server in settings.prometheus.servers:
+        section = ReportSection(f"Prometheus {server.name}")
+        section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}")
+        to.sections.append(section)
+    catalog = _catalog(settings)
+    for one, metric, query in _queries(scaled):
+        if isinstance(refusal := catalog.resolve(query), str):
+            to.add(one.policy, _wrong(f"metric {metric.name}: {refusal}", ""))
+
+
+async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable[[], float]) -> Prometheus:
+    """A source whose queries, the settings' own included, have all been asked once, or had their time."""
+    left, changed = set(queries), asyncio.Event()
+
+    def on_change(users: frozenset[WorkloadQuery]) -> None:
+        left.difference_update(users)
+        changed.set()
+
+    prometheus = settings.prometheus
+    source = Prometheus(
+        prometheus.servers, prometheus.queries, inline_allowed=True, on_change=on_change, clock=now, metrics=Metrics()
+    )
+    source.set_queries(queries)
+    running = asyncio.create_task(source.run())
+    slowest = max((server.timeout_seconds for server in prometheus.servers), default=0.0)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2 * slowest + MARGIN_SECONDS):
+            while (left or any(map(_unanswered, source.named_results()))) and not running.done():
+                changed.clear()
+                await changed.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return source
+
+
+def _unanswered(result: NamedQueryResult) -> bool:
+    return result.fetched_at is None and not result.error
+
+
+def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -> None:
+    if probe.total is None:
+        reason = probe.error or "no answer in time"
+        text = f"{url} cannot be asked: {reason}; policies with its queries hold their counts{_advice(reason)}"
+        section.wrong(text, cause=cause)
+        return
+    section.ok(f"{url} answers")
+    skew = probe.total.at - (probe.fetched_at or probe.total.at)
+    if abs(skew) > _SKEW_SECONDS:
+        ahead = "ahead of" if skew > 0 else "behind"
+        section.wrong(
+            f"its clock is {abs(skew):.0f} s {ahead} the API server's, so samples seem old or new: set it by NTP"
+        )
+
+
+def _advice(reason: str) -> str:
+    """What to do about a server's error; empty where the error says it."""
+    return next((f": {advice}" for part, advice in _ADVICE.items() if part in reason), "")
+
+
+def _shared_errors(source: Prometheus, settings: Settings, server: str) -> Iterator[tuple[str, str]]:
+    """The named queries of a server that failed, whether a policy uses them or not."""
+    servers = {query.name: query.server for query in settings.prometheus.queries}
+    for result in source.named_results():
+        if servers[result.name] == server and result.error:
+            yield result.name, result.error
+
+
+def _add_query(
+    to: LoadReport,
+    one: Scaled,
+    metric: Metric,
+    query: WorkloadQuery,
+    resolved: InstantQuery | str,
+    source: Prometheus,
+    now: float,
+) -> None:
+    """The findings about a policy's query: refused, failed, or what it answers for the target's pods."""
+    if isinstance(resolved, str):
+        to.add(one.policy, _wrong(f"metric {metric.name}: {resolved}", ""))
+        return
+    samples, cause = source.samples(*query), cause_of(resolved.server)
+    if samples.error or samples.fetched_at is None:
+        text = f"metric {metric.name}: {samples.error or 'its query had no answer in time'}"
+        to.add(one.policy, _wrong(text, cause))
+        return
+    to.add(one.policy, lambda section: _answer(section, metric, resolved, samples, one, now))
+    to.add(one.policy, lambda section: _windows(section, metric, resolved, samples, source.windows(resolved)))
+
+
+def _answer(
+    section: ReportSection, metric: Metric, query: InstantQuery, samples: QuerySamples, one: Scaled, now: float
+) -> None:
+    """What a query's answer is worth for the target's pods."""
+    named = f"metric {metric.name}: its query"
+    behind = samples.behind if metric.floor else 0.0  # a floor asks for the past
+    if samples.total is not None:
+        _age(section, named, now - behind - samples.total.at, samples.max_age, "one number")
+        return
+    settled = one.settled(now)
+    if not samples.pods:
+        by = f"by ({', '.join(query.labels)})"
+        section.wrong(
+            f"{named} answers no series for namespace {one.policy.namespace}: run it in Prometheus, and keep the "
+            f"labels that name the pods: {by}"
+        )
+        return
+    without = [pod.name for pod in settled if pod.name not in samples.pods]
+    if settled and len(without) == len(settled):
+        section.wrong(
+            f"{named} answers for {len(samples.pods)} pods ({_names(samples.pods)}), none of them a pod of the target: "
+            f"label {query.pod_label} has to be the pod's name"
+        )
+    elif without:
+        section.wrong(f"{named} has no series of {len(without)} of {len(settled)} Ready pods ({_names(without)})")
+    ours = [point.at for pod in one.pods if (point := samples.pods.get(pod.name)) is not None]
+    if ours:
+        covered = f"{len(ours)} of {len(one.pods)} pods"
+        _age(section, named, now - behind - max(ours), samples.max_age, covered)
+
+
+def _windows(
+    section: ReportSection, metric: Metric, query: InstantQuery, samples: QuerySamples, windows: Windows
+) -> None:
+    """What is worth knowing of the windows that a query reads."""
+    named = f"metric {metric.name}: its query"
+    if query.window > _SLOW_WINDOW:
+        section.note(
+            f"{named} reads {query.window:g} s back: new pods and changes of the load count in full only after that; "
+            f"{_SLOW_WINDOW:g} s and less are usual"
+        )
+    for rule in recorded(parse_inputs(query.text).selectors):
+        section.note(
+            f"{named} reads the recording rule {rule}: nobody can ask whether samples were missing in its windows, so "
+            "after a gap it may read too little; query rate(…) and the like themselves"
+        )
+    if windows.are_unknown:
+        why = windows.refusal or "it has subqueries, or a range without a duration"
+        section.note(
+            f"{named} cannot be asked for gaps in its windows ({why}): after a start and after a gap it shrinks "
+            "nothing for two of them"
+        )
+    for seconds, interval in windows.intervals:
+        if (share := lowest_share(seconds, interval)) < 1:
+            section.note(
+                f"{named} has a window of {seconds:g} s, which the scrape interval ({interval:g} s) does not divide: "
+                f"an unchanged load reads down to {share:.0%} of itself; make it a multiple"
+            )
+    partial = [name for name, point in samples.pods.items() if point.is_partial]
+    if partial:
+        fullness = samples.pods[partial[0]].fullness
+        section.note(f"{named} has partial windows of {len(partial)} pods ({_names(partial)}): the first {fullness}")
+    if samples.total is not None and samples.total.is_partial:
+        section.note(f"{named} has a partial window: it {samples.total.fullness}")
+
+
+def _age(section: ReportSection, named: str, age: float, most: float, covered: str) -> None:
+    if age > most:
+        section.wrong(
+            f"{named} answers {covered}, from samples that are {age:.0f} s old; {most:g} s is the most that counts"
+        )
+    else:
+        section.ok(f"{named} answers {covered}, from samples that are {max(0.0, age):.0f} s old")

@@ -1,0 +1,366 @@
+"""How policies, HPAs, workloads and settings of files fit together. Pure; sentences are those of the live check."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from adapter.commands.check.findings import dangling_hpas, stops, targets_at_limit
+from adapter.commands.check.manifest_objects import (
+    DeclaredWorkload,
+    Known,
+    Located,
+    Objects,
+    read_folder,
+    read_objects,
+    read_stream,
+    section_for,
+)
+from adapter.commands.check.report import Finding, FindingLevel, Place, ReportSection
+from adapter.kube.cluster import ListedPolicy
+from adapter.kube.selectors import LabelSelector, Operator
+from adapter.load.conditions import Reason
+from adapter.load.findings import at_limit
+from adapter.load.pod_samples import MetricReader
+from adapter.load.samples import Samples
+from adapter.load.spec import Metric, Policy
+from adapter.policy.conformance import READ_ONLY, Flaw, Wiring, flaws
+from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, CrossVersionReference, Hpa
+from adapter.policy.linking import Links, reference_faults
+from adapter.registries.roster import service_of
+from adapter.registries.service_allowlist import ServiceAllowlist
+from adapter.runtime.faults import closest
+from adapter.settings import Settings
+from adapter.usage.query_catalog import QueryCatalog, WorkloadQuery
+
+Sections = dict[str, ReportSection]
+
+_FIELDS = {
+    Reason.POLICY_CONFLICT: "spec.scaleTargetRef",
+    Reason.SHARED_TARGET: "spec.scaleTargetRef",
+    Reason.STUCK_AT_ZERO: "spec.minReplicas",
+    Reason.NOT_WIRED: "spec.metrics",
+    Reason.RESTING: "spec.metrics",
+    Reason.TOLERANCE: "spec.behavior",
+    Reason.NO_STABILIZATION: "spec.behavior.scaleDown.stabilizationWindowSeconds",
+    Reason.WAITS_TWICE: "spec.behavior",
+}
+_OF_POLICY = {Reason.WATERMARKS_TOO_CLOSE: "spec.metrics", Reason.TOTAL: "spec.average"}
+"""Fields of the policy, not of the HPA."""
+
+
+class _Pair(NamedTuple):
+    """A policy and its HPA."""
+
+    policy: Known[Policy]
+    hpa: Known[Hpa]
+
+
+class _Folder:
+    """Indexes of the objects."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.links: dict[str, Links] = defaultdict(Links)
+        self.hpas: dict[tuple[str, str], Known[Hpa]] = {}
+        self.workloads: dict[tuple[str, CrossVersionReference], Known[DeclaredWorkload]] = {}
+        for known in objects.hpas:
+            if self.hpas.setdefault((known.read.namespace, known.read.name), known) is known:
+                self.links[known.read.namespace].put_hpa(known.read.name, known.read)
+        for policy in reversed(objects.policies):
+            self.links[policy.read.namespace].put_policy(policy.read.name, policy.read)
+        for workload in objects.workloads:
+            self.workloads.setdefault((workload.read.namespace, workload.read.reference.identity), workload)
+        self.policies_of: dict[tuple[str, str], list[Known[Policy]]] = defaultdict(list)
+        for policy in objects.policies:
+            self.policies_of[policy.read.namespace, policy.read.hpa].append(policy)
+        self.scaled = {(one.read.namespace, one.read.target.identity) for one in objects.hpas}
+        self._by_namespace: dict[str, list[Known[DeclaredWorkload]]] = defaultdict(list)
+        self._by_label: dict[tuple[str, str, str], list[Known[DeclaredWorkload]]] = defaultdict(list)
+        for (namespace, _), workload in self.workloads.items():
+            self._by_namespace[namespace].append(workload)
+            for key, value in workload.read.pod.labels.items():
+                self._by_label[namespace, key, value].append(workload)
+
+    def selected(self, namespace: str, selector: LabelSelector) -> Iterator[Known[DeclaredWorkload]]:
+        """The workloads whose pods a selector matches."""
+        single = (one for one in selector.requirements if one.operator is Operator.IN and len(one.values) == 1)
+        first = next(single, None)
+        candidates = self._by_namespace[namespace]
+        if first is not None:
+            candidates = self._by_label.get((namespace, first.key, first.values[0]), [])
+        return (one for one in candidates if selector.matches(one.read.pod.labels))
+
+    def hpas_in(self, namespace: str) -> list[str]:
+        """The names of a namespace's HPAs."""
+        return sorted(self.links[namespace].hpas)
+
+    def workload_of(self, hpa: Hpa) -> Known[DeclaredWorkload] | None:
+        """The workload that an HPA scales; None where it is not among the files."""
+        return self.workloads.get((hpa.namespace, hpa.target.identity))
+
+
+def check_links(objects: Objects, sections: Sections) -> None:
+    """Add the findings about every policy, HPA and workload to the sections."""
+    folder = _Folder(objects)
+    for policy in objects.policies:
+        section = section_for(policy.at, sections)
+        section.findings += _policy(folder, policy)
+        if not section.findings:
+            section.ok("it is valid and fits its HPA")
+    for hpa in objects.hpas:
+        section = section_for(hpa.at, sections)
+        section.findings += _hpa(folder, hpa)
+        if not section.findings:
+            section.ok("it is valid")
+    _dangling(folder, sections)
+    for hpa in objects.hpas:
+        section_for(hpa.at, sections).findings += _overlaps(folder, hpa)
+
+
+def _wrong(text: str, at: Located, path: str = "") -> Finding:
+    return Finding(FindingLevel.WRONG, text, at.place(path))
+
+
+def _skip(text: str, place: Place) -> Finding:
+    return Finding(FindingLevel.SKIPPED, f"not checked: {text}", place)
+
+
+def _policy(folder: _Folder, policy: Known[Policy]) -> Iterator[Finding]:
+    """The findings about one policy: its HPA, its sources, and the workload's requests and limits."""
+    read, at = policy.read, policy.at
+    yield from _sources(folder, policy)
+    hpa = folder.hpas.get((read.namespace, read.hpa))
+    if hpa is None:
+        yield _without_hpa(folder, policy)
+        return
+    pair = _Pair(policy, hpa)
+    yield from (one for flaw, one in _flaws(folder, pair) if flaw.reason in _OF_POLICY)
+    workload = folder.workload_of(hpa.read)
+    if workload is None:
+        target = hpa.read.target
+        if any(metric.of is not None for metric in read.metrics):
+            text = f"{target.kind} {target.name} is not among the files, so its requests and limits are unknown"
+            yield _skip(text, at.place("spec.metrics"))
+        return
+    for index, metric in enumerate(read.metrics):
+        yield from (_wrong(text, at, f"spec.metrics[{index}]") for text in _lacks(metric, workload))
+        if fault := at_limit(read, [workload.read.pod]).get(metric.name):
+            yield _wrong(fault, at, f"spec.metrics[{index}]")
+
+
+def _without_hpa(folder: _Folder, policy: Known[Policy]) -> Finding:
+    read, at = policy.read, policy.at
+    others = folder.hpas_in(read.namespace)
+    path = "spec.hpa" if read.hpa != read.name else "metadata.name"
+    if not others:
+        return _skip(f"HPA {read.hpa}, which the policy names, is not among the files", at.place(path))
+    meant = closest(read.hpa, others)
+    return _wrong(
+        f"there is no HPA {read.hpa} in namespace {read.namespace}{meant}; name one of {', '.join(others)} in "
+        "spec.hpa, or write it with `effective-load render`",
+        at,
+        path,
+    )
+
+
+def _lacks(metric: Metric, workload: Known[DeclaredWorkload]) -> Iterator[str]:
+    """What the workload's pods lack for a metric: the named containers, their requests or limits."""
+    source, pod = metric.resource or metric.query, workload.read.pod
+    names = [container.name for container in pod.containers]
+    missing = [name for name in (source.containers if source else ()) if name not in names]
+    target = workload.read.reference
+    for name in missing:
+        yield f"{target.kind} {target.name} has no container {name}{closest(name, names)}; there are {', '.join(names)}"
+    lack = "" if missing else MetricReader(metric, Samples(), 0.0).basis(pod)[2]
+    if lack:
+        yield (
+            f"{lack} in {target.kind} {target.name} ({workload.at.place('spec.template.spec.containers')}), and the "
+            f"metric is a share of it; set it, or drop `of` from the metric"
+        )
+
+
+# --- settings ---
+
+
+def _sources(folder: _Folder, policy: Known[Policy]) -> Iterator[Finding]:
+    """What the policy names and the settings have to define: queries, its registry, routes of notifications."""
+    read, at = policy.read, policy.at
+    queries = [(index, metric) for index, metric in enumerate(read.metrics) if metric.query is not None]
+    if not folder.objects.settings:
+        needs = (
+            ["queries"] * bool(queries) + ["registry"] * (service_of(read) is not None) + ["routes"] * bool(read.notify)
+        )
+        if needs:
+            why = "are not valid" if folder.objects.has_faulty_settings else "are not among the files (--settings FILE)"
+            yield _skip(f"its {', '.join(needs)}, for the settings {why}", at.place())
+        return
+    for index, metric in queries:
+        sentences = [_query_fault(one, metric, read) for one in folder.objects.settings]
+        if all(sentences):
+            yield _wrong(f"metric {metric.name}: {sentences[0]}", at, f"spec.metrics[{index}].query")
+    service = service_of(read)
+    if service is not None:
+        refusals = [
+            ServiceAllowlist(one.registries).refusal(service, read.namespace) for one in folder.objects.settings
+        ]
+        if all(refusals):
+            yield _wrong(refusals[0], at, "spec.registry")
+    for name in read.notify:
+        if not any(_has_route(one, name, read.namespace) for one in folder.objects.settings):
+            text = f"the settings define no route {name} for namespace {read.namespace}; add it, or name another"
+            yield _wrong(text, at, "spec.notify")
+
+
+def _query_fault(settings: Settings, metric: Metric, policy: Policy) -> str:
+    assert metric.query is not None
+    servers = [server.name for server in settings.prometheus.servers]
+    catalog = QueryCatalog(servers, settings.prometheus.queries, inline_allowed=settings.prometheus.inline_queries)
+    resolved = catalog.resolve(WorkloadQuery(metric.query, policy.namespace, policy.name))
+    return resolved if isinstance(resolved, str) else ""
+
+
+def _has_route(settings: Settings, name: str, namespace: str) -> bool:
+    return any(route.name == name and route.serves(namespace) for route in settings.companion.notifications.routes)
+
+
+# --- HPAs ---
+
+
+def _hpa(folder: _Folder, hpa: Known[Hpa]) -> Iterator[Finding]:
+    """The findings about one HPA: its reference, its metrics, and how it follows its policies."""
+    read, at = hpa.read, hpa.at
+    for fault in reference_faults(*read.target):
+        yield _wrong(fault.advice, at, fault.path)
+    yield from _metric_names(folder, hpa)
+    workload = folder.workload_of(read)
+    if workload is not None:
+        pod = workload.read.pod
+        yield from (_wrong(text, at, f"spec.metrics[{index}]") for index, text in targets_at_limit(read, [pod]))
+    for policy in folder.policies_of[read.namespace, read.name]:
+        yield from (one for flaw, one in _flaws(folder, _Pair(policy, hpa)) if flaw.reason not in _OF_POLICY)
+
+
+def _metric_names(folder: _Folder, hpa: Known[Hpa]) -> Iterator[Finding]:
+    """The metrics that name a policy, under a name that no policy has."""
+    policies = folder.links[hpa.read.namespace].policies
+    for index, metric in enumerate(hpa.read.metrics):
+        named = metric.described.name if metric.described is not None else metric.match_labels.get(POLICY_LABEL, "")
+        policy = policies.get(named)
+        if policy is None or not metric.names(named):
+            continue
+        own = [f"{prefix}{one.name}" for one in policy.metrics for prefix in ("effective_", "raw_")]
+        if metric.name not in {DESIRED_REPLICAS, *READ_ONLY, *own}:
+            text = (
+                f"WatermarkPolicy {policy.name} has no metric {metric.name}{closest(metric.name, [DESIRED_REPLICAS])}; "
+                f"ask for {DESIRED_REPLICAS}"
+            )
+            yield _wrong(text, hpa.at, _path_of(hpa.at, index))
+
+
+def _path_of(at: Located, index: int) -> str:
+    """The path of a metric's name."""
+    spec = at.data.get("spec")
+    metrics = spec.get("metrics") if isinstance(spec, dict) else None
+    kind = metrics[index].get("type") if isinstance(metrics, list) and isinstance(metrics[index], dict) else None
+    source = f".{kind[:1].lower()}{kind[1:]}" if isinstance(kind, str) else ""
+    return f"spec.metrics[{index}]{source}.metric.name"
+
+
+def _flaws(folder: _Folder, pair: _Pair) -> Iterator[tuple[Flaw, Finding]]:
+    """The flaws of a policy and its HPA, each as a finding about the one of them whose field it is."""
+    policy, hpa = pair.policy.read, pair.hpa.read
+    neighbours = folder.links[hpa.namespace].neighbours(policy.name)
+    wiring = Wiring(policy=policy, hpa=hpa, neighbours=neighbours)
+    for flaw in flaws(wiring):
+        of_policy = flaw.reason in _OF_POLICY
+        at, path = (pair.policy.at, _OF_POLICY[flaw.reason]) if of_policy else (pair.hpa.at, _field(flaw, hpa))
+        level = FindingLevel.WRONG if stops(flaw, wiring) else FindingLevel.NOTE
+        yield flaw, Finding(level, flaw.message, at.place(path))
+
+
+def _field(flaw: Flaw, hpa: Hpa) -> str:
+    if flaw.reason in _FIELDS:
+        return _FIELDS[flaw.reason]
+    named = (index for index, metric in enumerate(hpa.metrics) if metric.name in flaw.message.split())
+    return f"spec.metrics[{next(named, 0)}]"
+
+
+def _dangling(folder: _Folder, sections: Sections) -> None:
+    """Add the HPAs that name a policy, or a target of one, that the files do not have."""
+    listed = [ListedPolicy(one.read.namespace, one.read.name, one.read) for one in folder.objects.policies]
+    listed += [ListedPolicy(*name, None, fault) for name, fault in folder.objects.faulty.items()]
+    with_policies = {one.namespace for one in listed}
+    sections_of = {f"HPA {namespace}/{name}": hpa for (namespace, name), hpa in folder.hpas.items()}
+    for dangling in dangling_hpas([hpa.read for hpa in folder.hpas.values()], listed):
+        hpa = sections_of[dangling.about]
+        section, namespace = section_for(hpa.at, sections), hpa.read.namespace
+        section.findings = [one for one in section.findings if one.verdict is not FindingLevel.OK]
+        for finding in dangling.findings:
+            if namespace in with_policies:
+                section.findings.append(_wrong(finding.text, hpa.at, "spec.metrics"))
+            else:
+                text = f"HPA {hpa.read.name} follows a WatermarkPolicy, and none of its namespace is among the files"
+                section.findings.append(_skip(text, hpa.at.place("spec.metrics")))
+
+
+# --- workloads ---
+
+
+def _overlaps(folder: _Folder, hpa: Known[Hpa]) -> Iterable[Finding]:
+    """The workloads whose pods the selector of the HPA's target selects as well."""
+    own = folder.workload_of(hpa.read)
+    if own is None or own.read.selector is None:
+        return
+    namespace, target = hpa.read.namespace, own.read.reference
+    for other in folder.selected(namespace, own.read.selector):
+        reference = other.read.reference
+        if reference.identity == target.identity:
+            continue
+        text = (
+            f"the selector of {target.kind} {target.name} ({own.read.selector}) also selects the pods of "
+            f"{reference.kind} {reference.name} ({other.at.place()}); an HPA counts those as its own, and does not "
+            "act where another HPA scales them; give each a label of its own"
+        )
+        is_scaled = (namespace, reference.identity) in folder.scaled
+        yield Finding(FindingLevel.WRONG if is_scaled else FindingLevel.NOTE, text, own.at.place("spec.selector"))
+
+
+def check_folder(folder: str, settings: Settings | None) -> list[ReportSection]:
+    """Check the files of a folder, or one file; `settings` take the place of those among them.
+
+    Raises ManifestsError for a folder that cannot be read.
+    """
+    return _checked(*read_folder(folder), f"folder {folder}", settings)
+
+
+def check_stream(text: str, settings: Settings | None) -> list[ReportSection]:
+    """As `check_folder`, of one text from standard input."""
+    located, unreadable = read_stream(text)
+    if not located and not unreadable:
+        # A pipe has the status of its last command: a failed `helm template | …` would pass.
+        nothing = ReportSection("standard input")
+        nothing.wrong("there is no object in it: what should print the manifests failed, or printed none")
+        unreadable = [nothing]
+    return _checked(located, unreadable, "standard input", settings)
+
+
+def _checked(
+    located: Sequence[Located], unreadable: Sequence[ReportSection], about: str, settings: Settings | None
+) -> list[ReportSection]:
+    sections: dict[str, ReportSection] = {}
+    objects = read_objects(located, settings, sections)
+    check_links(objects, sections)
+    result = [*unreadable, *(section for section in sections.values() if section.findings)]
+    if not objects.policies and not objects.faulty:
+        empty = ReportSection(about)
+        empty.note("there is no WatermarkPolicy among the files")
+        result.append(empty)
+    return [_without_repeats(section) for section in result]
+
+
+def _without_repeats(section: ReportSection) -> ReportSection:
+    """The section with each finding once, and without those that are ok where others are not."""
+    kept = list(dict.fromkeys(section.findings))
+    if any(one.verdict is not FindingLevel.OK for one in kept):
+        kept = [one for one in kept if one.verdict is not FindingLevel.OK]
+    return ReportSection(section.about, section.kind, kept)

@@ -1,0 +1,456 @@
+"""Reads the policies, HPAs, workloads and settings of files, each as the adapter reads it, with its place."""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import yaml
+
+from adapter.commands.check.report import Place, ReportSection, SubjectKind
+from adapter.kube.pods import PodDecoder
+from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
+from adapter.kube.targets import BUILT_IN, target_decoder
+from adapter.load.pods import Pod
+from adapter.load.spec import Policy
+from adapter.policy.behavior import HPA_KIND
+from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa
+from adapter.policy.watermark_policy import GROUP, KIND, parse_policy
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument, closest
+from adapter.settings import Settings, SettingsError, parse_settings
+
+T = TypeVar("T")
+
+SETTINGS_KEY = "settings.yaml"
+"""The key of the ConfigMap that holds the settings file."""
+_APP_LABEL, _APP = "app.kubernetes.io/name", "effective-load"
+_SETTINGS_NAME = "effective-load-settings"
+_HPA_FIELDS = {
+    "spec": ("scaleTargetRef", "minReplicas", "maxReplicas", "metrics", "behavior", "targetCPUUtilizationPercentage"),
+    "spec.behavior": ("scaleUp", "scaleDown"),
+    "spec.behavior.scaleUp": ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance"),
+    "spec.behavior.scaleDown": ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance"),
+}
+
+MOST_FILES = 20_000
+_SUFFIXES = {".yaml", ".yml", ".json"}
+_OBJECT = re.compile(r"""(?:^|[{,])[ \t]*["']?apiVersion["']?\s*:""", re.MULTILINE)
+_TEMPLATE = "{{"
+_NAMED = 3
+_PATCH_KEYS = ("patches", "patchesStrategicMerge", "patchesJson6902")
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NULL = "tag:yaml.org,2002:null"
+_INDEX = re.compile(r"\[([^\]]*)\]\.?")
+_BLOCK = ("|", ">")
+
+
+class DocumentLines:
+    """The lines of one text, by the number of the document and the field's path (`spec.metrics[0].name`)."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def line(self, document: int, path: str) -> int | None:
+        """The line (from 1) of a field, or of its nearest parent that is there; None where the text has no lines."""
+        nodes = list(self._nodes(document, path))
+        return nodes[-1].start_mark.line + 1 if nodes else None
+
+    def block_start(self, document: int, path: str) -> int | None:
+        """The line before the first one of a block of text (`|`); None where the field is no such block."""
+        nodes = list(self._nodes(document, path))
+        if not nodes or not isinstance(nodes[-1], yaml.ScalarNode) or nodes[-1].style not in _BLOCK:
+            return None
+        return int(nodes[-1].start_mark.line) + 1
+
+    @cached_property
+    def _roots(self) -> list[yaml.Node]:
+        try:
+            found = list(yaml.compose_all(self._text.removeprefix("\ufeff"), Loader=_Loader))
+        except (yaml.YAMLError, RecursionError):  # JSON that is no YAML
+            return []
+        return [one for one in found if one is not None and one.tag != _NULL]
+
+    def _nodes(self, document: int, path: str) -> Iterator[yaml.Node]:
+        """The nodes on the way to a field, as far as they exist: of a mapping its keys, then the value."""
+        if document >= len(self._roots):
+            return
+        node = self._roots[document]
+        yield node
+        while path:
+            key, path = _step(node, path)
+            found = _inner(node, key)
+            if found is None:
+                return
+            label, node = found
+            yield label
+        if isinstance(node, yaml.ScalarNode) and node.style in _BLOCK:
+            yield node
+
+
+def _step(node: yaml.Node, path: str) -> tuple[str, str]:
+    """The first key or index of a path, and the rest; a key of the node may have dots."""
+    if bracket := _INDEX.match(path):
+        return bracket[1], path[bracket.end() :]
+    keys = [one.value for one, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    whole = [key for key in keys if path == key or path.startswith((f"{key}.", f"{key}["))]
+    key = max(whole, key=len) if whole else re.split(r"[.\[]", path, maxsplit=1)[0]
+    return key, path[len(key) :].removeprefix(".")
+
+
+def _inner(node: yaml.Node, key: str) -> tuple[yaml.Node, yaml.Node] | None:
+    """The node that stands for an entry (a mapping's key, or the item itself), and the entry's value."""
+    if isinstance(node, yaml.MappingNode):
+        return next(((label, value) for label, value in node.value if label.value == key), None)
+    if isinstance(node, yaml.SequenceNode) and key.isdecimal() and int(key) < len(node.value):
+        item = node.value[int(key)]
+        return item, item
+    return None
+
+
+class ManifestsError(FaultyDocument):
+    """The folder cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """An object and where it is. `prefix` is its place in a List (`items[2]`); `patch`: a kustomization patches with
+    it, so it may be a part of an object only.
+    """
+
+    data: Mapping[str, Any]
+    file: str
+    document: int
+    lines: DocumentLines = field(repr=False, compare=False)
+    prefix: str = ""
+    patch: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Its kind; empty without one."""
+        kind = self.data.get("kind")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def group(self) -> str:
+        """Its API group; empty for the core one, and without any."""
+        version = self.data.get("apiVersion")
+        return version.rpartition("/")[0] if isinstance(version, str) else ""
+
+    @property
+    def name(self) -> str:
+        """Its name; empty without one."""
+        metadata = self.data.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        return name if isinstance(name, str) else ""
+
+    def place(self, path: str = "") -> Place:
+        """The place of one of its fields."""
+        whole = ".".join(filter(None, (self.prefix, path)))
+        return Place(file=self.file, line=self.lines.line(self.document, whole), field=path)
+
+
+def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
+    """The objects of a folder (or of one file), and a section for each file that cannot be read.
+
+    Raises ManifestsError.
+    """
+    root = Path(folder)
+    if not root.exists():
+        raise ManifestsError([Fault("--manifests", folder, "does not exist; name a folder or a file")])
+    if not root.is_dir():  # a file, or a pipe such as <(helm template …)
+        return _read_all([(folder, _text(root))])
+    files = sorted(_files(root))
+    if len(files) > MOST_FILES:
+        advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
+        raise ManifestsError([Fault("--manifests", folder, advice)])
+    return _read_all((str(file), _regular_text(file)) for file in files)
+
+
+def read_stream(text: str) -> tuple[list[Located], list[ReportSection]]:
+    """As `read_folder`, of one text from standard input."""
+    return _read_all([("-", text.removeprefix("\ufeff"))])
+
+
+def _read_all(texts: Iterable[tuple[str, str | Fault]]) -> tuple[list[Located], list[ReportSection]]:
+    found: list[Located] = []
+    sections: list[ReportSection] = []
+    templates: list[str] = []
+    for file, text in texts:
+        section = ReportSection(f"file {file}", SubjectKind.FILE)
+        if isinstance(text, Fault):
+            section.skipped(str(text), place=Place(file=file))
+        elif _OBJECT.search(text):
+            found += _objects(file, text, section, templates)
+        if section.findings:
+            sections.append(section)
+    if templates:
+        sections.append(_of_templates(templates))
+    patches = {path for one in found for path in _patches(one)}
+    return [one if Path(one.file).resolve() not in patches else replace(one, patch=True) for one in found], sections
+
+
+def _of_templates(files: Sequence[str]) -> ReportSection:
+    section = ReportSection("templates")
+    names = ", ".join(files[:_NAMED])
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    which = f"{names}{more} {'are templates' if len(files) > 1 else 'is a template'}"
+    section.skipped(f"{which}; check what `helm template` prints")
+    return section
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder, names, files in os.walk(root):
+        names[:] = [name for name in names if not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if Path(name).suffix.lower() in _SUFFIXES)
+
+
+def _regular_text(file: Path) -> str | Fault:
+    """As `_text`; but a pipe among the files of a folder would be waited for."""
+    if file.exists() and not file.is_file():
+        return Fault("", None, "it is no regular file")
+    return _text(file)
+
+
+def _text(file: Path) -> str | Fault:
+    """The text of a file, or why it cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(document_text.LARGEST_BYTES + 1)
+        return data.decode("utf-8-sig") if len(data) <= document_text.LARGEST_BYTES else document_text.too_large_fault()
+    except (OSError, UnicodeDecodeError) as error:
+        return Fault("", None, f"it cannot be read: {error}")
+
+
+def _objects(file: str, text: str, section: ReportSection, templates: list[str]) -> Iterator[Located]:
+    """The objects of one text; what hides them is a finding of the section, or the file is one of the templates."""
+    try:
+        documents = document_text.read_documents(text)
+    except document_text.TextError as error:
+        if _TEMPLATE in text:
+            templates.append(file)
+        else:
+            _wrong_text(file, text, error, section)
+        return
+    lines = DocumentLines(text)
+    for number, data in enumerate(documents):
+        if isinstance(data, Mapping):
+            yield from _flattened(Located(data=data, file=file, document=number, lines=lines))
+
+
+def _wrong_text(file: str, text: str, error: document_text.TextError, section: ReportSection) -> None:
+    """Add the faults of a text, those of a document that was read with their lines."""
+    for fault in error.faults:
+        if error.document is None:
+            section.wrong(str(fault), place=Place(file=file))
+            continue
+        path = fault.path.removeprefix(f"[{error.document}]").removeprefix(".")
+        line = DocumentLines(text).line(error.document, path)
+        section.wrong(str(Fault("", fault.value, fault.advice)), place=Place(file=file, line=line, field=path))
+
+
+def _flattened(one: Located) -> Iterator[Located]:
+    """The object, or those of a List."""
+    items = one.data.get("items")
+    if not one.kind.endswith("List") or not isinstance(items, list):
+        yield one
+        return
+    for index, item in enumerate(items):
+        if isinstance(item, Mapping):
+            prefix = f"items[{index}]"
+            yield Located(data=item, file=one.file, document=one.document, lines=one.lines, prefix=prefix)
+
+
+def _patches(one: Located) -> Iterator[Path]:
+    """The files that a kustomization patches with."""
+    if one.kind not in {"Kustomization", "Component"}:
+        return
+    for key in _PATCH_KEYS:
+        entries = one.data.get(key)
+        for entry in entries if isinstance(entries, list) else ():
+            path = entry.get("path") if isinstance(entry, Mapping) else entry
+            if isinstance(path, str) and "\n" not in path:
+                with contextlib.suppress(ValueError, OSError):  # no path of a file
+                    yield (Path(one.file).parent / path).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T]):
+    """An object as it was read, and where it is."""
+
+    at: Located
+    read: T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredWorkload:
+    """What scales: its pods' template as a pod, and its selector. `selector` is None where it has none."""
+
+    namespace: str
+    reference: CrossVersionReference
+    pod: Pod
+    selector: LabelSelector | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Objects:
+    """The objects that can be read; `faulty` are the (namespace, name) of policies that are not valid."""
+
+    policies: list[Known[Policy]] = field(default_factory=list)
+    hpas: list[Known[Hpa]] = field(default_factory=list)
+    workloads: list[Known[DeclaredWorkload]] = field(default_factory=list)
+    settings: list[Settings] = field(default_factory=list)
+    faulty: dict[tuple[str, str], str] = field(default_factory=dict)
+    has_faulty_settings: bool = False
+
+
+def section_of(at: Located) -> ReportSection:
+    """A section for one object."""
+    names = {KIND: ("policy", SubjectKind.POLICY), HPA_KIND: ("HPA", SubjectKind.HPA)}
+    word, kind = names.get(at.kind, (at.kind, None))
+    return ReportSection(f"{word} {namespace_of(at)}/{at.name} ({at.file})", kind)
+
+
+def namespace_of(at: Located) -> str:
+    """The object's namespace; `default` where the file leaves that to kubectl."""
+    metadata = at.data.get("metadata")
+    namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+    return namespace if isinstance(namespace, str) and namespace else "default"
+
+
+def read_objects(located: Sequence[Located], settings: Settings | None, sections: dict[str, ReportSection]) -> Objects:
+    """Read every object; the faults go into the sections, which are made as they are needed.
+
+    `settings` take the place of those among the objects.
+    """
+    objects = Objects(settings=[settings] if settings is not None else [])
+    for at in located if settings is None else ():
+        if _is_settings(at):
+            _settings(at, objects, sections)
+    tolerance = Fraction(objects.settings[0].kubernetes.hpa_tolerance) if objects.settings else DEFAULT_TOLERANCE
+    for at in located:
+        if at.patch:
+            continue
+        if (at.group, at.kind) == (GROUP, KIND):
+            policy = _read(at, parse_policy, sections)
+            if policy is None:
+                objects.faulty[namespace_of(at), at.name] = f"it is not valid (see {at.place()})"
+            else:
+                objects.policies.append(Known(at, policy))
+        elif (at.group, at.kind) == ("autoscaling", HPA_KIND):
+            _hpa(at, objects, tolerance, sections)
+        elif (workload := _workload(at)) is not None:
+            objects.workloads.append(Known(at, workload))
+    return objects
+
+
+def section_for(at: Located, sections: dict[str, ReportSection]) -> ReportSection:
+    """The section of an object, made where there is none yet."""
+    made = section_of(at)
+    return sections.setdefault(f"{made.about}#{at.document}#{at.prefix}", made)
+
+
+def _read(at: Located, reader: Callable[[Mapping[str, Any]], T], sections: dict[str, ReportSection]) -> T | None:
+    section = section_for(at, sections)
+    try:
+        return reader(at.data)
+    except FaultyDocument as error:
+        for fault in error.faults:
+            section.wrong(_sentence(fault), place=at.place(fault.path))
+        return None
+
+
+def _sentence(fault: Fault) -> str:
+    """The fault without its path, which its place has."""
+    return str(Fault("", fault.value, fault.advice))
+
+
+def _hpa(at: Located, objects: Objects, tolerance: Fraction, sections: dict[str, ReportSection]) -> None:
+    hpa = _read(at, lambda data: parse_hpa(data, tolerance), sections)
+    if hpa is None:
+        return
+    for path, sentence in _unknown(at.data):
+        section_for(at, sections).wrong(sentence, place=at.place(path))
+    objects.hpas.append(Known(at, hpa))
+
+
+def _unknown(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys of an HPA that the API server would drop: their path, and a sentence."""
+    for path, known in _HPA_FIELDS.items():
+        inner: object = data
+        for key in path.split("."):
+            inner = inner.get(key) if isinstance(inner, Mapping) else None
+        for key in inner if isinstance(inner, Mapping) else ():
+            if key not in known:
+                names = ", ".join(one for one in known if one != "targetCPUUtilizationPercentage")
+                yield f"{path}.{key}", f"is no field of an HPA{closest(str(key), known)}; there are {names}"
+
+
+def _workload(at: Located) -> DeclaredWorkload | None:
+    """The workload; None for an object without a template of pods."""
+    spec = at.data.get("spec")
+    template = spec.get("template") if isinstance(spec, Mapping) else None
+    inner = template.get("spec") if isinstance(template, Mapping) else None
+    if not isinstance(inner, Mapping) or not isinstance(inner.get("containers"), list) or not at.name:
+        return None
+    metadata = {"name": at.name, "namespace": namespace_of(at), "labels": _labels(template)}
+    version = str(at.data.get("apiVersion"))
+    try:
+        pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
+        scale = target_decoder(version, at.kind, BUILT_IN)(msgspec.json.encode(_without_status(at.data))).scale
+    except (msgspec.MsgspecError, TypeError):
+        return None
+    selector = None
+    with contextlib.suppress(SelectorError):
+        selector = parse_selector(scale.selector) if scale is not None and scale.selector else None
+    reference = CrossVersionReference(version, at.kind, at.name)
+    return DeclaredWorkload(namespace=namespace_of(at), reference=reference, pod=pod, selector=selector)
+
+
+def _labels(template: object) -> Mapping[str, str]:
+    metadata = template.get("metadata") if isinstance(template, Mapping) else None
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return {key: one for key, one in labels.items() if isinstance(one, str)} if isinstance(labels, Mapping) else {}
+
+
+def _without_status(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != "status"}
+
+
+def _is_settings(at: Located) -> bool:
+    """Whether it is the ConfigMap of an installation: by its name or label, and the key of the settings."""
+    data = at.data.get("data")
+    if at.kind != "ConfigMap" or not isinstance(data, Mapping) or not isinstance(data.get(SETTINGS_KEY), str):
+        return False
+    metadata = at.data.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return at.name == _SETTINGS_NAME or (isinstance(labels, Mapping) and labels.get(_APP_LABEL) == _APP)
+
+
+def _settings(at: Located, objects: Objects, sections: dict[str, ReportSection]) -> None:
+    text = at.data["data"][SETTINGS_KEY]
+    section = section_for(at, sections)
+    try:
+        objects.settings.append(parse_settings(text))
+    except SettingsError as error:
+        objects.has_faulty_settings = True
+        for fault in error.faults:
+            section.wrong(_sentence(fault), place=_place_in_text(at, text, fault.path))
+    else:
+        section.ok("the settings are valid")
+
+
+def _place_in_text(at: Located, text: str, path: str) -> Place:
+    """The place of a field of the settings: its line in the file that holds their ConfigMap."""
+    outer = f"data.{SETTINGS_KEY}"
+    whole = ".".join(filter(None, (at.prefix, outer)))
+    before, inner = at.lines.block_start(at.document, whole), DocumentLines(text).line(0, path)
+    line = before + inner if before is not None and inner is not None else at.place(outer).line
+    return Place(file=at.file, line=line, field=f"data[{SETTINGS_KEY}]: {path}".rstrip(": "))

@@ -1,0 +1,303 @@
+"""The rights that the adapter's two accounts need, from the settings: one table, and its review by the API server.
+
+A test compares the table with the roles of `manifests/`: neither asks for more than the other grants.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from adapter.commands.check.report import ReportSection, reason
+from adapter.kube.api import SELF_SUBJECT_ACCESS_REVIEWS, SELF_SUBJECT_REVIEWS, SUBJECT_ACCESS_REVIEWS
+from adapter.kube.errors import ApiStatusError, Forbidden, KubeError, MalformedAnswer
+from adapter.kube.objects import AccessReview
+from adapter.kube.session import Session
+from adapter.policy.watermark_policy import GROUP
+from adapter.runtime.decoding import decode
+from adapter.settings import Settings
+
+_AT_ONCE = 8
+_READ = ("list", "watch")
+_BASE = "manifests/base/rbac.yaml"
+_COMPONENTS = "manifests/components"
+SERVER_ROLE = "effective-load-server"
+CAUSE = "rights"
+
+
+class Account(StrEnum):
+    """The service accounts of an installation, by their part."""
+
+    SERVER = "server"
+    COMPANION = "companion"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Verbs on a resource (with its subresource behind a slash), or on a path that is no resource.
+
+    `namespaced`: needed in every namespace that is watched; else in `namespace`, which is empty for resources of the
+    whole cluster. `name`: of the only object. `role` grants it, in `file`. `only_for`: what lacks without it, where
+    all else works; empty: it is needed.
+    """
+
+    verbs: tuple[str, ...]
+    group: str = ""
+    resource: str = ""
+    path: str = ""
+    namespaced: bool = False
+    namespace: str = ""
+    name: str = ""
+    role: str
+    file: str = _BASE
+    only_for: str = ""
+
+    def attributes(self, verb: str, namespace: str) -> dict[str, Any]:
+        """The spec of an access review for one verb."""
+        if self.path:
+            return {"nonResourceAttributes": {"path": self.path.replace("*", "check"), "verb": verb}}
+        resource, _, subresource = self.resource.partition("/")
+        attributes = {"verb": verb, "group": self.group, "resource": resource, "namespace": namespace}
+        if subresource:
+            attributes["subresource"] = subresource
+        if self.name:
+            attributes["name"] = self.name
+        return {"resourceAttributes": attributes}
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{', '.join(self.verbs)} {self.path or resource}{f' {self.name}' if self.name else ''}"
+
+
+def needed_rights(account: Account, settings: Settings) -> Iterator[Right]:
+    """Every right that an account needs with these settings."""
+    yield from _reading()
+    if account is Account.SERVER:
+        yield from _server(settings)
+    else:
+        yield from _companion(settings)
+
+
+def _reading() -> Iterator[Right]:
+    """What both processes watch and poll."""
+    for group, resource in (
+        ("", "pods"),
+        ("discovery.k8s.io", "endpointslices"),
+        ("autoscaling", "horizontalpodautoscalers"),
+        (GROUP, "watermarkpolicies"),
+        ("apps", "deployments"),
+        ("apps", "statefulsets"),
+        ("apps", "replicasets"),
+        ("", "replicationcontrollers"),
+    ):
+        yield Right(verbs=_READ, group=group, resource=resource, namespaced=True, role=SERVER_ROLE)
+    yield Right(verbs=("list",), group="metrics.k8s.io", resource="pods", namespaced=True, role=SERVER_ROLE)
+    crds = "customresourcedefinitions"
+    group, targets = "apiextensions.k8s.io", "scale targets that are custom resources"
+    yield Right(verbs=("get",), group=group, resource=crds, role=SERVER_ROLE, only_for=targets)
+
+
+def _scales(verbs: tuple[str, ...], role: str, file: str) -> Iterator[Right]:
+    for group, plural in (
+        ("apps", "deployments"), ("apps", "statefulsets"), ("apps", "replicasets"), ("", "replicationcontrollers"),
+    ):  # fmt: skip
+        yield Right(verbs=verbs, group=group, resource=f"{plural}/scale", namespaced=True, role=role, file=file)
+
+
+def _server(settings: Settings) -> Iterator[Right]:
+    tls, server = settings.server.tls, settings.server
+    yield from _scales(("get",), "effective-load-scales", _BASE)
+    role = "effective-load-authorization"
+    yield Right(verbs=("create",), group="authorization.k8s.io", resource="subjectaccessreviews", role=role)
+    yield Right(
+        verbs=("get",),
+        resource="configmaps",
+        namespace="kube-system",
+        name="extension-apiserver-authentication",
+        role="extension-apiserver-authentication-reader",
+    )
+    if tls.mode == "SelfSigned":
+        role = "effective-load-certificates"
+        yield Right(verbs=("get", "patch"), resource="secrets", namespace=tls.namespace, name=tls.secret, role=role)
+    if tls.inject_ca_bundle:
+        for name in ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io"):
+            yield _api_service(name, "effective-load-apiservices", _BASE)
+        if server.external_metrics:
+            file = f"{_COMPONENTS}/external-metrics/rbac.yaml"
+            yield _api_service("v1beta1.external.metrics.k8s.io", "effective-load-external-apiservice", file)
+
+
+def _api_service(name: str, role: str, file: str) -> Right:
+    group = "apiregistration.k8s.io"
+    return Right(verbs=("get", "patch"), group=group, resource="apiservices", name=name, role=role, file=file)
+
+
+def _companion(settings: Settings) -> Iterator[Right]:
+    companion = settings.companion
+    features = companion.features
+
+    yield Right(
+        verbs=("get", "update"),
+        group="coordination.k8s.io",
+        resource="leases",
+        namespace=companion.namespace,
+        name=companion.lease,
+        role="effective-load-companion-lease",
+        file=f"{_COMPONENTS}/companion/rbac.yaml",
+    )
+    if features.status:
+        yield _component("effective-load-companion-status", ("patch",), GROUP, "watermarkpolicies/status")
+    if features.events:
+        yield _component("effective-load-companion-events", ("create", "patch"), "events.k8s.io", "events")
+    if features.fast_scale_up:
+        role = "effective-load-companion-fast-scale-up"
+        yield from _scales(("get", "update"), role, _file_of(role))
+    if features.deletion_cost:
+        yield _component("effective-load-companion-deletion-cost", ("patch",), "", "pods")
+    if features.hpa_wiring:
+        yield _component("effective-load-companion-hpa-wiring", ("patch",), "autoscaling", "horizontalpodautoscalers")
+    if companion.production.label:
+        yield _component("effective-load-companion-namespaces", ("get",), "", "namespaces", namespaced=False)
+
+
+def _component(role: str, verbs: tuple[str, ...], group: str, resource: str, *, namespaced: bool = True) -> Right:
+    return Right(verbs=verbs, group=group, resource=resource, namespaced=namespaced, role=role, file=_file_of(role))
+
+
+def _file_of(role: str) -> str:
+    """Where the role of a feature is: its component has the same name."""
+    return f"{_COMPONENTS}/{role.removeprefix('effective-load-')}/rbac.yaml"
+
+
+# --- reviews ---
+
+
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+
+
+class _IdentityStatus(msgspec.Struct, rename="camel"):
+    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
+
+
+class _Identity(msgspec.Struct):
+    status: _IdentityStatus = msgspec.field(default_factory=_IdentityStatus)
+
+
+async def own_name(session: Session) -> str:
+    """The user's name of the session's account; empty where the API server does not tell."""
+    body = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": "SelfSubjectReview"}
+    try:
+        answer = await session.request("POST", SELF_SUBJECT_REVIEWS.collection(), body=msgspec.json.encode(body))
+        return decode(answer.body, _Identity).status.user_info.username
+    except (KubeError, msgspec.MsgspecError):
+        return ""
+
+
+class Reviewer:
+    """Asks the API server what a service account may do, in the first of three ways that this account may use.
+
+    As itself where it is that account, else by SubjectAccessReview, else by impersonation.
+    """
+
+    def __init__(self, session: Session, own: str, namespace: str, account: str) -> None:
+        self._session = session
+        self._user = f"system:serviceaccount:{namespace}:{account}"
+        self._groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        self._is_own = own == self._user
+        self._impersonates = False
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def choose(self) -> None:
+        """Try which way is open. Raises KubeError, the first refusal, where none is."""
+        probe = Right(verbs=("list",), resource="pods", role="")
+        try:
+            await self.may(probe, "list", "")
+        except ApiStatusError as refusal:
+            if self._is_own or not isinstance(refusal, Forbidden):
+                raise
+            self._impersonates = True
+            try:
+                await self.may(probe, "list", "")
+            except ApiStatusError:
+                raise refusal from None
+
+    async def may(self, right: Right, verb: str, namespace: str) -> bool:
+        """Whether the account has one right. Raises KubeError."""
+        spec = right.attributes(verb, namespace)
+        resource, kind = SELF_SUBJECT_ACCESS_REVIEWS, "SelfSubjectAccessReview"
+        if not self._is_own and not self._impersonates:
+            resource, kind = SUBJECT_ACCESS_REVIEWS, "SubjectAccessReview"
+            spec |= {"user": self._user, "groups": self._groups}
+        review = msgspec.json.encode({"apiVersion": resource.api_version, "kind": kind, "spec": spec})
+        async with self._slots:
+            answer = await self._session.request(
+                "POST", resource.collection(), body=review, impersonate=self._user if self._impersonates else ""
+            )
+        try:
+            return decode(answer.body, AccessReview).status.allowed
+        except msgspec.MsgspecError as error:
+            raise MalformedAnswer(f"{kind}: {error}") from error
+
+
+async def rights_section(
+    session: Session, settings: Settings, account: Account, namespace: str, name: str, own: str
+) -> ReportSection:
+    """Whether a service account has the rights that it needs: a finding for each role that does not grant them."""
+    section = ReportSection(f"rights of service account {namespace}/{name}")
+    reviewer = Reviewer(session, own, namespace, name)
+    rights = list(needed_rights(account, settings))
+    try:
+        await reviewer.choose()
+        lacks = await asyncio.gather(*(_lack(reviewer, one, settings.kubernetes.namespaces) for one in rights))
+    except KubeError as error:
+        section.skipped(
+            f"its rights, for {reason(error)}; that takes the right to create subjectaccessreviews, or to "
+            f"impersonate it; or run the check in a pod of the {account.value}"
+        )
+        return section
+    _add_lacks(section, account, rights, lacks)
+    return section
+
+
+async def _lack(reviewer: Reviewer, right: Right, namespaces: Sequence[str]) -> str:
+    """What is missing of a right, as a phrase; empty where nothing is."""
+    verbs = [verb for verb in right.verbs if not await reviewer.may(right, verb, right.namespace)]
+    where: set[str] = set()
+    if verbs and right.namespaced and namespaces:
+        missing = [(verb, one) for one in namespaces for verb in verbs if not await reviewer.may(right, verb, one)]
+        verbs, where = [verb for verb in verbs if verb in {lack for lack, _ in missing}], {one for _, one in missing}
+    if not verbs:
+        return ""
+    lack = Right(
+        verbs=tuple(verbs), group=right.group, resource=right.resource, path=right.path, name=right.name, role=""
+    )
+    places = ", ".join(sorted(where))
+    return f"{lack} in {places}" if where else str(lack)
+
+
+def _add_lacks(section: ReportSection, account: Account, rights: Sequence[Right], lacks: Sequence[str]) -> None:
+    cause = f"{CAUSE}/{account.value}"
+    if all(lacks):
+        section.wrong(
+            "it has none of its rights: apply the manifests again (the service account, its roles and their bindings)",
+            cause=cause,
+        )
+        return
+    by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for right, lack in zip(rights, lacks, strict=True):
+        if lack and not right.only_for:
+            by_role[right.role, right.file].append(lack)
+    for (role, file), missing in by_role.items():
+        # Only what stops the watches stops the answers; the rest has errors of its own.
+        stops = cause if role == SERVER_ROLE else ""
+        section.wrong(f"it may not {'; '.join(missing)}: apply {role} and its binding ({file})", cause=stops)
+    for right, lack in zip(rights, lacks, strict=True):
+        if lack and right.only_for and (right.role, right.file) not in by_role:
+            section.note(f"it may not {lack} ({right.role}, {right.file}), which is for {right.only_for}")
+    if not section.findings:
+        section.ok(f"it has all {len(rights)} rights that the settings need")

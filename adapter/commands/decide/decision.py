@@ -1,0 +1,78 @@
+"""The decision on a document as JSON data, by the server's pipeline: `assess`, then `decide`."""
+
+from typing import Any
+
+from adapter.commands.decide.reader import DecisionCase
+from adapter.load.assess import assess
+from adapter.load.assessment import (
+    Assessment,
+    Decision,
+    MetricAssessment,
+    Outcome,
+    PodAssessment,
+)
+from adapter.load.decide import decide
+from adapter.load.explanation import explain
+from adapter.load.quantity import milli_text, nano_text
+from adapter.policy import memory_json
+
+
+def decided(case: DecisionCase) -> tuple[Assessment, Decision]:
+    """The assessment and the decision, as the server makes them."""
+    assessment = assess(case.inputs)
+    return assessment, decide(assessment, case.scale, case.inputs.bounds, case.now)
+
+
+def decision_json(case: DecisionCase) -> dict[str, Any]:
+    """The decision with its reasons as JSON data. `desiredReplicas` and `served` are null where `error` is set."""
+    assessment, decision = decided(case)
+    return {
+        "desiredReplicas": decision.desired,
+        "served": None if decision.served is None else milli_text(decision.served),
+        "error": decision.error,
+        "verdict": decision.verdict.value,
+        "heldBy": decision.held_by.value if decision.held_by else None,
+        "current": decision.current,
+        "pods": [_pod(reading) for reading in assessment.pods],
+        "counts": {state.value: count for state, count in assessment.counts.items() if count},
+        "metrics": _metrics(assessment, decision),
+        "conditions": dict(assessment.conditions),
+        "explanation": list(explain(assessment, decision, case.inputs.bounds, case.now)),
+        "memory": memory_json.memory_to_json(assessment.memory),
+    }
+
+
+def _pod(reading: PodAssessment) -> dict[str, Any]:
+    known = {
+        "name": reading.pod.name,
+        "state": reading.state.value,
+        "reason": reading.reason,
+        "evidence": reading.evidence or None,
+        "usage": {name: nano_text(value) for name, value in reading.usage.items()},
+    }
+    return known | ({"missing": dict(reading.missing)} if reading.missing else {})
+
+
+def _metrics(assessment: Assessment, decision: Decision) -> list[dict[str, Any]]:
+    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
+    return [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics]
+
+
+def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
+    reading = outcome.scenario if outcome else None
+    usage = reading.usage if reading else metric.usage
+    return {
+        "name": metric.name,
+        "n": reading.n if reading else metric.n,
+        "missing": reading.missing if reading else metric.missing,
+        "usage": None if usage is None else nano_text(usage),
+        "raw": None if metric.raw is None else nano_text(metric.raw),
+        "high": None if metric.high is None else nano_text(metric.high),
+        "low": None if metric.low is None else nano_text(metric.low),
+        "target": None if metric.target is None else nano_text(metric.target),
+        "windowSeconds": metric.window,
+        "verdict": reading.verdict.value if reading else "Error",
+        "proposal": outcome.proposal if outcome else None,
+        "replaced": outcome.replaced if outcome else 0,
+        "error": metric.error,
+    }

@@ -1,0 +1,342 @@
+"""An explained decision as plain values, lines and data: bands, pods, freshness, and what the HPA will do with it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from adapter.commands.decide.decision import decided, decision_json
+from adapter.commands.explain.reading import Explained, HpaState
+from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
+from adapter.hpa.controller import Controller, Flags, Sync
+from adapter.hpa.go_numbers import milli
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision, MetricAssessment, PodAssessment, Verdict
+from adapter.load.explanation import explain, is_utilization, value_text
+from adapter.load.explanation import headline as decision_headline
+from adapter.load.pod_samples import source_name
+from adapter.load.pods import PodState
+from adapter.load.quantity import milli_text, parse_nano, percent_text
+from adapter.load.samples import QuerySamples, ResourceSamples
+from adapter.load.spec import Bounds, Policy, Scale
+from adapter.policy.conformance import Wiring, flaws
+from adapter.policy.hpa import Hpa
+from adapter.runtime.times import format_time
+
+_DOWN_WINDOW = 300
+"""The controller's own window for scaling down, in seconds, where an HPA sets none."""
+_LIMITS = {
+    "ScaleUpLimit": "its behavior.scaleUp allows no more at once",
+    "ScaleDownLimit": "its behavior.scaleDown allows no fewer at once",
+    "TooManyReplicas": "maxReplicas allows no more",
+    "TooFewReplicas": "minReplicas allows no fewer",
+}
+
+_MILLI = 10**6
+COUNTED = (PodState.SERVING, PodState.DOUBTFUL)
+
+
+def headline(explained: Explained, made: tuple[Assessment, Decision] | None) -> str:
+    """What was served, in one sentence."""
+    if made is None:
+        return f"HPAs get an error: {explained.refusal}" if explained.refusal else "the server's decision is not known"
+    assessment, decision = made
+    served = "" if decision.served is None else f", served as {milli_text(decision.served)}"
+    return f"{decision_headline(assessment, decision)}{served}"
+
+
+def differences(explained: Explained, decision: Decision) -> tuple[str, ...]:
+    """What the server decided, where this command decides otherwise on the same document; empty where they agree."""
+    served = explained.served
+    if served is None:
+        return ()
+    value = None if decision.served is None else milli_text(decision.served)
+    if (served.desired_replicas, served.served, served.error) == (decision.desired, value, decision.error):
+        return ()
+    said = served.error or f"{served.desired_replicas}, served as {served.served}"
+    return (
+        f"the server (version {explained.server_version}) decided: {said}",
+        "this command is of another version; use that of the server's image for its sentences",
+    )
+
+
+def lines(explained: Explained) -> Iterator[str]:
+    """The page in plain lines."""
+    made = decided(explained.case) if explained.case is not None else None
+    yield f"WatermarkPolicy {explained.namespace}/{explained.name}: {headline(explained, made)}"
+    yield from explained.trouble
+    if explained.case is not None and made is not None:
+        yield from differences(explained, made[1])
+        yield from explain(*made, explained.case.inputs.bounds, explained.case.now)
+        for row in input_rows(explained, made[0]):
+            yield ", ".join(filter(None, (f"input {row.name}: {row.age}", row.counts, row.trouble)))
+    else:
+        for one in explained.conditions:
+            yield f"status: {one.type} {one.status} ({one.reason}): {one.message}"
+    yield from (f"HPA: {line}" for line in explained.hpa_trouble)
+    if explained.hpa is not None:
+        yield from (f"HPA {explained.hpa.hpa.name} will: {line}" for line in will_do(explained))
+        yield from (f"HPA {explained.hpa.hpa.name} last: {line}" for line in did_last(explained.hpa, explained.at))
+
+
+def data(explained: Explained) -> dict[str, Any]:
+    """The page as JSON data; `decision` has the form of `decide -o json`."""
+    case, served = explained.case, explained.served
+    made = decided(case) if case is not None else None
+    rows = list(input_rows(explained, made[0])) if made is not None else []
+    return {
+        "policy": f"{explained.namespace}/{explained.name}",
+        "at": format_time(explained.at),
+        "served": None if served is None else served.served,
+        "error": explained.refusal or (served.error if served is not None else None),
+        "serverVersion": explained.server_version or None,
+        "decision": None if case is None else decision_json(case),
+        "inputs": [{"name": row.name, "age": row.age, "counts": row.counts, "trouble": row.trouble} for row in rows],
+        "trouble": [*explained.trouble, *explained.hpa_trouble],
+        "hpa": None if explained.hpa is None else _hpa(explained, explained.hpa),
+    }
+
+
+def _hpa(explained: Explained, state: HpaState) -> dict[str, Any]:
+    return {
+        "name": state.hpa.name,
+        "currentReplicas": state.current,
+        "desiredReplicas": state.desired,
+        "lastScaleTime": None if state.last_scale is None else format_time(state.last_scale),
+        "willDo": list(will_do(explained)),
+        "conditions": [
+            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
+            for one in state.conditions
+        ],
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnBand:
+    """A metric's place to be drawn: values in nano-units, texts for people. `usage` and `raw` are None if unknown."""
+
+    name: str
+    low: Fraction | None
+    high: Fraction | None
+    target: Fraction | None
+    usage: Fraction | None
+    raw: Fraction | None
+    verdict: str
+    is_percent: bool
+    error: str = ""
+
+    def text(self, value: Fraction | None) -> str:
+        """A value for people."""
+        return "–" if value is None else value_text(value, as_percent=self.is_percent)
+
+
+def bands(policy: Policy, assessment: Assessment, decision: Decision) -> Iterator[DrawnBand]:
+    """The band of each metric but floors."""
+    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
+    for metric in assessment.metrics:
+        if metric.floor:
+            continue
+        outcome = outcomes.get(metric.name)
+        scenario = outcome.scenario if outcome is not None else None
+        yield DrawnBand(
+            name=metric.name,
+            low=metric.low,
+            high=metric.high,
+            target=metric.target,
+            usage=scenario.usage if scenario is not None else metric.usage,
+            raw=metric.raw,
+            verdict=(scenario.verdict if scenario is not None else Verdict.ERROR).value,
+            is_percent=is_utilization(policy, metric.name),
+            error=metric.error or "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """A pod: whether it counts, its state, why, where that is from, and its usage by metric."""
+
+    name: str
+    counts: bool
+    state: str
+    reason: str
+    source: str
+    usage: tuple[str, ...]
+
+
+def pod_rows(policy: Policy, assessment: Assessment) -> list[PodRow]:
+    """All pods, those that are left out first."""
+    rows = [_row(policy, assessment, one) for one in assessment.pods]
+    return sorted(rows, key=lambda row: (row.counts, row.state, row.name))
+
+
+def _row(policy: Policy, assessment: Assessment, one: PodAssessment) -> PodRow:
+    usage = []
+    for metric in assessment.metrics:
+        value, lack = one.usage.get(metric.name), one.missing.get(metric.name, "")
+        shown = "" if value is None else _short(value, as_percent=is_utilization(policy, metric.name))
+        usage.append(shown or lack)
+    return PodRow(one.pod.name, one.state in COUNTED, one.state.value, one.reason, one.evidence, tuple(usage))
+
+
+def _short(value: int, *, as_percent: bool) -> str:
+    """A pod's usage in milli-units, rounded down, where it has any; sentences are more exact."""
+    return value_text(value, as_percent=as_percent) if as_percent or value < _MILLI else milli_text(value // _MILLI)
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """An input of the decision: how old it is, until when it counts, and what is wrong with it (empty: nothing)."""
+
+    name: str
+    age: str
+    counts: str
+    trouble: str = ""
+
+
+def input_rows(explained: Explained, assessment: Assessment) -> Iterator[InputRow]:
+    """The freshness of each input of the decision."""
+    case = explained.case
+    if case is None:
+        return
+    inputs, now = case.inputs, case.now
+    yield InputRow("policy, HPA, pods (watches)", f"assessed {age_text(now - inputs.now)} ago", "until they change")
+    yield InputRow("replica count", "read at the request", "")
+    if any(metric.resource for metric in inputs.policy.metrics):
+        stale = [one.stale_at for one in _assessed(assessment, inputs, of_queries=False) if one.stale_at is not None]
+        yield _source_row("metrics.k8s.io", inputs.samples.resources, stale, now)
+    for metric in inputs.policy.metrics:
+        samples = inputs.samples.queries.get(metric.name)
+        if metric.query is not None and samples is not None:
+            known = assessment.metric(metric.name)
+            stale = [known.stale_at] if known is not None and known.stale_at is not None else []
+            yield _source_row(f"{source_name(metric)} ({metric.name})", samples, stale, now)
+    if inputs.policy.registry is not None:
+        yield _registry_row(inputs, now)
+
+
+def _assessed(assessment: Assessment, inputs: AssessmentInputs, *, of_queries: bool) -> Iterator[MetricAssessment]:
+    for metric in inputs.policy.metrics:
+        known = assessment.metric(metric.name)
+        if known is not None and (metric.query is not None) is of_queries:
+            yield known
+
+
+def _source_row(name: str, samples: ResourceSamples | QuerySamples, stale: list[float], now: float) -> InputRow:
+    answered = samples.fetched_at
+    age = "never answered" if answered is None else f"answered {age_text(now - answered)} ago"
+    left = f"the oldest sample counts {age_text(min(stale) - now)} more" if stale else "no sample counts"
+    return InputRow(name, age, left, samples.error or "")
+
+
+def _registry_row(inputs: AssessmentInputs, now: float) -> InputRow:
+    registry, roster = inputs.policy.registry, inputs.roster
+    assert registry is not None
+    name = f"registry {registry.name}"
+    if roster is None:
+        return InputRow(name, "never answered", "", "no roster of the service yet")
+    listed = f"{len(roster.instances)} instances"
+    return InputRow(name, f"answered {age_text(now - roster.at)} ago", listed, roster.error or "")
+
+
+def will_do(explained: Explained) -> Iterator[str]:
+    """What the HPA will do with the served value, its rules included; nothing where the HPA is not known."""
+    state, case, served = explained.hpa, explained.case, explained.served
+    if state is None:
+        return
+    hpa = state.hpa
+    if case is not None:
+        if served is not None and hpa.asks_for(case.inputs.policy.name):
+            own = [
+                one for one in hpa.desired_metrics if one.names(case.inputs.policy.name) or one.describes(hpa.target)
+            ]
+            asked = replace(hpa, metrics=tuple(own[:1]))
+            yield from _next_sync(asked, case.inputs.bounds, case.scale, served.served, case.now)
+        yield from (flaw.message for flaw in flaws(Wiring(policy=case.inputs.policy, hpa=hpa)))
+        yield _tolerance(case.inputs.bounds)
+    yield f"bounds: {hpa.bounds.minimum} to {hpa.bounds.maximum}"
+    yield f"scaleUp: {_pace_text(hpa, rules(hpa.scale_up, DEFAULT_UP, 0))}"
+    yield f"scaleDown: {_pace_text(hpa, rules(hpa.scale_down, DEFAULT_DOWN, _DOWN_WINDOW))}"
+
+
+def _next_sync(hpa: Hpa, bounds: Bounds, scale: Scale, served: str | None, now: float) -> Iterator[str]:
+    if served is None:
+        yield f"it keeps {scale.replicas}: the metric has an error instead of a value"
+        return
+    sync = next_sync(hpa, bounds, scale, served, now)
+    count, wanted = sync.replicas, sync.recommendation
+    if wanted is None or wanted == count == scale.replicas:
+        yield f"it keeps {count}"
+    elif wanted == count:
+        yield f"it sets {count} (now {scale.replicas}){_window(hpa, count, scale.replicas)}"
+    else:
+        limit = sync.conditions.get("ScalingLimited")
+        why = _LIMITS.get(limit.reason, "") if limit is not None else ""
+        yield f"it wants {wanted} and sets {count} (now {scale.replicas}){': ' if why else ''}{why}"
+
+
+def next_sync(hpa: Hpa, bounds: Bounds, scale: Scale, served: str, now: float) -> Sync:
+    """The next sync by the model, as if the HPA had recommended nothing else within its windows.
+
+    `served` is the value of the HPA's only metric.
+    """
+    tolerance = bounds.tolerance
+    up, down = (tolerance.up, tolerance.down) if tolerance is not None else (Fraction(0), Fraction(0))
+    bare = replace(
+        hpa,
+        bounds=bounds,
+        scale_up=replace(hpa.scale_up, tolerance=up, stabilization=0),
+        scale_down=replace(hpa.scale_down, tolerance=down, stabilization=0),
+    )
+    controller = Controller(bare, Flags(down_window=0))
+    values = [(milli(parse_nano(served)),)]
+    return controller.sync(now, scale.replicas, values, (), scale.status_replicas)
+
+
+def _window(hpa: Hpa, count: int, current: int) -> str:
+    """How stabilization delays the change."""
+    is_up = count > current
+    own = rules(hpa.scale_up, DEFAULT_UP, 0) if is_up else rules(hpa.scale_down, DEFAULT_DOWN, _DOWN_WINDOW)
+    if not own.window:
+        return " at its next sync, at most 15 s from now by default"
+    side = "fewer" if is_up else "more"
+    return f" once nothing {side} was recommended for {own.window} s (stabilizationWindowSeconds)"
+
+
+def _tolerance(bounds: Bounds) -> str:
+    if bounds.tolerance is None:
+        return "tolerance: 0, so it sets every count exactly"
+    up, down = percent_text(bounds.tolerance.up), percent_text(bounds.tolerance.down)
+    return f"tolerance: it ignores changes of up to {up} up and {down} down; set tolerance 0 in both directions"
+
+
+def _pace_text(hpa: Hpa, pace: Rules) -> str:
+    if not hpa.has_behavior:
+        return f"no behavior is set; scale-down waits {_DOWN_WINDOW} s, scale-up at most doubles (or goes to 4)"
+    if pace.select == "Disabled":
+        return "disabled"
+    changes = [f"{one.value} {'%' if one.kind == 'Percent' else 'pods'} in {one.period} s" for one in pace.policies]
+    which = "" if len(changes) < 2 else " (the smaller)" if pace.select == "Min" else " (the larger)"
+    return f"window {pace.window} s, at most {' or '.join(changes)}{which}"
+
+
+def did_last(state: HpaState, now: float) -> Iterator[str]:
+    """What the HPA's status says: counts, the last scaling, conditions."""
+    yield f"current {_known(state.current)}, desired {_known(state.desired)}"
+    if state.last_scale is None:
+        yield "it has never scaled"
+    else:
+        yield f"it last scaled {age_text(now - state.last_scale)} ago"
+    for condition in state.conditions:
+        yield f"{condition.type} {condition.status} ({condition.reason}): {condition.message}"
+
+
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else str(count)
+
+
+def age_text(seconds: float) -> str:
+    """A time span for people: 12 s, 3 min, 5 h, 2 d; never negative."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,1 @@
+"""The command `hpa`: plays a file through the model of the stock HPA."""

@@ -1,0 +1,463 @@
+"""The `hpa` file: an HPA, the controller's flags and the syncs to play, and what the stock HPA does at each of them."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from adapter.hpa.calculator import Proposal
+from adapter.hpa.controller import Controller, Flags, Sync, Values
+from adapter.hpa.go_numbers import MAX_INT32, milli
+from adapter.hpa.pods import CpuRules, ModelPod, Sample
+from adapter.load.quantity import NANO, QuantityError, milli_text, parse_number
+from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType, parse_hpa
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of
+from adapter.runtime.times import parse_time
+
+T = TypeVar("T", bound=BaseModel)
+
+_TITLE = "the HPA cannot be played"
+_DEFAULT_METRIC = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=80)
+"""What the API server sets where an HPA names no metric."""
+
+_MOST_STEPS = 100_000
+_POD_LEVEL = re.compile(r"cpu|memory|hugepages-.+")
+"""Resources that may be requested for a pod as a whole."""
+MOST_PODS = 5_000
+
+
+def nano(value: object) -> int:
+    """A quantity as people write it, in nano-units. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a quantity, such as 500m")  # noqa: TRY004  pydantic reports a ValueError
+    try:
+        return parse_number(str(value))
+    except QuantityError as error:
+        raise ValueError(str(error)) from error
+
+
+def signed_nano(value: object) -> int:
+    """As `nano`, of a metric's value, which may be negative. Raises ValueError."""
+    text = str(value)
+    return -nano(text[1:]) if text.startswith("-") and not isinstance(value, bool) else nano(value)
+
+
+def _seconds(value: object) -> float:
+    if (seconds := parse_time(value)) is not None:
+        return seconds
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**53:
+        raise ValueError("must be seconds or a time such as 2026-01-01T12:00:00Z")
+    return float(value)
+
+
+_Nano = Annotated[int, BeforeValidator(nano)]
+_Time = Annotated[float, BeforeValidator(_seconds)]
+_Count = Annotated[int, Field(ge=0, le=MAX_INT32, strict=True)]
+_FewPods = Annotated[int, Field(ge=0, le=MOST_PODS, strict=True)]
+_Duration = Annotated[int, Field(ge=0, le=7 * 86_400, strict=True)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FlagsForm(_Part):
+    """Flags of the kube-controller-manager; every one has its default."""
+
+    tolerance: _Nano = 100_000_000
+    cpu_initialization: _Duration = Field(default=300, alias="cpuInitializationSeconds")
+    initial_readiness: _Duration = Field(default=30, alias="initialReadinessDelaySeconds")
+    downscale_stabilization: _Duration = Field(default=300, alias="downscaleStabilizationSeconds")
+    scale_to_zero: bool = Field(default=False, alias="scaleToZero")
+
+    def flags(self) -> Flags:
+        """As the controller takes them."""
+        return Flags(
+            tolerance=self.tolerance / NANO,  # a flag is parsed as a float
+            down_window=self.downscale_stabilization,
+            cpu=CpuRules(float(self.cpu_initialization), float(self.initial_readiness)),
+            scale_to_zero=self.scale_to_zero,
+        )
+
+
+class PodCounts(_Part):
+    """Pods by number: they are named `ready-0` and so on, and have been what they are for ever."""
+
+    ready: _FewPods = 0
+    not_ready: _FewPods = Field(default=0, alias="notReady")
+    pending: _FewPods = 0
+    failed: _FewPods = 0
+    terminating: _FewPods = 0
+    requests: dict[str, _Nano] = {}
+
+
+class SampleForm(_Part):
+    """A pod's sample with its time and window."""
+
+    value: Annotated[int, BeforeValidator(signed_nano)]
+    at: _Time | None = None
+    window: float = Field(default=0.0, alias="windowSeconds", ge=0, le=86_400)
+
+
+class StepForm(_Part):
+    """One sync."""
+
+    at: _Time
+    metrics: dict[str, Any] = {}
+    pods: list[dict[str, Any]] | PodCounts | None = None
+    replicas: _Count | None = None
+    status_replicas: _Count | None = Field(default=None, alias="statusReplicas")
+
+
+class File(_Part):
+    """The whole document."""
+
+    hpa: dict[str, Any]
+    controller: FlagsForm = FlagsForm()
+    replicas: _Count
+    steps: list[StepForm] = Field(min_length=1, max_length=_MOST_STEPS)
+
+
+class _Loose(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Resources(_Loose):
+    requests: dict[str, _Nano] = {}
+
+
+class _Container(_Loose):
+    name: str
+    restart_policy: str | None = Field(default=None, alias="restartPolicy")
+    resources: _Resources = _Resources()
+
+
+class _Metadata(_Loose):
+    name: str
+    deletion_timestamp: str | None = Field(default=None, alias="deletionTimestamp")
+
+
+class _Spec(_Loose):
+    containers: list[_Container] = []
+    init_containers: list[_Container] = Field(default=[], alias="initContainers")
+    resources: _Resources = _Resources()
+    overhead: dict[str, _Nano] = {}
+
+    def pod_requests(self) -> dict[str, int]:
+        """What the controller counts for a pod with pod-level requests (milli-units); empty for one without.
+
+        `PodRequests` of `k8s.io/component-helpers/resource`: resources that the pod level lacks are those of the
+        containers, at least what the init containers need, and 0 where nobody requests any; then the overhead.
+        """
+        whole = {name: amount for name, amount in self.resources.requests.items() if _POD_LEVEL.fullmatch(name)}
+        if not whole:
+            return {}
+        parts = (*self.containers, *self.init_containers)
+        names = {"cpu", "memory", *whole, *self.overhead, *(name for one in parts for name in one.resources.requests)}
+        return {name: milli(whole.get(name, self._of_containers(name)) + self.overhead.get(name, 0)) for name in names}
+
+    def _of_containers(self, resource: str) -> int:
+        running = sum(one.resources.requests.get(resource, 0) for one in self.containers)
+        sidecars = most = 0
+        for one in self.init_containers:
+            amount = one.resources.requests.get(resource, 0)
+            most = max(most, sidecars + amount)
+            sidecars += amount if one.restart_policy == "Always" else 0
+        return max(running + sidecars, most)
+
+
+class _Condition(_Loose):
+    type: str
+    status: str
+    since: _Time | None = Field(default=None, alias="lastTransitionTime")
+
+
+class _Status(_Loose):
+    phase: str = "Running"
+    started: _Time | None = Field(default=None, alias="startTime")
+    conditions: list[_Condition] = []
+
+
+class PodForm(_Loose):
+    """A Pod object, as far as the replica calculator looks at it."""
+
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    def model(self) -> ModelPod:
+        """As the replica calculator takes it."""
+        ready = next((one for one in self.status.conditions if one.type == "Ready"), None)
+        sidecars = [one for one in self.spec.init_containers if one.restart_policy == "Always"]
+        return ModelPod(
+            name=self.metadata.name,
+            phase=self.status.phase,
+            deleting=self.metadata.deletion_timestamp is not None,
+            ready="" if ready is None else ready.status,
+            ready_since=0.0 if ready is None or ready.since is None else ready.since,
+            started=self.status.started,
+            requests=self.spec.pod_requests(),
+            containers={
+                one.name: {name: milli(nano) for name, nano in one.resources.requests.items()}
+                for one in (*self.spec.containers, *sidecars)
+            },
+        )
+
+
+class HpaDocumentError(FaultyDocument):
+    """The document cannot be played; `faults` has all there is to mend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HpaStep:
+    """One sync: its time (seconds), the metrics' answers in the HPA's order, the pods, and a count set by hand.
+
+    `pods` is None where the document names none: then as many pods run as the count says.
+    """
+
+    at: float
+    values: tuple[Values, ...]
+    pods: tuple[ModelPod, ...] | None = None
+    replicas: int | None = None
+    status_replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HpaDocument:
+    """An HPA and what it is to live through."""
+
+    hpa: Hpa
+    flags: Flags
+    replicas: int
+    steps: tuple[HpaStep, ...]
+
+
+class Played(NamedTuple):
+    """One sync with the count before it."""
+
+    at: float
+    before: int
+    sync: Sync
+
+
+def read(text: str) -> HpaDocument:
+    """Read one YAML or JSON document. Raises HpaDocumentError with every fault in it."""
+    try:
+        data = document_text.read_document(text)
+    except document_text.TextError as error:
+        raise HpaDocumentError(first_faults(error.faults), _TITLE) from error
+    faults: list[Fault] = []
+    file = _validated(File, data, (), faults)
+    if file is None:
+        raise HpaDocumentError(first_faults(faults), _TITLE)
+    try:
+        hpa = parse_hpa(file.hpa)
+    except FaultyDocument as error:
+        within = [replace(fault, path=f"hpa.{fault.path}".rstrip(".")) for fault in error.faults]
+        raise HpaDocumentError(first_faults(within), _TITLE) from error
+    hpa = hpa if hpa.metrics else replace(hpa, metrics=(_DEFAULT_METRIC,))
+    faults += _pace_faults(hpa)
+    steps = tuple(_steps(file, hpa, faults))
+    if faults:
+        raise HpaDocumentError(first_faults(faults), _TITLE)
+    return HpaDocument(hpa=hpa, flags=file.controller.flags(), replicas=file.replicas, steps=steps)
+
+
+def play(document: HpaDocument) -> Iterator[Played]:
+    """Play the document: each step is a sync that finds the count the one before it left, or the one set by hand."""
+    controller, replicas = Controller(document.hpa, document.flags), document.replicas
+    for step in document.steps:
+        before = replicas if step.replicas is None else step.replicas
+        pods = step.pods if step.pods is not None else _ready_pods(before)
+        values = tuple(
+            _spread(answer, pods, metric) for metric, answer in zip(document.hpa.metrics, step.values, strict=True)
+        )
+        sync = controller.sync(step.at, before, values, pods, step.status_replicas)
+        replicas = sync.replicas
+        yield Played(step.at, before, sync)
+
+
+def as_data(document: HpaDocument, played: Played) -> dict[str, Any]:
+    """One sync as JSON-able data."""
+    sync = played.sync
+    return {
+        "at": played.at,
+        "before": played.before,
+        "replicas": sync.replicas,
+        "recommendation": sync.recommendation,
+        "stabilized": sync.stabilized,
+        "reason": sync.reason or None,
+        "metrics": [
+            _proposal_data(metric, proposal)
+            for metric, proposal in zip(document.hpa.metrics, sync.proposals, strict=False)
+        ],
+        "conditions": {
+            kind: {"status": str(one.status), "reason": one.reason, "message": one.message}
+            for kind, one in sorted(sync.conditions.items())
+        },
+    }
+
+
+def lines(document: HpaDocument) -> Iterator[str]:
+    """The syncs as a table: time, count, recommendation, and the conditions that say what limited it."""
+    yield f"{'AT':>10} {'COUNT':>12} {'WANTED':>7}  CONDITIONS"
+    start = document.steps[0].at
+    for played in play(document):
+        sync = played.sync
+        count = f"{played.before} → {sync.replicas}" if sync.replicas != played.before else str(sync.replicas)
+        wanted = "-" if sync.recommendation is None else str(sync.recommendation)
+        yield f"{played.at - start:>9g}s {count:>12} {wanted:>7}  {_told(sync)}"
+
+
+def _told(sync: Sync) -> str:
+    reasons = [f"{kind}={one.status} {one.reason}" for kind, one in sorted(sync.conditions.items())]
+    failed = next((proposal for proposal in sync.proposals if isinstance(proposal, str)), "")
+    return ", ".join(reasons) + (f"; {failed}" if failed else "")
+
+
+def _proposal_data(metric: HpaMetric, proposal: Proposal | str) -> dict[str, Any]:
+    known: dict[str, Any] = {"type": metric.kind.value, "name": metric.name}
+    if isinstance(proposal, str):
+        return known | {"error": proposal}
+    return known | {
+        "proposal": proposal.replicas,
+        "usage": milli_text(proposal.usage),
+        "utilization": proposal.utilization,
+    }
+
+
+def _validated(kind: type[T], data: object, at: tuple[str | int, ...], faults: list[Fault]) -> T | None:
+    """The part of the document, or None with its faults noted."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            place = [step for step in one["loc"] if step not in _UNION_STEPS]
+            advice = one["msg"].removeprefix("Value error, ")
+            faults.append(Fault(path_of((*at, *place)), None if one["type"] == "missing" else one["input"], advice))
+        return None
+
+
+_UNION_STEPS = {"list[dict[str,any]]", "PodCounts"}
+"""What pydantic adds to the path of a value that may be one of several things."""
+
+
+def _pace_faults(hpa: Hpa) -> Iterator[Fault]:
+    """What the API server refuses in `behavior`, and a policy has no use for."""
+    for name, pace in (("scaleUp", hpa.scale_up), ("scaleDown", hpa.scale_down)):
+        at = f"hpa.spec.behavior.{name}"
+        if pace.select not in {"", "Max", "Min", "Disabled"}:
+            yield Fault(f"{at}.selectPolicy", pace.select, "must be Max, Min or Disabled")
+        for index, policy in enumerate(pace.policies):
+            if policy.kind not in {"Pods", "Percent"}:
+                yield Fault(f"{at}.policies[{index}].type", policy.kind, "must be Pods or Percent")
+            if policy.value < 1:
+                yield Fault(f"{at}.policies[{index}].value", policy.value, "must be at least 1")
+            if policy.period < 1:
+                yield Fault(f"{at}.policies[{index}].periodSeconds", policy.period, "must be from 1 to 1800")
+
+
+def _steps(file: File, hpa: Hpa, faults: list[Fault]) -> Iterator[HpaStep]:
+    before = float("-inf")
+    for index, step in enumerate(file.steps):
+        at: tuple[str | int, ...] = ("steps", index)
+        if step.at <= before:
+            faults.append(Fault(path_of((*at, "at")), step.at, "must be later than the step before"))
+        before = step.at
+        pods = _pods(step, (*at, "pods"), faults)
+        keys = [_key(metric, hpa, step.metrics) for metric in hpa.metrics]
+        for unknown in step.metrics.keys() - set(keys):
+            known = ", ".join(sorted({metric.name for metric in hpa.metrics}))
+            faults.append(Fault(path_of((*at, "metrics", unknown)), None, f"is no metric of the HPA; it has {known}"))
+        values = tuple(
+            _values(metric, step.metrics.get(key), step.at, (*at, "metrics", key), faults)
+            for metric, key in zip(hpa.metrics, keys, strict=True)
+        )
+        yield HpaStep(
+            at=step.at, values=values, pods=pods, replicas=step.replicas, status_replicas=step.status_replicas
+        )
+
+
+def _key(metric: HpaMetric, hpa: Hpa, given: Mapping[str, Any]) -> str:
+    """Under what key a step has a metric's answer: `cpu/app` of a container where other metrics have that name too."""
+    of_container = f"{metric.name}/{metric.container}"
+    shares_name = sum(one.name == metric.name for one in hpa.metrics) > 1
+    return of_container if of_container in given or (metric.container and shares_name) else metric.name
+
+
+def _values(metric: HpaMetric, given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> Values:
+    if given is None:
+        return f"the step has no value of {metric.name}"
+    if isinstance(given, Mapping):
+        if not _is_by_pod(metric):
+            faults.append(Fault(path_of(at), given, "must be one value; only Pods and resource metrics are by pod"))
+            return ""
+        samples = {str(pod): _sample(value, now, (*at, str(pod)), faults) for pod, value in given.items()}
+        return {pod: sample for pod, sample in samples.items() if sample is not None}
+    if isinstance(given, list) and metric.kind is MetricSourceType.EXTERNAL:
+        found = [_quantity(value, (*at, index), faults) for index, value in enumerate(given)]
+        return [milli(value) for value in found]
+    return [milli(_quantity(given, at, faults))]
+
+
+def _is_by_pod(metric: HpaMetric) -> bool:
+    return metric.kind not in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL}
+
+
+def _sample(given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> Sample | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        return Sample(milli(_quantity(given, at, faults)), now)
+    sample = _validated(SampleForm, given, at, faults)
+    return (
+        None if sample is None else Sample(milli(sample.value), now if sample.at is None else sample.at, sample.window)
+    )
+
+
+def _quantity(given: object, at: tuple[str | int, ...], faults: list[Fault]) -> int:
+    try:
+        return signed_nano(given)
+    except ValueError as error:
+        faults.append(Fault(path_of(at), given, str(error)))
+        return 0
+
+
+def _spread(answer: Values, pods: tuple[ModelPod, ...], metric: HpaMetric) -> Values:
+    """A single value of a metric that is by pod is that of every running pod."""
+    if isinstance(answer, str | Mapping) or not _is_by_pod(metric):
+        return answer
+    return {pod.name: Sample(answer[0], pod.ready_since) for pod in pods if pod.phase == "Running"}
+
+
+def _ready_pods(count: int) -> tuple[ModelPod, ...]:
+    return tuple(ModelPod(name=f"ready-{number}") for number in range(min(count, MOST_PODS)))
+
+
+def _pods(step: StepForm, at: tuple[str | int, ...], faults: list[Fault]) -> tuple[ModelPod, ...] | None:
+    if step.pods is None:
+        return None
+    if isinstance(step.pods, PodCounts):
+        return tuple(_counted(step.pods))
+    if len(step.pods) > MOST_PODS:
+        faults.append(Fault(path_of(at), None, f"has {len(step.pods)} pods; {MOST_PODS} are the most"))
+        return ()
+    pods = (_validated(PodForm, pod, (*at, index), faults) for index, pod in enumerate(step.pods))
+    return tuple(pod.model() for pod in pods if pod is not None)
+
+
+def _counted(counts: PodCounts) -> Iterator[ModelPod]:
+    requests = {name: milli(nano) for name, nano in counts.requests.items()}
+    kinds: tuple[tuple[str, int, Callable[[str], ModelPod]], ...] = (
+        ("ready", counts.ready, lambda name: ModelPod(name=name, requests=requests)),
+        ("notReady", counts.not_ready, lambda name: ModelPod(name=name, requests=requests, ready="False")),
+        ("pending", counts.pending, lambda name: ModelPod(name=name, requests=requests, ready="", phase="Pending")),
+        ("failed", counts.failed, lambda name: ModelPod(name=name, requests=requests, ready="False", phase="Failed")),
+        ("terminating", counts.terminating, lambda name: ModelPod(name=name, requests=requests, deleting=True)),
+    )
+    for kind, count, make in kinds:
+        for number in range(count):
+            yield make(f"{kind}-{number}")

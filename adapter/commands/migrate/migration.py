@@ -1,0 +1,238 @@
+"""From texts of any known kind to migrated pairs and the part of the settings that they need."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from adapter.commands.migrate import (
+    keda,
+    metrics_adapter,
+    native_hpa,
+    prometheus_adapter,
+    scaling_schedule,
+    watermark_pod_autoscaler,
+)
+from adapter.commands.migrate.notes import Note, NoteKind, Notes, printable
+from adapter.commands.migrate.original import Document, Fields, MigrationError, read_objects
+from adapter.commands.migrate.pair import Draft, Migrated, Style, write
+from adapter.commands.migrate.prometheus_adapter import AdapterRules
+from adapter.commands.migrate.scaling_schedule import ScalingSchedules
+from adapter.commands.migrate.settings_part import SettingsPart
+from adapter.runtime.faults import Fault, first_faults
+
+_TITLE = "the objects cannot be migrated"
+_MAKERS = {keda.KIND, watermark_pod_autoscaler.KIND}
+"""The kinds whose controllers make HPAs of their own."""
+_LONGEST_NAME = 253
+_KNOWN = (
+    "a WatermarkPodAutoscaler (datadoghq.com), a ScaledObject (keda.sh), a HorizontalPodAutoscaler (autoscaling/v2) or "
+    "the configuration of prometheus-adapter (plain or as a ConfigMap with config.yaml)"
+)
+
+
+_AUTHENTICATION = (
+    "holds credentials of KEDA's triggers; a policy's queries have theirs in the settings (prometheus.servers)"
+)
+_TIMES = "its times become schedules of the policy of the HPA that names it: give that too"
+_UNMIGRATED = {
+    (keda.API_GROUP, "ScaledJob"): "starts jobs, which have no count that an HPA could set: leave it to KEDA",
+    (keda.API_GROUP, "TriggerAuthentication"): _AUTHENTICATION,
+    (keda.API_GROUP, "ClusterTriggerAuthentication"): _AUTHENTICATION,
+    (scaling_schedule.API_GROUP, "ScalingSchedule"): _TIMES,
+    (scaling_schedule.API_GROUP, "ClusterScalingSchedule"): _TIMES,
+}
+"""Kinds that stand beside those that are migrated, and why each is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """An object that cannot be migrated: where it is in the input, and every reason."""
+
+    place: str
+    kind: str
+    name: str
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        reasons = "; ".join(str(one).removeprefix(self.place).removeprefix(": ") for one in self.faults)
+        return printable(f"{self.kind or 'object'} {self.name or self.place} is not migrated: {reasons}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """All pairs of one run, in the order of the input; the settings' keys that they need; notes on the whole run.
+
+    `refused`: the objects that cannot be migrated, beside others that can.
+    """
+
+    pairs: tuple[Migrated, ...]
+    settings: dict[str, Any]
+    notes: tuple[Note, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Every reason why an object was refused."""
+        return [fault for one in self.refused for fault in one.faults]
+
+
+def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Migration:
+    """Migrate every object of the texts that can be, each with its file's name.
+
+    HPAs that another autoscaler makes of its own object are left out, with a note. Raises MigrationError with every
+    fault where nothing can be migrated, and for faulty rules.
+    """
+    faults: list[Fault] = []
+    notes, part = Notes(), SettingsPart()
+    objects = read_objects(texts)
+    rules = _rules([one for one in objects if prometheus_adapter.is_rules(one)], faults, notes)
+    if faults:
+        raise MigrationError(first_faults(faults), _TITLE)
+    pairs: list[Migrated] = []
+    refused: list[Refused] = []
+    seen: dict[tuple[str, ...], str] = {}
+    schedules = ScalingSchedules(one for one in objects if scaling_schedule.is_one(one))
+    # Those that an HPA names are known once every HPA was read.
+    for document in sorted(objects, key=scaling_schedule.is_one):
+        if prometheus_adapter.is_rules(document):
+            continue
+        if document.place in schedules.named:
+            sentence = f"{_name(document)} is not needed any more: its times are schedules of the policies here"
+            notes.add(NoteKind.IRRELEVANT, document.place, None, sentence)
+            continue
+        if maker := _maker(document):
+            sentence = f"{_name(document)} is the HPA of {maker}, which is what is migrated, and is left out"
+            notes.add(NoteKind.IRRELEVANT, document.place, None, sentence)
+            continue
+        # An object that is refused halfway leaves nothing behind.
+        grown, named = copy(part), schedules.named.copy()
+        try:
+            pair = _pair(document, rules, grown, style or Style(), schedules)
+            _claim(pair, seen)
+        except MigrationError as error:
+            schedules.named = named
+            refused.append(
+                Refused(place=document.place, kind=document.kind, name=_name(document), faults=tuple(error.faults))
+            )
+        else:
+            pairs.append(pair)
+            part = grown
+    if refused and not pairs:
+        raise MigrationError(first_faults([fault for one in refused for fault in one.faults]), _TITLE)
+    if not pairs:
+        left_out = [note.sentence for note in notes.all() if note.kind is NoteKind.IRRELEVANT]
+        advice = (
+            f"{left_out[0]}; give that object"
+            if left_out
+            else f"there is nothing to migrate but rules; give their HPAs too. Known are {_KNOWN}"
+        )
+        raise MigrationError([Fault("", None, advice)], _TITLE)
+    return Migration(pairs=tuple(pairs), settings=part.data(), notes=notes.all(), refused=tuple(refused))
+
+
+def _name(document: Document) -> str:
+    metadata = document.data.get("metadata")
+    known = metadata if isinstance(metadata, dict) else {}
+    return "/".join(str(known[key])[:_LONGEST_NAME] for key in ("namespace", "name") if known.get(key))
+
+
+def _maker(document: Document) -> str:
+    """The autoscaler object that makes an HPA, by the HPA's owners; empty where nobody does."""
+    metadata = document.data.get("metadata")
+    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    if document.kind != native_hpa.KIND or not isinstance(owners, list):
+        return ""
+    for one in owners:
+        if isinstance(one, dict) and one.get("kind") in _MAKERS:
+            return f"{one['kind']} {str(one.get('name'))[:_LONGEST_NAME]}"
+    return ""
+
+
+def _rules(documents: Sequence[Document], faults: list[Fault], notes: Notes) -> AdapterRules | None:
+    if len(documents) > 1:
+        advice = f"is a second configuration of prometheus-adapter (the first is {documents[0].place}); give one"
+        faults.append(Fault(documents[1].place, None, advice))
+    if not documents:
+        return None
+    own: list[Fault] = []
+    rules = prometheus_adapter.read_rules(documents[0], own, notes)
+    faults += [replace(one, path=f"{documents[0].place}: {one.path}".rstrip(": ")) for one in own]
+    return rules
+
+
+def _pair(
+    document: Document, rules: AdapterRules | None, part: SettingsPart, style: Style, schedules: ScalingSchedules
+) -> Migrated:
+    root = Fields(document.data, "", [], Notes())
+    draft = _draft(document, root, rules, part, schedules)
+    if root.faults or draft is None:
+        raise MigrationError([replace(one, path=f"{document.place}: {one.path}".rstrip(": ")) for one in root.faults])
+    return write(draft, style)
+
+
+def _draft(
+    document: Document, root: Fields, rules: AdapterRules | None, part: SettingsPart, schedules: ScalingSchedules
+) -> Draft | None:
+    version = document.data.get("apiVersion")
+    group = version.rpartition("/")[0] if isinstance(version, str) else ""
+    match (group, document.kind):
+        case (watermark_pod_autoscaler.API_GROUP, watermark_pod_autoscaler.KIND):
+            return watermark_pod_autoscaler.read(document.place, root, part)
+        case (keda.API_GROUP, keda.KIND):
+            return keda.read(document.place, root, part)
+        case ("autoscaling", native_hpa.KIND):
+            return _hpa(document, root, rules, part, schedules)
+        case (group, kind) if (group, kind) in _UNMIGRATED:
+            root.fault("kind", kind, _UNMIGRATED[group, kind])
+            return None
+        case _:
+            shown = f"{version} {document.kind}".strip() if isinstance(version, str) else document.kind
+            root.fault("kind", shown or None, f"cannot be migrated; known are {_KNOWN}")
+            return None
+
+
+def _hpa(
+    document: Document, root: Fields, rules: AdapterRules | None, part: SettingsPart, schedules: ScalingSchedules
+) -> Draft:
+    metadata = document.data.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    names = annotations if isinstance(annotations, dict) else {}
+    is_annotated = any(str(key).startswith(metrics_adapter.PREFIX) for key in names)
+    if rules is None or is_annotated:
+        source = f"{native_hpa.KIND} ({metrics_adapter.NAME})" if is_annotated else native_hpa.KIND
+        return native_hpa.read(
+            document.place,
+            root,
+            lambda given, fields: metrics_adapter.Annotations(given, fields, part),
+            source,
+            schedules,
+        )
+    source = f"{native_hpa.KIND} ({prometheus_adapter.NAME})"
+    return native_hpa.read(
+        document.place,
+        root,
+        lambda given, fields: prometheus_adapter.RulesResolver(rules, given, fields, part),
+        source,
+        schedules,
+    )
+
+
+def _claim(pair: Migrated, seen: dict[tuple[str, ...], str]) -> None:
+    """Note the pair's name and target. Raises MigrationError where another pair has one of them.
+
+    Two pairs of one name would overwrite each other; two of one target would scale it both.
+    """
+    target = pair.hpa["spec"]["scaleTargetRef"]
+    keys = {
+        ("name", pair.namespace, pair.name): f"{pair.namespace}/{pair.name}".lstrip("/"),
+        ("target", pair.namespace, target["kind"], target["name"]): f"{target['kind']} {target['name']}",
+    }
+    faults = [
+        Fault(pair.place, what, f"is already that of {seen[key]}; migrate one of them")
+        for key, what in keys.items()
+        if key in seen
+    ]
+    if faults:
+        raise MigrationError(faults)
+    seen |= dict.fromkeys(keys, pair.place)

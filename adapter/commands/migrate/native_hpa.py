@@ -1,0 +1,434 @@
+"""Reads a HorizontalPodAutoscaler (autoscaling/v2) whose metrics another adapter serves, and its resource metrics."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
+
+from adapter.commands.migrate.notes import NoteKind
+from adapter.commands.migrate.original import Fields, read_bounds, read_identity, read_target
+from adapter.commands.migrate.originals import StockHpa
+from adapter.commands.migrate.pair import (
+    LARGEST,
+    LARGEST_RATIO,
+    Draft,
+    Goal,
+    metric_name,
+    quantity,
+    stock_hpa,
+    tolerance_text,
+)
+from adapter.commands.migrate.scaling_schedule import KINDS as SCALING_SCHEDULES
+from adapter.commands.migrate.scaling_schedule import ScalingSchedules
+from adapter.policy.field_reader import PolicyError
+from adapter.policy.hpa import DEFAULT_TOLERANCE
+
+KIND = "HorizontalPodAutoscaler"
+API_VERSIONS = ("autoscaling/v2", "autoscaling/v2beta2")
+
+_MOST_METRICS = 100
+_SOURCES = {"Object": "object", "Pods": "pods", "External": "external", "Resource": "resource",
+            "ContainerResource": "containerResource"}  # fmt: skip
+
+_LONGEST_WINDOW = 3600
+_LONGEST_PERIOD = 1800
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedMetric:
+    """A Pods, Object or External metric of an HPA: what its adapter has to find a query for.
+
+    `labels` are the metric selector's matchLabels, `expressions` its matchExpressions; `described` is the Object's
+    (apiVersion, kind, name).
+    """
+
+    kind: str
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    described: tuple[str, str, str] = ("", "", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The query of a metric, as the source of a policy's metric. `per_replica`: the adapter divides it itself."""
+
+    source: Mapping[str, Any]
+    per_replica: bool = False
+
+
+class Resolver(Protocol):
+    """Finds the query of a metric; what it cannot find it explains: a sentence why there is none."""
+
+    def find(self, metric: SelectedMetric, fields: Fields) -> Found | str:
+        """The query, or why there is none."""
+
+    def served_by(self) -> str:
+        """The adapter that serves the metric today; empty where no adapter's metrics are taken over."""
+
+    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:
+        """The annotations that the adapter needs to go on serving a metric."""
+
+    def close(self) -> None:
+        """Note what no metric used."""
+
+
+class _Read(NamedTuple):
+    """A metric that was read, and its place in the HPA. `total`: its target is for the whole service."""
+
+    goal: Goal
+    total: bool
+    place: int
+
+
+def read(
+    place: str,
+    root: Fields,
+    resolver_of: Callable[[Mapping[str, str], Fields], Resolver],
+    source: str,
+    schedules: ScalingSchedules | None = None,
+) -> Draft:
+    """Read one HPA into a draft. `resolver_of` gets the annotations, of which it notes those that it does not use."""
+    _version(root)
+    identity = read_identity(root)
+    spec = root.section("spec")
+    resolver = resolver_of(identity.annotations, root)
+    target = read_target(spec)
+    minimum, maximum = read_bounds(spec, "minReplicas", "maxReplicas")
+    behavior = read_behavior(spec)
+    metrics = _Metrics(spec, resolver, schedules or ScalingSchedules(), identity.namespace)
+    goals = metrics.read()
+    spec.rest(KIND)
+    root.rest(KIND)
+    policy: dict[str, Any] = {"average": "Total"} if metrics.is_total else {}
+    policy["tolerance"] = policy_tolerance(spec, behavior)
+    if metrics.schedules:
+        policy["schedules"] = metrics.schedules
+    _note_handover(root, identity.name, resolver)
+    draft = Draft(
+        place=place,
+        source=source,
+        identity=identity,
+        target=target,
+        minimum=minimum,
+        maximum=maximum,
+        notes=root.notes,
+        goals=goals,
+        spec=policy,
+        behavior=behavior.data,
+        kept=metrics.kept,
+        annotations=metrics.annotations,
+    )
+    draft.original = _original(draft, root, metrics)
+    return draft
+
+
+def _note_handover(root: Fields, name: str, resolver: Resolver) -> None:
+    root.notes.add(
+        NoteKind.TO_DO, "", None,
+        f"the new HPA {name} takes the place of this one as soon as it is applied; where Helm, Argo CD or Flux owns "
+        "it, put the new one there, or it is set back",
+    )  # fmt: skip
+    if not resolver.served_by():
+        return
+    root.notes.add(
+        NoteKind.TO_DO, "", None,
+        "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have "
+        f"Pods or Object metrics of {resolver.served_by()} get none; migrate those together",
+    )  # fmt: skip
+
+
+def _version(root: Fields) -> None:
+    version = root.get("apiVersion")
+    root.get("kind")
+    if not isinstance(version, str) or version not in API_VERSIONS:
+        advice = "must be autoscaling/v2: kubectl get hpa.v2.autoscaling NAME -o yaml writes it so"
+        root.fault("apiVersion", version, advice)
+
+
+def _original(draft: Draft, root: Fields, metrics: "_Metrics") -> StockHpa | None:
+    if root.faults:
+        return None
+    try:
+        hpa = stock_hpa(draft.identity, root.get("spec"))
+    except PolicyError as error:
+        root.faults += error.faults
+        return None
+    names = tuple(metrics.names.get(place, "") for place in range(len(hpa.metrics)))
+    return StockHpa(hpa=hpa, names=names, per_replica=frozenset(metrics.per_replica))
+
+
+class _Metrics:
+    """Reads the metrics of one HPA."""
+
+    def __init__(self, spec: Fields, resolver: Resolver, schedules: ScalingSchedules, namespace: str) -> None:
+        self._spec = spec
+        self._resolver = resolver
+        self._schedules = schedules
+        self._namespace = namespace
+        self.schedules: list[dict[str, Any]] = []
+        self._read: list[_Read] = []
+        self.kept: list[dict[str, Any]] = []
+        self.annotations: dict[str, str] = {}
+        self.names: dict[int, str] = {}
+        self.per_replica: set[int] = set()
+        self.is_total = False
+
+    def read(self) -> list[Goal]:
+        """The goals of the policy; notes what is not among them."""
+        for place, fields in enumerate(self._spec.sections("metrics", _MOST_METRICS)):
+            self._metric(place, fields)
+        if not self._spec.sequence("metrics", _MOST_METRICS):
+            self._spec.fault("metrics", None, "there is no metric to migrate")
+        self._resolver.close()
+        self.is_total = bool(self._read) and all(one.total for one in self._read)
+        for one in self._read:
+            if one.total is not self.is_total:
+                note_mixed(self._spec, f"{self._spec.at('metrics')}[{one.place}]", one.goal.name)
+        kept = [one for one in self._read if one.total is self.is_total]
+        self.names = {one.place: one.goal.name for one in kept}
+        return [one.goal for one in kept]
+
+    def _metric(self, place: int, fields: Fields) -> None:
+        kind = fields.get("type")
+        if not isinstance(kind, str) or kind not in _SOURCES:
+            fields.fault("type", kind, f"write one of {', '.join(_SOURCES)}")
+            return
+        source = fields.section(_SOURCES[kind])
+        fields.irrelevant(f"is not read for a metric of type {kind}", *(set(_SOURCES.values()) - {_SOURCES[kind]}))
+        if kind in {"Resource", "ContainerResource"}:
+            self._resource(place, kind, source)
+        else:
+            self._served(place, kind, source)
+        source.rest(f"{kind} metrics")
+        fields.rest("metrics")
+
+    def _resource(self, place: int, kind: str, source: Fields) -> None:
+        resource = source.get("name")
+        container = source.text("container", required="the container's name") if kind == "ContainerResource" else ""
+        goal = resource_goal(source, resource, container, self._taken())
+        if goal is not None:
+            self._read.append(_Read(goal, False, place))
+
+    def _served(self, place: int, kind: str, source: Fields) -> None:
+        metric = _selected(kind, source)
+        target = source.section("target")
+        goal = read_goal_target(target, allowed=("AverageValue",) if kind == "Pods" else ("AverageValue", "Value"))
+        target.rest("targets")
+        if goal is None or not metric.name:
+            return
+        by_value, value = goal
+        kind, name = metric.described[1:]
+        if kind in SCALING_SCHEDULES and not by_value:
+            self.schedules += self._schedules.read(kind, self._namespace, name, value, source)
+            return
+        found = self._resolver.find(metric, source)
+        if not isinstance(found, str) and found.per_replica and not by_value:
+            found = "per-replica with an averageValue divides by the replicas twice"
+        if isinstance(found, str):
+            self._without_query(metric, found, source, goal)
+            return
+        if found.per_replica:
+            self.per_replica.add(place)
+        name = metric_name(_wanted_name(metric), self._taken())
+        total = by_value and not found.per_replica
+        self._read.append(_Read(Goal(name=name, source=found.source, target=value), total, place))
+
+    def _without_query(self, metric: SelectedMetric, reason: str, source: Fields, goal: tuple[bool, Fraction]) -> None:
+        if metric.kind == "External":
+            self.kept.append({"type": "External", "external": _external(metric, *goal)})
+            self.annotations |= self._resolver.keep(metric)
+            served_by = self._resolver.served_by() or "its adapter"
+            source.notes.add(
+                NoteKind.KEPT, source.path, metric.name,
+                f"{reason}; {served_by} has to serve it as before, and the larger count wins (its own tolerance "
+                "is gone: the HPA's is 0 for the policy's sake)",
+            )  # fmt: skip
+        else:
+            source.notes.add(NoteKind.LOST, source.path, metric.name, f"{reason}; it is left out")
+
+    def _taken(self) -> list[str]:
+        return [one.goal.name for one in self._read]
+
+
+def note_mixed(fields: Fields, path: str, name: str) -> None:
+    """Note a metric whose target is for the whole service, beside others that are for one pod."""
+    fields.notes.add(
+        NoteKind.LOST, path, name,
+        "its target is for the whole service (type Value) and the others' are for one pod, which no policy has "
+        "together; it is left out",
+    )  # fmt: skip
+
+
+def _external(metric: SelectedMetric, by_value: bool, value: Fraction) -> dict[str, Any]:
+    """An External metric as an HPA has it."""
+    selector: dict[str, Any] = {"matchLabels": dict(metric.labels)} if metric.labels else {}
+    expressions = [
+        {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+        for key, operator, values in metric.expressions
+    ]
+    if expressions:
+        selector["matchExpressions"] = expressions
+    target = {"type": "Value", "value": quantity(value)}
+    if not by_value:
+        target = {"type": "AverageValue", "averageValue": quantity(value)}
+    return {"metric": {"name": metric.name, **({"selector": selector} if selector else {})}, "target": target}
+
+
+def _wanted_name(metric: SelectedMetric) -> str:
+    return metric.labels.get("query-name", metric.name) if metric.name == "prometheus-query" else metric.name
+
+
+def resource_goal(source: Fields, resource: object, container: str, taken: list[str]) -> Goal | None:
+    """The goal of a cpu or memory metric from its `target`; None where it is faulty or no such resource."""
+    target = source.section("target")
+    kind = target.get("type")
+    if resource not in ("cpu", "memory") or not isinstance(resource, str):
+        source.notes.add(
+            NoteKind.LOST, source.path, source.data, "only cpu and memory come from metrics.k8s.io; it is left out"
+        )
+        return None
+    wanted: dict[str, Any] = {"name": resource}
+    if container:
+        wanted["containers"] = [container]
+    if kind == "Utilization":
+        percent = target.optional_integer("averageUtilization", 1, LARGEST_RATIO * 100)
+        if percent is None:
+            target.fault("averageUtilization", None, "is required: a percentage of the requests")
+        target.irrelevant("is not read for type Utilization", "averageValue", "value")
+        value = Fraction(percent or 1, 100)
+        wanted["of"] = "Request"
+    else:
+        goal = read_goal_target(target, allowed=("AverageValue",))
+        if goal is None:
+            return None
+        value = goal[1]
+    target.rest("targets")
+    return Goal(name=metric_name(resource, taken), source={"resource": wanted}, target=value)
+
+
+def read_goal_target(target: Fields, allowed: tuple[str, ...]) -> tuple[bool, Fraction] | None:
+    """Whether a target is a Value, and its quantity as the HPA reads it (milli-units, rounded up)."""
+    kind = target.get("type")
+    if not isinstance(kind, str) or kind not in allowed:
+        target.fault("type", kind, f"write {' or '.join(allowed)}")
+        return None
+    key = "value" if kind == "Value" else "averageValue"
+    target.irrelevant(f"is not read for type {kind}", *({"value", "averageValue", "averageUtilization"} - {key}))
+    given = target.quantity(key)
+    if given is None:
+        if not target.has(key):
+            target.fault(key, None, "is required: the target")
+        return None
+    if not 0 < given <= LARGEST:
+        target.fault(key, target.get(key), "a target must be more than 0 and at most 1Ei")
+        return None
+    milli = -(-given * 1000 // 1)
+    if milli != given * 1000:
+        target.note(NoteKind.DIFFERS, key, f"the HPA rounds it up to {milli}m, which is kept")
+    return kind == "Value", Fraction(milli, 1000)
+
+
+def _selected(kind: str, source: Fields) -> SelectedMetric:
+    identifier = source.section("metric")
+    name = identifier.text("name", required="the metric's name")
+    selector = identifier.section("selector")
+    labels = selector.get("matchLabels")
+    expressions = []
+    for one in selector.sections("matchExpressions", 50):
+        values = tuple(str(value) for value in one.sequence("values", 50) if isinstance(value, str))
+        expressions.append((one.text("key", required="a label's name"), str(one.get("operator")), values))
+        one.rest("matchExpressions")
+    texts = isinstance(labels, Mapping) and all(isinstance(value, str) for value in labels.values())
+    if labels is not None and not texts:
+        selector.fault("matchLabels", labels, "write a mapping of texts")
+    selector.rest("selectors")
+    identifier.rest("metrics")
+    described = ("", "", "")
+    if kind == "Object":
+        reference = source.section("describedObject")
+        described = (
+            reference.text("apiVersion") if reference.get("apiVersion") not in (None, "") else "",
+            reference.text("kind", required="the kind of the described object"),
+            reference.text("name", required="the name of the described object"),
+        )
+        reference.rest("describedObject")
+    return SelectedMetric(
+        kind=kind,
+        name=name,
+        labels=dict(labels) if texts and isinstance(labels, Mapping) else {},
+        expressions=tuple(expressions),
+        described=described,
+    )
+
+
+class Behavior(NamedTuple):
+    """The behavior of the new HPA as data, and the original's tolerances (ratios)."""
+
+    data: dict[str, Any]
+    up: Fraction
+    down: Fraction
+
+
+def read_behavior(spec: Fields, key: str = "behavior") -> Behavior:
+    """Read an HPA's `behavior`; the new one has tolerance 0 in both directions, for the policy has the tolerance."""
+    if not spec.has(key):
+        spec.notes.add(
+            NoteKind.DIFFERS, spec.at(key), None,
+            "without behavior the HPA may double the count, or go to 4, at each sync; the new one has behavior, "
+            "and may double the count or add 4 pods in 15 s",
+        )  # fmt: skip
+    behavior = spec.section(key)
+    up, down = (_direction(behavior.section(name)) for name in ("scaleUp", "scaleDown"))
+    behavior.rest("behavior")
+    return Behavior({"scaleUp": up[0], "scaleDown": down[0]}, up[1], down[1])
+
+
+def _direction(rules: Fields) -> tuple[dict[str, Any], Fraction]:
+    data: dict[str, Any] = {"tolerance": "0"}
+    tolerance = rules.quantity("tolerance")
+    if tolerance is not None and tolerance < 0:
+        rules.fault("tolerance", rules.get("tolerance"), "must not be negative")
+        tolerance = None
+    window = rules.optional_integer("stabilizationWindowSeconds", 0, _LONGEST_WINDOW)
+    if window is not None:
+        data["stabilizationWindowSeconds"] = window
+    select = rules.get("selectPolicy")
+    if select not in (None, "", "Max", "Min", "Disabled"):
+        rules.fault("selectPolicy", select, "write Max, Min or Disabled")
+    elif select:
+        data["selectPolicy"] = select
+    policies = [_scaling_policy(one) for one in rules.sections("policies", 50)]
+    if policies:
+        data["policies"] = policies
+    elif rules.has("policies"):
+        rules.fault("policies", [], "must have at least one policy")
+    rules.rest("behavior")
+    return data, DEFAULT_TOLERANCE if tolerance is None else tolerance
+
+
+def _scaling_policy(fields: Fields) -> dict[str, Any]:
+    kind = fields.get("type")
+    if kind not in ("Pods", "Percent"):
+        fields.fault("type", kind, "write Pods or Percent")
+    for key in ("value", "periodSeconds"):
+        if not fields.has(key):
+            fields.fault(key, None, "is required")
+    policy = {
+        "type": kind,
+        "value": fields.integer("value", 1, 1, _MOST),
+        "periodSeconds": fields.integer("periodSeconds", 15, 1, _LONGEST_PERIOD),
+    }
+    fields.rest("policies")
+    return policy
+
+
+def policy_tolerance(spec: Fields, behavior: Behavior, path: str = "behavior") -> str:
+    """The policy's one tolerance: that of the way up where they differ, for a late scale-up hurts more."""
+    if behavior.up != behavior.down:
+        spec.notes.add(
+            NoteKind.DIFFERS, f"{spec.at(path)}.scaleUp.tolerance", quantity(behavior.up),
+            "a policy has one tolerance for both directions; it is that of the way up",
+        )  # fmt: skip
+    return tolerance_text(spec.notes, f"{spec.at(path)}.scaleUp.tolerance", behavior.up)

@@ -1,0 +1,258 @@
+"""Reads an original object field by field, so that none goes unsaid, with its metadata and its documents."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from adapter.commands.migrate.notes import NoteKind, Notes
+from adapter.load.quantity import QuantityError, parse_quantity
+from adapter.policy.field_reader import FieldReader
+from adapter.policy.pacing_fields import MOST_REPLICAS
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults
+
+MOST_OBJECTS = 1000
+_MOST_LABELS = 200
+_LONGEST_VALUE = 2**18
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
+_VERSION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,252}/))?v[0-9][a-z0-9]{0,30}", re.ASCII)
+_LABEL_KEY = re.compile(
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_OF_SERVER = (
+    "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp",
+    "deletionGracePeriodSeconds", "generateName",
+)  # fmt: skip
+_WRITTEN_BY_TOOLS = ("kubectl.kubernetes.io/last-applied-configuration",)
+_TITLE = "the objects cannot be migrated"
+
+
+class MigrationError(FaultyDocument):
+    """The input cannot be migrated; `faults` lists every fault."""
+
+
+class Fields(FieldReader):
+    """A FieldReader of an original: beside faults it collects notes, and what it is not asked for it names."""
+
+    def __init__(self, data: object, path: str, faults: list[Fault], notes: Notes) -> None:
+        super().__init__(data, path, faults)
+        self.notes = notes
+
+    def section(self, key: str) -> "Fields":
+        """The mapping at `key`, an empty one where absent."""
+        return Fields(self.get(key), self.at(key), self.faults, self.notes)
+
+    def sections(self, key: str, most: int) -> Iterator["Fields"]:
+        """The mappings of the list at `key`."""
+        for index, one in enumerate(self.sequence(key, most)):
+            yield Fields({} if one is None else one, f"{self.at(key)}[{index}]", self.faults, self.notes)
+
+    def note(self, kind: NoteKind, key: str, sentence: str) -> None:
+        """Add a note on the value of `key` (empty: on the mapping itself)."""
+        self.notes.add(kind, self.at(key) if key else self.path, self.get(key) if key else None, sentence)
+
+    def irrelevant(self, sentence: str, *keys: str) -> None:
+        """Note those of the keys that have a value as having no bearing."""
+        for key in keys:
+            if self.has(key):
+                self.note(NoteKind.IRRELEVANT, key, sentence)
+            self.get(key)
+
+    def lost(self, key: str, sentence: str) -> None:
+        """Note a key that has a value as having no equivalent."""
+        if self.has(key):
+            self.note(NoteKind.LOST, key, sentence)
+        self.get(key)
+
+    def rest(self, of: str) -> None:
+        """Note every key that was not read: it is no field of `of`, which ignores it."""
+        for key in self.unread():
+            self.notes.add(
+                NoteKind.IRRELEVANT, self.at(str(key)), self.get(key), f"is no field of {of}, which ignores it"
+            )
+
+    def unread(self) -> list[str]:
+        """The keys with a value that were not read."""
+        return [key for key, value in self._data.items() if key not in self._read and value is not None]
+
+    def quantity(self, key: str) -> Fraction | None:
+        """A quantity, exactly, with its sign; None where absent or faulty. A number with a fraction is one, too."""
+        value = self.get(key)
+        if isinstance(value, float) and math.isfinite(value):
+            self.note(NoteKind.DIFFERS, key, "is a number with a fraction; it is read as a quantity")
+            return Fraction(repr(value))
+        text = self.quantity_text(key)
+        try:
+            return parse_quantity(text) if text else None
+        except QuantityError as error:
+            self.fault(key, text, str(error))
+            return None
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The whole mapping, for a note on all of it."""
+        return self._data
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object of the input, with the place that faults name: the file, and its number where there are several."""
+
+    place: str
+    data: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Its kind, empty without one."""
+        kind = self.data.get("kind")
+        return kind if isinstance(kind, str) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectIdentity:
+    """The metadata that the migrated objects share with the original. `namespace` is empty where it names none."""
+
+    name: str
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetReference:
+    """The scale target."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
+def read_objects(texts: Sequence[tuple[str, str]]) -> list[Document]:
+    """The objects of several texts, each with its file's name; lists are taken apart. Raises MigrationError."""
+    objects: list[Document] = []
+    faults: list[Fault] = []
+    for file, text in texts:
+        try:
+            documents = document_text.read_documents(text)
+        except document_text.TextError as error:
+            faults += [Fault(f"{file}: {one.path}".rstrip(": "), one.value, one.advice) for one in error.faults]
+            continue
+        objects += _flatten(file, documents, faults)
+    if not objects and not faults:
+        faults.append(Fault("", None, "there is no object in the input"))
+    if len(objects) > MOST_OBJECTS:
+        faults.append(Fault("", None, f"there are {len(objects)} objects; give at most {MOST_OBJECTS} at a time"))
+    if faults:
+        raise MigrationError(first_faults(faults), _TITLE)
+    return objects
+
+
+def _flatten(file: str, documents: list[Any], faults: list[Fault]) -> list[Document]:
+    found: list[Document] = []
+    for number, data in enumerate(documents):
+        place = f"{file}[{number}]" if len(documents) > 1 else file
+        items = data.get("items") if isinstance(data, Mapping) and str(data.get("kind")).endswith("List") else None
+        listed = isinstance(items, list)
+        for index, one in enumerate(items if isinstance(items, list) else [data]):
+            where = f"{place}.items[{index}]" if listed else place
+            if isinstance(one, Mapping):
+                found.append(Document(where, one))
+            else:
+                faults.append(Fault(where, one, "is no object; write apiVersion, kind, metadata and spec"))
+    return found
+
+
+def read_identity(root: Fields) -> ObjectIdentity:
+    """Read `metadata`; annotations are left to the caller, who notes those that it does not know."""
+    metadata = root.section("metadata")
+    name = metadata.text("name", required="an object needs a name")
+    if name and not _NAME.fullmatch(name):
+        metadata.fault("name", name, "is no name of a Kubernetes object: lower case letters, digits, - and .")
+    namespace = metadata.text("namespace") if metadata.has("namespace") else ""
+    if namespace and not _NAMESPACE.fullmatch(namespace):
+        metadata.fault("namespace", namespace, "is no namespace's name")
+    labels = _texts(metadata, "labels")
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+            metadata.fault(f"labels.{key}"[:300], value, "is no label that the API server takes")
+    metadata.irrelevant("is the API server's own", *_OF_SERVER)
+    metadata.irrelevant("is not needed: nothing outside the cluster depends on the new objects", "finalizers")
+    if metadata.has("ownerReferences"):
+        sentence = "its owner writes the object again; change it there"
+        metadata.note(NoteKind.TO_DO, "ownerReferences", sentence)
+    annotations = _texts(metadata, "annotations")
+    metadata.rest("metadata")
+    if root.has("status"):
+        root.notes.add(NoteKind.IRRELEVANT, "status", None, "is what the controller reports")
+    root.get("status")
+    return ObjectIdentity(name=name, namespace=namespace, labels=labels, annotations=annotations)
+
+
+def _texts(fields: Fields, key: str) -> dict[str, str]:
+    mapping = fields.get(key)
+    if mapping is None:
+        return {}
+    right = isinstance(mapping, Mapping) and len(mapping) <= _MOST_LABELS
+    if not right or not all(isinstance(one, str) and len(one) <= _LONGEST_VALUE for one in mapping.values()):
+        fields.fault(key, mapping, f"write a mapping of at most {_MOST_LABELS} texts")
+        return {}
+    return dict(mapping)
+
+
+def note_annotations(notes: Notes, annotations: Mapping[str, str]) -> None:
+    """Note annotations that the caller did not use."""
+    for key, value in annotations.items():
+        path = f"metadata.annotations[{key}]"
+        if key in _WRITTEN_BY_TOOLS:
+            notes.add(NoteKind.IRRELEVANT, path, None, "is kubectl's own")
+        else:
+            notes.add(NoteKind.LOST, path, value, "is not carried over; add it to the new objects if a tool needs it")
+
+
+KNOWN_VERSIONS = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "ReplicationController": "v1",
+    "DeploymentConfig": "apps.openshift.io/v1",
+    "Rollout": "argoproj.io/v1alpha1",
+}
+
+
+def read_target(spec: Fields, default_kind: str = "") -> TargetReference:
+    """Read `scaleTargetRef`; an absent apiVersion is that of the well-known kind."""
+    reference = spec.section("scaleTargetRef")
+    kind = reference.text("kind", required="" if default_kind else "the kind of what is scaled") or default_kind
+    name = reference.text("name", required="the name of what is scaled")
+    version = reference.text("apiVersion") if reference.get("apiVersion") not in (None, "") else ""
+    version = version or KNOWN_VERSIONS.get(kind, "")
+    if kind and not _KIND.fullmatch(kind):
+        reference.fault("kind", kind, "is no kind, such as Deployment")
+    if name and not _NAME.fullmatch(name):
+        reference.fault("name", name, "is no name of a Kubernetes object")
+    if kind and not version:
+        reference.fault("apiVersion", None, f"is required: the API group and version of kind {kind}, such as apps/v1")
+    if version and not _VERSION.fullmatch(version):
+        reference.fault("apiVersion", version, "is no API version; write one such as apps/v1")
+    reference.irrelevant(
+        "only tells KEDA where to find environment variables for its triggers", "envSourceContainerName"
+    )
+    reference.rest("scaleTargetRef")
+    return TargetReference(api_version=version, kind=kind, name=name)
+
+
+def read_bounds(spec: Fields, low: str, high: str, default_high: int | None = None) -> tuple[int, int]:
+    """Read the least and the most replicas. A least count of 0 is returned as 0."""
+    minimum = spec.integer(low, 1, 0, MOST_REPLICAS)
+    if default_high is None and not spec.has(high):
+        spec.fault(high, None, "is required: the most replicas")
+    maximum = spec.integer(high, default_high or max(minimum, 1), 1, MOST_REPLICAS)
+    if minimum > maximum:
+        spec.fault(low, minimum, f"must be at most {high} ({maximum})")
+    return minimum, maximum

@@ -1,0 +1,226 @@
+"""Writes a WatermarkPolicy and its HPA from what was read of an original, and holds both against our own readers."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from adapter.commands.migrate.notes import Note, NoteKind, Notes
+from adapter.commands.migrate.original import MigrationError, ObjectIdentity, TargetReference
+from adapter.commands.migrate.originals import Original
+from adapter.load.conditions import Reason
+from adapter.load.quantity import NANO, nano_text
+from adapter.load.spec import Bounds, Policy
+from adapter.policy.behavior import following_behavior, hpa_manifest
+from adapter.policy.conformance import Wiring, flaws
+from adapter.policy.field_reader import PolicyError
+from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa
+from adapter.policy.watermark_policy import API_VERSION, KIND, MOST_METRICS, parse_policy
+from adapter.runtime.faults import Fault
+
+LONGEST_NAME = 63
+LARGEST = 2**60
+LARGEST_RATIO = 10
+_ODD = re.compile(r"[^-a-z0-9_]+", re.ASCII)
+_MOST_TOLERANCE = Fraction(99, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """One metric of the policy. `source` is its `resource` or `query`; values are in units, exact.
+
+    Either a `target`, as the stock HPA has one, or the watermarks.
+    """
+
+    name: str
+    source: Mapping[str, Any]
+    target: Fraction | None = None
+    high: Fraction | None = None
+    low: Fraction | None = None
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether its values are shares of a capacity."""
+        return any("of" in one for one in self.source.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How a target becomes a policy: strategy Ratio; or watermarks, the low one at `low_percent` of the target.
+
+    `tolerance`: whether HPAs have that field.
+    """
+
+    low_percent: int | None = None
+    tolerance: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What was read of an original. `spec` holds further fields of the policy, `behavior` the HPA's (None: as the
+    policy needs it). `kept` are metrics that stay in the HPA, with the `annotations` that their adapter reads.
+    """
+
+    place: str
+    source: str
+    identity: ObjectIdentity
+    target: TargetReference
+    minimum: int
+    maximum: int
+    notes: Notes
+    goals: list[Goal] = field(default_factory=list)
+    spec: dict[str, Any] = field(default_factory=dict)
+    behavior: dict[str, Any] | None = None
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    original: Original | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migrated:
+    """A migrated pair, with the notes on what it was made of. `source` is the kind of the original."""
+
+    place: str
+    source: str
+    namespace: str
+    name: str
+    policy: Mapping[str, Any]
+    hpa: Mapping[str, Any]
+    notes: tuple[Note, ...]
+    original: Original | None = None
+
+
+def metric_name(wanted: str, taken: Iterable[str]) -> str:
+    """A name that a policy's metric may have, close to the wanted one and not yet taken."""
+    used = {"pods", *taken}
+    plain = _ODD.sub("_", wanted.lower()[:1000]).strip("-_")[: LONGEST_NAME - 4].strip("-_") or "metric"
+    numbered = (plain if number == 1 else f"{plain}-{number}" for number in range(1, 2 * MOST_METRICS + len(used)))
+    return next(name for name in numbered if name not in used)
+
+
+def quantity(value: Fraction) -> str:
+    """A value in units as a canonical quantity, rounded down to nano-units."""
+    return nano_text(value * NANO)
+
+
+def tolerance_text(notes: Notes, path: str, tolerance: Fraction) -> str:
+    """A policy's tolerance; it has to be below 100 %."""
+    if tolerance > _MOST_TOLERANCE:
+        notes.add(NoteKind.DIFFERS, path, quantity(tolerance), "a policy's tolerance is below 100 %; it is 99 % here")
+        tolerance = _MOST_TOLERANCE
+    percent = tolerance * 100
+    return f"{percent.numerator}%" if percent.denominator == 1 else quantity(tolerance)
+
+
+def write(draft: Draft, style: Style) -> Migrated:
+    """The pair of a draft. Raises MigrationError where there is no valid one."""
+    name = _name(draft)
+    if not draft.goals:
+        raise _error(draft, [Fault("", None, "none of its metrics can be migrated, so there would be no policy")])
+    if len(draft.goals) > MOST_METRICS:
+        advice = f"has {len(draft.goals)} metrics; a policy has at most {MOST_METRICS}"
+        raise _error(draft, [Fault("", None, advice)])
+    policy = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": _metadata(draft.identity, name),
+        "spec": {**({} if name == draft.identity.name else {"hpa": draft.identity.name}), **_spec(draft, style)},
+    }
+    hpa = _hpa(draft, name)
+    try:
+        parsed = parse_policy(policy)
+        if draft.behavior is None:
+            hpa["spec"]["behavior"] = following_behavior(parsed, hpa, tolerance=style.tolerance)
+        elif not style.tolerance:
+            for rules in hpa["spec"]["behavior"].values():
+                rules.pop("tolerance", None)
+        _note_swallowed(draft.notes, parsed, parse_hpa(hpa, DEFAULT_TOLERANCE), style)
+    except PolicyError as error:
+        raise _error(draft, error.faults) from error
+    return Migrated(
+        place=draft.place,
+        source=draft.source,
+        namespace=draft.identity.namespace,
+        name=name,
+        policy=policy,
+        hpa=hpa,
+        notes=draft.notes.all(),
+        original=draft.original,
+    )
+
+
+def _note_swallowed(notes: Notes, policy: Policy, hpa: Hpa, style: Style) -> None:
+    """Note the steps that the controller's tolerance suppresses, where HPAs have none of their own."""
+    for flaw in flaws(Wiring(policy=policy, hpa=hpa, has_tolerance=style.tolerance)):
+        if flaw.reason is Reason.TOLERANCE:
+            notes.add(NoteKind.TO_DO, "spec.tolerance", None, flaw.message)
+
+
+def stock_hpa(identity: ObjectIdentity, spec: Mapping[str, Any]) -> Hpa:
+    """An original's HPA as the controller reads it. Raises PolicyError."""
+    return parse_hpa({"metadata": {"name": identity.name, "namespace": identity.namespace or "default"}, "spec": spec})
+
+
+def _error(draft: Draft, faults: Iterable[Fault]) -> MigrationError:
+    return MigrationError([replace(one, path=f"{draft.place}: {one.path}".rstrip(": ")) for one in faults])
+
+
+def _name(draft: Draft) -> str:
+    name = draft.identity.name
+    if len(name) <= LONGEST_NAME:
+        return name
+    # The same for every run, and different for two long names with the same beginning.
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+    short = f"{name[: LONGEST_NAME - 9].rstrip('-.')}-{mark}"
+    draft.notes.add(
+        NoteKind.DIFFERS, "metadata.name", name, f"a policy's name has at most 63 characters; it is {short}"
+    )
+    return short
+
+
+def _metadata(identity: ObjectIdentity, name: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name}
+    if identity.namespace:
+        metadata["namespace"] = identity.namespace
+    if identity.labels:
+        metadata["labels"] = dict(identity.labels)
+    return metadata
+
+
+def _spec(draft: Draft, style: Style) -> dict[str, Any]:
+    by_target = any(goal.target is not None for goal in draft.goals)
+    strategy = {"strategy": "Ratio"} if by_target and style.low_percent is None else {}
+    return {**strategy, **draft.spec, "metrics": [_metric(goal, style) for goal in draft.goals]}
+
+
+def _metric(goal: Goal, style: Style) -> dict[str, Any]:
+    metric: dict[str, Any] = {"name": goal.name, **goal.source}
+    high, low = goal.high, goal.low
+    if goal.target is not None:
+        if style.low_percent is None:
+            return {**metric, "target": _value(goal, goal.target)}
+        high, low = goal.target, goal.target * style.low_percent / 100
+    if high is not None:
+        metric["highWatermark"] = _value(goal, high)
+    if low is not None:
+        metric["lowWatermark"] = _value(goal, low)
+    return metric
+
+
+def _value(goal: Goal, value: Fraction) -> str:
+    percent = value * 100
+    if goal.is_ratio and percent.denominator == 1:
+        return f"{percent.numerator}%"
+    return quantity(value)
+
+
+def _hpa(draft: Draft, name: str) -> dict[str, Any]:
+    # With the original's name, so that a new HPA takes the place of an old one.
+    metadata = _metadata(draft.identity, draft.identity.name)
+    if draft.annotations:
+        metadata["annotations"] = draft.annotations
+    target = CrossVersionReference(draft.target.api_version, draft.target.kind, draft.target.name)
+    bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
+    return hpa_manifest(metadata, name, target, bounds, draft.behavior or {}, draft.kept)

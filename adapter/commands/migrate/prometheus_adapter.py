@@ -1,0 +1,361 @@
+"""The rules by which prometheus-adapter turns a metric of an HPA into PromQL.
+
+A rule names series (`seriesQuery`), what the API calls them (`name`), and the query as a template (`metricsQuery`). The
+templates are filled in for the HPA's metric as prometheus-adapter does for a request of it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from adapter.commands.migrate import promql_text
+from adapter.commands.migrate.native_hpa import Found, SelectedMetric
+from adapter.commands.migrate.notes import NoteKind, Notes
+from adapter.commands.migrate.original import Document, Fields, note_annotations
+from adapter.commands.migrate.settings_part import SettingsPart
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault
+from adapter.usage.promql import uses_variables
+
+NAME = "prometheus-adapter"
+_CONFIG_KEY = "config.yaml"
+_MOST_RULES = 500
+_LONGEST_TEXT = 8192
+_SIGNS = {"In": "=~", "NotIn": "!~", "Exists": "!=", "DoesNotExist": "="}
+_TEMPLATE = re.compile(r"<<\s*\.(Series|LabelMatchers|GroupBy)\s*>>", re.ASCII)
+_GROUP_RESOURCE = re.compile(r"<<\s*\.(Group|Resource)\s*>>", re.ASCII)
+_PLURAL = {"pods": "pod", "namespaces": "namespace"}
+
+_LONGEST_SERIES = 128
+_LONGEST_PATTERN = 200
+_MOST_REPEATS = 2
+_LITERAL = re.compile(r"[A-Za-z0-9_:]*", re.ASCII)
+_CAPTURE = re.compile(r"\^?(?P<before>[A-Za-z0-9_:]*)\((?P<inner>\.\*|\.\+)\)(?P<after>[A-Za-z0-9_:]*)\$?", re.ASCII)
+_REFERENCE = re.compile(r"\$(?:\{(\d)\}|(\d))", re.ASCII)
+_SELECTOR = re.compile(r"\s*(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)?\s*(?P<matchers>\{.*\})?\s*", re.ASCII | re.DOTALL)
+_NAME_MATCHER = re.compile(r'__name__\s*(?P<sign>=~|!~|!=|=)\s*"(?P<value>[^"\\]*)"', re.ASCII)
+_SAFE = re.compile(r"[A-Za-z0-9_:.^$|()*+?\[\]-]*", re.ASCII)
+_GROUP_REPEATED = re.compile(r"\)[*+?]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule. `overrides` are labels by singular resource and group, `filters` (is, isNot) for series names."""
+
+    path: str
+    series_query: str
+    filters: tuple[tuple[str, str], ...] = ()
+    overrides: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    template: str = ""
+    matches: str = ""
+    as_name: str = ""
+    metrics_query: str = ""
+    namespaced: bool = True
+
+    def label(self, resource: str, group: str = "") -> str:
+        """The Prometheus label of a resource, empty where the rule has none."""
+        known = self.overrides.get((resource, group))
+        if known is not None or not self.template:
+            return known or ""
+        parts = {"Group": group.replace(".", "_"), "Resource": resource}
+        return _GROUP_RESOURCE.sub(lambda match: parts[match[1]], self.template)
+
+
+@dataclass(slots=True)
+class AdapterRules:
+    """The rules of one configuration: for Pods and Object metrics, and for External ones.
+
+    `evaluations` is how many more times a rule may be held against a metric: all their products could take very long.
+    """
+
+    custom: tuple[Rule, ...] = ()
+    external: tuple[Rule, ...] = ()
+    evaluations: int = 50_000
+
+
+def is_rules(document: Document) -> bool:
+    """Whether an object is a configuration of prometheus-adapter, plain or in a ConfigMap."""
+    if document.kind == "ConfigMap":
+        data = document.data.get("data")
+        return isinstance(data, Mapping) and _CONFIG_KEY in data
+    return not document.kind and ("rules" in document.data or "externalRules" in document.data)
+
+
+def read_rules(document: Document, faults: list[Fault], notes: Notes) -> AdapterRules:
+    """Read a configuration."""
+    if document.kind != "ConfigMap":
+        return _read(Fields(document.data, "", faults, notes))
+    path = f"data[{_CONFIG_KEY}]"
+    text = document.data["data"][_CONFIG_KEY]
+    try:
+        data = document_text.read_document(text) if isinstance(text, str) else None
+    except document_text.TextError as error:
+        faults += [Fault(f"{path}.{one.path}".rstrip("."), one.value, one.advice) for one in error.faults]
+        return AdapterRules()
+    return _read(Fields({} if data is None else data, path, faults, notes))
+
+
+def _read(root: Fields) -> AdapterRules:
+    if isinstance(root.get("rules"), Mapping):
+        root.fault("rules", None, "is a mapping, as in Helm values; give the ConfigMap that the chart makes of them")
+        return AdapterRules()
+    rules = AdapterRules(
+        tuple(_rule(one) for one in root.sections("rules", _MOST_RULES)),
+        tuple(_rule(one) for one in root.sections("externalRules", _MOST_RULES)),
+    )
+    root.irrelevant(
+        "serve metrics.k8s.io (kubectl top); the policy reads cpu and memory there as before", "resourceRules"
+    )
+    root.rest(NAME)
+    return rules
+
+
+def _rule(fields: Fields) -> Rule:
+    resources, name = fields.section("resources"), fields.section("name")
+    overrides = {}
+    given = resources.get("overrides")
+    for label, of in given.items() if isinstance(given, Mapping) and len(given) <= _MOST_RULES else ():
+        one = Fields(of, f"{resources.at('overrides')}.{label}", fields.faults, fields.notes)
+        resource = one.text("resource", required="a resource, such as pod")
+        overrides[_singular(resource), one.text("group") if one.get("group") else ""] = str(label)
+        one.rest("overrides")
+    filters = []
+    for one in fields.sections("seriesFilters", 50):
+        filters += [(kind, _text(one, kind)) for kind in ("is", "isNot") if one.has(kind)]
+        one.rest("seriesFilters")
+    fields.irrelevant("replaces characters of label values that Kubernetes cannot have", "labelValueReplacements")
+    rule = Rule(
+        path=fields.path,
+        series_query=_text(fields, "seriesQuery"),
+        filters=tuple(filters),
+        overrides=overrides,
+        template=_text(resources, "template"),
+        matches=_text(name, "matches"),
+        as_name=_text(name, "as"),
+        metrics_query=_text(fields, "metricsQuery") or "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        namespaced=resources.flag("namespaced", default=True),
+    )
+    for one, of in ((resources, "resources"), (name, "name"), (fields, "rules")):
+        one.rest(of)
+    return rule
+
+
+def _text(fields: Fields, key: str) -> str:
+    return fields.text(key, longest=_LONGEST_TEXT) if fields.get(key) not in (None, "") else ""
+
+
+def _singular(resource: str) -> str:
+    lower = resource.lower()
+    return _PLURAL.get(lower, lower[:-1] if lower.endswith("s") and not lower.endswith("ss") else lower)
+
+
+class RulesResolver:
+    """Finds queries among the rules, for the HPAs of one namespace."""
+
+    def __init__(self, rules: AdapterRules, annotations: Mapping[str, str], root: Fields, part: SettingsPart) -> None:
+        self._rules = rules
+        self._part = part
+        note_annotations(root.notes, annotations)
+
+    def served_by(self) -> str:
+        """The adapter that serves the metric today."""
+        return NAME
+
+    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:  # noqa: ARG002  it has no annotations
+        """Nothing: the rules are the adapter's own."""
+        return {}
+
+    def close(self) -> None:
+        """Rules that this HPA does not use are for others."""
+
+    def find(self, metric: SelectedMetric, fields: Fields) -> Found | str:
+        """The query of a metric, or why there is none."""
+        rules = self._rules.external if metric.kind == "External" else self._rules.custom
+        unclear = ""
+        self._rules.evaluations -= len(rules)
+        if self._rules.evaluations < 0:
+            fields.fault(
+                "metric", metric.name, "there are too many metrics and rules for one run; give fewer HPAs at a time"
+            )
+            return "there are too many rules"
+        for rule in rules:
+            try:
+                series = _series(rule, metric.name)
+            except Unclear as error:
+                unclear = unclear or f"{rule.path} may be for it, but {error}"
+                continue
+            if series:
+                return self._found(rule, series, metric, fields)
+        return unclear or "no rule is for it"
+
+    def _found(self, rule: Rule, series: str, metric: SelectedMetric, fields: Fields) -> Found | str:
+        try:
+            text = _filled(rule, series, metric)
+        except Unclear as error:
+            return f"{rule.path} is for it, but {error}"
+        fault = promql_text.syntax_fault(f"{rule.path}.metricsQuery", text)
+        if fault is not None or len(text) > promql_text.LONGEST:
+            return f"{rule.path}.metricsQuery becomes no PromQL that a policy can have: {fault or 'it is too long'}"
+        self._part.inline()
+        self._note(metric, fields, rule)
+        return Found(source={"query": {"promQL": text, "server": self._part.server("")}})
+
+    def _note(self, metric: SelectedMetric, fields: Fields, rule: Rule) -> None:
+        fields.notes.add(
+            NoteKind.TO_DO, fields.path, metric.name,
+            f"{rule.path} does not say which Prometheus it asks (flag --prometheus-url of {NAME}): write its address "
+            "into the settings that come along",
+        )  # fmt: skip
+
+
+def _series(rule: Rule, name: str) -> str:
+    """The series that the rule serves under this name, empty where it serves none. Raises Unclear."""
+    series = series_of(rule.matches, rule.as_name, name, rule.series_query)
+    if not series or not selects(rule.series_query, rule.filters, series):
+        return ""
+    if not promql_text.is_series(series):  # the HPA's author chose it: it must not go on as PromQL of its own
+        raise Unclear(f"the series would be {series[:60]!r}, which is no name of one")
+    return series
+
+
+def _filled(rule: Rule, series: str, metric: SelectedMetric) -> str:
+    """The rule's query for the HPA's own namespace. Raises Unclear."""
+    if any(map(uses_variables, (rule.metrics_query, *_values(metric)))):
+        raise Unclear("it or the metric's selector holds $namespace or $workload, which a policy's PromQL replaces")
+    namespace_label = rule.label("namespace")
+    matchers, group = list(_selector(metric)), ""
+    if metric.kind == "External":
+        if rule.namespaced and namespace_label:
+            matchers.insert(0, f'{_checked(namespace_label)}="$namespace"')
+    else:
+        if not namespace_label:
+            raise Unclear("it has no label for namespaces (resources)")
+        matchers.insert(0, f'{_checked(namespace_label)}="$namespace"')
+        if metric.kind == "Pods":
+            pod_label = _checked(rule.label("pod"))
+            matchers.append(f'{pod_label}!=""')
+            group = f"{namespace_label}, {pod_label}"
+        else:
+            group, own = _described(rule, metric)
+            matchers += own
+    parts = {"Series": series, "LabelMatchers": ",".join(matchers), "GroupBy": group}
+    if max(map(len, parts.values())) > promql_text.LONGEST:
+        raise Unclear("its labels are too long for a query")
+    text = _TEMPLATE.sub(lambda match: parts[match[1]], rule.metrics_query)
+    if "<<" in text:
+        raise Unclear("its metricsQuery uses more than .Series, .LabelMatchers and .GroupBy")
+    if metric.kind == "Pods":
+        return promql_text.renamed(text, {"namespace": namespace_label, "pod": rule.label("pod")})
+    return promql_text.one_number(text)
+
+
+def _described(rule: Rule, metric: SelectedMetric) -> tuple[str, list[str]]:
+    """The label of the described object, and its matcher."""
+    version, kind, name = metric.described
+    if kind == "Namespace":
+        return rule.label("namespace"), []
+    label = _checked(rule.label(_singular(kind), version.rpartition("/")[0]))
+    return label, [promql_text.matcher(label, "=", name)]
+
+
+def _checked(label: str) -> str:
+    if not promql_text.is_label(label):
+        raise Unclear("its resources give no label for it")
+    return label
+
+
+def _values(metric: SelectedMetric) -> Iterator[str]:
+    """The texts of an HPA that become values of labels."""
+    yield from metric.labels.values()
+    for _, _, values in metric.expressions:
+        yield from values
+    yield metric.described[2]
+
+
+def _selector(metric: SelectedMetric) -> Iterator[str]:
+    for label, value in metric.labels.items():
+        yield promql_text.matcher(_checked(label), "=", value)
+    for label, operator, values in metric.expressions:
+        if operator not in _SIGNS:
+            raise Unclear(f"{operator[:40]!r} is no operator of a selector")
+        yield promql_text.matcher(_checked(label), _SIGNS[operator], _alternatives(values) if values else "")
+
+
+def _alternatives(values: Sequence[str]) -> str:
+    return "|".join(re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", one) for one in values)
+
+
+class Unclear(Exception):  # noqa: N818  it is no error of the program: a rule that only its own adapter can evaluate
+    """A rule cannot be evaluated here; the text says why, without the rule's name."""
+
+
+def series_of(matches: str, as_name: str, metric: str, series_query: str) -> str:
+    """The series that is called `metric` in the API, empty where there is none. Raises Unclear."""
+    if len(metric) > _LONGEST_SERIES:
+        return ""
+    capture = _CAPTURE.fullmatch(matches) if matches else None
+    if capture is None:
+        return _without_capture(matches, as_name, metric, series_query)
+    found = _captured(as_name or "$1", metric)
+    if found is None or (capture["inner"] == ".+" and not found):
+        return ""
+    number, text = found
+    if number == 1:
+        return f"{capture['before']}{text}{capture['after']}"
+    begins, ends = text.startswith(capture["before"]), text.endswith(capture["after"])
+    return text if begins and ends else ""
+
+
+def _without_capture(matches: str, as_name: str, metric: str, series_query: str) -> str:
+    """The series of a rule whose name has no group: the metric's own name, or the one series of a fixed name."""
+    if not as_name or as_name in {"$0", "${0}"}:
+        if "(" in matches:
+            raise Unclear(f"its name.matches {matches[:60]!r} is more than one group with .* between fixed texts")
+        return metric if not matches or _search(matches, metric) else ""
+    if _REFERENCE.search(as_name):
+        raise Unclear(f"its name.as {as_name[:60]!r} refers to a group that cannot be told from the metric's name")
+    if as_name != metric:
+        return ""
+    named = _SELECTOR.fullmatch(series_query)
+    if named is None or not named["name"]:
+        raise Unclear("its seriesQuery names no single series")
+    return named["name"]
+
+
+def _captured(as_name: str, metric: str) -> tuple[int, str] | None:
+    """Which group `as` refers to, and what it holds for the metric; None where the metric is not called so."""
+    references = list(_REFERENCE.finditer(as_name))
+    if len(references) != 1:
+        raise Unclear(f"its name.as {as_name[:60]!r} has not exactly one reference to a group")
+    [one] = references
+    before, after = as_name[: one.start()], as_name[one.end() :]
+    if len(metric) < len(before) + len(after) or not metric.startswith(before) or not metric.endswith(after):
+        return None
+    return int(one[1] or one[2]), metric[len(before) : len(metric) - len(after)]
+
+
+def selects(series_query: str, filters: Iterable[tuple[str, str]], series: str) -> bool:
+    """Whether the series is among those that the rule selects. Raises Unclear."""
+    query = _SELECTOR.fullmatch(series_query)
+    if query is None:
+        raise Unclear("its seriesQuery is no plain selector of series")
+    if query["name"] and query["name"] != series:
+        return False
+    for one in _NAME_MATCHER.finditer(query["matchers"] or ""):
+        value, is_regex = one["value"], "~" in one["sign"]
+        fits = _search(f"^({value})$", series) if is_regex else value == series
+        if fits == one["sign"].startswith("!"):
+            return False
+    return all(_search(pattern, series) is (kind == "is") for kind, pattern in filters if pattern)
+
+
+def _search(pattern: str, text: str) -> bool:
+    """Whether a simple expression is found in the text. Raises Unclear for one that might take long."""
+    repeats = sum(pattern.count(sign) for sign in "*+")
+    simple = _SAFE.fullmatch(pattern) and len(pattern) <= _LONGEST_PATTERN and repeats <= _MOST_REPEATS
+    if not simple or _GROUP_REPEATED.search(pattern) or len(text) > _LONGEST_SERIES:
+        raise Unclear(f"the expression {pattern[:60]!r} is too involved to evaluate here")
+    try:
+        return re.search(pattern, text, re.ASCII) is not None
+    except re.error:
+        raise Unclear(f"the expression {pattern[:60]!r} is not one") from None

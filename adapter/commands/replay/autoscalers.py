@@ -1,0 +1,387 @@
+"""The autoscalers that a replay compares: a policy with its HPA, and the stock HPA alone."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from math import inf
+
+from adapter.commands.replay.answers import MAX_AGE, NO_ANSWER, ModelPods, answer, looks_at_pods, usages_of
+from adapter.commands.replay.hpas import hpa_following, resource_of
+from adapter.commands.replay.resting import UNBOUNDED, RestingRange, resting_range
+from adapter.commands.replay.service import Rest, View
+from adapter.hpa.calculator import Tolerances
+from adapter.hpa.controller import Controller, Flags, Values
+from adapter.hpa.go_numbers import milli
+from adapter.hpa.pods import ModelPod
+from adapter.load.assess import assess
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
+from adapter.load.decide import decide
+from adapter.load.memory import Memory
+from adapter.load.pods import Pod
+from adapter.load.remembering import last_scaled
+from adapter.load.roster import Roster
+from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.spec import Capacity, Metric, Policy, Scale, Target
+from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricTargetType
+
+_MILLI = 10**6
+"""Nano-units in a milli-unit."""
+_TARGET = Target(api_version="apps/v1", kind="Deployment", name="service", uid="service")
+
+
+class PolicyAutoscaler:
+    """A WatermarkPolicy and the HPA that takes the replica count from it, as they work in a cluster.
+
+    `hpa` gives bounds and behavior; one that does not ask for `desired_replicas` is replaced by one that does. Without
+    an HPA, one with tolerance 0 and no limits takes its place. `totals` names the metrics that are one number for the
+    service. A policy with a registry is replayed with the annotation as the evidence of pull-outs, unless it
+    `keeps_registry`: then `roster` is what the registry answered last. Metrics cover whole pods.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        hpa: Hpa | None = None,
+        name: str = "",
+        totals: Collection[str] = (),
+        max_age: float = MAX_AGE,
+        *,
+        keeps_registry: bool = False,
+    ) -> None:
+        self.name = name or policy.name
+        self.deletes_pulled_out_first = policy.pulled_out.delete_first
+        self.policy = replace(replayed(policy), registry=policy.registry if keeps_registry else None)
+        self.roster: Roster | None = None
+        self.hpa = hpa_following(policy, hpa)
+        self._totals = frozenset(totals) | {metric.name for metric in policy.metrics if metric.floor}
+        self._max_age = max_age
+        self._controller = Controller(self.hpa)
+        self._bounds = self.hpa.bounds
+        self._memory = Memory()
+        self._models = ModelPods()
+        self.assessment: Assessment | None = None
+        self.decision: Decision | None = None
+        self._known_rest: tuple[object, int, Rest] | None = None
+
+    def sync(self, view: View) -> int:
+        """One assessment, one answer to the HPA, and its sync."""
+        scale = Scale(replicas=view.replicas, status_replicas=view.status_replicas)
+        self.assessment = self._assess(view, scale)
+        self.decision = decide(self.assessment, scale, self._bounds, view.now)
+        values = [self._answer(metric, view) for metric in self.hpa.metrics]
+        pods = self._models.of(view.pods) if looks_at_pods(self.hpa) else ()
+        sync = self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas)
+        if sync.replicas != view.replicas:
+            self._bounds = replace(self._bounds, last_scale=view.now)
+        return sync.replicas
+
+    def watch(self, view: View) -> None:
+        """The memory dates the change of the count, and pods that depart, at this moment."""
+        self._assess(view, Scale(replicas=view.replicas, status_replicas=view.status_replicas))
+
+    def _assess(self, view: View, scale: Scale) -> Assessment:
+        assessment = assess(
+            AssessmentInputs(
+                policy=self.policy,
+                pods=view.pods,
+                samples=self._samples(view),
+                roster=self.roster,
+                scale=scale,
+                bounds=self._bounds,
+                target=_TARGET,
+                memory=self._memory,
+                now=view.now,
+            )
+        )
+        self._memory = assessment.memory
+        return assessment
+
+    def _answer(self, metric: HpaMetric, view: View) -> Values:
+        if metric.name != DESIRED_REPLICAS:
+            return answer(metric, view, self._max_age)
+        served = self.decision.served if self.decision is not None else None
+        return NO_ANSWER if served is None else (served,)
+
+    def _samples(self, view: View) -> Samples:
+        """What the sources of the policy's metrics answer."""
+        resources: dict[str, Mapping[str, int]] = {}
+        queries: dict[str, QuerySamples] = {}
+        for metric in self.policy.metrics:
+            if metric.resource is not None:
+                resources[metric.resource.name] = view.samples.get(metric.name, {})
+            elif metric.name in view.load:
+                queries[metric.name] = self._query(metric.name, view)
+        window = view.window or 0.0
+        return Samples(
+            ResourceSamples(
+                pods=usages_of(resources, view.sampled_at, window), max_age=self._max_age, fetched_at=view.now
+            ),
+            queries,
+        )
+
+    def _query(self, name: str, view: View) -> QuerySamples:
+        is_total = name in self._totals
+        points: dict[str, Point] = {}
+        if not is_total:
+            made: dict[int, Point] = {}
+            for pod, value in view.samples[name].items():
+                point = made.get(value)
+                if point is None:
+                    point = made[value] = Point(view.sampled_at, value)
+                points[pod] = point
+        return QuerySamples(
+            pods=points,
+            total=Point(view.sampled_at, view.load[name]) if is_total else None,
+            window=view.window or 0.0,
+            by_pod=not is_total,
+            max_age=self._max_age,
+            fetched_at=view.now,
+        )
+
+    def rest(self, view: View) -> Rest | None:
+        """When the policy keeps the count, and the HPA with it."""
+        if not self._is_sure(view):
+            return None
+        known = self._known_rest
+        if known is None or known[0] is not view.pods or known[1] != view.replicas or view.now >= known[2].until:
+            rest = self._rest_of(view)
+            if rest is None:
+                return None
+            known = self._known_rest = view.pods, view.replicas, rest
+        held_at, sinking = self._controller.keeps(view.replicas)
+        return known[2]._replace(held_at=held_at, sinking=sinking if self._sinks(view) else 0.0)
+
+    def _is_sure(self, view: View) -> bool:
+        """Whether this decision depends on the load alone: every metric answered, and nothing held the count."""
+        assessment, decision = self.assessment, self.decision
+        if assessment is None or decision is None or decision.desired is None or not view.replicas:
+            return False
+        if self.policy.registry is not None:  # what it answers may change at any time
+            return False
+        if decision.held_by not in {None, HeldBy.BOUNDS, HeldBy.COOLDOWN} or decision.desired > view.replicas:
+            return False
+        return len(decision.outcomes) == len(self.policy.metrics) and all(
+            metric.floor or len(metric.scenarios) == 1 for metric in assessment.metrics
+        )
+
+    def _sinks(self, view: View) -> bool:
+        """Whether a smaller load asks for a smaller count at once, and always for the same."""
+        policy, assessment = self.policy, self.assessment
+        if policy.fast_scale_up or assessment is None or self._cools_until(view) is not None:
+            return False
+        if any(metric.missing for metric in assessment.metrics) or any(metric.delay.down for metric in policy.metrics):
+            return False
+        return all(pod.is_ready or pod.deleting for pod in view.pods)
+
+    def _rest_of(self, view: View) -> Rest | None:
+        if len(self.hpa.metrics) != 1:
+            return None
+        counted = [pod for pod in view.pods if pod.is_ready and not pod.deleting and not pod.pulled_out_annotation]
+        ranges: dict[str, RestingRange] = {}
+        bounds, cools_until = self._bounds, self._cools_until(view)
+        for metric in self.policy.metrics:
+            loads = resting_range(
+                self.policy,
+                metric,
+                view.replicas,
+                len(counted),
+                _capacity(metric, counted[0]) if counted else None,
+                total=metric.name in self._totals,
+                limit=counted[0].containers[0].limits.get("cpu") if counted else None,
+                may_fall=view.replicas > max(1, bounds.minimum) and cools_until is None,
+                may_rise=view.replicas < bounds.maximum,
+            )
+            if loads is None:
+                return None
+            ranges[metric.name] = loads
+        return Rest(ranges, held_at=view.now, until=self._until(view.now, cools_until))
+
+    def _cools_until(self, view: View) -> float | None:
+        """When the cooldown that keeps the count from falling ends (seconds); None without one."""
+        last, seconds = last_scaled(self._memory, self._bounds, view.now), self.policy.cooldown.down
+        return last + seconds if last is not None and view.now - last < seconds else None
+
+    def _until(self, now: float, cools_until: float | None) -> float:
+        """When the policy itself changes next: a schedule's window, or the end of a hold or of a cooldown."""
+        times = [at for at in (self.policy.hold_until, cools_until) if at is not None]
+        for window in self.assessment.windows if self.assessment is not None else ():
+            times += [window.start, window.end]
+        return min((at for at in times if at > now), default=inf)
+
+
+class HpaAutoscaler:
+    """The stock HPA on metrics of the service. With `effective`, a pulled-out pod is reported at the target.
+
+    That is how the adapter serves Pods metrics: the average is that of the serving pods, and pulled-out ones stay in
+    the count. Otherwise they count with what they still use.
+    """
+
+    deletes_pulled_out_first = False
+
+    def __init__(
+        self, hpa: Hpa, name: str = "", *, effective: bool = False, flags: Flags | None = None, max_age: float = MAX_AGE
+    ) -> None:
+        self.name = name or ("HPA, effective average" if effective else "HPA, raw average")
+        self.hpa = hpa
+        self._effective = effective
+        self._max_age = max_age
+        self._flags = flags
+        self._controller = Controller(hpa, flags)
+        self._models = ModelPods()
+        self._recommendation: int | None = None
+        self._known_rest: tuple[object, int, Rest | None] | None = None
+
+    def sync(self, view: View) -> int:
+        """One sync of the controller."""
+        pods = self._models.of(view.pods)
+        values = [self._answer(metric, view, pods) for metric in self.hpa.metrics]
+        sync = self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas)
+        self._recommendation = sync.recommendation
+        return sync.replicas
+
+    def rest(self, view: View) -> Rest | None:
+        """When the HPA keeps the count: within its tolerance, or at its bounds."""
+        if self._recommendation is None or self._recommendation > view.replicas or not view.replicas:
+            return None
+        known = self._known_rest
+        if known is None or known[0] is not view.pods or known[1] != view.replicas:
+            if not self._is_plain(view):
+                return None
+            ranges = self._ranges(view)
+            known = self._known_rest = view.pods, view.replicas, Rest(ranges, view.now) if ranges else None
+        if known[2] is None:
+            return None
+        held_at, sinking = self._controller.keeps(view.replicas)
+        return known[2]._replace(held_at=held_at, sinking=sinking)
+
+    def _is_plain(self, view: View) -> bool:
+        """Whether every pod is Ready, sampled and no longer initializing; with the same pods that stays so."""
+        begun = view.sampled_at - (view.window or 0.0)
+        alive = [pod for pod in view.pods if not pod.deleting]
+        return all(
+            pod.ready is not None and pod.ready.status and (pod.ready.since or 0.0) <= begun for pod in alive
+        ) and all(len(samples) == len(alive) for samples in view.samples.values())
+
+    def _ranges(self, view: View) -> dict[str, RestingRange] | None:
+        pods, bounds = self._models.of(view.pods), self.hpa.bounds
+        ranges = {}
+        for metric in self.hpa.metrics:
+            loads = _hpa_range(
+                metric,
+                self._answer(metric, view, pods),
+                view,
+                pods,
+                self._controller.tolerances,
+                self._recommend_on(metric),
+                may_fall=view.replicas > max(1, bounds.minimum),
+                may_rise=view.replicas < bounds.maximum,
+            )
+            if loads is None:
+                return None
+            ranges[metric.name] = loads
+        return ranges
+
+    def _recommend_on(self, metric: HpaMetric) -> Callable[[View], int | None]:
+        """What this metric alone recommends at a view."""
+        alone = Controller(replace(self.hpa, metrics=(metric,)), self._flags)
+
+        def recommend(view: View) -> int | None:
+            pods = self._models.of(view.pods)
+            return alone.recommend(
+                view.now, view.replicas, [self._answer(metric, view, pods)], pods, view.status_replicas
+            )
+
+        return recommend
+
+    def _answer(self, metric: HpaMetric, view: View, pods: tuple[ModelPod, ...]) -> Values:
+        values = answer(metric, view, self._max_age)
+        if not self._effective or not isinstance(values, Mapping) or metric.aim is None:
+            return values
+        out = [pod.name for pod in view.pods if pod.pulled_out_annotation and pod.name in values]
+        if not out:
+            return values
+        requests = {pod.name: pod.requests.get(metric.name, 0) for pod in pods}
+        by_percent = metric.target is MetricTargetType.UTILIZATION
+        return {
+            name: sample
+            if name not in out
+            else sample._replace(value=metric.aim * requests[name] // 100 if by_percent else milli(metric.aim))
+            for name, sample in values.items()
+        }
+
+
+def _hpa_range(
+    metric: HpaMetric,
+    values: Values,
+    view: View,
+    pods: tuple[ModelPod, ...],
+    tolerances: Tolerances,
+    recommend: Callable[[View], int | None],
+    *,
+    may_fall: bool,
+    may_rise: bool,
+) -> RestingRange | None:
+    """The loads at which a stock HPA's metric, all others as they are, surely keeps the count; None where none is sure.
+
+    The serving pods carry equal shares; `values` is what the metric answers at the view. A larger load never recommends
+    less, so it is enough to ask for both ends.
+    """
+    serving = [pod.name for pod in view.pods if pod.is_ready and not pod.deleting and not pod.pulled_out_annotation]
+    aim = _whole_aim(metric, values, view, pods)
+    if aim is None or not serving or metric.aim is None:
+        return None
+    idle = values.items() if isinstance(values, Mapping) else ()
+    out = sum(sample.value for name, sample in idle if name not in serving)
+    # Rounding: of each pod's milli-units, of their mean, and of a whole percent.
+    slack = 2 * len(view.pods) + 2 + aim // (metric.aim if _is_percent(metric) else aim)
+    floor = least = len(serving) + 1
+    most = UNBOUNDED
+    if may_fall:
+        least = max(floor, (round(aim * (1 - tolerances.down)) - out + slack) * _MILLI)
+    if may_rise:
+        most = (round(aim * (1 + tolerances.up)) - out - slack) * _MILLI
+    if least > most:
+        return None
+    ends = [end for end, asked in ((least, may_fall), (most, may_rise)) if asked]
+    sure = all(recommend(_at_load(view, metric.name, end, serving)) == view.replicas for end in ends)
+    return RestingRange(floor, least, most) if sure else None
+
+
+def _at_load(view: View, metric: str, load: int, serving: list[str]) -> View:
+    """The view with another load of the service, shared by the serving pods."""
+    samples = dict(view.samples.get(metric, {})) | dict.fromkeys(serving, -(-load // len(serving)))
+    return view._replace(samples={**view.samples, metric: samples}, load={**view.load, metric: load})
+
+
+def _whole_aim(metric: HpaMetric, values: Values, view: View, pods: tuple[ModelPod, ...]) -> int | None:
+    """The usage of all pods at which the ratio is 1 (milli-units)."""
+    if metric.aim is None or isinstance(values, str):
+        return None
+    if not isinstance(values, Mapping):
+        by_average = metric.target is MetricTargetType.AVERAGE_VALUE
+        return milli(metric.aim) * view.status_replicas if by_average else None
+    if _is_percent(metric):
+        return metric.aim * sum(pod.requests.get(metric.name, 0) for pod in pods if pod.name in values) // 100
+    return milli(metric.aim) * len(values)
+
+
+def _is_percent(metric: HpaMetric) -> bool:
+    return metric.target is MetricTargetType.UTILIZATION
+
+
+def replayed(policy: Policy) -> Policy:
+    """The policy as a replay takes it: no registry, whole pods."""
+    return replace(policy, registry=None, metrics=tuple(map(_of_whole_pods, policy.metrics)))
+
+
+def _of_whole_pods(metric: Metric) -> Metric:
+    if metric.resource is not None:
+        return replace(metric, resource=replace(metric.resource, containers=()))
+    if metric.query is not None:
+        return replace(metric, query=replace(metric.query, containers=()))
+    return metric
+
+
+def _capacity(metric: Metric, pod: Pod) -> int | None:
+    """What a pod's usage is divided by (nano-units); None where the metric is no utilization."""
+    amounts = pod.containers[0].limits if metric.of is Capacity.LIMIT else pod.containers[0].requests
+    return None if metric.of is None else amounts.get(resource_of(metric))

@@ -1,0 +1,375 @@
+"""`effective-load replay`: what the arguments say, made into a comparison, replayed and reported."""
+
+import argparse
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from adapter.commands.replay.aim import aimed_fairly
+from adapter.commands.replay.autoscalers import PolicyAutoscaler
+from adapter.commands.replay.comparison import Comparison, compare, first_count, probed, replay, within
+from adapter.commands.replay.csv_history import CsvHistory, require_metrics
+from adapter.commands.replay.history.prometheus import PrometheusHistory
+from adapter.commands.replay.history.source import open_source
+from adapter.commands.replay.history.span import read_moment
+from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, throttles_of
+from adapter.commands.replay.manifests import Manifests, read_manifests
+from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
+from adapter.commands.replay.outputs import Outcome, front_from, suggestions_from
+from adapter.commands.replay.pods import MOST_PODS
+from adapter.commands.replay.service import Autoscaler, History, Setup, Tick
+from adapter.commands.replay.spool import open_spool, spooled
+from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
+from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric
+from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa
+from adapter.runtime import document_text
+from adapter.runtime.faults import Fault, FaultyDocument, closest
+from adapter.usage.resource_metrics import parse_go_duration
+
+OK, FAILED, INVALID = 0, 1, 2
+_TITLE = "this cannot be replayed"
+_MANY = ("--namespace", "--policies", "--kubeconfig", "--workers", "--shard", "--part", "--annotate")
+_LONGEST = 7 * 86_400.0
+
+Print = Callable[[str], None]
+
+
+class ArgumentError(FaultyDocument):
+    """Arguments cannot be used; `faults` name them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One service to replay: its policy, its HPA, what else the files say, and what the arguments say of its pods.
+
+    `manifest` is the policy's object as it is written, empty where no file has it.
+    """
+
+    policy: Policy
+    hpa: Hpa | None
+    stock: Hpa | None
+    against: tuple[Policy, Hpa | None] | None
+    original: AgainstOriginal | None
+    setup: Setup
+    totals: frozenset[str]
+    price: Fraction | None
+    manifest: Mapping[str, Any]
+
+
+def run(parsed: argparse.Namespace, show: Print) -> int:
+    """Run the command. Returns the exit status.
+
+    Raises FaultyDocument for arguments and files that cannot be used, and HistoryUnavailable.
+    """
+    service = read_service(parsed)
+    try:
+        with open_history(parsed, service) as history:
+            service = with_totals(service, history)
+            span = span_of(parsed) if parsed.csv else (None, None)
+            first, ticks = probed(within(history, *span))
+            if not first:
+                show("the history has no data for that time")
+                return FAILED
+            outcome = _outcome(parsed, service, first, ticks)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError([Fault("--csv", parsed.csv, f"cannot be read: {error}")], _TITLE) from error
+    if outcome is None:
+        return FAILED
+    if parsed.html:
+        outcome.write_page(parsed.html)
+    show(outcome.as_json() if parsed.output == "json" else "\n".join(outcome.text()))
+    return OK
+
+
+def _outcome(
+    parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]
+) -> Outcome | None:
+    """The replay, with suggestions if they are asked for. The history is read many times, so from a copy."""
+    comparison = comparison_of(service, first)
+    source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
+    with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
+        spool = Path(folder) / "ticks"
+        result = replay(comparison, spooled(ticks, spool))
+        if result is None:
+            return None
+        result = aimed_fairly(result, partial(open_spool, spool))
+        suggestions = suggestions_from(result, spool, shortfall_of(parsed)) if parsed.suggest else None
+        front = front_from(result, spool) if parsed.front else None
+    return Outcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)
+
+
+def read_service(parsed: argparse.Namespace) -> Service:
+    """The service that the arguments describe. Raises FaultyDocument."""
+    many = {option: getattr(parsed, option.removeprefix("--")) for option in _MANY}
+    if faults := [Fault(option, value, "goes with --all") for option, value in many.items() if value]:
+        raise ArgumentError(faults, _TITLE)
+    if not parsed.policy:
+        raise ArgumentError([Fault("POLICY", None, "name the policy's file, or say --all or --merge")], _TITLE)
+    manifests = _manifests("POLICY", parsed.policy)
+    policy = _only_policy(manifests, parsed.policy)
+    hpa = manifests.hpa_of(policy)
+    if parsed.hpa:
+        hpas = _manifests("--hpa", parsed.hpa).hpas
+        if len(hpas) != 1:
+            raise ArgumentError([Fault("--hpa", parsed.hpa, f"has {len(hpas)} HPAs; give a file with one")], _TITLE)
+        hpa = hpas[0]
+    service = service_of(parsed, manifests, policy, hpa)
+    _require_known("--total", service.totals, {metric.name for metric in (*policy.metrics, *further_metrics(service))})
+    return service
+
+
+def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Service:
+    """The service of a policy and its HPA, as the arguments describe it. Raises FaultyDocument."""
+    stock = None
+    if hpa is not None and any(metric.name != DESIRED_REPLICAS for metric in hpa.metrics):
+        stock = replace(hpa, metrics=tuple(metric for metric in hpa.metrics if metric.name != DESIRED_REPLICAS))
+    service = Service(
+        policy=policy,
+        hpa=hpa,
+        stock=stock,
+        against=_against(parsed, hpa),
+        original=_original(parsed, policy),
+        setup=_setup(parsed, manifests, policy, hpa),
+        totals=frozenset(parsed.total),
+        price=None if parsed.price is None else _number("--price", parsed.price),
+        manifest=next(iter(manifests.policy_objects), {}),
+    )
+    _check_shares(service)
+    return service
+
+
+@contextmanager
+def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[History]:
+    """The history that the arguments name, with every metric that the service needs. Raises FaultyDocument, OSError."""
+    if not parsed.csv:
+        with open_source(parsed, time.time()) as source:
+            history = source.history(service.policy, target_of(service), further_metrics(service))
+            _require_known("--capacity", service.setup.capacity, history.queries.loads)
+            yield history
+        return
+    asked = (parsed.query, parsed.pulled_out_query, parsed.replicas_query, parsed.server, parsed.cache)
+    if parsed.prometheus or parsed.settings or any(asked):
+        raise ArgumentError([Fault("--csv", parsed.csv, "give either a CSV file or a Prometheus")], _TITLE)
+    if parsed.csv == "-":
+        yield _csv(sys.stdin, "standard input", service)
+        return
+    with Path(parsed.csv).open(encoding="utf-8", newline="") as lines:
+        yield _csv(lines, parsed.csv, service)
+
+
+def _csv(lines: Iterator[str], name: str, service: Service) -> History:
+    history = CsvHistory(lines, name)
+    require_metrics(history, needed_metrics(service), f"{name} cannot be replayed")
+    return history
+
+
+def with_totals(service: Service, history: History) -> Service:
+    """The service with the metrics that the settings of a Prometheus declare to be one number for it."""
+    if not isinstance(history, PrometheusHistory):
+        return service
+    return replace(service, totals=service.totals | history.queries.totals)
+
+
+def with_known_capacities(service: Service, history: History) -> Service:
+    """The service without capacities for metrics that its history does not have: the arguments are for many services.
+
+    Load that nobody reads would have no shortfall.
+    """
+    if not isinstance(history, PrometheusHistory):
+        return service
+    known = {name: most for name, most in service.setup.capacity.items() if name in history.queries.loads}
+    return replace(service, setup=replace(service.setup, capacity=known))
+
+
+def target_of(service: Service) -> CrossVersionReference:
+    """What the policy's HPA scales; without an HPA, a Deployment of the name that the HPA should have."""
+    if service.hpa is not None:
+        return service.hpa.target
+    return CrossVersionReference("apps/v1", "Deployment", service.policy.hpa)
+
+
+def further_metrics(service: Service) -> list[Metric]:
+    """The metrics that the other autoscalers of the comparison need beside the policy's."""
+    others = list(service.against[0].metrics) if service.against else []
+    stock = () if service.stock is None else service.stock.metrics
+    return others + [Metric(name=one.name, resource=ResourceMetric(name=one.name)) for one in stock]
+
+
+def needed_metrics(service: Service) -> Mapping[str, str]:
+    """The metrics that a history of the service must have: name → what needs it."""
+    policies = [service.policy, *([service.against[0]] if service.against else [])]
+    needed = dict.fromkeys(service.setup.capacity, "--capacity")
+    needed |= {metric.name: f"policy {policy.name}" for policy in policies for metric in policy.metrics}
+    stock = () if service.stock is None else service.stock.metrics
+    if service.original is not None:
+        needed |= {name: service.original.name for name in service.original.metrics if name not in needed}
+    return {metric.name: f"HPA {service.stock.name}" for metric in stock if service.stock} | needed
+
+
+def span_of(parsed: argparse.Namespace) -> tuple[float | None, float | None]:
+    """The time to replay (seconds since the epoch). Raises ArgumentError."""
+    now = time.time()
+    given = ("--from", parsed.begin), ("--to", parsed.end)
+    begin, end = (None if text is None else read_moment(option, text, now) for option, text in given)
+    if begin is not None and end is not None and begin >= end:
+        raise ArgumentError([Fault("--to", parsed.end, "must be later than --from")], _TITLE)
+    return begin, end
+
+
+def comparison_of(service: Service, first: Sequence[Tick]) -> Comparison:
+    """The comparison, with what the first ticks of the history tell: the count."""
+    metrics = (*further_metrics(service), *service.policy.metrics)
+    setup = replace(service.setup, throttles=throttles_of(metrics, service.setup))
+    if not setup.replicas:
+        native = hpa_following(service.policy, service.hpa)
+        count = first_count(first, native, judge_of(service.policy, setup, native.bounds.minimum))
+        setup = replace(setup, replicas=count)
+    others: list[Autoscaler] = []
+    if service.against is not None:
+        policy, hpa = service.against
+        others.append(PolicyAutoscaler(policy, hpa, f"policy {policy.name}, --against", service.totals))
+    if service.original is not None:
+        others.append(autoscaler_of(service.original.original, f"{service.original.name}, --against"))
+    return compare(
+        service.policy,
+        service.hpa,
+        setup,
+        totals=service.totals,
+        stock=service.stock,
+        others=others,
+        price=service.price,
+    )
+
+
+def _against(parsed: argparse.Namespace, hpa: Hpa | None) -> tuple[Policy, Hpa | None] | None:
+    if not parsed.against:
+        return None
+    manifests = _manifests("--against", parsed.against)
+    if not manifests.policies:
+        return None  # then it is another autoscaler's object
+    policy = _only_policy(manifests, parsed.against)
+    return policy, manifests.hpa_of(policy) or hpa
+
+
+def _original(parsed: argparse.Namespace, policy: Policy) -> AgainstOriginal | None:
+    """Another autoscaler's object in the file of --against; its metrics have the names that `migrate` gives them."""
+    if not parsed.against or _manifests("--against", parsed.against).policies:
+        return None
+    return read_original(Path(parsed.against).read_text(encoding="utf-8"), parsed.against, policy)
+
+
+def _manifests(argument: str, file: str) -> Manifests:
+    try:
+        path = Path(file)
+        if path.stat().st_size > document_text.LARGEST_BYTES:
+            raise ArgumentError([Fault(argument, file, str(document_text.too_large_fault()))], _TITLE)
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError([Fault(argument, file, f"cannot be read: {error}")], _TITLE) from error
+    return read_manifests(text, file)
+
+
+def _only_policy(manifests: Manifests, file: str) -> Policy:
+    if len(manifests.policies) != 1:
+        count = len(manifests.policies)
+        raise ArgumentError([Fault(file, None, f"has {count} WatermarkPolicies; give a file with one")], _TITLE)
+    return manifests.policies[0]
+
+
+def _setup(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Setup:
+    workload = manifests.workload_of(policy, hpa)
+    requests, limits = ({}, {}) if workload is None else (dict(workload.requests), dict(workload.limits))
+    if parsed.replicas is not None and not 1 <= parsed.replicas <= MOST_PODS:
+        raise ArgumentError([Fault("--replicas", parsed.replicas, f"must be from 1 to {MOST_PODS}")], _TITLE)
+    return Setup(
+        replicas=parsed.replicas or 0,
+        starts=_duration("--starts", parsed.starts),
+        stops=_duration("--stops", parsed.stops),
+        sync=_duration("--sync", parsed.sync, least=1.0),
+        delay=_duration("--delay", parsed.delay),
+        window=_duration("--window", parsed.window) or None,
+        capacity=_amounts("--capacity", parsed.capacity),
+        requests=requests | _amounts("--request", parsed.request),
+        limits=limits | _amounts("--limit", parsed.limit),
+        is_open=parsed.open,
+    )
+
+
+def _require_known(argument: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise for a metric that an argument names and nothing has: it would be passed over in silence."""
+    faults = [
+        Fault(argument, name, f"there is no such metric{closest(name, known)}; there are {', '.join(sorted(known))}")
+        for name in given
+        if name not in known
+    ]
+    if faults:
+        raise ArgumentError(faults, _TITLE)
+
+
+def _check_shares(service: Service) -> None:
+    """Raise where a metric is a share of a request or limit that is not given."""
+    faults = []
+    for policy in [service.policy, *([service.against[0]] if service.against else [])]:
+        for metric in policy.metrics:
+            source = resource_of(metric)
+            of_limit = metric.of is Capacity.LIMIT
+            amounts = service.setup.limits if of_limit else service.setup.requests
+            if metric.of is not None and not amounts.get(source):
+                argument = "--limit" if of_limit else "--request"
+                advice = f"metric {metric.name} is a share of it; say {argument} {source}=QUANTITY, or add the workload"
+                faults.append(Fault(argument, None, f"{advice} to the policy's file"))
+    if faults:
+        raise ArgumentError(faults, _TITLE)
+
+
+def _amounts(argument: str, given: Sequence[str]) -> dict[str, int]:
+    amounts = {}
+    for text in given:
+        name, equals, quantity = text.partition("=")
+        try:
+            amounts[name] = parse_nano(quantity)
+        except QuantityError as error:
+            raise ArgumentError([Fault(argument, text, str(error))], _TITLE) from error
+        if not equals or not name or not amounts[name]:
+            raise ArgumentError(
+                [Fault(argument, text, "write a name and an amount above 0, such as cpu=1500m")], _TITLE
+            )
+    return amounts
+
+
+def shortfall_of(parsed: argparse.Namespace) -> float | None:
+    """The shortfall that --shortfall accepts (0 to 1); None without it. Raises ArgumentError."""
+    if parsed.shortfall is None:
+        return None
+    if not parsed.suggest:
+        raise ArgumentError([Fault("--shortfall", parsed.shortfall, "goes with --suggest")], _TITLE)
+    share = re.fullmatch(r"(\d{1,2}(?:\.\d+)?) ?%", parsed.shortfall, re.ASCII)
+    if share is None:
+        raise ArgumentError([Fault("--shortfall", parsed.shortfall, "must be a percentage such as 0.1%")], _TITLE)
+    return float(share[1]) / 100
+
+
+def _number(argument: str, text: str) -> Fraction:
+    try:
+        number = parse_quantity(text)
+    except QuantityError as error:
+        raise ArgumentError([Fault(argument, text, str(error))], _TITLE) from error
+    if number < 0:
+        raise ArgumentError([Fault(argument, text, "must not be negative")], _TITLE)
+    return number
+
+
+def _duration(argument: str, text: str, least: float = 0.0) -> float:
+    seconds = parse_go_duration(text)
+    if (not seconds and text.strip("0") != "s") or not least <= seconds <= _LONGEST:
+        advice = f"must be a duration such as 30s or 2m, from {least:g}s to {_LONGEST:g}s"
+        raise ArgumentError([Fault(argument, text, advice)], _TITLE)
+    return seconds

@@ -1,0 +1,154 @@
+"""A comparison: one history replayed for the stock HPA on the raw and on the effective average, and for policies."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, islice
+from math import ceil
+
+from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
+from adapter.commands.replay.hpas import hpa_following, judge_of, stock_hpa_for
+from adapter.commands.replay.service import Autoscaler, History, Judge, Run, Setup, Tick
+from adapter.commands.replay.simulation import simulate
+from adapter.load.spec import Policy
+from adapter.policy.hpa import Hpa
+from adapter.runtime.faults import Fault, FaultyDocument
+from adapter.runtime.times import format_time
+
+RAW, EFFECTIVE = "stock HPA, raw average", "stock HPA, effective average"
+SUBJECT = 2
+"""The place of the policy's own run among the runs of a comparison."""
+_PROBED = 20
+"""Ticks at the beginning of a history that may tell the count."""
+LONGEST_GAP = 31 * 86_400.0
+"""Seconds without a tick. A time in another unit makes thousands of years, and every sync of them is played."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What is compared: a policy with its HPA, the stock HPA, and perhaps others.
+
+    `totals` are the metrics that are one number for the service. `price` is that of a pod for an hour; None where
+    nobody said. `is_given`: the stock HPA is one that somebody has, and `stock_is` says how it is aimed.
+    """
+
+    policy: Policy
+    hpa: Hpa
+    stock: Hpa
+    setup: Setup
+    judge: Judge
+    totals: frozenset[str] = frozenset()
+    others: Sequence[Autoscaler] = ()
+    price: Fraction | None = None
+    is_given: bool = False
+    stock_is: str = "aimed at the high watermark"
+
+    def autoscalers(self) -> list[Autoscaler]:
+        """All autoscalers in their order; they remember, so each replay needs new ones."""
+        mine = PolicyAutoscaler(self.policy, self.hpa, f"policy {self.policy.name}", self.totals)
+        return [
+            HpaAutoscaler(self.stock, RAW),
+            HpaAutoscaler(self.stock, EFFECTIVE, effective=True),
+            mine,
+            *self.others,
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came out of a comparison. `begin` and `end` are those of the history (seconds), `ticks` their number."""
+
+    comparison: Comparison
+    begin: float
+    end: float
+    ticks: int
+    runs: Sequence[Run]
+
+
+def compare(
+    policy: Policy,
+    hpa: Hpa | None,
+    setup: Setup,
+    *,
+    totals: Collection[str] = (),
+    stock: Hpa | None = None,
+    others: Sequence[Autoscaler] = (),
+    price: Fraction | None = None,
+) -> Comparison:
+    """The comparison of a policy with the stock HPA: `stock` where it is given, else one on the high watermarks."""
+    native = hpa_following(policy, hpa)
+    return Comparison(
+        policy=policy,
+        hpa=native,
+        stock=stock or stock_hpa_for(policy, native, setup, totals),
+        setup=setup,
+        judge=judge_of(policy, setup, native.bounds.minimum),
+        totals=frozenset(totals),
+        others=others,
+        price=price,
+        is_given=stock is not None,
+        stock_is="the HPA as it is today" if stock is not None else "aimed at the high watermark",
+    )
+
+
+def replay(comparison: Comparison, history: History) -> Result | None:
+    """Replay the history for every autoscaler, in one pass; None where the history has no ticks."""
+    span = _Span()
+    runs = simulate(span.over(history), comparison.setup, comparison.autoscalers(), comparison.judge)
+    if not runs:
+        return None
+    seconds = runs[0].summary.seconds
+    return Result(comparison=comparison, begin=span.begin, end=span.begin + seconds, ticks=span.ticks, runs=runs)
+
+
+class _Span:
+    """Counts the ticks of a history while it is read."""
+
+    def __init__(self) -> None:
+        self.begin = 0.0
+        self.ticks = 0
+
+    def over(self, history: History) -> Iterator[Tick]:
+        for tick in history:
+            if not self.ticks:
+                self.begin = tick.at
+            self.ticks += 1
+            yield tick
+
+
+def probed(history: Iterable[Tick]) -> tuple[list[Tick], Iterator[Tick]]:
+    """The first ticks of a history, and the whole history, those included."""
+    ticks = iter(history)
+    first = list(islice(ticks, _PROBED))
+    return first, chain(first, ticks)
+
+
+def first_count(first: Sequence[Tick], hpa: Hpa, judge: Judge) -> int:
+    """The count at the beginning: the recorded one, else what the high watermarks ask for."""
+    bounds = hpa.bounds
+    recorded = next((tick.replicas for tick in first if tick.replicas), None)
+    if recorded is not None:
+        return recorded
+    loads: Mapping[str, int] = next((tick.load for tick in first if tick.load), {})
+    needed = [ceil(loads[name] / high) for name, high in judge.high.items() if name in loads]
+    pulled_out = first[0].pulled_out if first else 0
+    return max(1, bounds.minimum, min(bounds.maximum, max(needed, default=1) + pulled_out))
+
+
+def within(history: History, begin: float | None, end: float | None) -> Iterator[Tick]:
+    """The ticks from the first with a load from `begin` until before `end` (seconds; None: no limit).
+
+    Reads no further than that. Raises FaultyDocument for a gap that is too long to be lived through.
+    """
+    before: float | None = None
+    for tick in history:
+        if end is not None and tick.at >= end:
+            return
+        if (begin is not None and tick.at < begin) or (before is None and not tick.load):
+            continue
+        if before is not None and tick.at - before > LONGEST_GAP:
+            gap = f"{format_time(before)} to {format_time(tick.at)}"
+            advice = "has no line for more than 31 days; replay what is before and after it apart (--from, --to)"
+            raise FaultyDocument([Fault("the history", gap, advice)], "this cannot be replayed")
+        before = tick.at
+        yield tick

@@ -1,0 +1,174 @@
+"""Replays many services on all cores; one that fails is a row with its error."""
+
+import argparse
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from adapter.commands.replay import report, suggestion_report
+from adapter.commands.replay.aim import aimed_fairly
+from adapter.commands.replay.command import (
+    Service,
+    comparison_of,
+    further_metrics,
+    service_of,
+    target_of,
+    with_known_capacities,
+    with_totals,
+)
+from adapter.commands.replay.comparison import Result, probed
+from adapter.commands.replay.comparison import replay as replay_ticks
+from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, row_of
+from adapter.commands.replay.fleet.services import FleetService
+from adapter.commands.replay.history.source import PrometheusSource
+from adapter.commands.replay.manifests import Manifests
+from adapter.commands.replay.player import suggest_for
+from adapter.commands.replay.service import History
+from adapter.commands.replay.spool import open_spool, spooled
+from adapter.commands.replay.suggest import SuggestError
+
+_DIED = "the process that replayed it ended (out of memory?)"
+
+
+class Source(Protocol):
+    """Histories of services; it is sent to other processes."""
+
+    def open(self, service: Service) -> History:
+        """The history of a service, with the metrics that it needs. Raises FaultyDocument or HistoryUnavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromPrometheus:
+    """Histories from Prometheus servers, with the progress of no single one."""
+
+    source: PrometheusSource
+
+    def open(self, service: Service) -> History:
+        """The history of a service."""
+        history = self.source.history(service.policy, target_of(service), further_metrics(service), strict=False)
+        history.download(quiet=True)
+        return history
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A service, what the arguments say, and where its history is."""
+
+    service: FleetService
+    arguments: argparse.Namespace
+    source: Source
+
+
+def replay_one(task: Task) -> ServiceRow:
+    """The row of a service. Never raises: an error is a row too."""
+    name = PolicyName(task.service.namespace, task.service.name)
+    try:
+        return _replay(task, name)
+    except Exception as error:  # noqa: BLE001  whatever it is, the other services go on
+        return ServiceRow(name, error=str(error) or type(error).__name__)
+
+
+def _replay(task: Task, name: PolicyName) -> ServiceRow:
+    policy, workload = task.service.policy, task.service.workload
+    if policy is None:
+        return ServiceRow(name, error=task.service.fault)
+    manifests = Manifests(workloads=() if workload is None else (workload,))
+    service = service_of(task.arguments, manifests, policy, task.service.hpa)
+    history = task.source.open(service)
+    service = with_known_capacities(with_totals(service, history), history)
+    first, ticks = probed(history)
+    with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
+        spool = Path(folder) / "ticks"
+        result = replay_ticks(comparison_of(service, first), spooled(ticks, spool)) if first else None
+        if result is None:
+            return ServiceRow(name, error="the history has no data for that time")
+        result = aimed_fairly(result, partial(open_spool, spool))
+        recommendation = _recommendation(result, spool) if task.arguments.annotate else None
+    data = report.data(result)
+    row = row_of({"policy": data["policy"], "ticks": data["ticks"], "runs": data["runs"]})
+    return msgspec.structs.replace(row, recommendation=recommendation)
+
+
+def _recommendation(result: Result, spool: Path) -> str:
+    """What a search recommends at the present risk, or why there is none; a process is busy with one service."""
+    try:
+        return suggestion_report.sentence(suggest_for(result, partial(open_spool, spool), cores=1))
+    except SuggestError as error:
+        return f"Nothing can be recommended: {error}."
+
+
+def run_tasks(
+    tasks: Sequence[Task], workers: int | None, one: Callable[[Task], ServiceRow] = replay_one
+) -> Iterator[ServiceRow]:
+    """The rows of all services, as they are done. A process that dies costs only the service that it replayed."""
+    workers = min(workers or len(os.sched_getaffinity(0)), max(len(tasks), 1))
+    left = dict(enumerate(tasks))
+    yield from _pooled(left, workers, one)
+    if left:  # a process died, and nobody knows with which service: from now on each has a process of its own
+        with ThreadPoolExecutor(workers) as threads, _ended_by_signals():
+            yield from threads.map(partial(_alone, one=one), left.values())
+
+
+def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceRow]) -> Iterator[ServiceRow]:
+    """The rows of tasks in a pool of processes, until one of these dies; tasks that are done leave the mapping."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once, not in every process
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_live_with_parent) as pool, _ended_by_signals():
+        futures = {pool.submit(one, task): number for number, task in tasks.items()}
+        try:
+            for future in as_completed(futures):
+                row = future.result()
+                del tasks[futures[future]]
+                yield row
+        except BrokenProcessPool:
+            return
+
+
+def _live_with_parent() -> None:
+    """In a new process of a pool: leave Ctrl-C, which a terminal sends to all, to the parent; end when that does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed parent tells nobody: without this its pool would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Ends the processes where a signal ends the run: nobody wants to wait for what they are at."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+
+
+def _alone(task: Task, one: Callable[[Task], ServiceRow]) -> ServiceRow:
+    left = {0: task}
+    for row in _pooled(left, 1, one):
+        return row
+    return ServiceRow(PolicyName(task.service.namespace, task.service.name), error=_DIED)
+
+
+def picklable(parsed: argparse.Namespace) -> argparse.Namespace:
+    """The arguments without the function that runs them."""
+    kept = vars(parsed) | {"run": None}
+    return argparse.Namespace(**kept)

@@ -1,0 +1,171 @@
+"""A service's history from Prometheus, Thanos or Mimir: read in parts, kept on disk, given out moment by moment."""
+
+import asyncio
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from adapter.commands.replay.history.chunks import ChunkCache, Values
+from adapter.commands.replay.history.progress import Progress
+from adapter.commands.replay.history.queries import HistoryQueries, RangeQuery
+from adapter.commands.replay.history.span import Span
+from adapter.commands.replay.service import Tick
+from adapter.load.quantity import QuantityError
+from adapter.runtime.source_errors import SourceError
+from adapter.usage.prometheus_range import RangeClient, RangeSeries
+from adapter.usage.series import sample_nano
+
+SETTLED = 300_000
+"""Milliseconds. What is younger may still change (late samples, recording rules), so it is read again each time."""
+
+
+class HistoryUnavailable(Exception):  # noqa: N818  named after what happened
+    """The history cannot be read; the message names the query and what the server or the disk said."""
+
+
+class _Part(NamedTuple):
+    query: RangeQuery
+    span: Span
+
+
+class PrometheusHistory:
+    """The ticks of a service, one for each moment of a span; it can be read more than once, and from disk alone.
+
+    A tick lacks a metric that nobody recorded then: a gap, no zero. Moments before the first and after the last record
+    are left out. A missing number of pulled-out pods is that of the moment before (at first 0). Raises
+    HistoryUnavailable.
+    """
+
+    def __init__(self, queries: HistoryQueries, span: Span, cache: Path, *, now: float) -> None:
+        """`cache` is the folder of finished parts; `now` in seconds since the epoch."""
+        self.queries, self.span = queries, span
+        try:
+            self._cache = ChunkCache(cache)
+        except OSError as error:
+            raise HistoryUnavailable(f"--cache {cache}: {error.strerror or error}") from error
+        self._settled = now * 1000 - SETTLED
+        self._downloaded = False
+
+    def __iter__(self) -> Iterator[Tick]:
+        if not self._downloaded:
+            self.download()
+        return _without_ends(self._ticks())
+
+    # --- reading from the server ---
+
+    def download(self, *, quiet: bool = False) -> None:
+        """Read all parts that are not on disk yet. An interrupted download goes on where it stopped."""
+        parts = [_Part(query, span) for span in self.span.parts() for query in self.queries]
+        missing = [part for part in parts if not self._is_finished(part)]
+        progress = Progress("parts of the history:", len(parts), stream=io.StringIO() if quiet else None)
+        progress.advance(len(parts) - len(missing))
+        try:
+            asyncio.run(self._download(missing, progress))
+        except OSError as error:
+            raise HistoryUnavailable(f"the cache cannot be written: {error}") from error
+        finally:
+            progress.close()
+        self._downloaded = True
+        self._require_loads()
+
+    def _is_finished(self, part: _Part) -> bool:
+        """Whether it is on disk for good: it cannot change, and has values (a backfill may bring some)."""
+        if part.span.last >= self._settled:
+            return False
+        return any(value is not None for value in self._cache.load(part.query, part.span) or ())
+
+    async def _download(self, parts: Sequence[_Part], progress: Progress) -> None:
+        """All queries of one span at a time."""
+        at_once = len(list(self.queries))
+        async with AsyncExitStack() as stack:
+            clients: dict[str, RangeClient] = {}
+            for name, server in {part.query.server.name: part.query.server for part in parts}.items():
+                client = RangeClient(server)
+                stack.push_async_callback(client.close)
+                clients[name] = client
+            rest = iter(parts)
+            while together := list(islice(rest, at_once)):
+                await asyncio.gather(
+                    *(self._fetch(clients[part.query.server.name], part, progress) for part in together)
+                )
+
+    async def _fetch(self, client: RangeClient, part: _Part, progress: Progress) -> None:
+        query, span = part
+        try:
+            answer = await client.query(query.text, span.first / 1000, span.last / 1000, span.step / 1000)
+            self._cache.store(query, span, _values(query.chosen(answer), span))
+        except (SourceError, ValueError) as error:
+            raise HistoryUnavailable(f"{query.name}, {span}: {error}; the query is {query.text}") from error
+        progress.advance()
+
+    def _require_loads(self) -> None:
+        """Raises HistoryUnavailable for a load without any value: a replay would show a service without load."""
+        for query in self.queries.loads.values():
+            if not any(value is not None for span in self.span.parts() for value in self._values(query, span)):
+                raise HistoryUnavailable(
+                    f"{query.name}: Prometheus {query.server.name} has no value of it, {self.span}; look at the query "
+                    f"there, and give another with --query {query.name}='PROMQL' where needed: {query.text}"
+                )
+
+    # --- reading from disk ---
+
+    def _ticks(self) -> Iterator[Tick]:
+        pulled_out = 0
+        for span in self.span.parts():
+            loads = {name: [*map(_nano, self._values(one, span))] for name, one in self.queries.loads.items()}
+            out = map(_count, self._values(self.queries.pulled_out, span))
+            replicas = map(_count, self._values(self.queries.replicas, span))
+            for at, *values, number, count in zip(span.moments(), *loads.values(), out, replicas, strict=True):
+                pulled_out = pulled_out if number is None else number
+                load = {name: value for name, value in zip(loads, values, strict=True) if value is not None}
+                yield Tick(at, load, pulled_out, count)
+
+    def _values(self, query: RangeQuery, span: Span) -> Values:
+        values = self._cache.load(query, span)
+        if values is None:
+            raise HistoryUnavailable(
+                f"{query.name}, {span}: its file in the cache was removed or changed; run it again"
+            )
+        return values
+
+
+def _values(series: RangeSeries | None, span: Span) -> Values:
+    """The values by moment. Raises ValueError for a point at no moment of the span."""
+    values: Values = [None] * len(span)
+    for at, value in series.points if series else ():
+        index, beside = divmod(round(at * 1000) - span.first, span.step)
+        if beside or not 0 <= index < len(values):
+            raise ValueError(f"answers a point at {at}, which was not asked for")
+        values[index] = value
+    return values
+
+
+def _nano(text: str | None) -> int | None:
+    """Nano-units; None for what is no load: NaN, an infinity, a negative value."""
+    if text is None:
+        return None
+    try:
+        return sample_nano(text)
+    except QuantityError:
+        return None
+
+
+def _count(text: str | None) -> int | None:
+    """A number of pods, None where there is none."""
+    nano = _nano(text)
+    return None if nano is None else nano // 10**9
+
+
+def _without_ends(ticks: Iterable[Tick]) -> Iterator[Tick]:
+    """The ticks from the first to the last with a load. Only gaps are held back."""
+    held: list[Tick] | None = None
+    for tick in ticks:
+        if tick.load:
+            yield from held or ()
+            yield tick
+            held = []
+        elif held is not None:
+            held.append(tick)

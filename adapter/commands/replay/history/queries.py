@@ -1,0 +1,230 @@
+"""The range queries of a policy's history: the load of the service, its pulled-out pods and its replicas. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from adapter.commands.replay.history.sources import Sources
+from adapter.load.spec import Metric, Policy, Query, ResourceMetric
+from adapter.policy.hpa import CrossVersionReference
+from adapter.runtime.faults import Fault, FaultyDocument, closest
+from adapter.settings import PrometheusServer
+from adapter.usage.prometheus_range import RangeSeries
+from adapter.usage.promql import PromqlError, substitute
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
+
+_CHOSEN, _OF = "effective_load_chosen", "effective_load_of"
+_PODS, _TOTAL = "pods", "total"
+_TITLE = "the queries for the history cannot be derived"
+_HASH = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What Kubernetes makes random names of: no name of another workload is made of these alone."""
+_POD_NAMES = {
+    "Deployment": f"-{_HASH}{{1,10}}-{_HASH}{{5}}",
+    "Rollout": f"-{_HASH}{{1,10}}-{_HASH}{{5}}",
+    "ReplicaSet": f"-{_HASH}{{5}}",
+    "ReplicationController": f"-{_HASH}{{5}}",
+    "StatefulSet": "-[0-9]+",
+}
+_ANY_POD = "-[a-z0-9-]+"
+_RESOURCES = {
+    "cpu": ("rate(container_cpu_usage_seconds_total", "[2m])"),
+    "memory": ("container_memory_working_set_bytes", ""),
+}
+"""The usual series of the kubelet's cAdvisor."""
+_KUBE_STATE = {
+    "Deployment": ("kube_deployment_spec_replicas", "deployment"),
+    "StatefulSet": ("kube_statefulset_replicas", "statefulset"),
+    "ReplicaSet": ("kube_replicaset_spec_replicas", "replicaset"),
+}
+"""The series and label of kube-state-metrics, by kind."""
+
+
+class Pick(StrEnum):
+    """Which series of an answer counts."""
+
+    ONLY = "only"
+    """The only one."""
+    NAMESPACE = "namespace"
+    """That of the policy's namespace, or one without a namespace."""
+    CHOSEN = "chosen"
+    """The sum over the policy's pods, or the number of the service where the query has none by pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeQuery:
+    """One query for a number over time. `name` is what it stands for in errors.
+
+    `is_total`: the adapter, too, has but one number for the service.
+    """
+
+    name: str
+    server: PrometheusServer
+    text: str
+    pick: Pick = Pick.ONLY
+    namespace: str = ""
+    namespace_label: str = "namespace"
+    is_total: bool = False
+
+    def chosen(self, answer: Sequence[RangeSeries]) -> RangeSeries | None:
+        """The series that counts, None where there is none. Raises ValueError where several might be meant."""
+        if self.pick is Pick.CHOSEN:
+            by_kind = {series.labels.get(_CHOSEN): series for series in answer}
+            return by_kind.get(_PODS) or by_kind.get(_TOTAL)
+        if self.pick is Pick.NAMESPACE:
+            ours = {self.namespace, ""}
+            answer = [series for series in answer if series.labels.get(self.namespace_label, "") in ours]
+        if len(answer) > 1:
+            raise ValueError(f"answers {len(answer)} series where one number is wanted; put sum(…) around it")
+        return answer[0] if answer else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryQueries:
+    """All queries of one history: the load by the policy's metric, and two that may have no answer."""
+
+    loads: Mapping[str, RangeQuery]
+    pulled_out: RangeQuery
+    replicas: RangeQuery
+
+    @property
+    def totals(self) -> frozenset[str]:
+        """The metrics whose query is one number for the service, so that no pod has a sample of its own."""
+        return frozenset(name for name, query in self.loads.items() if query.is_total)
+
+    def __iter__(self) -> Iterator[RangeQuery]:
+        """All of them, the loads first."""
+        yield from self.loads.values()
+        yield self.pulled_out
+        yield self.replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """Queries of the user's own (PromQL), instead of derived ones: of loads by metric, of pulled-out pods, of replicas.
+
+    They may contain `$namespace` and `$workload`, as those of the settings.
+    """
+
+    loads: Mapping[str, str] = field(default_factory=dict)
+    pulled_out: str = ""
+    replicas: str = ""
+
+
+def derive_queries(
+    policy: Policy, target: CrossVersionReference, sources: Sources, overrides: Overrides | None = None
+) -> HistoryQueries:
+    """The queries for a policy and the target of its HPA. Raises FaultyDocument for all that cannot be derived."""
+    return _Derivation(policy, target, sources, overrides or Overrides()).queries()
+
+
+class _Derivation:
+    def __init__(self, policy: Policy, target: CrossVersionReference, sources: Sources, overrides: Overrides) -> None:
+        self._policy, self._target, self._sources, self._overrides = policy, target, sources, overrides
+        inline = [metric.query.server for metric in policy.metrics if metric.query]
+        named = [query.server for query in sources.queries]
+        servers = [*inline, *named] if sources.is_only else sources.servers
+        self._catalog = QueryCatalog(servers, sources.queries, inline_allowed=True)
+        self._faults: list[Fault] = []
+
+    def queries(self) -> HistoryQueries:
+        names = [metric.name for metric in self._policy.metrics]
+        for name in self._overrides.loads.keys() - set(names):
+            advice = f"the policy has no such metric{closest(name, names)}; it has {', '.join(names)}"
+            self._faults.append(Fault("--query", name, advice))
+        loads = {metric.name: self._load(metric) for metric in self._policy.metrics}
+        if self._faults:
+            raise FaultyDocument(self._faults, f"{_TITLE} of {self._policy.namespace}/{self._policy.name}")
+        return HistoryQueries(
+            loads={name: query for name, query in loads.items() if query is not None},
+            pulled_out=self._query("pulled-out pods", self._overrides.pulled_out or self._pulled_out()),
+            replicas=self._query("replicas", self._overrides.replicas or self._replicas()),
+        )
+
+    def _query(self, name: str, text: str) -> RangeQuery:
+        return RangeQuery(name=name, server=self._sources.server, text=self._substituted(name, text))
+
+    def _substituted(self, name: str, text: str) -> str:
+        try:
+            return substitute(text, self._policy.namespace, self._target.name)
+        except PromqlError as error:
+            self._faults.append(Fault(f"the query of {name}", text, str(error)))
+            return text
+
+    def _load(self, metric: Metric) -> RangeQuery | None:
+        if text := self._overrides.loads.get(metric.name):
+            named = next((one for one in self._sources.queries if metric.query and one.name == metric.query.name), None)
+            return replace(self._query(metric.name, text), is_total=named is not None and named.scope == "Service")
+        if metric.query is not None:
+            return self._of_settings(metric.name, metric.query)
+        assert metric.resource is not None
+        return self._of_kubelet(metric.name, metric.resource)
+
+    def _of_settings(self, name: str, query: Query) -> RangeQuery | None:
+        resolved = self._catalog.resolve(WorkloadQuery(query, self._policy.namespace, self._target.name))
+        if isinstance(resolved, str):
+            advice = f"{resolved}; name the settings with --settings FILE, or give --query {name}='PROMQL'"
+            self._faults.append(Fault(f"metric {name}", query.name or None, advice))
+            return None
+        server = self._sources.server if self._sources.is_only else self._sources.servers[resolved.server]
+        return RangeQuery(
+            name=name,
+            server=server,
+            text=resolved.text if resolved.by_pod is False else self._of_our_pods(resolved),
+            pick=Pick.NAMESPACE if resolved.by_pod is False else Pick.CHOSEN,
+            namespace=self._policy.namespace,
+            namespace_label=resolved.namespace_label,
+            is_total=resolved.by_pod is False,
+        )
+
+    def _of_our_pods(self, query: InstantQuery) -> str:
+        """The sum over the policy's pods, and beside it what has no pod; NaN and negative values do not count."""
+        joined = f'label_join(({query.text}\n) >= 0, "{_OF}", "/", {_quoted(query.namespace_label)}, '
+        joined += f"{_quoted(query.pod_label)})"
+        ours = f"{_pattern(self._policy.namespace)}/{self._pod_names()}"
+        pods = f'label_replace({joined}, "{_CHOSEN}", "{_PODS}", "{_OF}", {_quoted(ours)})'
+        total = f"({_pattern(self._policy.namespace)})?/"
+        return f'sum by ({_CHOSEN}) (label_replace({pods}, "{_CHOSEN}", "{_TOTAL}", "{_OF}", {_quoted(total)}))'
+
+    def _of_kubelet(self, name: str, resource: ResourceMetric) -> RangeQuery | None:
+        if resource.name not in _RESOURCES:
+            advice = f"no usual series is known for it; give --query {name}='PROMQL'"
+            self._faults.append(Fault(f"metric {name}", resource.name, advice))
+            return None
+        before, after = _RESOURCES[resource.name]
+        containers = f"container=~{_quoted('|'.join(map(_pattern, resource.containers)))}"
+        chosen = containers if resource.containers else 'container!="", container!="POD"'
+        ours = f"namespace={_quoted(self._policy.namespace)}, pod=~{_quoted(self._pod_names())}"
+        return self._query(name, f"sum({before}{{{ours}, {chosen}}}{after})")
+
+    def _pod_names(self) -> str:
+        """A pattern of the names of the target's pods, then and now."""
+        return _pattern(self._target.name) + _POD_NAMES.get(self._target.kind, _ANY_POD)
+
+    def _pulled_out(self) -> str:
+        return f"max({self._own('effective_load_policy_pods', state='pulledOut')})"
+
+    def _replicas(self) -> str:
+        own = f"max({self._own('effective_load_policy_current_replicas')})"
+        if self._target.kind not in _KUBE_STATE:
+            return own
+        series, label = _KUBE_STATE[self._target.kind]
+        labels = f"namespace={_quoted(self._policy.namespace)}, {label}={_quoted(self._target.name)}"
+        return f"{own} or max({series}{{{labels}}})"
+
+    def _own(self, series: str, **labels: str) -> str:
+        """A metric of the adapter about the policy, whether or not Prometheus renamed its label `namespace`."""
+        more = "".join(f", {name}={_quoted(value)}" for name, value in labels.items())
+        namespace, policy = _quoted(self._policy.namespace), f"policy={_quoted(self._policy.name)}{more}"
+        plain = f'{series}{{namespace={namespace}, exported_namespace="", {policy}}}'
+        return f"{plain} or {series}{{exported_namespace={namespace}, {policy}}}"
+
+
+def _quoted(text: str) -> str:
+    """A PromQL string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _pattern(name: str) -> str:
+    """A regular expression for a name of a Kubernetes object."""
+    return name.replace(".", r"\.")

@@ -1,0 +1,125 @@
+"""The HPAs of a comparison, and what it is judged by: derived from a policy and the HPA that it has."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from adapter.commands.replay.service import Judge, Setup
+from adapter.load.quantity import NANO
+from adapter.load.spec import Average, Bounds, Capacity, HpaTolerance, Metric, Policy
+from adapter.policy.behavior import hpa_manifest
+from adapter.policy.hpa import (
+    DEFAULT_TOLERANCE,
+    CrossVersionReference,
+    Hpa,
+    HpaMetric,
+    MetricSourceType,
+    MetricTargetType,
+    parse_hpa,
+)
+from adapter.policy.managed_fields import DIRECTIONS
+
+DEFAULT_MAXIMUM = 1000
+
+
+def hpa_following(policy: Policy, hpa: Hpa | None, tolerance: Fraction = DEFAULT_TOLERANCE) -> Hpa:
+    """The HPA that follows a policy, with the bounds and the behavior of this one. `tolerance`: where it sets none."""
+    metadata = {"name": policy.hpa, "namespace": policy.namespace}
+    target = CrossVersionReference("apps/v1", "Deployment", policy.hpa)
+    calm = {direction: {"tolerance": "0"} for direction in DIRECTIONS}
+    written = hpa_manifest(metadata, policy.name, target, Bounds(minimum=1, maximum=DEFAULT_MAXIMUM), calm)
+    following = parse_hpa(written)
+    if hpa is None:
+        return following
+    up, down = (tolerance if one.tolerance is None else one.tolerance for one in (hpa.scale_up, hpa.scale_down))
+    within = HpaTolerance(up, down) if up or down else None
+    metrics = hpa.metrics if hpa.desired_metrics else following.metrics
+    return replace(hpa, metrics=metrics, bounds=replace(hpa.bounds, tolerance=within, last_scale=None))
+
+
+def stock_hpa_for(
+    policy: Policy,
+    hpa: Hpa | None,
+    setup: Setup,
+    totals: Collection[str] = (),
+    targets: Mapping[str, Fraction] | None = None,
+) -> Hpa:
+    """The stock HPA that a policy is compared with: on the policy's metrics, at their high watermarks or targets.
+
+    `targets` replace those, in nano-units, for metrics with `of` of a ratio. Bounds and behavior are those of `hpa`,
+    but with the controller's default tolerance.
+    """
+    native = hpa_following(policy, hpa)
+    metrics = [
+        _stock_metric(metric, aim, policy, setup, total=metric.name in totals)
+        for metric in policy.metrics
+        if not metric.floor
+        and (aim := (targets or {}).get(metric.name, metric.high if metric.target is None else metric.target))
+        is not None
+    ]
+    return replace(
+        native,
+        metrics=tuple(metrics),
+        scale_up=replace(native.scale_up, tolerance=None),
+        scale_down=replace(native.scale_down, tolerance=None),
+        bounds=replace(native.bounds, tolerance=None),
+    )
+
+
+def scaled_targets(hpa: Hpa, share: Fraction) -> Hpa:
+    """The HPA with this share of each of its targets."""
+    metrics = [replace(one, aim=None if one.aim is None else max(1, round(one.aim * share))) for one in hpa.metrics]
+    return replace(hpa, metrics=tuple(metrics))
+
+
+def _stock_metric(metric: Metric, aim: Fraction, policy: Policy, setup: Setup, *, total: bool) -> HpaMetric:
+    if total or policy.average is Average.TOTAL:
+        target = MetricTargetType.VALUE if policy.average is Average.TOTAL else MetricTargetType.AVERAGE_VALUE
+        return HpaMetric(kind=MetricSourceType.EXTERNAL, name=metric.name, target=target, aim=int(aim))
+    name = metric.name
+    if metric.resource is not None and metric.of is Capacity.REQUEST and metric.resource.name == name:
+        percent = max(1, int(aim * 100 / NANO))
+        return HpaMetric(kind=MetricSourceType.RESOURCE, name=name, target=MetricTargetType.UTILIZATION, aim=percent)
+    is_resource = metric.resource is not None and metric.resource.name == name
+    return HpaMetric(
+        kind=MetricSourceType.RESOURCE if is_resource else MetricSourceType.PODS,
+        name=name,
+        target=MetricTargetType.AVERAGE_VALUE,
+        aim=int(_plain(metric, aim, setup)),
+    )
+
+
+def _plain(metric: Metric, mark: Fraction, setup: Setup) -> Fraction:
+    """A watermark in plain usage of a pod (nano-units)."""
+    if metric.of is None:
+        return mark
+    amounts = setup.limits if metric.of is Capacity.LIMIT else setup.requests
+    return mark * amounts.get(resource_of(metric), 0) / NANO
+
+
+def resource_of(metric: Metric) -> str:
+    """The resource that a metric measures or is a share of; empty for a query without one."""
+    return metric.resource.name if metric.resource else metric.query.resource if metric.query else ""
+
+
+def throttles_of(metrics: Iterable[Metric], setup: Setup) -> Mapping[str, int]:
+    """The most that a pod's samples show of each CPU metric (nano-units): its limit, else what it can carry."""
+    most = {
+        metric.name: setup.limits.get("cpu") or setup.capacity.get(metric.name)
+        for metric in metrics
+        if resource_of(metric) == "cpu" and not metric.floor
+    }
+    return {name: amount for name, amount in most.items() if amount}
+
+
+def judge_of(policy: Policy, setup: Setup, minimum: int = 1) -> Judge:
+    """What a policy's runs are judged by: what a pod may carry before the policy scales up."""
+    if policy.average is Average.TOTAL:
+        return Judge({}, minimum)
+    limits = {metric: policy.limits_of(metric).high for metric in policy.metrics if not metric.floor}
+    high = {
+        metric.name: plain
+        for metric, limit in limits.items()
+        if limit is not None and (plain := _plain(metric, limit, setup))
+    }
+    return Judge(high, minimum)

@@ -1,0 +1,201 @@
+"""DataDog's WatermarkPodAutoscaler as its controller computes, truncations and floats included (main of April 2026).
+
+Every 15 s: one proposal for each metric, the largest wins; then the limits of one step, the bounds, and the forbidden
+windows with the delays. All counts start from the scale's spec.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from adapter.commands.migrate.originals import Wpa, WpaMetric
+from adapter.commands.replay.service import View
+from adapter.hpa.go_numbers import milli
+from adapter.load.pods import FINISHED_PHASES, Pod
+
+_PENDING = "Pending"
+
+
+class Proposal(NamedTuple):
+    """What one metric proposes, and whether its usage is above or below the band."""
+
+    replicas: int
+    above: bool = False
+    below: bool = False
+
+
+class Ready(NamedTuple):
+    """The pods that count as ready, and all that are listed for the smallest share of ready ones."""
+
+    ready: int
+    listed: int
+
+
+@dataclass
+class _Since:
+    """Since when a condition holds (seconds); None while it does not."""
+
+    at: float | None = None
+
+    def note(self, now: float, *, holds: bool) -> None:
+        self.at = (now if self.at is None else self.at) if holds else None
+
+
+class WpaAutoscaler:
+    """The controller for one object."""
+
+    def __init__(self, wpa: Wpa, name: str) -> None:
+        self.name = name
+        self._wpa = wpa
+        self._last_scale: float | None = None
+        self._above = _Since()
+        self._below = _Since()
+
+    def sync(self, view: View) -> int:
+        """One reconciliation."""
+        proposals = self._proposals(view)
+        above = proposals is not None and any(one.above for one in proposals)
+        below = proposals is not None and any(one.below for one in proposals)
+        self._above.note(view.now, holds=above)
+        self._below.note(view.now, holds=below)
+        if proposals is None:
+            return view.replicas  # the bounds are not enforced either
+        ready = ready_pods(view, self._wpa.readiness_delay).ready
+        desired = limited(self._wpa, view.replicas, max(one.replicas for one in proposals), ready)
+        rescales = self._may(view, desired, is_stable=not (above or below))
+        forced = _forced(self._wpa, view)
+        if forced is not None:
+            desired, rescales = forced, view.replicas != 0
+        if not rescales:
+            return view.replicas
+        self._last_scale = view.now
+        return view.replicas if self._wpa.dry_run else desired
+
+    def _proposals(self, view: View) -> list[Proposal] | None:
+        """What the metrics propose; None where one of them fails, which ends the reconciliation."""
+        found = [_proposal_of(self._wpa, metric, view) for metric in self._wpa.metrics]
+        known = [one for one in found if one is not None]
+        return known if known and len(known) == len(found) else None
+
+    def _may(self, view: View, desired: int, *, is_stable: bool) -> bool:
+        """Whether the forbidden windows and delays allow it; the first reconciliation always writes."""
+        if self._last_scale is None:
+            return True
+        if desired == view.replicas:
+            return False
+        up = desired > view.replicas
+        wpa = self._wpa
+        window, delay, since = (
+            (wpa.up_window, wpa.up_delay, self._above) if up else (wpa.down_window, wpa.down_delay, self._below)
+        )
+        if delay and not is_stable and (since.at is None or int(view.now - since.at) < delay):
+            return False
+        return view.now - self._last_scale >= window
+
+
+def _forced(wpa: Wpa, view: View) -> int | None:
+    """The count that is set whatever windows and limits say; None where the rules decide."""
+    if view.replicas == 0:
+        return 0
+    if view.replicas > wpa.maximum:
+        return wpa.maximum
+    if view.replicas < wpa.minimum:
+        return wpa.minimum
+    return 1 if view.status_replicas == 0 else None
+
+
+def limited(wpa: Wpa, current: int, desired: int, ready: int) -> int:
+    """The count after the limits of one step and the bounds."""
+    if desired > current:
+        reach = current + _step(current, wpa.up_factor)
+        return max(wpa.minimum, min(desired, reach, wpa.maximum))
+    if desired < current:
+        reach = current - _step(current, wpa.down_factor)
+        if desired < reach and 0 < ready < reach:
+            return current
+        return min(wpa.maximum, max(desired, reach, wpa.minimum))
+    return max(wpa.minimum, min(desired, wpa.maximum))
+
+
+def _step(current: int, factor: int) -> int:
+    """How far one step may go; `factor` is in thousandths of a percent, and less than one percent still moves a pod."""
+    if factor == 0:
+        return 0
+    return max(1, math.floor(factor / 1000 * current / 100))
+
+
+def ready_pods(view: View, delay: float) -> Ready:
+    """The ready pods of an External metric: Running and Ready, or Pending for less than the delay."""
+    ready = listed = 0
+    for pod in view.pods:
+        if pod.phase in FINISHED_PHASES:
+            continue
+        listed += 1
+        if pod.deleting or pod.ready is None or pod.started_at is None:
+            continue
+        waits = pod.phase == _PENDING and view.now - (pod.ready.since or 0.0) < delay
+        ready += (pod.phase == "Running" and pod.is_ready) or waits
+    return Ready(min(ready, view.status_replicas), listed)
+
+
+def _proposal_of(wpa: Wpa, metric: WpaMetric, view: View) -> Proposal | None:
+    if not metric.resource:
+        value, pods = view.load.get(metric.name), ready_pods(view, wpa.readiness_delay)
+        total = None if value is None else milli(value)
+    else:
+        total, pods = _resource_usage(metric, view, wpa.readiness_delay)
+    if total is None or not pods.listed or not pods.ready or 100 * pods.ready // pods.listed < wpa.min_available:
+        return None
+    if not metric.resource and total == 0 and not wpa.tolerate_zero:
+        return Proposal(pods.ready)
+    return propose(wpa, metric, total, pods.ready, view.replicas)
+
+
+def _resource_usage(metric: WpaMetric, view: View, delay: float) -> tuple[int | None, Ready]:
+    """The sum of the pods' usage (milli-units), and the pods that it is of."""
+    samples: Mapping[str, int] = view.samples.get(metric.name, {})
+    ignored = {pod.name for pod in view.pods if _is_ignored(metric, pod, samples, delay)}
+    ready = sum(pod.name in samples and pod.name not in ignored for pod in view.pods)
+    usages = [milli(value) for name, value in samples.items() if name not in ignored]
+    return (sum(usages) if usages else None), Ready(ready, len(view.pods) - len(ignored))
+
+
+def _is_ignored(metric: WpaMetric, pod: Pod, samples: Mapping[str, int], delay: float) -> bool:
+    if pod.phase in {"Failed", _PENDING}:
+        return True
+    if metric.resource != "cpu" or pod.name not in samples:
+        return False
+    if pod.ready is None or pod.started_at is None:
+        return True
+    # A pod that was Ready sooner than the delay is ignored for ever.
+    return not pod.ready.status or pod.started_at + delay > (pod.ready.since or 0.0)
+
+
+def propose(wpa: Wpa, metric: WpaMetric, total: int, ready: int, current: int) -> Proposal:
+    """What a metric proposes for a total (milli-units). In floats, in the controller's own order."""
+    usage = float(total) / (float(ready) if wpa.average else 1.0)
+    if usage > metric.high + metric.high * wpa.tolerance // 1000:
+        count = _rounded(math.ceil(ready * usage / metric.high) if metric.high else current, wpa.modulo)
+        return Proposal(max(count, current), above=True)
+    if usage < metric.low - metric.low * wpa.tolerance // 1000:
+        count = _rounded(max(1, math.floor(ready * usage / metric.low)), wpa.modulo)
+        return Proposal(min(count, current), below=True)
+    return Proposal(_converged(wpa, metric, usage, ready, current))
+
+
+def _rounded(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def _converged(wpa: Wpa, metric: WpaMetric, usage: float, ready: int, current: int) -> int:
+    """One step towards a watermark inside the band, unless that would leave it."""
+    if wpa.converge == "highwatermark":
+        least = math.ceil(ready / metric.high * usage) if metric.high else current
+        step = max(current - wpa.modulo, 1)
+        return current if step < min(max(least, wpa.minimum), wpa.maximum) else step
+    if wpa.converge == "lowwatermark":
+        most = math.floor(ready / metric.low * usage) if metric.low else current
+        step = current + wpa.modulo
+        return current if step > min(max(most, wpa.minimum), wpa.maximum) else step
+    return current

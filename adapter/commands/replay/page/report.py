@@ -1,0 +1,269 @@
+"""The page of one replay: headline, figures, charts, suggestions, and what the model assumes."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import compress
+from typing import Any
+
+from adapter.commands.replay.page.charts import chart_data, line_style
+from adapter.commands.replay.page.markup import LIBRARY_VERSION, Html, document, join, tag
+from adapter.commands.replay.page.suggestions import front_data, suggestions_section
+from adapter.commands.replay.page.texts import (
+    NOT_KNOWN,
+    change_text,
+    count_text,
+    duration_text,
+    hours,
+    minutes,
+    share_text,
+)
+from adapter.commands.replay.service import Run, Setup
+from adapter.commands.replay.suggest import Suggestions
+from adapter.load.quantity import nano_text
+from adapter.load.spec import Metric, Policy
+from adapter.runtime.times import format_time
+
+Figure = Callable[[Run], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a page shows. `since` and `until` are seconds since the epoch; `source` names where the history is from.
+
+    `runs[subject]` is the policy's own run; the others are compared with `runs[0]`. `load` names the metric that their
+    loads are of (empty: the first). `price` is that of one pod for an
+    hour, in `currency` (any text). `manifest` is the policy's object, for the patches of `suggestions`. `notes` are
+    sentences about the history, such as gaps in it.
+    """
+
+    policy: Policy
+    setup: Setup
+    since: float
+    until: float
+    runs: Sequence[Run]
+    subject: int = 0
+    load: str = ""
+    source: str = ""
+    price: Fraction | None = None
+    currency: str = ""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    suggestions: Suggestions | None = None
+    notes: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """The policy with its namespace."""
+        return f"{self.policy.namespace}/{self.policy.name}"
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that the charts show."""
+        return next((known for known in self.policy.metrics if known.name == self.load), self.policy.metrics[0])
+
+    def cost(self, run: Run) -> float | None:
+        """What the pods of a run cost, None without a price."""
+        return None if self.price is None else float(self.price) * hours(run.summary.pod_seconds)
+
+
+def page(report: Report) -> str:
+    """One HTML document that needs nothing else. Raises ValueError without a run."""
+    if not report.runs:
+        raise ValueError("a replay without a run has nothing to show")
+    body = join(
+        [
+            tag("a", "Skip to the charts", class_="skip", href="#charts"),
+            tag("header", *_heading(report)),
+            tag(
+                "main",
+                _cards(report),
+                _charts(report),
+                _table(report),
+                suggestions_section(report.suggestions, report.manifest),
+                _model(report),
+            ),
+            tag("footer", f"Charts: uPlot {LIBRARY_VERSION} (MIT licence). This page loads nothing and sends nothing."),
+        ]
+    )
+    data = chart_data(report.policy, report.setup, report.metric, report.runs, report.subject) | {
+        "front": front_data(report.suggestions)
+    }
+    return document(f"Replay of {report.title}", body, data)
+
+
+def _heading(report: Report) -> Iterable[Html]:
+    yield tag("p", "Replay", class_="kind")
+    yield tag("h1", tag("bdi", report.title))
+    length = duration_text(report.until - report.since)
+    facts = [f"{format_time(report.since)} to {format_time(report.until)} ({length})", report.source]
+    yield tag("p", " · ".join(filter(None, facts)), class_="facts")
+    yield tag("p", *_headline(report), class_="headline")
+
+
+def _headline(report: Report) -> Iterable[str]:
+    ours, base = report.runs[report.subject], report.runs[0]
+    over = duration_text(ours.summary.over_high)
+    yield "With this policy, pods would have been over the high watermark for "
+    yield tag("strong", over)
+    if ours is base:
+        yield f", with {count_text(hours(ours.summary.pod_seconds))} pod-hours."
+        return
+    yield f" instead of {duration_text(base.summary.over_high)} with "
+    yield tag("bdi", base.name)
+    if base.summary.shortfall and ours.summary.shortfall is not None:
+        yield ", the load beyond the pods' capacity "
+        yield tag("strong", share_text(ours.summary.shortfall))
+        yield f" instead of {share_text(base.summary.shortfall)}"
+    change = change_text(ours.summary.pod_seconds, base.summary.pod_seconds)
+    yield ", at "
+    yield tag("strong", "the same pod-hours" if change == "±0 %" else f"{change} pod-hours")
+    yield "."
+
+
+def _cards(report: Report) -> Html:
+    base = report.runs[0]
+    cards = (_card(report, index, run, _delta(run, base) if index else None) for index, run in enumerate(report.runs))
+    return tag("section", cards, class_="cards", aria_label="Results at a glance")
+
+
+def _card(report: Report, index: int, run: Run, change: str | None) -> Html:
+    summary = run.summary
+    facts = [
+        ("pod-hours", count_text(hours(summary.pod_seconds)), change),
+        ("shortfall", share_text(summary.shortfall), None),
+        ("flaps", count_text(summary.flaps), None),
+    ]
+    ours = tag("span", "this policy", class_="ours") if index == report.subject else ""
+    over = tag("p", tag("strong", duration_text(summary.over_high)), " over the high watermark", class_="main")
+    return tag(
+        "article",
+        tag("h2", _swatch(report, index), tag("bdi", run.name), ours),
+        over,
+        tag("dl", (tag("div", tag("dt", name), tag("dd", value, _small(note))) for name, value, note in facts)),
+        class_="card subject" if index == report.subject else "card",
+    )
+
+
+def _delta(run: Run, base: Run) -> str:
+    return change_text(run.summary.pod_seconds, base.summary.pod_seconds)
+
+
+def _small(note: str | None) -> Html:
+    return tag("small", f" {note}") if note else Html()
+
+
+def _swatch(report: Report, index: int) -> Html:
+    style = line_style(index, report.subject)
+    return tag("span", class_="swatch", data_run=str(style), aria_hidden="true")
+
+
+def _charts(report: Report) -> Html:
+    names = [run.name for run in report.runs]
+    metric = report.metric.name
+    buttons = (
+        tag(
+            "button",
+            _swatch(report, index),
+            tag("bdi", name),
+            type="button",
+            data_toggle=str(index),
+            aria_pressed="true",
+        )
+        for index, name in enumerate(names)
+    )
+    return tag(
+        "section",
+        tag("h2", "Over time", id="charts"),
+        tag("noscript", tag("p", "The charts need JavaScript; the figures below do not.")),
+        tag("div", buttons, tag("button", "Whole range", type="button", id="whole", hidden=True), class_="legend"),
+        tag(
+            "p",
+            "Times are UTC. Drag to zoom, double-click for the whole range, arrow keys move along a chart. A shaded "
+            "area spans the smallest and the largest count of its stretch of time.",
+            class_="hint",
+        ),
+        _chart("replicas", "Replicas", f"Replicas over time: {', '.join(names)}"),
+        _chart("load", f"Load of a serving pod: {metric}", f"Average load of a serving pod over time: {metric}"),
+        _chart("out", "Pulled-out pods", "Pulled-out pods over time"),
+        class_="charts",
+    )
+
+
+def _chart(name: str, title: str, label: str) -> Html:
+    plot = tag("div", class_="plot", id=f"chart-{name}", role="img", aria_label=label, tabindex="0")
+    return tag("figure", tag("figcaption", title, tag("span", class_="key", data_key=name)), plot)
+
+
+def _table(report: Report) -> Html:
+    rows = [(title, [value(run) for run in report.runs]) for title, value in _figures(report)]
+    head = (
+        tag(
+            "th",
+            _swatch(report, index),
+            tag("bdi", run.name),
+            scope="col",
+            class_="subject" if index == report.subject else None,
+        )
+        for index, run in enumerate(report.runs)
+    )
+    body = (tag("tr", tag("th", title, scope="row"), (tag("td", value) for value in values)) for title, values in rows)
+    table = tag("table", tag("thead", tag("tr", tag("td"), head)), tag("tbody", body))
+    return tag("section", tag("h2", "Figures"), tag("div", table, class_="scroll", tabindex="0"), _notes(report))
+
+
+def _figures(report: Report) -> Iterable[tuple[str, Figure]]:
+    capacity = any(run.summary.shortfall is not None for run in report.runs)
+    figures: list[tuple[str, Figure]] = [
+        ("Minutes over the high watermark", lambda run: count_text(minutes(run.summary.over_high))),
+        ("Longest time over it in a row", lambda run: duration_text(run.summary.recovery)),
+        ("Load beyond the pods' capacity", lambda run: share_text(run.summary.shortfall)),
+        ("Changes of the count", lambda run: count_text(run.summary.changes)),
+        ("Flaps (changes turned back within 10 minutes)", lambda run: count_text(run.summary.flaps)),
+        ("Most replicas beyond the need", lambda run: count_text(run.summary.overshoot)),
+        ("Peak replicas", lambda run: count_text(run.summary.peak)),
+        ("Pod-hours", lambda run: count_text(hours(run.summary.pod_seconds))),
+        ("Pod-hours, change", lambda run: NOT_KNOWN if run is report.runs[0] else _delta(run, report.runs[0])),
+        (f"Cost ({report.currency})" if report.currency else "Cost", lambda run: _cost(report, run)),
+    ]
+    return compress(figures, [True, True, capacity, *[True] * 5, len(report.runs) > 1, report.price is not None])
+
+
+def _cost(report: Report, run: Run) -> str:
+    cost = report.cost(run)
+    return NOT_KNOWN if cost is None else f"{cost:,.2f}"
+
+
+def _notes(report: Report) -> Html:
+    return tag("ul", (tag("li", note) for note in report.notes), class_="notes") if report.notes else Html()
+
+
+def _model(report: Report) -> Html:
+    return tag(
+        "section",
+        tag("h2", "What is modelled"),
+        tag("ul", (tag("li", sentence) for sentence in assumptions(report.setup))),
+        class_="model",
+    )
+
+
+def assumptions(setup: Setup) -> Iterable[str]:
+    """What the replay takes for granted, one sentence each."""
+    if setup.is_open:
+        yield "Open loop: the load of a pod is what it was at the recorded count, whatever the autoscaler does."
+    else:
+        yield "Closed loop: the recorded load of the whole service, spread evenly over the pods that serve."
+    yield "Pulled-out pods are as many as were recorded. They are Ready, count as replicas, and carry nothing."
+    yield (
+        f"A new pod serves {setup.starts:g} s after its creation; a deleted one exists for another {setup.stops:g} s "
+        "and carries nothing. Every pod finds a node."
+    )
+    measured = f"measured over {setup.window:g} s" if setup.window else "of a single moment"
+    yield f"The HPA syncs every {setup.sync:g} s and reads samples that are {setup.delay:g} s old and {measured}."
+    yield (
+        "The HPA is a model of the controller of Kubernetes 1.34 to 1.37 with tolerance, stabilization and behavior; "
+        "the policy is decided by the code that serves the real HPA."
+    )
+    if setup.capacity:
+        limits = ", ".join(f"{nano_text(nano)} {name}" for name, nano in sorted(setup.capacity.items()))
+        yield f"One pod can carry {limits}. Load beyond that counts as shortfall and is not carried over to later."
+    yield "Clients neither retry nor leave: the load would have been the same with any number of pods."

@@ -1,0 +1,53 @@
+"""A suggested plan as merge patches in YAML: what a person pastes, or gives to `kubectl patch --type merge`."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import yaml
+
+from adapter.commands.replay.suggest import Plan, watermark_text
+from adapter.load.spec import Metric, Policy
+from adapter.policy.behavior import policies_json
+from adapter.policy.watermark_policy import API_VERSION, KIND
+
+
+def patch_text(present: Policy, plan: Plan, manifest: Mapping[str, Any]) -> str:
+    """What changes `present` into the plan's policy, and the pace of its HPA if the plan has another one.
+
+    `manifest` is the present policy's object, whose metrics are kept. Raises ValueError for a plan that changes a field
+    of the policy that no patch writes: its text would not be what was played.
+    """
+    wanted = plan.policy
+    kept = [one.name for one in fields(Policy) if one.name != "metrics"]
+    if unwritten := [name for name in kept if getattr(wanted, name) != getattr(present, name)]:
+        raise ValueError(f"a patch cannot write {', '.join(unwritten)}")
+    metrics = [dict(metric) for metric in manifest["spec"]["metrics"]]
+    if wanted.metrics[0] != present.metrics[0]:
+        metrics[0] |= _watermarks(wanted.metrics[0])
+    metadata = {"namespace": present.namespace, "name": present.name}
+    patches = [{"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"metrics": metrics}}]
+    if plan.down is not None:
+        policies = policies_json(plan.down.policies) or None
+        pace = {"stabilizationWindowSeconds": plan.down.stabilization, "policies": policies}
+        patches.append(
+            {
+                "apiVersion": "autoscaling/v2",
+                "kind": "HorizontalPodAutoscaler",
+                "metadata": {**metadata, "name": present.hpa},
+                "spec": {"behavior": {"scaleDown": pace}},
+            }
+        )
+    text: str = yaml.safe_dump_all(
+        patches,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=100,
+    )
+    return text
+
+
+def _watermarks(metric: Metric) -> dict[str, str]:
+    marks = {"highWatermark": metric.high, "lowWatermark": metric.low}
+    return {key: watermark_text(metric, value) for key, value in marks.items() if value is not None}

@@ -1,0 +1,158 @@
+"""Plays the plans of a search on two parts of a history, on several cores where it is long."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain, repeat
+from multiprocessing import get_context
+
+from adapter.commands.replay.aim import OpenHistory
+from adapter.commands.replay.autoscalers import PolicyAutoscaler
+from adapter.commands.replay.comparison import Comparison, Result, first_count, probed, within
+from adapter.commands.replay.hpas import resource_of
+from adapter.commands.replay.service import Judge, Setup, Summary
+from adapter.commands.replay.simulation import simulate
+from adapter.commands.replay.suggest import (
+    BUDGET,
+    Part,
+    Plan,
+    Progress,
+    SuggestError,
+    Suggestions,
+    Yardstick,
+    suggest,
+    yardstick,
+)
+from adapter.load.quantity import NANO
+from adapter.load.spec import Average, Capacity, Metric
+from adapter.policy.hpa import Hpa, ScalingRules
+
+_CHECKED_FROM_DAYS = 3
+_DAY = 86_400.0
+_LEARNED_SHARE = 2 / 3
+_SHORT_TICKS = 4_000
+"""Up to so many ticks a search is faster in one process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """Plays plans with the HPA and the pods of a comparison, judged by `judge` alone.
+
+    The history from `begin` is learned on until `split` (seconds), and checked on from there until `end`; without a
+    split, all of it is learned on.
+    """
+
+    comparison: Comparison
+    history: OpenHistory
+    judge: Judge
+    begin: float
+    split: float | None
+    end: float
+
+    def play(self, plans: Sequence[Plan], part: Part) -> list[Summary | None]:
+        """The figures of the plans on a part, in one pass; None where the history has no such part."""
+        if part is Part.CHECK and self.split is None:
+            return [None] * len(plans)
+        begin, end = (self.begin, self.split or self.end) if part is Part.LEARN else (self.split, self.end)
+        with self.history() as history:
+            first, ticks = probed(within(history, begin, end))
+            if not first:
+                return [None] * len(plans)
+            compared = self.comparison
+            setup = compared.setup
+            if part is Part.CHECK:
+                setup = replace(setup, replicas=first_count(first, compared.hpa, compared.judge))
+            autoscalers = [
+                PolicyAutoscaler(plan.policy, _paced(compared.hpa, plan.down), "", compared.totals) for plan in plans
+            ]
+            return [run.summary for run in simulate(ticks, setup, autoscalers, self.judge)]
+
+
+def suggest_for(
+    result: Result,
+    history: OpenHistory,
+    progress: Progress | None = None,
+    cores: int | None = None,
+    budget: int = BUDGET,
+    aim: float | None = None,
+) -> Suggestions:
+    """Suggestions for the policy of a comparison, from the history it was replayed on. Raises SuggestError.
+
+    `aim` is the shortfall that is accepted (0 to 1); None: what the present policy has.
+    """
+    compared = result.comparison
+    policy = compared.policy
+    measure = _yardstick(compared)
+    others = {name: high for name, high in compared.judge.high.items() if name != policy.metrics[0].name}
+    plain = measure.load * _capacity_unit(policy.metrics[0], compared.setup)
+    split = result.begin + (result.end - result.begin) * _LEARNED_SHARE
+    player = Player(
+        comparison=replace(compared, others=()),
+        history=history,
+        judge=Judge({policy.metrics[0].name: plain} | others, compared.judge.minimum),
+        begin=result.begin,
+        split=split if result.end - result.begin >= _CHECKED_FROM_DAYS * _DAY else None,
+        end=result.end,
+    )
+    if aim is not None and not measure.is_capacity:
+        raise SuggestError("a shortfall needs what one pod can carry; say it with --capacity")
+    minimum = compared.hpa.bounds.minimum
+    clipped = compared.setup.throttles.get(policy.metrics[0].name)
+    limit = None if clipped is None else clipped / _capacity_unit(policy.metrics[0], compared.setup)
+    cores = cores or ((os.cpu_count() or 1) if result.ticks > _SHORT_TICKS else 1)
+    if cores == 1:
+        return suggest(
+            Plan(policy), minimum, measure, player.play, aim=aim, limit=limit, budget=budget, progress=progress
+        )
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+
+        def play(plans: Sequence[Plan], part: Part) -> list[Summary | None]:
+            shares = [plans[first::cores] for first in range(min(cores, len(plans)))]
+            return list(_dealt(list(pool.map(player.play, shares, repeat(part)))))
+
+        return suggest(Plan(policy), minimum, measure, play, aim=aim, limit=limit, budget=budget, progress=progress)
+
+
+def _paced(hpa: Hpa, down: ScalingRules | None) -> Hpa:
+    """The HPA with another pace downwards, and its own tolerance."""
+    if down is None:
+        return hpa
+    return replace(hpa, scale_down=replace(down, tolerance=hpa.scale_down.tolerance), has_behavior=True)
+
+
+def _dealt(shares: Sequence[Sequence[Summary | None]]) -> Iterator[Summary | None]:
+    """The figures in the order that the policies were dealt out in."""
+    longest = len(shares[0]) if shares else 0
+    return chain.from_iterable((share[turn] for share in shares if turn < len(share)) for turn in range(longest))
+
+
+def _yardstick(compared: Comparison) -> Yardstick:
+    policy = compared.policy
+    metric = policy.metrics[0]
+    if policy.average is Average.TOTAL or metric.name in compared.totals:
+        raise SuggestError(f"metric {metric.name} is a total of the service; suggestions are for the load of a pod")
+    unit = _capacity_unit(metric, compared.setup)
+    capacity = compared.setup.capacity.get(metric.name)
+    return yardstick(policy, None if capacity is None else capacity / unit)
+
+
+def capacity_of(compared: Comparison) -> Fraction:
+    """What a pod carries of the first metric, in the unit of its watermarks. Raises SuggestError where nobody said."""
+    measure = _yardstick(compared)
+    if not measure.is_capacity:
+        raise SuggestError("a shortfall needs what one pod can carry; say it with --capacity")
+    return measure.load
+
+
+def _capacity_unit(metric: Metric, setup: Setup) -> Fraction:
+    """What one nano-unit of a metric's watermarks is in nano-units of plain usage."""
+    if metric.of is None:
+        return Fraction(1)
+    amounts = setup.limits if metric.of is Capacity.LIMIT else setup.requests
+    if not amounts.get(resource_of(metric)):
+        raise SuggestError(
+            f"metric {metric.name} needs the pod's {metric.of.lower()}; give it with --{metric.of.lower()}"
+        )
+    return Fraction(amounts[resource_of(metric)], NANO)

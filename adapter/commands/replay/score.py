@@ -1,0 +1,214 @@
+"""The figures of a run, gathered while it goes on: sums, a bounded chart and the first changes of the count."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from adapter.commands.replay.resting import UNBOUNDED
+from adapter.commands.replay.service import Bucket, Change, Judge, Setup, Summary
+
+CHANGES_KEPT = 10_000
+BUCKETS_MOST = 1024
+FLAP_SECONDS = 600.0
+"""A change that is turned back within this time is a flap."""
+_FIRST_BUCKET = 60.0
+_MILLI = 1000
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """A bucket while it is filled: sums over time, in seconds."""
+
+    at: float
+    end: float
+    least: int
+    most: int
+    seconds: float = 0.0
+    serving: float = 0.0
+    out: float = 0.0
+    carried: float = 0.0
+    carrying: float = 0.0
+    highest: float | None = None
+
+    def add(self, other: "_Gathered") -> None:
+        """Merge the bucket that follows."""
+        self.end = other.end
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+        self.seconds += other.seconds
+        self.serving += other.serving
+        self.out += other.out
+        self.carried += other.carried
+        self.carrying += other.carrying
+        if other.highest is not None and (self.highest is None or other.highest > self.highest):
+            self.highest = other.highest
+
+    def bucket(self) -> Bucket:
+        """The finished bucket."""
+        seconds = self.seconds or 1.0
+        return Bucket(
+            at=self.at,
+            seconds=self.seconds,
+            least=self.least,
+            most=self.most,
+            serving=self.serving / seconds,
+            pulled_out=self.out / seconds,
+            average=self.carried / self.carrying if self.carrying else None,
+            highest=self.highest,
+        )
+
+
+class Score:
+    """Gathers the figures of one run: `pods` whenever their numbers change, `add` for every stretch of time.
+
+    Within a stretch nothing changes: neither the load nor the pods.
+    """
+
+    def __init__(self, setup: Setup, judge: Judge, at: float, first_metric: str) -> None:
+        self._judge = judge
+        self._capacity = setup.capacity
+        self._first = first_metric
+        self._seconds = self._unknown = self._over_high = self._recovery = self._streak = 0.0
+        self._pod_seconds = 0.0
+        self._lost: dict[str, int] = dict.fromkeys(setup.capacity, 0)
+        self._asked: dict[str, int] = dict.fromkeys(setup.capacity, 0)
+        self._overshoot = 0
+        self._changes: list[Change] = []
+        self._last_change: Change | None = None
+        self._number_of_changes = self._flaps = 0
+        self._peak = self._least = self._replicas = setup.replicas
+        self._serving = self._out = self._existing = 0
+        self._high: list[tuple[str, int]] = []
+        self._full: list[tuple[str, int]] = []
+        self._roomy: list[tuple[str, int]] = []
+        self._length = max(_FIRST_BUCKET, setup.sync)
+        self._buckets: list[_Gathered] = []
+        self._bucket = _Gathered(at, at + self._length, setup.replicas, setup.replicas)
+
+    @property
+    def is_over_high(self) -> bool:
+        """Whether a serving pod carries more than a high watermark at the moment."""
+        return self._streak > 0
+
+    def changed(self, at: float, before: int, after: int) -> None:
+        """The count was changed."""
+        change = Change(at=at, before=before, after=after)
+        last = self._last_change
+        if last is not None and at - last.at <= FLAP_SECONDS and (last.after > last.before) != (after > before):
+            self._flaps += 1
+        self._last_change = change
+        self._number_of_changes += 1
+        if len(self._changes) < CHANGES_KEPT:
+            self._changes.append(change)
+        self._peak, self._least = max(self._peak, after), min(self._least, after)
+        self._bucket.least, self._bucket.most = min(self._bucket.least, after), max(self._bucket.most, after)
+
+    def pods(self, replicas: int, serving: int, out: int, existing: int) -> None:
+        """The numbers of pods from now on. Precomputes the loads of the service at which something is to be noted."""
+        self._replicas, self._serving, self._out, self._existing = replicas, serving, out, existing
+        self._high = [(name, _below(high * serving)) for name, high in self._judge.high.items()]
+        self._full = [(name, capacity * serving) for name, capacity in self._capacity.items()]
+        self._overshoot_from()
+
+    def _overshoot_from(self) -> None:
+        """The loads up to which more pods are too many than ever before."""
+        needed = self._replicas - self._out - self._overshoot - 1
+        self._roomy = []
+        if needed >= self._judge.minimum:
+            self._roomy = [(name, _below(high * needed)) for name, high in self._judge.high.items()]
+
+    def add(self, at: float, seconds: float, load: Mapping[str, int] | None) -> None:
+        """A stretch of time at this load (nano-units by metric; None: nobody knows it)."""
+        self._seconds += seconds
+        self._pod_seconds += self._existing * seconds
+        bucket = self._bucket
+        if at >= bucket.end:
+            bucket = self._next_bucket(at)
+        bucket.seconds += seconds
+        bucket.serving += self._serving * seconds
+        bucket.out += self._out * seconds
+        if load is None:
+            self._unknown += seconds
+            self._streak = 0.0
+            return
+        value = load.get(self._first)
+        if value is not None and self._serving:
+            share = value / self._serving
+            bucket.carried += share * seconds
+            bucket.carrying += seconds
+            if bucket.highest is None or share > bucket.highest:
+                bucket.highest = share
+        self._judged(seconds, load)
+
+    def _judged(self, seconds: float, load: Mapping[str, int]) -> None:
+        for name, limit in self._high:
+            if load.get(name, 0) > limit:
+                self._over_high += seconds
+                self._streak += seconds
+                self._recovery = max(self._recovery, self._streak)
+                break
+        else:
+            self._streak = 0.0
+        if self._full:
+            milliseconds = round(seconds * _MILLI)
+            for name, limit in self._full:
+                value = load.get(name, 0)
+                self._asked[name] += value * milliseconds
+                if value > limit:
+                    self._lost[name] += (value - limit) * milliseconds
+        if not self._roomy:
+            return
+        for name, limit in self._roomy:
+            if load.get(name, UNBOUNDED) > limit:  # one that is not known asks for no fewer pods
+                return
+        self._note_overshoot(load)
+
+    def _note_overshoot(self, load: Mapping[str, int]) -> None:
+        needed = max(-(-load[name] // high) for name, high in self._judge.high.items())
+        self._overshoot = self._replicas - self._out - max(needed, self._judge.minimum)
+        self._overshoot_from()
+
+    def _next_bucket(self, at: float) -> _Gathered:
+        self._buckets.append(self._bucket)
+        if len(self._buckets) == BUCKETS_MOST:
+            for first, second in zip(self._buckets[::2], self._buckets[1::2], strict=True):
+                first.add(second)
+            del self._buckets[1::2]
+            self._length *= 2
+        # On the grid of the present length, so that all buckets but those after a gap are equally long.
+        first_at = self._buckets[0].at
+        begin = first_at + (at - first_at) // self._length * self._length
+        self._bucket = _Gathered(begin, begin + self._length, self._replicas, self._replicas)
+        return self._bucket
+
+    def summary(self) -> Summary:
+        """The figures up to now."""
+        shares = [Fraction(self._lost[name], self._asked[name]) for name in self._asked if self._asked[name]]
+        shortfall = float(max(shares)) if shares else 0.0 if self._capacity else None
+        return Summary(
+            seconds=self._seconds,
+            over_high=self._over_high,
+            recovery=self._recovery,
+            shortfall=shortfall,
+            lost=next(iter(self._lost.values()), 0) // _MILLI,
+            changes=self._number_of_changes,
+            flaps=self._flaps,
+            overshoot=self._overshoot,
+            pod_seconds=self._pod_seconds,
+            peak=self._peak,
+            final=self._replicas,
+            least=self._least,
+            unknown=self._unknown,
+        )
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """The chart up to now."""
+        return tuple(one.bucket() for one in [*self._buckets, self._bucket] if one.seconds)
+
+    def changes(self) -> tuple[Change, ...]:
+        """The first changes."""
+        return tuple(self._changes)
+
+
+def _below(limit: Fraction | int) -> int:
+    """The largest whole load that does not exceed the limit."""
+    return limit.numerator // limit.denominator

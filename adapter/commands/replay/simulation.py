@@ -1,0 +1,278 @@
+"""The closed loop: one pass over a history, one service for each autoscaler.
+
+The load of a serving pod is that of the service divided by the serving pods; so what an autoscaler does changes what it
+sees next.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from math import inf
+from typing import NamedTuple
+
+from adapter.commands.replay.pods import ServicePods
+from adapter.commands.replay.sampling import Measurement, Sampler
+from adapter.commands.replay.score import CHANGES_KEPT, Score
+from adapter.commands.replay.service import (
+    Autoscaler,
+    History,
+    Judge,
+    Rest,
+    RestingAutoscaler,
+    Run,
+    Setup,
+    Tick,
+    View,
+    WatchingAutoscaler,
+)
+
+__all__ = ["CHANGES_KEPT", "ServiceLoop", "simulate"]
+
+_LEAST_TICK = 1.0
+_STEPS_BRIDGED = 2.5
+
+
+def simulate(
+    history: History, setup: Setup, autoscalers: Sequence[Autoscaler], judge: Judge, *, skip: bool = True
+) -> list[Run]:
+    """Replay a history once for all autoscalers. Returns no run for an empty history.
+
+    Ticks are read one by one; the last one lasts as long as the one before. With `skip`, syncs of autoscalers that
+    surely keep the count are left out, which changes no result.
+    """
+    loops: list[ServiceLoop] = []
+    previous: Tick | None = None
+    lasted = setup.sync
+    for tick in with_gaps(history, setup.lasts):
+        if previous is None:
+            loops = [ServiceLoop(setup, one, judge, tick, skip=skip) for one in autoscalers]
+        else:
+            lasted = tick.at - previous.at if previous.load else lasted
+            for loop in loops:
+                loop.step(previous, tick.at)
+        previous = tick
+    if previous is not None:
+        for loop in loops:
+            loop.step(previous, previous.at + max(lasted, _LEAST_TICK))
+    return [loop.run() for loop in loops]
+
+
+def with_gaps(history: History, lasts: float) -> Iterator[Tick]:
+    """The ticks, and one without a load where a gap begins.
+
+    A tick holds until the next one, but at most for `lasts` seconds or two and a half of the steps around it, their
+    median: so one missing tick is bridged, also where the step of a history changes on the way.
+    """
+    ticks = iter(history)
+    ahead = deque(islice(ticks, 4))
+    before: deque[float] = deque(maxlen=2)
+    while ahead:
+        tick = ahead.popleft()
+        yield tick
+        if not ahead:
+            return
+        step = ahead[0].at - tick.at
+        if step > lasts:
+            steps = sorted([*before, step, *(after.at - one.at for one, after in pairwise(ahead))])
+            holds = max(lasts, _STEPS_BRIDGED * steps[len(steps) // 2])
+            if holds < step:
+                yield Tick(tick.at + holds, {}, tick.pulled_out)
+        before.append(step)
+        ahead.extend(islice(ticks, 1))
+
+
+class _Skipped(NamedTuple):
+    """A sync that was left out: its time, the load then, and the load that its samples show."""
+
+    at: float
+    load: Mapping[str, int] | None
+    seen: Mapping[str, int]
+
+
+class ServiceLoop:
+    """One service with one autoscaler. `now` is how far it has come (seconds); `pods` and `load` are readable."""
+
+    def __init__(self, setup: Setup, autoscaler: Autoscaler, judge: Judge, first: Tick, *, skip: bool = True) -> None:
+        self._setup = setup
+        self._autoscaler = autoscaler
+        self._resting = autoscaler if skip and isinstance(autoscaler, RestingAutoscaler) else None
+        deletes_first = bool(getattr(autoscaler, "deletes_pulled_out_first", False))
+        self.pods = ServicePods(setup, first.at, deletes_pulled_out_first=deletes_first)
+        self.load: Mapping[str, int] | None = None
+        self.now = first.at
+        self._sampler = Sampler(setup, self.pods)
+        names = [*judge.high, *setup.capacity, *first.load]
+        self.score = Score(setup, judge, first.at, names[0] if names else "")
+        self._replicas = setup.replicas
+        self._begun = first.at
+        self._syncs = 0
+        self._next_sync = first.at
+        self._tick: Tick = first
+        self._observed = setup.replicas
+        self._rest: Rest | None = None
+        self._ranges: list[tuple[str, int, int, int]] = []
+        self._held_at = self._steady_since = -inf
+        self._skipped: list[_Skipped] = []
+        self._counted = -1
+        if self._sampler.looks_back:  # as if the first tick had lasted for long
+            self._sampler.note(first.at - self._sampler.reach - setup.sync, self._load_of(first))
+
+    @property
+    def replicas(self) -> int:
+        """The count that the autoscaler has set."""
+        return self._replicas
+
+    def step(self, tick: Tick, end: float) -> None:
+        """Live through a tick, until `end`. A tick without any load tells that nobody recorded it."""
+        self._begin(tick)
+        if not tick.load:
+            self._lose_sight()
+        self._advance(end)
+
+    def run(self) -> Run:
+        """The run up to now."""
+        score = self.score
+        return Run(
+            name=self._autoscaler.name, summary=score.summary(), buckets=score.buckets(), changes=score.changes()
+        )
+
+    def _begin(self, tick: Tick) -> None:
+        self.now = tick.at
+        self._tick = tick
+        if tick.pulled_out != self.pods.wanted_out:
+            self._settle_skipped()
+            self.pods.pull_out(tick.pulled_out, tick.at)
+        if tick.replicas is not None:
+            self._observed = tick.replicas
+        self.load = self._load_of(tick)
+        self._note()
+
+    def _load_of(self, tick: Tick) -> Mapping[str, int]:
+        """The load of the service: as it was; in open loop, so that a pod carries what it carried then."""
+        if not self._setup.is_open:
+            return tick.load
+        observed, serving = max(1, self._observed - tick.pulled_out), len(self.pods.serving)
+        return {name: -(-value * serving // observed) for name, value in tick.load.items()}
+
+    def _lose_sight(self) -> None:
+        """Nobody knows the load from now on."""
+        self._settle_skipped()
+        self._rest = None
+        self.load = None
+        self._note()
+
+    def _note(self) -> None:
+        """Have the change of the load, or of the pods, noted."""
+        pods = self.pods
+        if pods.version != self._counted:
+            self._counted = pods.version
+            self._rest, self._steady_since = None, -inf
+            self.score.pods(pods.replicas, len(pods.serving), len(pods.out), pods.existing)
+            if self._setup.is_open and self.load is not None:
+                self.load = self._load_of(self._tick)
+        if self._sampler.looks_back:
+            self._sampler.note(self.now, self.load)
+
+    def _advance(self, end: float) -> None:
+        pods, score = self.pods, self.score
+        while (upcoming := min(self._next_sync, pods.next_event)) < end:
+            if upcoming > self.now:
+                score.add(self.now, upcoming - self.now, self.load)
+                self.now = upcoming
+            if pods.next_event <= self.now:
+                self._settle_skipped()
+                pods.advance(self.now)
+                self._note()
+            if self._next_sync <= self.now:
+                self._syncs += 1
+                self._next_sync = self._begun + self._syncs * self._setup.sync
+                self._sync()
+        if end > self.now:
+            score.add(self.now, end - self.now, self.load)
+            self.now = end
+
+    def _sync(self) -> None:
+        if self._rest is not None and self._keeps(self._rest):
+            return
+        self._settle_skipped()
+        self._sync_at(self.now, self.load)
+
+    def _keeps(self, rest: Rest) -> bool:
+        """Whether a sync now surely keeps the count, and so is left out."""
+        now, sampler = self.now, self._sampler
+        load = sampler.load(now) if sampler.looks_back else sampler.throttled(self.load)
+        if load is None or now >= rest.until or now - sampler.reach <= self._steady_since:
+            return False
+        holds = False
+        for name, floor, least, most in self._ranges:
+            value = load.get(name)
+            if value is None or not floor <= value <= most:
+                return False
+            holds = holds or value >= least
+        if holds:
+            self._held_at = now
+            self._skipped = [_Skipped(now, self.load, load)]
+            return True
+        if now - self._held_at >= rest.sinking:
+            return False
+        self._sink(_Skipped(now, self.load, load))
+        return True
+
+    def _sink(self, skipped: "_Skipped") -> None:
+        """Leave out a sync that recommends less than the count; earlier ones at a smaller load matter no more."""
+        past, seen = self._skipped, skipped.seen
+        while past:
+            before = past[-1].seen
+            for name, _, _, _ in self._ranges:
+                if seen[name] <= before[name]:
+                    past.append(skipped)
+                    return
+            past.pop()
+        past.append(skipped)
+
+    def _settle_skipped(self) -> None:
+        """Make up for syncs that were left out, before anything changes: then every memory is what it would be."""
+        past, self._skipped = self._skipped, []
+        for skipped in past:
+            self._sync_at(skipped.at, skipped.load)
+
+    def _sync_at(self, now: float, load: Mapping[str, int] | None) -> None:
+        view = self._view(now, self._sampler.measure(now, load))
+        count = self._autoscaler.sync(view)
+        if self._steady_since == -inf:
+            self._steady_since = now
+        if count != self._replicas:
+            self._rest = None
+            self._scale(count)
+        elif self._resting is not None and load is not None:
+            self._rest_from(self._resting.rest(view) if self._is_steady(now) else None)
+
+    def _is_steady(self, now: float) -> bool:
+        """Whether samples read now cover no time before the last change of a pod."""
+        return not self._sampler.looks_back or now - self._sampler.reach > self._steady_since
+
+    def _rest_from(self, rest: Rest | None) -> None:
+        self._rest = rest
+        if rest is not None:
+            self._held_at = rest.held_at
+            self._ranges = [(name, *bounds) for name, bounds in rest.loads.items()]
+
+    def _scale(self, count: int) -> None:
+        self.score.changed(self.now, self._replicas, count)
+        self._replicas = count
+        self.pods.scale(count, self.now)
+        self._note()
+        if isinstance(self._autoscaler, WatchingAutoscaler):
+            self._autoscaler.watch(self._view(self.now, self._sampler.measure(self.now, self.load)))
+
+    def _view(self, now: float, measured: Measurement) -> View:
+        return View(
+            now=now,
+            replicas=self._replicas,
+            status_replicas=self.pods.replicas,
+            pods=self.pods.shown(),
+            samples=measured.samples,
+            load=measured.load,
+            sampled_at=measured.at,
+            window=self._setup.window,
+        )

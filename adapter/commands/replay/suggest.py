@@ -1,0 +1,374 @@
+"""Suggests watermarks and the pace of scaling down from a history: the fewest pod-hours at the risk that is aimed at.
+
+The search is pure: `play` runs the model. Every candidate is judged by one yardstick, never by its own watermark: a
+policy with a higher watermark would otherwise look safer. Nothing is applied; a candidate is text to paste.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from typing import NamedTuple
+
+from adapter.commands.replay.service import Summary
+from adapter.load.quantity import NANO, nano_text, percent_text
+from adapter.load.spec import Metric, Policy, Strategy
+from adapter.load.totals import SATURATED
+from adapter.policy.behavior import SHIPPED_PACE
+from adapter.policy.hpa import ScalingRules
+
+MOST_CANDIDATES = 6
+BUDGET = 60
+"""How many plans a search plays at most."""
+_BATCH = 8
+_SHARES = Fraction(40, 100), Fraction(130, 100)
+"""The high watermarks that are searched, as shares of the yardstick; of a capacity at most all of it."""
+_LOW_OF_HIGH = tuple(Fraction(percent, 100) for percent in (60, 75, 85, 90))
+SHIPPED_LOW = Fraction(80, 100)
+"""The low watermark that docs and examples recommend, as a share of the high one, from 5 pods on."""
+_PACES = (
+    *(ScalingRules(stabilization=window, policies=SHIPPED_PACE.policies) for window in (60, 300, 600)),
+    ScalingRules(stabilization=SHIPPED_PACE.stabilization),
+)
+_NEAR = Fraction(12, 100)
+_SLACK = 1.01
+"""Risks within 1 % are the same."""
+_MOST_RISK = {True: 0.0005, False: 0.005}
+"""What a candidate of the front may risk in any case, by whether the yardstick is a capacity."""
+_DIGITS = 100
+_DAY = 86_400.0
+
+
+class Part(Enum):
+    """The part of the history that candidates are chosen on, and the rest that they are checked on."""
+
+    LEARN = "learn"
+    CHECK = "check"
+
+
+class Plan(NamedTuple):
+    """A policy, and how its HPA scales down; None: as the HPA does now. The HPA keeps its tolerance."""
+
+    policy: Policy
+    down: ScalingRules | None = None
+
+
+Play = Callable[[Sequence[Plan], Part], Sequence[Summary | None]]
+"""Plays plans over a part of the history; None where there is no such part. `over_high` is over the yardstick."""
+Progress = Callable[[int], None]
+"""Told how many more plans were played."""
+
+
+class SuggestError(ValueError):
+    """Nothing can be suggested; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """The load of a pod that counts as too much, in the unit of the first metric's watermarks (nano)."""
+
+    load: Fraction
+    is_capacity: bool
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        return "the capacity of a pod" if self.is_capacity else "the present high watermark"
+
+    def risk(self, summary: Summary) -> float:
+        """The share of the load beyond the capacity; without a capacity, the share of the time over the watermark."""
+        if self.is_capacity:
+            return summary.shortfall or 0.0
+        return summary.over_high / summary.seconds if summary.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A plan on the front. `learned` and `checked` are its figures on the two parts; None: the history is short."""
+
+    name: str
+    plan: Plan
+    learned: Summary
+    checked: Summary | None = None
+    is_present: bool = False
+    is_recommended: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def policy(self) -> Policy:
+        """The plan's policy."""
+        return self.plan.policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestions:
+    """The present plan, the recommended one if there is one, and the front by falling cost.
+
+    `tried` plans were played; `aim` is the risk that the recommended one has at most.
+    """
+
+    candidates: Sequence[Candidate]
+    yardstick: Yardstick
+    tried: int
+    aim: float = 0.0
+
+    @property
+    def recommended(self) -> Candidate | None:
+        """The candidate that is recommended; None where the present policy is best."""
+        return next((one for one in self.candidates if one.is_recommended), None)
+
+    def recommendation(self) -> str:
+        """One sentence: what to do, and what it brings."""
+        present, best = self.candidates[0], self.recommended
+        risk = f"{100 * self.aim:.3g} % {'shortfall' if self.yardstick.is_capacity else 'of the time over it'}"
+        if best is None:
+            return f"Keep the present policy: nothing that was tried needs fewer pod-hours at no more than {risk}."
+        saved = 1 - best.learned.pod_seconds / present.learned.pod_seconds
+        change = f"{100 * saved:.0f} % fewer pod-hours" if saved >= 0 else f"{-100 * saved:.0f} % more pod-hours"
+        return f"Candidate {best.name} is recommended: at most {risk} with {change} than now."
+
+
+def yardstick(policy: Policy, capacity: Fraction | None) -> Yardstick:
+    """The yardstick for a policy; `capacity` is that of a pod, in the unit of the watermarks. Raises SuggestError."""
+    if policy.strategy is not Strategy.WATERMARK:
+        raise SuggestError(
+            f"strategy {policy.strategy.value} has no watermarks; suggestions are for {Strategy.WATERMARK.value}"
+        )
+    if policy.metrics[0].floor:
+        raise SuggestError(f"metric {policy.metrics[0].name} is a floor; write the metric to be searched first")
+    high = policy.metrics[0].high
+    if capacity is not None:
+        return Yardstick(load=capacity, is_capacity=True)
+    if high is None:
+        name = policy.metrics[0].name
+        raise SuggestError(f"metric {name} has no high watermark to judge by; say what one pod can carry (--capacity)")
+    return Yardstick(load=high, is_capacity=False)
+
+
+def suggest(
+    present: Plan,
+    minimum: int,
+    measure: Yardstick,
+    play: Play,
+    *,
+    aim: float | None = None,
+    limit: Fraction | None = None,
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> Suggestions:
+    """The plan with the fewest pod-hours whose risk (see `Yardstick.risk`) is at most `aim`, and the front behind it.
+
+    Without an aim, the risk of the present plan. `minimum` is the HPA's minReplicas. `limit`: no pod shows more, so no
+    high watermark with its tolerance is above it. Plays at most `budget` plans, the same ones for the same history.
+    """
+    search = _Search(present, measure, play, aim, limit, budget, progress)
+    has_low = present.policy.metrics[0].low is not None or present.policy.metrics[0].high is None
+    shapes = [
+        _Shape(ratio, down) for ratio in (_LOW_OF_HIGH if has_low else (None,)) for down in (present.down, SHIPPED_PACE)
+    ]
+    search.climb(shapes, rounds=4)
+    search.climb([_Shape(search.best_ratio(), down) for down in _PACES], rounds=3, near=search.best())
+    best = search.best()
+    recommended = None if best == present else best
+    chosen = dict.fromkeys([present, *([recommended] if recommended else []), *_spread(search.front(), search)])
+    checked = play(list(chosen), Part.CHECK)
+    return Suggestions(
+        candidates=[
+            Candidate(
+                name="present" if plan == present else chr(ord("A") + index - 1),
+                plan=plan,
+                learned=search.figures[plan],
+                checked=figures,
+                is_present=plan == present,
+                is_recommended=plan == recommended,
+                warnings=(*_warnings(plan.policy, minimum, limit), *_disagreements(search, plan, figures, checked[0])),
+            )
+            for index, (plan, figures) in enumerate(zip(chosen, checked, strict=True))
+        ],
+        yardstick=measure,
+        tried=len(search.figures),
+        aim=search.aim,
+    )
+
+
+class _Shape(NamedTuple):
+    """What a search tries high watermarks for: the low one as a share of the high one, and the pace downwards."""
+
+    ratio: Fraction | None
+    down: ScalingRules | None
+
+
+class _Search:
+    """The plans that were played, with their figures."""
+
+    def __init__(
+        self,
+        present: Plan,
+        measure: Yardstick,
+        play: Play,
+        aim: float | None,
+        limit: Fraction | None,
+        budget: int,
+        progress: Progress | None,
+    ) -> None:
+        self.figures: dict[Plan, Summary] = {}
+        self._present, self._play, self._budget = present, play, max(1, budget)
+        self._measure, self._progress = measure, progress
+        self._most = min(
+            _SHARES[1] if not measure.is_capacity else Fraction(1),
+            _SHARES[1] if limit is None else limit / (1 + present.policy.tolerance) / measure.load,
+        )
+        self._shapes: dict[Plan, tuple[_Shape, Fraction]] = {}
+        self._try_all([present])
+        self.aim = self.risk(present) if aim is None else aim
+
+    def _try_all(self, plans: Iterable[Plan]) -> None:
+        """Plays those that were not played yet, within the budget."""
+        left = self._budget - len(self.figures)
+        new = [plan for plan in dict.fromkeys(plans) if plan not in self.figures][:left]
+        for start in range(0, len(new), _BATCH):
+            batch = new[start : start + _BATCH]
+            played = zip(batch, self._play(batch, Part.LEARN), strict=True)
+            self.figures |= {plan: summary for plan, summary in played if summary is not None}
+            if self._progress:
+                self._progress(len(batch))
+
+    def climb(self, shapes: Sequence[_Shape], rounds: int, near: Plan | None = None) -> None:
+        """Finds for each shape the highest watermark that is safe, by bisection; all shapes step together."""
+        around = self._shapes[near][1] if near in self._shapes else None
+        begin, end = _SHARES[0], self._most
+        if around is not None:
+            begin, end = around * (1 - _NEAR), min(self._most, around * (1 + _NEAR))
+        bounds = dict.fromkeys(shapes, (begin, end))
+        for _ in range(rounds):
+            middles = {shape: (least + most) / 2 for shape, (least, most) in bounds.items()}
+            plans = {shape: self._plan(shape, share) for shape, share in middles.items()}
+            self._try_all(plans.values())
+            for shape, plan in plans.items():
+                self._shapes.setdefault(plan, (shape, middles[shape]))
+                least, most = bounds[shape]
+                bounds[shape] = (middles[shape], most) if self._fits(plan) else (least, middles[shape])
+
+    def _plan(self, shape: _Shape, share: Fraction) -> Plan:
+        high = self._measure.load * share
+        low = None if shape.ratio is None else high * shape.ratio
+        return Plan(with_watermarks(self._present.policy, high, low), shape.down)
+
+    def _fits(self, plan: Plan) -> bool:
+        return plan in self.figures and self.risk(plan) <= self.aim * _SLACK
+
+    def _is_calm(self, plan: Plan) -> bool:
+        """Whether a plan flaps no more than now, or at most once a day."""
+        present = self.figures[self._present]
+        return self.figures[plan].flaps <= max(present.flaps, round(present.seconds / _DAY))
+
+    def best(self) -> Plan:
+        """The cheapest plan that is safe enough; the present one where none is cheaper, or none is safe."""
+        fits = [plan for plan in self.figures if self._fits(plan) and self._is_calm(plan)]
+        return min(fits, key=self.cost, default=self._present)
+
+    def best_ratio(self) -> Fraction | None:
+        """Low watermark to high of the best plan that a climb has found."""
+        fits = [plan for plan in self._shapes if self._fits(plan) and self._is_calm(plan)]
+        return self._shapes[min(fits, key=self.cost)][0].ratio if fits else _LOW_OF_HIGH[1]
+
+    def front(self) -> list[Plan]:
+        """Those that no other one beats in cost and risk, by falling cost; none with much more risk than aimed at."""
+        best: list[Plan] = []
+        most = max(2 * self.aim, _MOST_RISK[self._measure.is_capacity])
+        for plan in sorted(self.figures, key=lambda one: (self.cost(one), self.risk(one))):
+            if self.risk(plan) <= most and self._is_calm(plan) and (not best or self.risk(plan) < self.risk(best[-1])):
+                best.append(plan)
+        return best[::-1]
+
+    def cost(self, plan: Plan) -> float:
+        """Pod-seconds."""
+        return self.figures[plan].pod_seconds
+
+    def risk(self, plan: Plan) -> float:
+        """The risk by the yardstick."""
+        return self._measure.risk(self.figures[plan])
+
+    def later_risk(self, summary: Summary) -> float:
+        """The risk of a plan on the later part."""
+        return self._measure.risk(summary)
+
+
+def _disagreements(search: _Search, plan: Plan, later: Summary | None, present: Summary | None) -> Iterator[str]:
+    """Where the later part, which the choice has not seen, contradicts it."""
+    if later is None or present is None or later is present:
+        return
+    risk, before = search.later_risk(later), search.later_risk(present)
+    if risk > max(search.aim, before) * _SLACK:
+        yield (
+            f"on the later part its risk is {100 * risk:.3g} %, more than the {100 * search.aim:.3g} % aimed at (the "
+            f"present policy: {100 * before:.3g} %)"
+        )
+    saves = search.figures[plan].pod_seconds < search.cost(next(iter(search.figures)))
+    if saves and later.pod_seconds > present.pod_seconds:
+        yield "on the later part it needs more pod-hours than the present policy"
+
+
+def _spread(front: Sequence[Plan], search: _Search) -> list[Plan]:
+    """At most MOST_CANDIDATES of a front: the ends, and those between whose loss would leave the largest gap."""
+    kept = list(front)
+    while len(kept) > MOST_CANDIDATES:
+        points = [(search.cost(plan), search.risk(plan)) for plan in kept]
+        areas = [
+            abs((before[0] - after[0]) * (before[1] - after[1]))
+            for before, after in zip(points, points[2:], strict=False)
+        ]
+        del kept[1 + areas.index(min(areas))]
+    return kept
+
+
+def with_watermarks(policy: Policy, high: Fraction, low: Fraction | None) -> Policy:
+    """The policy with other watermarks of its first metric, rounded to two digits. `low`: None for none."""
+    first, *others = policy.metrics
+    grain = _grain(first)
+    high, low = _rounded(high, grain), None if low is None else _rounded(low, grain)
+    if low is not None and low >= high:
+        low = high / 2
+    return replace(policy, metrics=(replace(first, high=high, low=low), *others))
+
+
+def _grain(metric: Metric) -> Fraction:
+    if metric.of:
+        return Fraction(NANO, 100)
+    return Fraction(NANO * 2**20) if metric.resource and metric.resource.name == "memory" else Fraction(1)
+
+
+def _rounded(value: Fraction, grain: Fraction) -> Fraction:
+    count = max(1, round(value / grain))
+    digit = 1
+    while count // digit >= _DIGITS:
+        digit *= 10
+    return Fraction(max(1, round(Fraction(count, digit))) * digit) * grain
+
+
+def _warnings(policy: Policy, minimum: int, limit: Fraction | None) -> Iterator[str]:
+    high, low = policy.metrics[0].high, policy.metrics[0].low
+    floor = max(1, minimum)
+    if high and low and low / high > Fraction(floor, floor + 1):
+        yield (
+            f"low/high is above {floor}/{floor + 1}: at {floor + 1} pods the service would go down to {floor} and up "
+            "again"
+        )
+    if limit is not None and low and policy.saturation_factor > 1:
+        left = SATURATED * limit / policy.saturation_factor
+        if low > left:
+            text = watermark_text(policy.metrics[0], _rounded(left, _grain(policy.metrics[0])))
+            yield (
+                f"the low watermark is above {text}, what pods at their limit use once some were added: "
+                "the service would go down again at once"
+            )
+
+
+def watermark_text(metric: Metric, value: Fraction | None) -> str:
+    """A watermark as a policy writes it; empty where there is none."""
+    if value is None:
+        return ""
+    if metric.of:
+        return percent_text(value / NANO).replace(" ", "")
+    grain = _grain(metric)
+    return f"{value / grain}Mi" if grain != 1 and (value / grain).denominator == 1 else nano_text(value)

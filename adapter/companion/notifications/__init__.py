@@ -1,1 +1,0 @@
-"""Sends notifications: to which routes, in which words, within which limits."""

@@ -1,0 +1,298 @@
+"""Carries out planned actions. A process that does not lead writes nothing."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import structlog
+
+from adapter.companion.actions import (
+    Action,
+    ActionResult,
+    AskTolerance,
+    MarkPod,
+    Notify,
+    RaiseScale,
+    WireHpa,
+    WriteEvent,
+    WriteStatus,
+)
+from adapter.companion.state import ToleranceField
+from adapter.kube.api import APPLY_PATCH, EVENTS, HPAS, JSON_PATCH, MERGE_PATCH, PODS, WATERMARK_POLICIES
+from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
+from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
+from adapter.kube.session import Session
+from adapter.load.pods import LOWEST_COST
+from adapter.policy.managed_fields import FIELD_MANAGER
+from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
+from adapter.runtime.backoff import KeyedBackoff
+from adapter.runtime.decoding import Decoder
+from adapter.runtime.times import format_micro_time
+from adapter.snapshot import Key
+from adapter.telemetry.metrics import Metrics
+
+WRITE_SECONDS = 2.0
+"""The time limit of one write, which is shorter than others wait before they take the lease."""
+LONGEST_REASON = 40
+
+_log = structlog.get_logger(__name__)
+
+CONTROLLER = f"{GROUP}/companion"
+_LONGEST_INSTANCE = 128
+_INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
+
+Patch = Callable[[str, object, str, dict[str, str]], Awaitable[bytes]]
+
+
+class Leadership(Protocol):
+    """Whether this process may write."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may at this moment."""
+        ...
+
+
+class Writer:
+    """Writes to the API server, one action at a time. Failures are logged, counted and returned.
+
+    `notify` hands a Notify to the notifier, and does not wait.
+    """
+
+    def __init__(
+        self, session: Session, leadership: Leadership, metrics: Metrics, notify: Callable[[Notify], None]
+    ) -> None:
+        self._session = session
+        self._leadership = leadership
+        self._metrics = metrics
+        self._notify = notify
+        self.backoff: KeyedBackoff[Key] = KeyedBackoff()
+        self.hpas = HpaWriter(self.patch, session.now)
+
+    def may(self, action: Action) -> bool:
+        """Whether an action may be tried; one of a kind that failed has to wait."""
+        return self.backoff.is_ready(action.key, type(action).__name__, self._session.now())
+
+    async def carry_out(self, action: Action) -> ActionResult:
+        """Carries out an action, and returns how that ended."""
+        if not self._leadership.leads:
+            return ActionResult.NOT_LEADING
+        kind = type(action).__name__
+        try:
+            await _uncancelled(self._do(action))
+        except NotFound:
+            return ActionResult.OVERTAKEN  # the object was deleted meanwhile, which its watch will show
+        except KubeError as error:
+            return self._failed(action, kind, error)
+        self.backoff.reset(action.key, kind)
+        self._metrics.companion_writes.labels(action=kind, result="done").inc()
+        return ActionResult.DONE
+
+    def _failed(self, action: Action, kind: str, error: KubeError) -> ActionResult:
+        result = _result(error)
+        reason = _reason(error)
+        self._metrics.companion_writes.labels(action=kind, result=reason).inc()
+        if result is ActionResult.OVERTAKEN:
+            _log.info("write overtaken", action=kind, key=str(action.key), error=str(error))
+        elif self.backoff.failed(action.key, kind, reason, self._session.now()):
+            _log.warning("write failed", action=kind, key=str(action.key), error=str(error))
+        return result
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case RaiseScale():
+                await self._raise_scale(action)
+            case MarkPod():
+                await self._mark_pod(action)
+            case AskTolerance():
+                await self.hpas.ask_tolerance(action)
+            case WireHpa():
+                await self.hpas.wire(action)
+            case WriteStatus():
+                await self._write_status(action)
+            case WriteEvent():
+                await self._write_event(action)
+            case Notify():
+                self._notify(action)
+
+    async def _write_status(self, action: WriteStatus) -> None:
+        # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own. And only
+        # over the known status: a former leader that was frozen must not undo what its successor wrote.
+        tests = {"/metadata/uid": action.uid, **({"/status/assessedAt": action.over} if action.over else {})}
+        patch = [
+            *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
+            {"op": "add", "path": "/status", "value": action.status},
+        ]
+        await self.patch(f"{WATERMARK_POLICIES.path(*action.key)}/status", patch, JSON_PATCH)
+
+    async def _write_event(self, action: WriteEvent) -> None:
+        write = event_request(action)
+        if write.method == "PATCH":
+            await self.patch(write.path, write.body, MERGE_PATCH)
+        else:
+            body = msgspec.json.encode(write.body)
+            await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
+
+    async def _raise_scale(self, action: RaiseScale) -> None:
+        # The update carries the version that was read, so that a scaling in between wins.
+        scale = _scale(await self._session.get(action.path, timeout=WRITE_SECONDS / 2))
+        current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
+        if current != (action.target, action.current) or not self._leadership.leads:
+            raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
+        raised = scale | {"spec": {"replicas": action.to}}
+        await self._session.request("PUT", action.path, body=msgspec.json.encode(raised), timeout=WRITE_SECONDS / 2)
+
+    async def _mark_pod(self, action: MarkPod) -> None:
+        # Applied without force: a cost of another client is a conflict; our own annotations are removed if left out.
+        costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if action.first else {}
+        metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        pod = PODS.path(action.namespace, action.pod)
+        await self.patch(pod, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER})
+
+    async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
+        """Sends a patch. Raises KubeError."""
+        answer = await self._session.request(
+            "PATCH",
+            path,
+            body=msgspec.json.encode(body),
+            content_type=content_type,
+            params=params,
+            timeout=WRITE_SECONDS,
+        )
+        return answer.body
+
+
+async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:
+    """Shields the write from cancellation, so that the next leader cannot start before it completes."""
+    task = asyncio.create_task(write)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(asyncio.shield(task), return_exceptions=True)  # nobody waits for its result any more
+        raise
+
+
+_SCALE = Decoder(dict[str, Any])
+
+
+def _scale(body: bytes) -> dict[str, Any]:
+    try:
+        return _SCALE.decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"the answer is no scale: {error}") from error
+
+
+def _reason(error: KubeError) -> str:
+    """Why it failed, in one word. Reasons of admission webhooks may be sentences that differ each time."""
+    reason = error.reason if isinstance(error, ApiStatusError) else ""
+    return reason if reason.isalpha() and len(reason) <= LONGEST_REASON else type(error).__name__
+
+
+def _result(error: KubeError) -> ActionResult:
+    if isinstance(error, Forbidden):
+        return ActionResult.REFUSED
+    return ActionResult.OVERTAKEN if isinstance(error, Conflict) else ActionResult.FAILED
+
+
+class HpaWriter:
+    """Writes HPAs by `patch(path, body, content type, parameters)`; `now` gives seconds.
+
+    `tolerance` is what their answers have shown of the field.
+    """
+
+    def __init__(self, patch: Patch, now: Callable[[], float]) -> None:
+        self._patch = patch
+        self._now = now
+        self.tolerance = ToleranceField()
+
+    async def ask_tolerance(self, action: AskTolerance) -> None:
+        """Sets a tolerance in a dry run, to see whether the API server keeps it. Raises KubeError."""
+        body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
+        self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._now())
+        hpa = HPAS.path(action.key.namespace, action.hpa)
+        self._learn(await self._patch(hpa, body, MERGE_PATCH, {"dryRun": "All", "fieldManager": FIELD_MANAGER}))
+
+    async def wire(self, action: WireHpa) -> None:
+        """Applies the fields to this version of the HPA, without force. Raises KubeError."""
+        body = {
+            "apiVersion": HPAS.api_version,
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {
+                "name": action.hpa,
+                "namespace": action.key.namespace,
+                "uid": action.uid,
+                "resourceVersion": action.version,
+            },
+            "spec": {"behavior": action.behavior},
+        }
+        hpa = HPAS.path(action.key.namespace, action.hpa)
+        answer = await self._patch(hpa, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER, "force": "false"})
+        if "tolerance" in action.behavior.get("scaleUp", {}):
+            self._learn(answer)
+
+    def _learn(self, answer: bytes) -> None:
+        """Notes whether the answer to a request that set a tolerance still has it."""
+        rules = _mapping(_mapping(_mapping(_read(answer).get("spec")).get("behavior")).get("scaleUp"))
+        self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._now())
+
+
+_HPA = Decoder(dict[str, Any])
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        return _HPA.decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"the answer is no HPA: {error}") from error
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+class EventRequest(NamedTuple):
+    """A request: to create an Event, or to write the count of an existing one."""
+
+    method: str
+    path: str
+    body: dict[str, Any]
+
+
+def event_request(action: WriteEvent) -> EventRequest:
+    """The request that writes a series as it is now."""
+    namespace, series = action.key.namespace, action.series
+    repeated = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
+    if series.written:
+        return EventRequest("PATCH", EVENTS.path(namespace, series.name), {"series": repeated})
+    event = _event(action) | ({"series": repeated} if series.count > 1 else {})
+    return EventRequest("POST", EVENTS.collection(namespace), event)
+
+
+def _event(action: WriteEvent) -> dict[str, Any]:
+    key, target = action.key, action.target
+    regarding = {"apiVersion": API_VERSION, "kind": KIND, "uid": action.uid}
+    event: dict[str, Any] = {
+        "apiVersion": EVENTS.api_version,
+        "kind": "Event",
+        "metadata": {"name": action.series.name, "namespace": key.namespace},
+        "eventTime": format_micro_time(action.series.first),
+        "type": "Warning" if action.subject.warning else "Normal",
+        "reason": action.subject.reason,
+        "action": action.series.action,
+        "note": action.series.note,
+        "regarding": regarding | key._asdict(),
+        "reportingController": CONTROLLER,
+        "reportingInstance": _INSTANCE,
+    }
+    if target is not None:
+        event["related"] = {
+            "apiVersion": target.api_version,
+            "kind": target.kind,
+            "uid": target.uid,
+            "namespace": key.namespace,
+            "name": target.name,
+        }
+    return event

@@ -1,1 +1,0 @@
-"""Everything the companion writes to the API server."""

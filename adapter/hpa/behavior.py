@@ -1,0 +1,176 @@
+"""An HPA's `behavior`: stabilization and rate limits over what it recommended and did before (`horizontal.go`)."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from adapter.hpa.go_numbers import MAX_INT32, MIN_INT32, ceil_int32, int32
+from adapter.policy.hpa import ScalingPolicy, ScalingRules
+
+READY = "ReadyForNewScale"
+IN_RANGE = "DesiredWithinRange"
+_UP_STABILIZED, _DOWN_STABILIZED = "ScaleUpStabilized", "ScaleDownStabilized"
+_UP_LIMIT, _DOWN_LIMIT = "ScaleUpLimit", "ScaleDownLimit"
+_TOO_MANY, _TOO_FEW = "TooManyReplicas", "TooFewReplicas"
+_LEGACY_FACTOR, _LEGACY_FLOOR = 2.0, 4.0
+
+DEFAULT_UP = ScalingRules(
+    stabilization=0, select="Max", policies=(ScalingPolicy("Pods", 4, 15), ScalingPolicy("Percent", 100, 15))
+)
+DEFAULT_DOWN = ScalingRules(select="Max", policies=(ScalingPolicy("Percent", 100, 15),))
+
+
+class Rules(NamedTuple):
+    """One direction with every default filled in. `window` is in seconds."""
+
+    window: int
+    select: str
+    policies: tuple[ScalingPolicy, ...]
+
+
+def rules(pace: ScalingRules, default: ScalingRules, window: int) -> Rules:
+    """A direction as the API server and the controller complete it; `window` is the default window."""
+    stabilization = pace.stabilization if pace.stabilization is not None else default.stabilization
+    return Rules(
+        window=window if stabilization is None else stabilization,
+        select=pace.select or default.select,
+        policies=pace.policies or default.policies,
+    )
+
+
+@dataclass
+class _Recommendation:
+    replicas: int
+    at: float
+
+
+@dataclass
+class _Event:
+    change: int
+    at: float
+    outdated: bool = False
+
+
+class Limited(NamedTuple):
+    """A count after stabilization and limits, with the reasons of the conditions AbleToScale and ScalingLimited."""
+
+    replicas: int
+    stabilized: int
+    able: str
+    limit: str
+
+
+@dataclass
+class History:
+    """What the controller remembers of one HPA, in its own memory only: recommendations, and changes by direction."""
+
+    recommendations: list[_Recommendation] = field(default_factory=list)
+    ups: list[_Event] = field(default_factory=list)
+    downs: list[_Event] = field(default_factory=list)
+
+    def begin(self, replicas: int, now: float) -> None:
+        """The first sync of an HPA recommends the count that it finds."""
+        if not self.recommendations:
+            self.recommendations.append(_Recommendation(replicas, now))
+
+    def last_at_least(self, replicas: int) -> float:
+        """When this count, or more, was recommended last (seconds); minus infinity where it was not."""
+        return max((one.at for one in self.recommendations if one.replicas >= replicas), default=-math.inf)
+
+    def legacy(self, current: int, desired: int, minimum: int, maximum: int, window: float, now: float) -> Limited:
+        """Without `behavior`: the largest recommendation of the window, and at most twice the count or 4."""
+        cutoff, highest, reuse = now - window, desired, None
+        for index, one in enumerate(self.recommendations):
+            if one.at < cutoff:
+                reuse = index
+            else:
+                highest = max(highest, one.replicas)
+        self._record(desired, now, reuse)
+        able = READY if highest == desired else _DOWN_STABILIZED
+        reach = int32(max(_LEGACY_FACTOR * current, _LEGACY_FLOOR))
+        ceiling, reason = (reach, _UP_LIMIT) if maximum > reach else (maximum, _TOO_MANY)
+        if highest < minimum:
+            return Limited(minimum, highest, able, _TOO_FEW)
+        if highest > ceiling:
+            return Limited(ceiling, highest, able, reason)
+        return Limited(highest, highest, able, IN_RANGE)
+
+    def limited(
+        self, current: int, desired: int, minimum: int, maximum: int, up: Rules, down: Rules, now: float
+    ) -> Limited:
+        """With `behavior`: stabilized within both windows, then limited by the direction's policies."""
+        stabilized = self._stabilized(current, desired, up.window, down.window, now)
+        able = READY
+        if stabilized != desired:
+            able = _UP_STABILIZED if desired >= current else _DOWN_STABILIZED
+        if stabilized > current:
+            reach = max(current, self._reach(current, up, now, upwards=True))
+            ceiling, reason = (reach, _UP_LIMIT) if maximum > reach else (maximum, _TOO_MANY)
+            if stabilized > ceiling:
+                return Limited(ceiling, stabilized, able, reason)
+        elif stabilized < current:
+            reach = min(current, self._reach(current, down, now, upwards=False))
+            floor, reason = (reach, _DOWN_LIMIT) if minimum < reach else (minimum, _TOO_FEW)
+            if stabilized < floor:
+                return Limited(floor, stabilized, able, reason)
+        return Limited(stabilized, stabilized, able, IN_RANGE)
+
+    def _stabilized(self, current: int, desired: int, up_window: int, down_window: int, now: float) -> int:
+        lowest, highest, reuse = desired, desired, None
+        up_cutoff, down_cutoff = now - up_window, now - down_window
+        for index, one in enumerate(self.recommendations):
+            if one.at > up_cutoff:
+                lowest = min(lowest, one.replicas)
+            if one.at > down_cutoff:
+                highest = max(highest, one.replicas)
+            if one.at < up_cutoff and one.at < down_cutoff:
+                reuse = index
+        self._record(desired, now, reuse)
+        return min(max(current, lowest), highest)
+
+    def _record(self, desired: int, now: float, reuse: int | None) -> None:
+        """Recommendations are recorded as they were before stabilization; an old one gives up its slot."""
+        if reuse is None:
+            self.recommendations.append(_Recommendation(desired, now))
+        else:
+            self.recommendations[reuse] = _Recommendation(desired, now)
+
+    def _reach(self, current: int, direction: Rules, now: float, *, upwards: bool) -> int:
+        """How far the policies of one direction let the count go."""
+        if direction.select == "Disabled":
+            return current
+        smallest_change = direction.select == "Min"
+        choose: Callable[..., int] = max if upwards != smallest_change else min
+        reach = MIN_INT32 if choose is max else MAX_INT32
+        for policy in direction.policies:
+            start = current - _changed(self.ups, policy.period, now) + _changed(self.downs, policy.period, now)
+            reach = choose(reach, _proposed(start, policy, upwards=upwards))
+        return reach
+
+    def changed(self, before: int, after: int, up: Rules, down: Rules, now: float) -> None:
+        """Note a change that the HPA made; outdated events give up their slot."""
+        events, policies = (self.ups, up.policies) if after > before else (self.downs, down.policies)
+        cutoff = now - max((policy.period for policy in policies), default=0)
+        reuse = None
+        for index, event in enumerate(events):
+            event.outdated = event.outdated or event.at < cutoff
+            if event.outdated:
+                reuse = index
+        if reuse is None:
+            events.append(_Event(abs(after - before), now))
+        else:
+            events[reuse] = _Event(abs(after - before), now)
+
+
+def _changed(events: Sequence[_Event], period: int, now: float) -> int:
+    return sum(event.change for event in events if event.at > now - period)
+
+
+def _proposed(start: int, policy: ScalingPolicy, *, upwards: bool) -> int:
+    """The count that one policy allows, from the count at the start of its period."""
+    if policy.kind == "Pods":
+        return start + policy.value if upwards else start - policy.value
+    if upwards:
+        return ceil_int32(start * (1 + policy.value / 100))
+    return math.trunc(start * (1 - policy.value / 100))

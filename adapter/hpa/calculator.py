@@ -1,0 +1,195 @@
+"""The replica calculator: from one metric to the count it proposes (`replica_calculator.go`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from adapter.hpa import go_numbers
+from adapter.hpa.go_numbers import (
+    MAX_INT32,
+    MAX_INT64,
+    ceil_int32,
+    divide,
+    quotient,
+    wrap_int32,
+    wrap_int64,
+)
+from adapter.hpa.pods import DEFAULT_CPU, CpuRules, Groups, ModelPod, Sample, group, ready_and_running
+
+_NO_PODS = "no pods returned by selector while calculating replica count"
+
+
+class CalculationError(Exception):
+    """A metric proposes nothing; the text is the controller's."""
+
+
+class Tolerances(NamedTuple):
+    """How far the ratio of usage to target may be off 1, upwards and downwards, before the count changes."""
+
+    up: float = 0.1
+    down: float = 0.1
+
+    def hold(self, ratio: float) -> bool:
+        """Whether the count stays at this ratio."""
+        return (1.0 - self.down) <= ratio <= (1.0 + self.up)
+
+
+class Proposal(NamedTuple):
+    """A count, and the usage that the HPA's status shows: milli-units, and percent for Utilization."""
+
+    replicas: int
+    usage: int
+    utilization: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calculator:
+    """The replica calculator at one moment (seconds), over the pods that the scale's selector matches."""
+
+    pods: tuple[ModelPod, ...]
+    now: float
+    tolerances: Tolerances
+    cpu: CpuRules = DEFAULT_CPU
+
+    def utilization(
+        self, current: int, target: int, samples: Mapping[str, Sample], resource: str, container: str = ""
+    ) -> Proposal:
+        """A resource against a percentage of the pods' requests. Raises CalculationError."""
+        if not self.pods:
+            raise CalculationError(_NO_PODS)
+        groups = self._groups(samples, resource)
+        usable = _without(samples, groups.ignored | groups.unready)
+        requests = {pod.name: _request(pod, resource, container) for pod in self.pods}
+        percent, average = _utilization(usable, requests)
+        ratio = divide(float(percent), float(target))
+        grows_with_unready = bool(groups.unready) and ratio > 1.0
+        if not grows_with_unready and not groups.missing:
+            replicas = current if self.tolerances.hold(ratio) else ceil_int32(ratio * groups.ready)
+            return Proposal(replicas, average, percent)
+        if ratio < 1.0:
+            share = max(100, target)
+            usable |= {name: quotient(wrap_int64(requests[name] * share), 100) for name in groups.missing}
+        elif ratio > 1.0:
+            usable |= dict.fromkeys(groups.missing, 0)
+        if grows_with_unready:
+            usable |= dict.fromkeys(groups.unready, 0)
+        again, _ = _utilization(usable, requests)
+        replicas = self._filled(current, ratio, divide(float(again), float(target)), len(usable))
+        return Proposal(replicas, average, percent)
+
+    def average(self, current: int, target: int, samples: Mapping[str, Sample], resource: str = "") -> Proposal:
+        """Pods' samples against an average (milli-units). Raises CalculationError."""
+        if not self.pods:
+            raise CalculationError(_NO_PODS)
+        groups = self._groups(samples, resource)
+        usable = _without(samples, groups.ignored | groups.unready)
+        usage = _mean(usable)
+        ratio = divide(float(usage), float(target))
+        grows_with_unready = bool(groups.unready) and ratio > 1.0
+        if not grows_with_unready and not groups.missing:
+            return Proposal(current if self.tolerances.hold(ratio) else ceil_int32(ratio * groups.ready), usage)
+        if ratio < 1.0:
+            usable |= dict.fromkeys(groups.missing, target)
+        elif ratio > 1.0:
+            usable |= dict.fromkeys(groups.missing, 0)
+        if grows_with_unready:
+            usable |= dict.fromkeys(groups.unready, 0)
+        again = divide(float(_mean(usable)), float(target))
+        return Proposal(self._filled(current, ratio, again, len(usable)), usage)
+
+    def object_value(self, current: int, target: int, value: int) -> Proposal:
+        """One value of an object against a value: the pods that are Ready are multiplied. Raises CalculationError."""
+        return Proposal(self._by_ready_pods(current, divide(float(value), float(target))), value)
+
+    def object_average(self, status_replicas: int, target: int, value: int) -> Proposal:
+        """One value of an object, divided by the pods that there are, against an average."""
+        ratio = divide(float(value), float(target) * float(status_replicas))
+        held = self.tolerances.hold(ratio)
+        replicas = status_replicas if held else ceil_int32(divide(float(value), float(target)))
+        return Proposal(replicas, go_numbers.ceil_int64(divide(float(value), float(status_replicas))))
+
+    def external_value(self, current: int, target: int, values: Sequence[int]) -> Proposal:
+        """The sum of an external metric's series against a value. Raises CalculationError."""
+        total = 0
+        for value in values:
+            if value > 0 and total > MAX_INT64 - value:
+                total = MAX_INT64
+                break
+            total = wrap_int64(total + value)
+        return Proposal(self._by_ready_pods(current, divide(float(total), float(target))), total)
+
+    def external_average(self, status_replicas: int, target: int, values: Sequence[int]) -> Proposal:
+        """The sum of an external metric's series, divided by the pods that there are, against an average.
+
+        A negative sum is taken for an overflow, and so for the largest number.
+        """
+        total = 0
+        for value in values:
+            total = wrap_int64(total + value)
+            if total < 0:
+                total = MAX_INT64
+                break
+        replicas = status_replicas
+        if not self.tolerances.hold(divide(float(total), float(target) * float(status_replicas))):
+            wanted = divide(float(total), float(target))
+            replicas = MAX_INT32 if wanted > MAX_INT32 else ceil_int32(wanted)
+        if float(total) >= float(MAX_INT64):
+            return Proposal(replicas, MAX_INT64)
+        return Proposal(replicas, go_numbers.ceil_int64(divide(float(total), float(status_replicas))))
+
+    def _groups(self, samples: Mapping[str, Sample], resource: str) -> Groups:
+        return group(self.pods, samples, self.now, self.cpu if resource == "cpu" else None)
+
+    def _filled(self, current: int, ratio: float, again: float, count: int) -> int:
+        """The count once missing and unready pods are filled in; current where that turns the direction round."""
+        turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
+        if self.tolerances.hold(again) or turned:
+            return current
+        replicas = ceil_int32(again * count)
+        if (again < 1.0 and replicas > current) or (again > 1.0 and replicas < current):
+            return current
+        return replicas
+
+    def _by_ready_pods(self, current: int, ratio: float) -> int:
+        if current == 0:
+            return ceil_int32(ratio)
+        if self.tolerances.hold(ratio):
+            return current
+        if not self.pods:
+            raise CalculationError(f"unable to calculate ready pods: {_NO_PODS}")
+        wanted = ratio * float(ready_and_running(self.pods))
+        return MAX_INT32 if wanted > MAX_INT32 else ceil_int32(wanted)
+
+
+def _request(pod: ModelPod, resource: str, container: str) -> int:
+    """What a pod, or one container of it, requests of a resource (milli-units)."""
+    if container and container not in pod.containers:
+        raise CalculationError(f"container {container} not found in Pod {pod.name}")
+    if not container and resource in pod.requests:
+        return pod.requests[resource]
+    total = 0
+    for name in [container] if container else pod.containers:
+        if resource not in pod.containers[name]:
+            raise CalculationError(f"missing request for {resource} in container {name} of Pod {pod.name}")
+        total += pod.containers[name][resource]
+    return total
+
+
+def _without(samples: Mapping[str, Sample], names: frozenset[str]) -> dict[str, int]:
+    usable = {name: sample.value for name, sample in samples.items() if name not in names}
+    if not usable:
+        raise CalculationError("did not receive metrics for targeted pods (pods might be unready)")
+    return usable
+
+
+def _mean(values: Mapping[str, int]) -> int:
+    return quotient(wrap_int64(sum(values.values())), len(values))
+
+
+def _utilization(usage: Mapping[str, int], requests: Mapping[str, int]) -> tuple[int, int]:
+    """Whole percent of the requests, and the average usage; samples of unknown pods count in neither."""
+    known = [name for name in usage if name in requests]
+    total, requested = sum(usage[name] for name in known), sum(requests[name] for name in known)
+    if requested == 0:
+        raise CalculationError("no metrics returned matched known pods")
+    return wrap_int32(quotient(wrap_int64(total * 100), requested)), quotient(total, len(known))

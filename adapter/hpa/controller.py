@@ -1,0 +1,306 @@
+"""One sync of the HPA controller after the other: from scale, metrics and pods to the next count and its conditions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, rules
+from adapter.hpa.calculator import CalculationError, Calculator, Proposal, Tolerances
+from adapter.hpa.go_numbers import milli
+from adapter.hpa.pods import CpuRules, ModelPod, Sample
+from adapter.load.quantity import approximate_float
+from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
+
+ABLE, ACTIVE, LIMITED, ZERO = "AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"
+
+_MESSAGES = {
+    "SucceededGetScale": "the HPA controller was able to get the target's current scale",
+    "ReadyForNewScale": "recommended size matches current size",
+    "ScaleUpStabilized": (
+        "recent recommendations were lower than current one, applying the lowest recent recommendation"
+    ),
+    "ScaleDownStabilized": (
+        "recent recommendations were higher than current one, applying the highest recent recommendation"
+    ),
+    "DesiredWithinRange": "the desired count is within the acceptable range",
+    "ScaleUpLimit": "the desired replica count is increasing faster than the maximum scale rate",
+    "ScaleDownLimit": "the desired replica count is decreasing faster than the maximum scale rate",
+    "TooManyReplicas": "the desired replica count is more than the maximum replica count",
+    "TooFewReplicas": "the desired replica count is less than the minimum replica count",
+    "ScalingDisabled": "scaling is disabled since the replica count of the target is zero",
+    "ScaledToZero": "the HPA controller scaled the workload to zero",
+    "NotScaledToZero": "the HPA controller did not scale the workload to zero",
+}
+
+Values = Sequence[int] | Mapping[str, Sample] | str
+"""What a metric answers: the series' values (milli-units), samples by pod, or the sentence of an error."""
+
+
+Proposals = tuple[Proposal | str, ...]
+"""What each metric proposes, or the sentence why it proposes nothing."""
+
+
+class Flags(NamedTuple):
+    """The controller's flags (seconds, ratio), and whether its gate for scaling to zero is on."""
+
+    tolerance: float = 0.1
+    down_window: int = 300
+    cpu: CpuRules = CpuRules()
+    scale_to_zero: bool = False
+
+
+class HpaCondition(NamedTuple):
+    """A condition of the HPA's status."""
+
+    status: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """What one sync did. `recommendation` is the largest proposal, None where the metrics gave none or were not asked.
+
+    `stabilized` is the recommendation after the windows. `replicas` is the count afterwards; `reason` why it changed.
+    """
+
+    replicas: int
+    recommendation: int | None = None
+    stabilized: int | None = None
+    reason: str = ""
+    proposals: Proposals = ()
+    conditions: Mapping[str, HpaCondition] = field(default_factory=dict)
+
+
+class Controller:
+    """The HPA controller for one HPA. `behavior` of the HPA may be absent altogether, which has rules of its own."""
+
+    def __init__(self, hpa: Hpa, flags: Flags | None = None) -> None:
+        self._hpa = hpa
+        self._flags = flags or Flags()
+        self._history = History()
+        self._conditions: dict[str, HpaCondition] = {}
+        self._up = rules(hpa.scale_up, DEFAULT_UP, 0)
+        self._down = rules(hpa.scale_down, DEFAULT_DOWN, self._flags.down_window)
+        self._tolerances = Tolerances(
+            _tolerance(hpa.scale_up.tolerance, self._flags.tolerance),
+            _tolerance(hpa.scale_down.tolerance, self._flags.tolerance),
+        )
+
+    @property
+    def tolerances(self) -> Tolerances:
+        """Those of the HPA, or of the flags where it sets none."""
+        return self._tolerances
+
+    def recommend(
+        self, now: float, replicas: int, values: Sequence[Values], pods: tuple[ModelPod, ...], status_replicas: int
+    ) -> int | None:
+        """What a sync would recommend, without making one; None where a metric fails."""
+        proposals = self._proposals(now, replicas, values, pods, status_replicas)
+        counts = [proposal.replicas for proposal in proposals if isinstance(proposal, Proposal)]
+        return max(counts) if counts and len(counts) == len(proposals) else None
+
+    def keeps(self, replicas: int) -> tuple[float, float]:
+        """When this count, or more, was recommended last, and for how long that keeps the count from falling (seconds).
+
+        The second is 0 where smaller recommendations do more than wait: a longer window for scaling up looks at them.
+        """
+        held_at = self._history.last_at_least(replicas)
+        if not self._hpa.has_behavior:
+            return held_at, self._flags.down_window
+        return held_at, self._down.window if self._up.window <= self._down.window else 0.0
+
+    def sync(
+        self,
+        now: float,
+        replicas: int,
+        values: Sequence[Values],
+        pods: tuple[ModelPod, ...],
+        status_replicas: int | None = None,
+        begun_at: float | None = None,
+        written_at: float | None = None,
+    ) -> Sync:
+        """One sync at `now` (seconds), when its metrics were answered. `values` are the answers, in the HPA's order.
+
+        `status_replicas` is the scale's status, `replicas` where it is None. `begun_at` is when the sync began, which
+        dates the first recommendation, and `written_at` when a new count was written, which rate limits count from;
+        `now` where they are None.
+        """
+        written = now if written_at is None else written_at
+        minimum, maximum = self._hpa.bounds.minimum, self._hpa.bounds.maximum
+        self._set(ABLE, "SucceededGetScale")
+        self._history.begin(replicas, now if begun_at is None else begun_at)
+        if replicas == 0 and not self._may_leave_zero():
+            self._set(ACTIVE, "ScalingDisabled", status=False)
+            if not self._flags.scale_to_zero:
+                self._conditions.pop(ZERO, None)
+            return Sync(replicas=0, conditions=dict(self._conditions))
+        if replicas > maximum:
+            reason = "Current number of replicas above Spec.MaxReplicas"
+            return self._rescale(Sync(replicas=maximum, reason=reason), replicas, written)
+        if 0 < replicas < minimum:
+            reason = "Current number of replicas below Spec.MinReplicas"
+            return self._rescale(Sync(replicas=minimum, reason=reason), replicas, written)
+        proposals = self._proposals(now, replicas, values, pods, status_replicas)
+        recommended = self._recommended(replicas, proposals)
+        if recommended is None:
+            return Sync(replicas=replicas, proposals=proposals, conditions=dict(self._conditions))
+        return self._rescale(self._normalized(replicas, recommended, proposals, now), replicas, written)
+
+    def _proposals(
+        self,
+        now: float,
+        replicas: int,
+        values: Sequence[Values],
+        pods: tuple[ModelPod, ...],
+        status_replicas: int | None,
+    ) -> Proposals:
+        calculator = Calculator(pods=pods, now=now, tolerances=self._tolerances, cpu=self._flags.cpu)
+        status = replicas if status_replicas is None else status_replicas
+        return tuple(
+            _proposal(calculator, metric, answer, replicas, status)
+            for metric, answer in zip(self._hpa.metrics, values, strict=True)
+        )
+
+    def _normalized(self, replicas: int, recommended: "_Recommended", proposals: Proposals, now: float) -> Sync:
+        """The count after stabilization, limits and bounds."""
+        desired, bounds = recommended.replicas, self._hpa.bounds
+        least, most = bounds.minimum, bounds.maximum
+        if self._hpa.has_behavior:
+            limited = self._history.limited(replicas, desired, least, most, self._up, self._down, now)
+        else:
+            limited = self._history.legacy(replicas, desired, least, most, self._flags.down_window, now)
+        self._set(ABLE, limited.able)
+        self._set(LIMITED, limited.limit, status=limited.replicas != limited.stabilized)
+        count, reason = limited.replicas, ""
+        if desired > replicas:
+            reason = f"{recommended.metric} above target"
+        elif desired < replicas:
+            reason = "All metrics below target"
+        if replicas == 0 and count < least:
+            count, reason = least, reason or "Current number of replicas below Spec.MinReplicas"
+        return Sync(
+            replicas=count, recommendation=desired, stabilized=limited.stabilized, reason=reason, proposals=proposals
+        )
+
+    def _may_leave_zero(self) -> bool:
+        """At a count of 0 metrics are asked only where the HPA scaled to zero itself, with the gate on."""
+        zero = self._conditions.get(ZERO)
+        if not self._flags.scale_to_zero or zero is None or not zero.status:
+            return False
+        return self._hpa.bounds.minimum != 0 or self._speaks_at_zero()
+
+    def _speaks_at_zero(self) -> bool:
+        return any(metric.kind in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL} for metric in self._hpa.metrics)
+
+    def _recommended(self, replicas: int, proposals: Proposals) -> "_Recommended | None":
+        """The largest proposal; None where no metric has one, or one fails and the others would scale down."""
+        largest, winner = 0, ""
+        failed = [index for index, proposal in enumerate(proposals) if isinstance(proposal, str)]
+        for metric, proposal in zip(self._hpa.metrics, proposals, strict=True):
+            # A 0 is replaced by whatever comes next, a negative number included, as in the controller.
+            if isinstance(proposal, Proposal) and (largest == 0 or proposal.replicas > largest):
+                largest, winner = proposal.replicas, _text(metric)
+        if failed and (len(failed) == len(proposals) or largest < replicas):
+            message = f"the HPA was unable to compute the replica count: {proposals[failed[0]]}"
+            self._conditions[ACTIVE] = HpaCondition(
+                False, f"FailedGet{self._hpa.metrics[failed[0]].kind.value}Metric", message
+            )
+            return None
+        message = f"the HPA was able to successfully calculate a replica count from {winner}"
+        self._conditions[ACTIVE] = HpaCondition(True, "ValidMetricFound", message)
+        return _Recommended(max(0, largest), winner)
+
+    def _rescale(self, sync: Sync, before: int, now: float) -> Sync:
+        """Carry out what a sync decided: conditions, and the change to be remembered for rate limits."""
+        if sync.replicas == before:
+            return replace(sync, reason="", conditions=dict(self._conditions))
+        message = f"the HPA controller was able to update the target scale to {sync.replicas}"
+        self._conditions[ABLE] = HpaCondition(True, "SucceededRescale", message)
+        if self._hpa.has_behavior:
+            self._history.changed(before, sync.replicas, self._up, self._down, now)
+        if not self._flags.scale_to_zero:
+            self._conditions.pop(ZERO, None)
+        elif before > 0 and sync.replicas == 0 and self._hpa.bounds.minimum == 0 and self._speaks_at_zero():
+            self._set(ZERO, "ScaledToZero")
+        else:
+            self._set(ZERO, "NotScaledToZero", status=False)
+        return replace(sync, conditions=dict(self._conditions))
+
+    def _set(self, kind: str, reason: str, *, status: bool = True) -> None:
+        self._conditions[kind] = HpaCondition(status, reason, _MESSAGES[reason])
+
+
+class _Recommended(NamedTuple):
+    """The largest proposal, and the metric that it comes from as the controller names it."""
+
+    replicas: int
+    metric: str
+
+
+def _tolerance(own: Fraction | None, default: float) -> float:
+    return default if own is None else approximate_float(own)
+
+
+def _proposal(calculator: Calculator, metric: HpaMetric, answer: Values, replicas: int, status: int) -> Proposal | str:
+    """What one metric proposes, or the sentence why it proposes nothing."""
+    if isinstance(answer, str):
+        return answer
+    try:
+        return _calculated(calculator, metric, answer, replicas, status)
+    except CalculationError as error:
+        return str(error)
+
+
+def _calculated(
+    calculator: Calculator, metric: HpaMetric, answer: Sequence[int] | Mapping[str, Sample], replicas: int, status: int
+) -> Proposal:
+    if metric.aim is None:
+        raise CalculationError("the metric has no target")
+    by_percent = metric.target is MetricTargetType.UTILIZATION
+    target = metric.aim if by_percent else milli(metric.aim)
+    if isinstance(answer, Mapping):
+        if not answer:
+            raise CalculationError("no metrics returned")
+        if by_percent:
+            return calculator.utilization(replicas, target, answer, metric.name, metric.container)
+        resource = "" if metric.kind is MetricSourceType.PODS else metric.name
+        return calculator.average(replicas, target, answer, resource)
+    if not answer:
+        raise CalculationError("no metrics returned from external metrics API")
+    by_average = metric.target is MetricTargetType.AVERAGE_VALUE
+    if metric.kind is MetricSourceType.EXTERNAL:
+        calculate = calculator.external_average if by_average else calculator.external_value
+        return calculate(status if by_average else replicas, target, answer)
+    if len(answer) != 1:
+        raise CalculationError(f"returned {len(answer)} results when we asked for exactly one")
+    if by_average:
+        return calculator.object_average(status, target, answer[0])
+    return calculator.object_value(replicas, target, answer[0])
+
+
+def _text(metric: HpaMetric) -> str:
+    """A metric as the controller names it in reasons; Object metrics by average are called external there too."""
+    name, kind = metric.name, metric.kind
+    by_average = metric.target is MetricTargetType.AVERAGE_VALUE
+    if kind is MetricSourceType.EXTERNAL or (kind is MetricSourceType.OBJECT and by_average):
+        return f"external metric {name}({_selector(metric.match_labels)})"
+    if kind is MetricSourceType.OBJECT:
+        return f"{metric.described.kind if metric.described is not None else ''} metric {name}"
+    if kind is MetricSourceType.PODS:
+        return f"pods metric {name}"
+    if metric.target is not MetricTargetType.UTILIZATION:
+        return f"{name} resource"
+    container = "container " if kind is MetricSourceType.CONTAINER_RESOURCE else ""
+    return f"{name} {container}resource utilization (percentage of request)"
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    """A metric's selector as Go prints it."""
+    if not labels:
+        return "nil"
+    pairs = "".join(f"{key}: {labels[key]}," for key in sorted(labels))
+    return (
+        f"&LabelSelector{{MatchLabels:map[string]string{{{pairs}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
+    )

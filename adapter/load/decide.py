@@ -1,0 +1,292 @@
+"""`decide`: from an assessment and the live count to the count that the policy asks for; at each request."""
+
+from dataclasses import replace
+
+from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Scenario, Verdict
+from adapter.load.explanation import metric_errors
+from adapter.load.floor import floor_outcome, highest_floor, without_floors
+from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
+from adapter.load.pods import PodState
+from adapter.load.remembering import after_scale, last_scaled
+from adapter.load.schedule import ScheduleLimits, limits_at
+from adapter.load.served import served_value, within_hpa_tolerance
+from adapter.load.spec import Bounds, Converge, Scale, Strategy
+
+_GONE = {PodState.TERMINATING, PodState.FINISHED}
+
+
+def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
+    """Decide the count that the policy asks for at the live replica count. `now` is the API server's time (seconds).
+
+    Where nothing can be decided, the decision has an error (a sentence) and no count; the HPA then holds.
+    """
+    current, policy = scale.replicas, assessment.policy
+    outcomes = _outcomes(assessment, scale, bounds, now)
+    deciding, floor = (without_floors(outcomes), highest_floor(outcomes)) if assessment.has_floors else (outcomes, None)
+    best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
+    if policy.rests(now):
+        return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
+    open_now = limits_at(assessment.windows, now)
+    error = _error(assessment, current, best)
+    if error is not None or best is None:
+        substitute = _substitute(assessment, current, open_now, now)
+        if floor is not None and floor.proposal > current:
+            paced = _paced(assessment, Paced(floor.proposal, None), scale, bounds, open_now, now)
+            substitute, best = (paced, floor) if paced.desired > substitute.desired else (substitute, best)
+        if substitute.desired == current or (current == 0 and bounds.minimum > 0):
+            return _no_decision(error or "no metric has an answer", current, outcomes)
+        return _decision(scale, bounds, _bounded(substitute, bounds), best, outcomes)
+    if current == 0 and bounds.minimum > 0:
+        return _decision(scale, bounds, Paced(0, None), best, outcomes)
+    floors = sum(1 for metric in assessment.metrics if metric.floor) if assessment.has_floors else 0
+    wanted = _wanted(assessment, current, bounds, best, all_answer=len(deciding) + floors == len(assessment.metrics))
+    if floor is not None and floor.proposal > wanted.desired:
+        wanted, best = Paced(floor.proposal, None), floor
+    paced = _paced(assessment, wanted, scale, bounds, open_now, now)
+    return _decision(scale, bounds, _bounded(paced, bounds), best, outcomes)
+
+
+def _paced(
+    assessment: Assessment, wanted: Paced, scale: Scale, bounds: Bounds, open_now: ScheduleLimits, now: float
+) -> Paced:
+    """The wanted count within schedules, velocity and cooldown."""
+    last_scale = _last_change(assessment, scale, bounds, now)
+    return pace(wanted, scale.replicas, assessment.policy, open_now, last_scale, now)
+
+
+def _last_change(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> float | None:
+    """When the count last changed (seconds): the live one may have since the assessment."""
+    return last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
+
+
+def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome, *, all_answer: bool) -> Paced:
+    """The largest proposal of the metrics, or the current count where a smaller one is not allowed."""
+    if best.proposal < current and not assessment.may_shrink:
+        return Paced(current, HeldBy.MIN_SERVING)
+    if best.proposal < current and not all_answer:
+        return Paced(current, HeldBy.METRIC_ERROR)
+    if best.proposal < current and held_by_fast_scale_up(assessment, current, bounds):
+        return Paced(current, HeldBy.FAST_SCALE_UP)
+    return Paced(best.proposal, best.held_by)
+
+
+def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, now: float) -> Paced:
+    """The count while no metric has an answer: the current, the fallback's or a schedule's, whichever is largest."""
+    substitute = Paced(current, None)
+    fallback = assessment.policy.fallback
+    if fallback is not None and fallback.replicas > current and _error_age(assessment, current, now) >= fallback.after:
+        substitute = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
+    return raise_to_floor(substitute, open_now.floor)
+
+
+def _error_age(assessment: Assessment, current: int, now: float) -> float:
+    """For how long nothing could be decided (seconds); -1 where it can be at this count, if not at the watched one."""
+    since = assessment.memory.error_since
+    return now - since if since is not None and in_error(assessment, current) else -1.0
+
+
+def _bounded(paced: Paced, bounds: Bounds) -> Paced:
+    """The count within the HPA's own bounds."""
+    bounded = max(bounds.minimum, min(bounds.maximum, paced.desired))
+    return paced if bounded == paced.desired else Paced(bounded, HeldBy.BOUNDS)
+
+
+def _no_decision(error: str, current: int, outcomes: tuple[Outcome, ...]) -> Decision:
+    return Decision(
+        desired=None,
+        served=None,
+        error=error,
+        verdict=Verdict.ERROR,
+        held_by=None,
+        current=current,
+        outcomes=outcomes,
+    )
+
+
+def _decision(
+    scale: Scale, bounds: Bounds, paced: Paced, best: Outcome | None, outcomes: tuple[Outcome, ...]
+) -> Decision:
+    effective = within_hpa_tolerance(paced, scale, bounds)
+    if isinstance(effective, str):
+        return _no_decision(effective, scale.replicas, outcomes)
+    return Decision(
+        desired=effective.desired,
+        served=served_value(effective.desired, scale.status_replicas),
+        error=None,
+        verdict=best.scenario.verdict if best else Verdict.ERROR,
+        held_by=effective.held_by,
+        current=scale.replicas,
+        outcome=best,
+        outcomes=outcomes,
+        swallowed=paced.desired - effective.desired,
+    )
+
+
+def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> tuple[Outcome, ...]:
+    """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
+    policy, current = assessment.policy, scale.replicas
+    multiple = policy.multiple_of
+    if current == 0:
+        return tuple(
+            floor_outcome(metric, 0, multiple) if metric.floor else _from_zero(metric)
+            for metric in assessment.metrics
+            if metric.total_value is not None
+        )
+    metrics = [metric for metric in assessment.metrics if metric.error is None]
+    if policy.strategy is Strategy.STEP:
+        last_change = _last_change(assessment, scale, bounds, now)
+        metrics = [one_step_down(metric, last_change) for metric in metrics]
+    elif policy.converge_towards is not None and current != assessment.memory.last_replicas:
+        metrics = [without_drift(metric) for metric in metrics]
+    elif policy.converge_towards is Converge.LOW:
+        last_change = _last_change(assessment, scale, bounds, now)
+        metrics = [one_drift_up(metric, last_change) for metric in metrics]
+    return tuple(_outcome(metric, current, bounds, multiple) for metric in metrics)
+
+
+def _from_zero(metric: MetricAssessment) -> Outcome:
+    """At zero replicas any load of the service asks for one pod."""
+    if not metric.total_value:
+        return Outcome(metric=metric, scenario=Scenario(inside=0, verdict=Verdict.INSIDE), proposal=0)
+    return Outcome(metric=metric, scenario=Scenario(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
+
+
+def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
+    """Why nothing can be decided, None where something can."""
+    if current and not _has_pods(assessment):
+        return f"no pods of {assessment.target} exist"
+    if best is not None:
+        return None
+    at_zero = [] if current else [f"{assessment.target} is scaled to zero"]
+    errors = metric_errors(assessment.policy, _usable_metrics(assessment, current))
+    return "; ".join(at_zero + [errors] * bool(errors))
+
+
+def _has_pods(assessment: Assessment) -> bool:
+    return any(count for state, count in assessment.counts.items() if state not in _GONE)
+
+
+def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessment]:
+    """The metrics that can decide at this count: at zero replicas only service totals, whatever pods are left.
+
+    A floor decides nothing by itself.
+    """
+    return [metric for metric in assessment.metrics if (current or metric.total) and not metric.floor]
+
+
+def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:
+    """The scenario with the largest proposal wins; on a tie the one with the most doubtful pods in."""
+    if metric.floor:
+        return floor_outcome(metric, current, multiple_of)
+    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in metric.scenarios]
+    if not proposals:
+        empty = Scenario(inside=0, verdict=Verdict.INSIDE)
+        return Outcome(metric=metric, scenario=empty, proposal=current)
+    proposal, replaced, scenario = max(proposals, key=lambda each: (each[0], each[2].inside))
+    all_in = proposals[-1][0]
+    held = HeldBy.DOUBT if all_in < proposal else _held(scenario, proposal, current, bounds, multiple_of)
+    return Outcome(metric=metric, scenario=scenario, proposal=proposal, replaced=replaced, held_by=held)
+
+
+def _propose(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int) -> tuple[int, int]:
+    """The count that a scenario proposes, and how many of it replace pods that are out."""
+    if scenario.verdict is Verdict.ABOVE and scenario.needed is not None:
+        replaced = _replaced(scenario, current)
+        return max(current, _multiple(scenario.needed + replaced, multiple_of)), replaced
+    if scenario.shrink is not None:
+        fewest = scenario.shrink.fewest
+        return _stepped_down(scenario, current, bounds, multiple_of, fewest), 0
+    if scenario.zero and bounds.minimum == 0:
+        return 0, 0
+    if scenario.verdict is Verdict.BELOW and scenario.needed is not None:
+        return min(current, _multiple(scenario.needed + scenario.out, multiple_of)), 0
+    return _drifted(scenario, current, multiple_of), 0
+
+
+def _stepped_down(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int, fewest: int) -> int:
+    """The count after a step of strategy Step, the current one where fewer than `fewest` serving pods would be left."""
+    shrink, needs_none = scenario.shrink, scenario.zero and bounds.minimum == 0
+    assert shrink is not None
+    least = shrink.least if needs_none else max(1, shrink.least)
+    desired = min(current, _multiple(max(least, current - shrink.by), multiple_of))
+    return desired if needs_none or scenario.n - (current - desired) >= fewest else current
+
+
+def _held(scenario: Scenario, proposal: int, current: int, bounds: Bounds, multiple_of: int) -> HeldBy | None:
+    """The stage that turned the scenario's change into a hold."""
+    if scenario.shrink is None or proposal < current:
+        return scenario.held
+    sampled = _stepped_down(scenario, current, bounds, multiple_of, scenario.shrink.fewest_sampled)
+    return HeldBy.DEPARTED if sampled < current else None
+
+
+def _replaced(scenario: Scenario, current: int) -> int:
+    """How many pods that are out are replaced: at most the current count less the pods in and those reserved."""
+    room = current - scenario.n - scenario.missing - scenario.reserved
+    return max(0, min(scenario.replaceable, room))
+
+
+def _drifted(scenario: Scenario, current: int, multiple_of: int) -> int:
+    """The count after a step inside the band: the next multiple, not beyond the scenario's edge."""
+    if scenario.drift > 0:
+        drifted = _multiple(current + 1, multiple_of)
+        if scenario.edge is None:
+            return drifted
+        return min(drifted, max(current, scenario.edge + _replaced(scenario, current)))
+    drifted = _multiple(current + scenario.drift, multiple_of)
+    if drifted < 1 or drifted > current:
+        return current
+    return drifted if scenario.edge is None else max(drifted, min(current, scenario.edge + scenario.out))
+
+
+def _multiple(count: int, of: int) -> int:
+    """The count rounded up to a multiple."""
+    return -(-count // of) * of
+
+
+def in_error(assessment: Assessment, current: int) -> bool:
+    """Whether nothing can be decided: no usable metric has an answer, or the target has no pods."""
+    usable = _usable_metrics(assessment, current)
+    if current and not _has_pods(assessment):
+        return True
+    # At zero replicas a total has an answer although no pod serves.
+    return bool(usable) and all(metric.error and (current or metric.total_value is None) for metric in usable)
+
+
+def one_step_down(metric: MetricAssessment, changed_at: float | None) -> MetricAssessment:
+    """The metric without a step down if its samples began before the count last changed (seconds; None: never)."""
+    if _samples_began_after(metric, changed_at):
+        return metric
+    return replace(metric, scenarios=tuple(map(_without_shrink, metric.scenarios)))
+
+
+def one_drift_up(metric: MetricAssessment, changed_at: float | None) -> MetricAssessment:
+    """The metric without a step up inside the band if its samples began before the count last changed.
+
+    Pods that were added since have no sample, so the others alone would ask for one step after the other. A step down
+    counts the load of departed pods instead.
+    """
+    if _samples_began_after(metric, changed_at):
+        return metric
+    return replace(metric, scenarios=tuple(map(_without_drift_up, metric.scenarios)))
+
+
+def _samples_began_after(metric: MetricAssessment, changed_at: float | None) -> bool:
+    return changed_at is None or metric.began_at is None or metric.began_at >= changed_at
+
+
+def without_drift(metric: MetricAssessment) -> MetricAssessment:
+    """The metric at another count than it was assessed at: without a step inside the band."""
+    return replace(metric, scenarios=tuple(map(_without_drift, metric.scenarios)))
+
+
+def _without_drift(scenario: Scenario) -> Scenario:
+    return scenario._replace(drift=0, edge=None)
+
+
+def _without_drift_up(scenario: Scenario) -> Scenario:
+    return _without_drift(scenario) if scenario.drift > 0 else scenario
+
+
+def _without_shrink(scenario: Scenario) -> Scenario:
+    return scenario if scenario.shrink is None else scenario._replace(shrink=None, zero=False, held=HeldBy.DEPARTED)

@@ -1,0 +1,153 @@
+"""The scenarios of one metric: with every doubtful pod out, then with the most loaded ones in, one after the other."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from adapter.load.assessment import Scenario, Verdict
+from adapter.load.recount import Recommendation
+from adapter.load.spec import Average, Converge, Policy, Strategy
+from adapter.load.step import recommend as recommend_step
+from adapter.load.totals import Band, PodLoad, Totals
+from adapter.load.watermark import recommend as recommend_by_watermarks
+from adapter.load.watermark import recommend_by_ratio
+
+_ALL_UP_TO = 64
+"""Of more doubtful pods not every scenario is kept, for `decide` looks at all of them."""
+_RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Recommendation]] = {
+    Strategy.WATERMARK: recommend_by_watermarks,
+    Strategy.RATIO: lambda totals, band, _: recommend_by_ratio(totals, band),
+    Strategy.STEP: lambda totals, band, _: recommend_step(totals, band),
+}
+
+
+class AwayPods(NamedTuple):
+    """How many pods are out in a scenario.
+
+    `out` are kept in the count on the way down; `replaceable` may be replaced on the way up; `reserved` (starting, or
+    doubtful for a short time) already count as replacements.
+    """
+
+    out: int
+    replaceable: int
+    reserved: int
+
+
+class DoubtfulPod(NamedTuple):
+    """A doubtful pod. `is_long` (doubtful for long) and `is_replaceable` matter where a scenario has it out.
+
+    `is_young`: it may only not be registered yet.
+    """
+
+    load: PodLoad
+    is_long: bool
+    is_replaceable: bool
+    is_young: bool
+
+
+def scenarios_of(
+    policy: Policy, band: Band, away: AwayPods, totals: Totals, order: Sequence[DoubtfulPod]
+) -> list[Scenario]:
+    """The scenarios by the number of doubtful pods in. The pods come in in this order.
+
+    `away` and `totals` are without the doubtful pods; the totals end with all of them in. Of more than _ALL_UP_TO pods
+    that differ in their usage alone only the scenarios at turns: the first and the last of those that propose in one
+    way, and where the pods reach a limit. Between turns proposals grow or fall, and the largest is at one of them.
+    """
+    away = AwayPods(
+        away.out + len(order),
+        away.replaceable + sum(1 for pod in order if pod.is_replaceable),
+        away.reserved + sum(1 for pod in order if not pod.is_long),
+    )
+    for pod in order:
+        if pod.is_young:
+            totals.add_young(pod.load)
+    turns = None
+    if len(order) > _ALL_UP_TO and _are_comparable(policy, totals, order):
+        turns = _borders(band, totals, order)
+    scenarios = [_scenario(policy, band, totals, away, 0)]
+    for inside, pod in enumerate(order, 1):
+        totals.add(pod.load)
+        if pod.is_young:
+            totals.add_young(pod.load, -1)
+        away = AwayPods(away.out - 1, away.replaceable - pod.is_replaceable, away.reserved - (not pod.is_long))
+        scenarios.append(_scenario(policy, band, totals, away, inside))
+    if turns is None:
+        return scenarios
+    kinds = [_kind(scenario) for scenario in scenarios]
+    turns |= {
+        place for inside in range(1, len(kinds)) if kinds[inside] != kinds[inside - 1] for place in (inside - 1, inside)
+    }
+    return [scenarios[inside] for inside in sorted(turns)]
+
+
+def _are_comparable(policy: Policy, totals: Totals, order: Sequence[DoubtfulPod]) -> bool:
+    """Whether the doubtful pods differ in their usage alone, and proposals between turns only grow or only fall."""
+    first = order[0]
+    weight = first.load.weight
+    return (
+        policy.converge_towards is None
+        and (policy.average is Average.PER_POD or totals.total or policy.strategy is Strategy.STEP)
+        and (not len(totals.departed) or totals.departed.is_unknown)
+        and all(pod.load.usage is not None and pod.load.weight == weight and pod[1:] == first[1:] for pod in order)
+        and first.is_long is first.is_replaceable
+        and not first.is_young
+        and not totals.partial
+        and not any(pod.load.is_partial or pod.load.limit != first.load.limit for pod in order)
+        and totals.limit == (first.load.limit or 0) * totals.n
+        and totals.missing_limit == (first.load.limit or 0) * totals.missing
+        and (totals.weight, totals.missing_weight) == (weight * totals.n, weight * totals.missing)
+        and totals.young_weight == weight * totals.young
+    )
+
+
+def _borders(band: Band, totals: Totals, order: Sequence[DoubtfulPod]) -> set[int]:
+    """How many pods are in where all those above a limit are; none and all."""
+    borders = {0, len(order)}
+    for edge in (band.high_edge, band.high_plus, band.low_edge, band.low_minus):
+        if edge is not None:
+            scale = totals.unit * edge.denominator
+            borders.add(sum(1 for pod in order if (pod.load.usage or 0) * scale > edge.numerator * pod.load.weight))
+    return borders
+
+
+def _kind(scenario: Scenario) -> tuple[object, ...]:
+    """What tells scenarios apart that propose in different ways."""
+    return (
+        scenario.verdict,
+        scenario.held,
+        scenario.needed is None,
+        scenario.shrink is None,
+        scenario.zero,
+        scenario.drift,
+        scenario.edge is None,
+        scenario.saturation is None,
+    )
+
+
+def _scenario(policy: Policy, band: Band, totals: Totals, away: AwayPods, inside: int) -> Scenario:
+    """The scenario with these totals. Without a sample nothing can be compared."""
+    if not totals.n:
+        return Scenario(inside=inside, verdict=Verdict.ERROR, missing=totals.missing, out=away.out)
+    recommended = _RECOMMEND[policy.strategy](totals, band, policy.converge_towards)
+    return Scenario(
+        inside=inside,
+        verdict=recommended.verdict,
+        usage=totals.effective_usage(band.average),
+        n=totals.n,
+        missing=totals.missing,
+        partial=totals.partial,
+        young=totals.young,
+        departed=len(totals.departed),
+        needed=recommended.needed,
+        held=recommended.held,
+        replaceable=away.replaceable,
+        reserved=away.reserved,
+        out=away.out,
+        drift=recommended.drift,
+        edge=recommended.edge,
+        zero=recommended.zero,
+        shrink=recommended.shrink,
+        extreme=recommended.extreme,
+        saturation=recommended.saturation,
+        is_doubted_zero=totals.usage == 0 and not band.tolerate_zero,
+    )

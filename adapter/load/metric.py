@@ -1,0 +1,348 @@
+"""One metric of a target: from its samples to the scenarios that the watermarks decide."""
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain
+
+from adapter.load.assessment import AssessmentInputs, MetricAssessment, Scenario
+from adapter.load.delay import BREAK_SECONDS, with_delay
+from adapter.load.doubt import DoubtfulPod, scenarios_of
+from adapter.load.memory import LAST_SAMPLE_SECONDS, AheadSample, LastSample
+from adapter.load.pod_groups import PodGroups
+from adapter.load.pod_samples import (
+    MetricReader,
+    PodSample,
+    Readings,
+    absent_container_sentence,
+    aging_from,
+    began_at,
+    dated_ahead,
+    in_service_since,
+    is_service_total,
+    no_capacity_sentence,
+    query_samples,
+    source_error,
+    source_name,
+    source_of,
+)
+from adapter.load.pods import Pod, PodState
+from adapter.load.remembering import NO_DEPARTURES, UNKNOWN_DEPARTURES, DepartedLoad, departed_load
+from adapter.load.samples import Point, QuerySamples
+from adapter.load.spec import Average, Metric, Policy, Strategy, Trigger
+from adapter.load.totals import Band, PodLoad, Totals, Weights
+
+NO_POD_SERVES = "no pod serves"
+"""The error of a metric whose samples are fine but whose target has no pod in service."""
+FIRST_SAMPLE_SECONDS = 120.0
+"""How long after a metric's window a new pod may have no sample: of scrapes, polls and clocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredMetric:
+    """One metric's assessment and the samples behind it; no `readings`: it is a number for the whole service.
+
+    `ahead`: that number, where it is dated ahead. `known_until`: when the windows of the samples that count ended.
+    """
+
+    assessment: MetricAssessment
+    readings: Readings | None
+    ahead: AheadSample | None = None
+    known_until: Sequence[float] = ()
+
+
+def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
+    """The watermarks of a metric, or its target as both, with the tolerance around them.
+
+    By default a service total of 0 is believed.
+    """
+    aim = metric.target
+    return Band(
+        high=metric.high if aim is None else aim,
+        low=metric.low if aim is None else aim,
+        tolerance=policy.tolerance if aim is None else policy.tolerance_of(metric),
+        average=policy.average,
+        tolerate_zero=policy.tolerate_zero if policy.tolerate_zero is not None else total,
+        multiple_of=policy.multiple_of,
+        saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
+        step=policy.step if policy.strategy is Strategy.STEP else None,
+    )
+
+
+def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+    """Compare one metric with its watermarks in every scenario of the doubtful pods; a floor needs no comparison."""
+    measured = _measure(inputs, metric, groups)
+    if not metric.delay.up and not metric.delay.down:
+        return measured
+    newest = max(measured.known_until, default=measured.assessment.sampled_at)
+    known = inputs.memory.beyond.get(metric.name)
+    lasts = max(BREAK_SECONDS, source_of(metric, inputs.samples).max_age)
+    assessment = with_delay(measured.assessment, metric.delay, newest, known, inputs.now, lasts)
+    return replace(measured, assessment=assessment)
+
+
+def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+    if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
+        return _assess_total(inputs, metric, groups)
+    if metric.floor:
+        return _without_total(inputs, metric)
+    reader = MetricReader(metric, inputs.samples, inputs.now, believes_zero=inputs.policy.tolerate_zero is True)
+    seen, known = inputs.memory.samples_of(metric.name), inputs.memory.pods
+
+    def read(pod: Pod) -> PodSample:
+        return reader.sample(pod, seen, known.get(pod.uid))
+
+    others = chain(groups.idle, groups.out)
+    readings = Readings([*map(read, groups.serving)], [*map(read, groups.doubtful)], [*map(read, others)])
+    return _assess_pods(inputs, metric, groups, readings)
+
+
+def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, readings: Readings) -> MeasuredMetric:
+    policy, samples = inputs.policy, inputs.samples
+    band = band_of(policy, metric, total=False)
+    weights = Weights(band, _mean_capacity(readings), is_utilization=metric.of is not None)
+    counted = [one for one in chain(readings.serving, readings.doubtful) if one.usage is not None]
+    known_until = [one.knows_until or 0.0 for one in counted]
+    began = min([at - (one.window or 0.0) for at, one in zip(known_until, counted, strict=True)], default=None)
+    totals = Totals(
+        unit=weights.unit,
+        fill_unit=weights.fill_unit,
+        departed=UNKNOWN_DEPARTURES
+        if _forgets(inputs, groups, readings)
+        else departed_load(inputs.memory, metric.name, began),
+        seeks_extremes=band.step is not None and band.step.trigger is Trigger.ANY_POD,
+    )
+    for one in readings.serving:
+        totals.add(_load_of(weights, one))
+    for one in readings.others:
+        if one.pod.uid in groups.young:
+            totals.add_young(_load_of(weights, one))
+    doubtful = [_doubtful_pod(groups, one.pod.uid, _load_of(weights, one)) for one in readings.doubtful]
+    everyone = copy(totals)
+    order = sorted(doubtful, key=lambda one: weights.rank_up(one.load), reverse=True)
+    scenarios = scenarios_of(policy, band, groups.away, everyone, order)
+    if any(one.load.usage is None or one.load.is_partial for one in doubtful):
+        # On the way down a pod without a sample carries a full load: it may be the one that keeps the count.
+        order = sorted(doubtful, key=lambda one: weights.rank_down(one.load), reverse=True)
+        scenarios = scenarios_of(policy, band, groups.away, copy(totals), order)[:-1] + scenarios
+    raw = copy(everyone)
+    for one in readings.others:
+        if one.usage is not None:
+            raw.add(_load_of(weights, one))
+    oldest = known_until.index(min(known_until)) if counted else None
+    limits = metric if metric.target is None else policy.limits_of(metric)
+    lacking = (one for one in chain(readings.serving, readings.doubtful) if one.bound is None)
+    overdue = [one for one in lacking if not _is_new(inputs, metric, one.pod)]
+    assessment = MetricAssessment(
+        name=metric.name,
+        high=limits.high,
+        low=limits.low,
+        target=metric.target,
+        n=everyone.n,
+        missing=everyone.missing,
+        partial=everyone.partial,
+        overdue=sum(one.usage is None for one in overdue),
+        overdue_partial=sum(one.usage is not None for one in overdue),
+        fullness=_fullness([one for one in counted if one.fullness]),
+        usage=everyone.effective_usage(policy.average) if everyone.n else None,
+        raw=raw.effective_usage(policy.average) if raw.n else None,
+        total=is_service_total(metric, samples),
+        scenarios=scenarios,
+        sampled_at=None if oldest is None else known_until[oldest],
+        began_at=began,
+        stale_at=min([one.at or 0.0 for one in counted]) + source_of(metric, samples).max_age if counted else None,
+        window=None if oldest is None else counted[oldest].window,
+        error=None if everyone.n else _error(inputs, metric, groups, readings),
+    )
+    # A frozen total may come back.
+    return MeasuredMetric(assessment, readings, inputs.memory.ahead.get(metric.name), known_until)
+
+
+def _is_new(inputs: AssessmentInputs, metric: Metric, pod: Pod) -> bool:
+    """Whether a pod has not been in service for long enough to have a whole sample, as in any scale-up."""
+    source = source_of(metric, inputs.samples)
+    window = source.window if isinstance(source, QuerySamples) else 0.0
+    return inputs.now - in_service_since(pod, inputs.memory.pods.get(pod.uid)) < FIRST_SAMPLE_SECONDS + window
+
+
+def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) -> bool:
+    """Whether the process before this one may remember more than this one of a pod without a sample, or at exactly 0.
+
+    A status holds no samples but those of pods that had none when it was written.
+    """
+    since = inputs.memory.observing_since
+    if since is None or inputs.now - since > LAST_SAMPLE_SECONDS:
+        return False
+    never_ready = {one.pod.uid for one in groups.assessed if one.state is PodState.STARTING}
+    soon = (one for one in readings.others if one.pod.uid in groups.young - never_ready)
+    lacking = (
+        one
+        for one in chain(readings.serving, readings.doubtful, soon)
+        if not one.last and (one.usage is None or (not one.usage and inputs.policy.tolerate_zero is not True))
+    )
+    return any(in_service_since(one.pod, inputs.memory.pods.get(one.pod.uid)) < since for one in lacking)
+
+
+def _load_of(weights: Weights, one: PodSample) -> PodLoad:
+    return weights.load(one.usage, one.capacity, one.last, one.bound, one.limit)
+
+
+def _fullness(samples: Iterable[PodSample]) -> str:
+    """What the emptiest window holds, as a predicate; empty where every window is full."""
+    order = sorted(
+        samples, key=lambda one: (one.bound is None, Fraction(one.bound, one.usage) if one.bound and one.usage else 0)
+    )
+    return order[-1].fullness if order else ""
+
+
+def _mean_capacity(readings: Readings) -> Fraction | None:
+    """The mean capacity of the running pods that have one; None where none has."""
+    known = [one.capacity for one in readings.all if one.capacity]
+    return Fraction(sum(known), len(known)) if known else None
+
+
+def _doubtful_pod(groups: PodGroups, uid: str, load: PodLoad) -> DoubtfulPod:
+    return DoubtfulPod(
+        load, uid in groups.long_doubtful, uid in groups.replaceable_doubtful, uid in groups.young_doubtful
+    )
+
+
+def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+    """Assess a number for the whole service: all pods that are in share it, and none is missing.
+
+    Of a floor no pods are compared: it needs none to serve.
+    """
+    policy, samples, now = inputs.policy, inputs.samples, inputs.now
+    source = query_samples(metric, samples)
+    point = source.total
+    assert point is not None
+    # A floor may be the past on purpose: it ages from when its value was the answer.
+    sample = LastSample(point.at + source.behind if metric.floor else point.at, point.value)
+    ahead = dated_ahead(sample, inputs.memory.ahead.get(metric.name), source, now)
+    at = aging_from(sample, ahead)
+    began = began_at(at, source.window, ahead)
+    stale = now - at > source.max_age or point.is_hollow
+    pod, lack = _lack_of_total(inputs, groups, source, began)
+    is_expected = pod is not None and _is_new(inputs, metric, pod)
+    n, running = len(groups.serving) + len(groups.doubtful), groups.running
+    # A share of the total needs no departed load: the total includes it.
+    departed = departed_load(inputs.memory, metric.name, began) if policy.average is Average.TOTAL else NO_DEPARTURES
+    scenarios: Sequence[Scenario] = ()
+    if not stale and not metric.floor:
+        scenarios = _scenarios_of_total(policy, metric, groups, point, departed, is_blind=bool(lack))
+    error = source_error(metric, samples) if stale else None
+    if point.is_hollow and now - at <= source.max_age:
+        error = f"{source_name(metric)} has no fresh sample: its window {point.fullness}"
+    if error is None and running and not n and not metric.floor:
+        error = NO_POD_SERVES
+    limits = metric if metric.target is None else policy.limits_of(metric)
+    assessment = MetricAssessment(
+        name=metric.name,
+        high=limits.high,
+        low=limits.low,
+        target=metric.target,
+        n=n,
+        usage=None if stale else _share_of(point.value, n, policy.average),
+        raw=None if stale else _share_of(point.value, running, policy.average),
+        partial=n if point.is_partial or lack else 0,
+        overdue_partial=n if not stale and ((lack and not is_expected) or point.bound is None) else 0,
+        fullness=point.fullness if point.is_partial else lack,
+        total=True,
+        total_value=None if stale else point.value,
+        total_bound=None if stale else point.bound,
+        scenarios=scenarios,
+        sampled_at=began_at(at, None, ahead),
+        began_at=began,
+        stale_at=None if stale else at + source.max_age,
+        window=source.window or None,
+        error=error,
+        floor=metric.floor,
+    )
+    return MeasuredMetric(assessment, None, ahead)
+
+
+def _lack_of_total(
+    inputs: AssessmentInputs, groups: PodGroups, source: QuerySamples, began: float
+) -> tuple[Pod | None, str]:
+    """A pod that a service total's window does not tell of, with a predicate about it; None where it tells of all.
+
+    Where one of several pods is read, it speaks for all, as the leader of a group does; where none is, something else
+    counts their load, such as an ingress.
+    """
+    pods = [*groups.serving, *groups.doubtful]
+    for pod in pods if source.window else ():
+        if in_service_since(pod, inputs.memory.pods.get(pod.uid)) > began:
+            return pod, f"began before {pod.name} came into service"
+    unread = [pod for pod in pods if pod.name not in source.reads]
+    read = len(pods) - len(unread)
+    if not unread or (read <= 1 and read != len(unread)):
+        return None, ""
+    first = min(unread, key=lambda pod: pod.name)
+    return first, f"holds no sample of {first.name}"
+
+
+def _without_total(inputs: AssessmentInputs, metric: Metric) -> MeasuredMetric:
+    """A floor whose query has given no number for the whole service."""
+    source = query_samples(metric, inputs.samples)
+    error = source_error(metric, inputs.samples)
+    if source.pods or source.by_pod:
+        error = (
+            f"{source_name(metric)} answers by pod, and a floor needs one number for the service; "
+            "sum the query up, or take floor away"
+        )
+    assessment = MetricAssessment(
+        name=metric.name, high=inputs.policy.limits_of(metric).high, target=metric.target, total=True, error=error,
+        floor=True,
+    )  # fmt: skip
+    return MeasuredMetric(assessment, None, inputs.memory.ahead.get(metric.name))
+
+
+def _scenarios_of_total(
+    policy: Policy, metric: Metric, groups: PodGroups, point: Point, departed: DepartedLoad, *, is_blind: bool
+) -> list[Scenario]:
+    band = band_of(policy, metric, total=True)
+    weights = Weights(band, is_utilization=False)
+    n = len(groups.serving)
+    bound = point.bound
+    totals = Totals(
+        usage=point.value,
+        n=n,
+        weight=n,
+        bound=point.value if bound is None else bound,
+        partial=n if is_blind or point.is_partial else 0,
+        total=True,
+        is_blind=is_blind or bound is None,
+        fill_unit=weights.fill_unit,
+        departed=departed,
+    )
+    load = weights.load(0, bound=0)
+    for _ in groups.young:
+        totals.add_young(load)
+    order = [_doubtful_pod(groups, pod.uid, load) for pod in groups.doubtful]
+    return scenarios_of(policy, band, groups.away, totals, order)
+
+
+def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
+    if average is Average.TOTAL:
+        return Fraction(total)
+    return Fraction(total, pods) if pods else None
+
+
+def _error(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, readings: Readings) -> str:
+    """Why no scenario could compare anything, as a sentence."""
+    samples = inputs.samples
+    source = source_of(metric, samples)
+    if not groups.running and source.error:
+        return source_error(metric, samples)
+    if not groups.serving and not groups.doubtful:
+        return NO_POD_SERVES
+    pods = [*groups.serving, *groups.doubtful]
+    if sentence := absent_container_sentence(metric, pods):
+        return sentence
+    if metric.of is not None and not any(one.capacity for one in readings.all):
+        return no_capacity_sentence(metric, pods)
+    reasons = {one.missing for one in chain(readings.serving, readings.doubtful)} - {"", "no sample"}
+    if not source.error and source.pods and reasons:
+        return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons)}"
+    return source_error(metric, samples)

@@ -1,0 +1,329 @@
+"""The samples of one metric: which pods have one that counts, when it was taken, and the capacity it relates to."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from adapter.load.memory import (
+    AHEAD_SECONDS,
+    LAST_SAMPLE_SECONDS,
+    NO_SAMPLES,
+    AheadSample,
+    LastSample,
+    PodMemory,
+    SampleMemory,
+    recent,
+)
+from adapter.load.pods import Container, Pod
+from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples, time_text
+from adapter.load.spec import Capacity, Metric
+
+YOUNG_SECONDS = 300.0
+"""A pod that does not serve may do so soon if it was created, or changed its readiness, less than this ago."""
+DOUBTED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
+
+
+_NO_SAMPLE = None, 0.0, None, "no sample"
+
+
+class PodSample(NamedTuple):
+    """One pod's sample of a metric, or the reason why there is none. Values are nano-units, times seconds.
+
+    `usage` is None where no sample counts; `missing` says why. `bound` is the most that the pod may have used, None
+    where that is not known; it differs from `usage` where the sample's window is partial, as `fullness` says.
+    `capacity` is what usage is divided by (None: the metric is no utilization, or the pod has no capacity). `limit` is
+    the limit that caps the usage, where one does. `last` is the larger of its current and its last remembered sample,
+    if they are recent. For the memory: `newest`, its newest sample that counted, and `ahead`, its current sample where
+    that is dated ahead.
+    """
+
+    pod: Pod
+    usage: int | None
+    missing: str = ""
+    at: float | None = None
+    window: float | None = None
+    capacity: int | None = None
+    last: int = 0
+    newest: LastSample | None = None
+    ahead: AheadSample | None = None
+    bound: int | None = None
+    fullness: str = ""
+    limit: int | None = None
+
+    @property
+    def knows_until(self) -> float | None:
+        """When its sample's window ended at the latest, None where the pod is missing."""
+        return self.at if self.at is None or self.ahead is None else min(self.at, self.ahead.first_seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """One metric of the running pods of a target: those that serve, the doubtful ones by name, and the others."""
+
+    serving: Sequence[PodSample]
+    doubtful: Sequence[PodSample]
+    others: Sequence[PodSample]
+
+    @property
+    def all(self) -> Iterator[PodSample]:
+        """The samples of all of them."""
+        return chain(self.serving, self.doubtful, self.others)
+
+
+def is_young(pod: Pod, now: float) -> bool:
+    """Whether the pod was created, or changed its readiness, less than YOUNG_SECONDS ago."""
+    changed = pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
+    return now - max(pod.created_at, changed) < YOUNG_SECONDS
+
+
+def in_service_since(pod: Pod, known: PodMemory | None) -> float:
+    """When the pod came into service: it started, turned Ready, was last seen back from being out, or registered."""
+    since = pod.started_at or 0.0
+    if pod.ready is not None and pod.ready.since is not None and pod.ready.since > since:
+        since = pod.ready.since
+    if known is not None and known.back_since is not None and known.back_since > since:
+        since = known.back_since
+    return since
+
+
+class MetricReader:
+    """Reads one metric's samples of a target's pods at one time (`now`, seconds).
+
+    Pods of one template share their containers (`kube.pods.PodDecoder`), so what depends on those only is computed once
+    for consecutive pods.
+    """
+
+    def __init__(self, metric: Metric, samples: Samples, now: float, *, believes_zero: bool = False) -> None:
+        self._metric = metric
+        self._now = now
+        self._believes_zero = believes_zero
+        self._of, self._share_of, self._is_whole = _share(metric)
+        self._source = source_of(metric, samples)
+        self._is_query = metric.resource is None
+        self._resource = metric.resource.name if metric.resource is not None else ""
+        self._query_window = self._source.window or None if isinstance(self._source, QuerySamples) else None
+        self._warms = self._query_window is not None or self._resource == "cpu"
+        self._answered_at = _answered_at(self._source, now)
+        self._usages = samples.resources.pods
+        self._points = query_samples(metric, samples).pods if self._is_query else {}
+        self._containers: tuple[Container, ...] | None = None
+        self._names: list[str] = []
+        self._amount: tuple[int | None, str] = None, ""
+        self._is_throttled = metric.is_throttled
+        self._limit: int | None = None
+
+    def sample(self, pod: Pod, seen: SampleMemory = NO_SAMPLES, known_pod: PodMemory | None = None) -> PodSample:
+        """The pod's sample, or why there is none; and its capacity where the metric is a utilization."""
+        now, uid = self._now, pod.uid
+        names, capacity, lack = self.basis(pod)
+        value, at, window, reason = self._read(pod.name, names)
+        before, ahead = seen.last.get(uid), seen.ahead.get(uid)
+        if before is not None:
+            before = recent(before, now)
+        last = before.value if before is not None else 0
+        limit = self.throttled_at(pod) if self._is_throttled else None
+        if value is None:
+            # What is known of a sample dated ahead is kept: a frozen one may come back.
+            return PodSample(pod, None, reason, None, None, capacity, last, before, ahead, None, "", limit)
+        began = at - (window or 0.0)
+        if at > self._answered_at or ahead is not None:
+            ahead = dated_ahead(LastSample(at, value), ahead, self._source, now)
+            at = aging_from(LastSample(at, value), ahead)
+            began = began_at(at, window, ahead)
+        if value > last and now - at <= LAST_SAMPLE_SECONDS:
+            last = value
+        point = self._points.get(pod.name) if self._is_query else None
+        reason = self._unfit_reason(in_service_since(pod, known_pod), value, at, began, before, point) or lack
+        if reason:
+            return PodSample(pod, None, reason, None, None, capacity, last, before, ahead, None, "", limit)
+        bound = value if point is None else point.bound
+        fullness = point.fullness if point is not None and point.is_partial else ""
+        newest = LastSample(at, bound) if bound is not None and (before is None or at > before.at) else before
+        return PodSample(pod, value, "", at, window, capacity, last, newest, ahead, bound, fullness, limit)
+
+    def basis(self, pod: Pod) -> tuple[Sequence[str], int | None, str]:
+        """What does not change with samples: the containers that count, the capacity, and why it has no capacity."""
+        if pod.containers is not self._containers:
+            self._select_containers(pod)
+        capacity, lack = self._capacity(pod) if self._of is not None else self._amount
+        return self._names, capacity, lack
+
+    def _select_containers(self, pod: Pod) -> None:
+        self._containers = pod.containers
+        chosen = _chosen(self._metric, pod)
+        self._names = [container.name for container in chosen]
+        self._amount = _sum_capacity(self._of, self._share_of, chosen)
+        self._limit = _sum_capacity(Capacity.LIMIT, self._resource, chosen)[0] if self._is_throttled else None
+
+    def _read(self, name: str, containers: Sequence[str]) -> tuple[int | None, float, float | None, str]:
+        """Value, time and window of a pod's latest sample, or the reason why there is none."""
+        if self._is_query:
+            point = self._points.get(name)
+            return (point.value, point.at, self._query_window, "") if point else _NO_SAMPLE
+        if name not in self._usages:
+            return _NO_SAMPLE
+        usage, resource = self._usages[name], self._resource
+        value = 0
+        for container in containers or usage.containers:
+            amount = usage.amount(container, resource)
+            if amount is None:
+                return None, 0.0, None, f"container {container} has no {resource} sample"
+            value += amount
+        return value, usage.at, usage.window, ""
+
+    def _unfit_reason(
+        self, in_service: float, value: int, at: float, began: float, before: LastSample | None, point: Point | None
+    ) -> str:
+        """Why a sample does not count, empty where it does.
+
+        `in_service`: since when the pod has been in service. `began`: when the sample's window began. `before`: the
+        pod's newest sample that counted. `point`: the sample of a query.
+        """
+        if self._now - at > self._source.max_age:
+            return f"its last sample is from {time_text(at)}"
+        if value == 0 and before is not None and before.value > 0 and not self._believes_zero:
+            return DOUBTED_ZERO
+        if at < in_service:
+            return "its last sample is from before it came into service"
+        if self._warms and began < in_service:
+            return "warming up: the window of its last sample began before it came into service"
+        if point is not None and point.is_hollow:
+            return f"its window {point.fullness}"
+        return ""
+
+    def throttled_at(self, pod: Pod) -> int | None:
+        """The limit that caps the pod's usage of a throttled metric (nano-units); None where none does.
+
+        `basis` comes first.
+        """
+        of_pod = pod.pod_limits.get(self._resource) if self._is_whole else None
+        return of_pod or self._limit
+
+    def _capacity(self, pod: Pod) -> tuple[int | None, str]:
+        """The pod-level limit or request if there is one and the whole pod is measured, else that of its containers."""
+        if self._is_whole:
+            amount = (pod.pod_limits if self._of is Capacity.LIMIT else pod.pod_requests).get(self._share_of)
+            if amount:
+                return amount, ""
+        return self._amount
+
+
+def _answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
+    """When the samples were fetched; now where that is unknown or in the future."""
+    return now if source.fetched_at is None else min(source.fetched_at, now)
+
+
+def dated_ahead(
+    sample: LastSample, known: AheadSample | None, source: ResourceSamples | QuerySamples, now: float
+) -> AheadSample | None:
+    """The sample with the time of its first observation if it was dated after the answer that brought it; else None."""
+    if known is not None and (known.at, known.value) == sample:
+        return known
+    answered_at = _answered_at(source, now)
+    return AheadSample(sample.at, sample.value, answered_at) if sample.at > answered_at else None
+
+
+def aging_from(sample: LastSample, ahead: AheadSample | None) -> float:
+    """The time that a sample's age counts from: its own, or its first observation where it is dated too far ahead.
+
+    A frozen source repeats such a sample; by its own date it would stay fresh.
+    """
+    if ahead is None or sample.at <= ahead.first_seen + AHEAD_SECONDS:
+        return sample.at
+    return ahead.first_seen
+
+
+def began_at(at: float, window: float | None, ahead: AheadSample | None) -> float:
+    """When a sample's window began. The window of one dated ahead ended at its first observation at the latest."""
+    return (at if ahead is None else min(at, ahead.first_seen)) - (window or 0.0)
+
+
+def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
+    """The answer of the metric's query; an empty one with an error where there is none yet."""
+    return samples.queries.get(metric.name) or QuerySamples(error="it has not been answered yet")
+
+
+def absent_container_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
+    """A sentence about a container that the metric names and no pod has; empty where there is none."""
+    source = metric.resource or metric.query
+    present = {container.name for pod in pods for container in pod.containers}
+    absent = [name for name in (source.containers if source else ()) if name not in present]
+    return f"no pod has a container {absent[0]}; they have {', '.join(sorted(present))}" if absent and present else ""
+
+
+def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
+    """A sentence naming the container without the limit or request that a utilization needs."""
+    of, resource, _ = _share(metric)
+    word = of.value.lower() if of else "capacity"
+    for pod in pods:
+        for container in _chosen(metric, pod):
+            if not _amounts(container, of).get(resource):
+                return f"container {container.name} has no {resource} {word}; set one or drop `of` from the metric"
+    return f"no container has a {resource} {word}; set one or drop `of` from the metric"
+
+
+def source_of(metric: Metric, samples: Samples) -> ResourceSamples | QuerySamples:
+    """The latest answer of the metric's source."""
+    return samples.resources if metric.resource else query_samples(metric, samples)
+
+
+def is_service_total(metric: Metric, samples: Samples) -> bool:
+    """Whether the metric is one number for the service; True also for a query that has never told."""
+    if metric.resource is not None:
+        return False
+    source = query_samples(metric, samples)
+    if source.total is None and source.by_pod is not None:
+        return not source.by_pod
+    return not source.pods
+
+
+def source_name(metric: Metric) -> str:
+    """The name of a metric's source in sentences."""
+    return "metrics.k8s.io" if metric.resource else f"query {metric.query.name if metric.query else metric.name}"
+
+
+def source_error(metric: Metric, samples: Samples) -> str:
+    """Why a metric has no fresh sample: the source's own error, or the time of its last answer."""
+    source, name = source_of(metric, samples), source_name(metric)
+    if source.error:
+        return f"{name}: {source.error}"
+    if source.fetched_at is None:
+        return f"{name} has not answered yet"
+    return f"{name} has no fresh sample (last answer at {time_text(source.fetched_at)})"
+
+
+def _chosen(metric: Metric, pod: Pod) -> list[Container]:
+    """The containers that the metric covers: the named ones, else the running ones."""
+    source = metric.resource or metric.query
+    names = source.containers if source else ()
+    if names:
+        known = {container.name: container for container in pod.containers}
+        return [known.get(name, Container(name)) for name in names]
+    return [container for container in pod.containers if container.running is not False]
+
+
+def _share(metric: Metric) -> tuple[Capacity | None, str, bool]:
+    """What usage is divided by: limit or request, of which resource, and whether the whole pod counts."""
+    if metric.resource is not None:
+        return metric.resource.of, metric.resource.name, not metric.resource.containers
+    if metric.query is not None:
+        return metric.query.of, metric.query.resource, not metric.query.containers
+    return None, "", True
+
+
+def _sum_capacity(of: Capacity | None, resource: str, chosen: Iterable[Container]) -> tuple[int | None, str]:
+    """The sum of the containers' limits or requests, or why there is none."""
+    if of is None:
+        return None, ""
+    total = 0
+    for container in chosen:
+        amount = _amounts(container, of).get(resource)
+        if not amount:
+            return None, f"container {container.name} has no {resource} {of.value.lower()}"
+        total += amount
+    return (total, "") if total else (None, f"no container with a {resource} {of.value.lower()}")
+
+
+def _amounts(container: Container, of: Capacity | None) -> Mapping[str, int]:
+    return container.limits if of is Capacity.LIMIT else container.requests

@@ -1,0 +1,483 @@
+"""The next memory: after a roster, the pods' states, departures, samples, a rollout, the watched scale, a decision.
+
+Departed pods: they left or were pulled out, and their load went to others whose samples do not show it yet.
+
+Without this, the same samples shrink a service again at every assessment: 20 pods at 300m under a low watermark of 400m
+need 15; once five have left, the same samples say 15 pods at 300m, which need 11.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate, chain
+from typing import Any, TypeGuard
+
+from adapter.load.assessment import PodAssessment
+from adapter.load.matching import Registrations, registrations
+from adapter.load.memory import AheadSample, Beyond, Departed, Memory, PodMemory, Replacement, SampleMemory, recent
+from adapter.load.pod_samples import Readings
+from adapter.load.pods import FINISHED_PHASES, Pod, PodState
+from adapter.load.roster import Roster
+from adapter.load.samples import Samples
+from adapter.load.spec import Bounds, Policy, Scale, Target
+from adapter.load.states import Classification, ready_since, service_registry
+
+RECOVERY_SECONDS = 90.0
+COLLAPSE_PERCENT = 30
+COLLAPSE_MORE_THAN = 2
+"""So many instances may leave at once whatever the total: one of three is a deregistration."""
+ROLLOUT_SECONDS = 600.0
+_SETTLED = "NewReplicaSetAvailable"
+_TIMES = (
+    "last_scale",
+    "last_rise",
+    "rollout_since",
+    "error_since",
+    "zero_since",
+    "observing_since",
+)
+_NO_MEMORY = PodMemory()
+_NEVER_REPLACED = Replacement()
+_AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
+_COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
+_GONE = {PodState.TERMINATING, PodState.FINISHED}
+
+
+def is_new_roster(roster: Roster | None, memory: Memory, policy: Policy, now: float) -> TypeGuard[Roster]:
+    """Whether this roster has not counted yet: valid, and newer than the last one that counted."""
+    if service_registry(policy) is None or roster is None or not roster.valid:
+        return False
+    if memory.roster_at is None:
+        return True
+    # If the last one is dated in the future, the clock was put back since, and any other one is newer.
+    return roster.at != memory.roster_at and not roster.at < memory.roster_at <= now
+
+
+def after_roster(
+    memory: Memory,
+    policy: Policy,
+    pods: Sequence[Pod],
+    roster: Roster | None,
+    now: float,
+    listed: Registrations | None = None,
+) -> Memory:
+    """The memory after this roster; the same object unless the roster is new.
+
+    `listed`: the registrations of the pods in it; None to match them here.
+    """
+    registry = service_registry(policy)
+    if registry is None or not is_new_roster(roster, memory, policy, now):
+        return memory
+    if listed is None:
+        listed = registrations(pods, roster, registry)
+    remembered, at, hold_until = memory.pods, roster.at, _hold_until(memory, pods, roster, listed, now)
+    before = memory.roster_at if memory.ever_in_roster else None
+    recovering = hold_until is not None and (at < hold_until or hold_until != memory.hold_until)
+    return replace(
+        memory,
+        pods={
+            pod.uid: _after_listing(remembered.get(pod.uid), pod, at, pod.uid in listed, recovering, before)
+            for pod in pods
+        },
+        ever_in_roster=memory.ever_in_roster or bool(listed),
+        roster_at=roster.at,
+        last_valid=roster,
+        rosters=memory.rosters + 1,
+        rosters_since=_earliest(memory.rosters_since, roster.at),
+        empty_since=None if roster.instances else _earliest(memory.empty_since, roster.at),
+        roster_total=roster.registry_total if roster.registry_total is not None else memory.roster_total,
+        roster_unfollowed=memory.roster_unfollowed if roster.registry_total is None else roster.registry_unfollowed,
+        reconnected_at=roster.reconnected_at if roster.reconnected_at is not None else memory.reconnected_at,
+        hold_until=hold_until,
+    )
+
+
+def without_registry(memory: Memory) -> Memory:
+    """The memory without all that came from the registry, for a policy that names another service now."""
+    return replace(
+        memory,
+        pods={
+            uid: replace(known, seen=None, registration_lost=False, absent_since=None, absent_count=0, by_absence=False)
+            for uid, known in memory.pods.items()
+        },
+        ever_in_roster=False,
+        roster_at=None,
+        last_valid=None,
+        rosters=0,
+        rosters_since=None,
+        empty_since=None,
+        roster_total=None,
+        roster_unfollowed=0,
+        reconnected_at=None,
+        hold_until=None,
+    )
+
+
+def _after_listing(
+    remembered: PodMemory | None, pod: Pod, at: float, is_listed: bool, recovering: bool, before: float | None
+) -> PodMemory:
+    """The memory of a pod after a roster of time `at`. `recovering`: what it lacks, the registry may have lost.
+
+    `before`: the time of the roster before, if the registry had listed pods of this target by then. A pod that was
+    Ready then and is registered only now comes into service now.
+    """
+    known = remembered or _NO_MEMORY
+    absent_since, absent_count, lost = None, 0, known.registration_lost and not is_listed
+    if not is_listed and known.seen is not None:
+        lost = lost or recovering
+        if pod.is_ready and ready_since(pod) <= at:
+            is_first = known.absent_since is None or known.absent_since < ready_since(pod)
+            absent_since = at if is_first else _earliest(known.absent_since, at)
+            absent_count = 1 if is_first else known.absent_count + 1
+    seen, back_since = known.seen, known.back_since
+    if seen is None and is_listed:
+        seen = at
+        if remembered is not None and before is not None and pod.is_ready and ready_since(pod) <= before:
+            back_since = at
+    after = (seen, absent_since, absent_count, lost, back_since)
+    if after == (known.seen, known.absent_since, known.absent_count, known.registration_lost, known.back_since):
+        return known
+    return replace(
+        known,
+        seen=seen,
+        absent_since=absent_since,
+        absent_count=absent_count,
+        registration_lost=lost,
+        back_since=back_since,
+    )
+
+
+def _earliest(since: float | None, at: float) -> float:
+    """The beginning of a condition that holds at `at`; one in the future (the clock was put back) begins anew."""
+    return at if since is None else min(since, at)
+
+
+def without_future_times(memory: Memory, now: float) -> Memory:
+    """The memory with times in the future, which a wrong clock left, set to now."""
+    held = memory.hold_until
+    if held is not None and held > now + RECOVERY_SECONDS:
+        memory = replace(memory, hold_until=now + RECOVERY_SECONDS)
+    times = {name: getattr(memory, name) for name in _TIMES}
+    ahead: dict[str, Any] = {name: now for name, at in times.items() if at is not None and at > now}
+    if any(max(one.since, one.until) > now for one in memory.beyond.values()):
+        ahead["beyond"] = {
+            name: one._replace(since=min(one.since, now), until=min(one.until, now))
+            for name, one in memory.beyond.items()
+        }
+    return replace(memory, **ahead) if ahead else memory
+
+
+def _hold_until(memory: Memory, pods: Sequence[Pod], roster: Roster, listed: Registrations, now: float) -> float | None:
+    """Until when the registry recovers: RECOVERY_SECONDS after a reconnect, or a collapse of its total.
+
+    Either may be a loss of data. What was registered before it is no evidence after it, and what was restored with it
+    (a ZooKeeper session, a cache) may vanish a while later.
+    """
+    holds = [memory.hold_until] if memory.hold_until is not None else []
+    if roster.reconnected_at is not None and roster.reconnected_at != memory.reconnected_at:
+        holds.append(min(roster.reconnected_at, now) + RECOVERY_SECONDS)
+    if memory.roster_total is not None and roster.registry_total is not None:
+        unfollowed = max(0, roster.registry_unfollowed - memory.roster_unfollowed)
+        if _is_collapse(memory.roster_total - unfollowed, roster.registry_total):
+            holds.append(now + RECOVERY_SECONDS)
+    if memory.roster_total is None and roster.registry_total is not None:
+        # The first answer of a process, which cannot know the total before it: the target's own pods stand in for it.
+        own = [pod.uid for pod in pods if _was_listed(memory, pod)]
+        if _is_collapse(len(own), sum(uid in listed for uid in own)):
+            holds.append(now + RECOVERY_SECONDS)
+    return max(holds, default=None)
+
+
+def _was_listed(memory: Memory, pod: Pod) -> bool:
+    """Whether the pod, Ready then as now, was in the last answer that counted."""
+    known = memory.pods.get(pod.uid, _NO_MEMORY)
+    if known.seen is None or known.absent_since is not None or pod.deleting or not pod.is_ready:
+        return False
+    return memory.roster_at is not None and ready_since(pod) <= memory.roster_at
+
+
+def _is_collapse(before: int, after: int) -> bool:
+    """Whether so many instances less in one answer may be a loss of data."""
+    lost = before - after
+    return lost > COLLAPSE_MORE_THAN and lost * 100 > before * COLLAPSE_PERCENT
+
+
+def after_states(
+    memory: Memory, states: Mapping[str, Classification], now: float, back_until: float = math.inf
+) -> Memory:
+    """The memory after classifying the pods; pods that no longer exist are forgotten.
+
+    For `back_until` seconds it matters that a pod came back.
+    """
+    return replace(
+        memory,
+        pods={uid: _after_state(memory.pods.get(uid, _NO_MEMORY), one, now, back_until) for uid, one in states.items()},
+    )
+
+
+def _after_state(known: PodMemory, one: Classification, now: float, back_until: float) -> PodMemory:
+    state = one.state
+    out_since = _earliest(known.out_since, now) if state is PodState.PULLED_OUT else None
+    doubt_since = _earliest(known.doubt_since, now) if state is PodState.DOUBTFUL else None
+    served = (known.served or state in _COUNTED) and state not in _GONE
+    back_since = now if _is_back(known, state) else known.back_since
+    if back_since is not None and now - back_since > back_until:
+        back_since = None
+    after = (out_since, one.by_absence, back_since, doubt_since, served)
+    if after == (known.out_since, known.by_absence, known.back_since, known.doubt_since, known.served):
+        return known
+    return replace(
+        known,
+        out_since=out_since,
+        by_absence=one.by_absence,
+        back_since=back_since,
+        doubt_since=doubt_since,
+        served=served,
+    )
+
+
+def _is_back(known: PodMemory, state: PodState) -> bool:
+    """Whether the pod was out before and is not any more; while it is doubtful after that, it may still be out."""
+    if known.out_since is not None:
+        return state is not PodState.PULLED_OUT
+    in_doubt_since_out = known.doubt_since is not None and known.back_since == known.doubt_since
+    return in_doubt_since_out and state not in _AWAY
+
+
+def after_samples(
+    memory: Memory,
+    pods: Iterable[Pod],
+    measured: Mapping[str, Readings | None],
+    ahead: Mapping[str, AheadSample | None],
+    now: float,
+) -> Memory:
+    """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones.
+
+    `measured` (None: a number for the whole service) and `ahead` (of service totals) are by metric name.
+    """
+    uids = [pod.uid for pod in pods]
+    samples = {name: _after_metric(memory.samples_of(name), uids, read, now) for name, read in measured.items()}
+    return replace(
+        memory, samples=samples, ahead={name: sample for name, sample in ahead.items() if sample is not None}
+    )
+
+
+def _after_metric(seen: SampleMemory, uids: Iterable[str], readings: Readings | None, now: float) -> SampleMemory:
+    counted = [*readings.serving, *readings.doubtful] if readings is not None else []
+    newest = {one.pod.uid: one.newest for one in counted}
+    kept = ((uid, recent(seen.last.get(uid), now)) for uid in uids if uid not in newest) if seen.last else ()
+    last = {uid: one for uid, one in chain(kept, newest.items()) if one is not None}
+    others = readings.others if readings is not None else ()
+    early = {one.pod.uid: one.ahead for one in chain(counted, others) if one.ahead is not None}
+    lacking = frozenset(one.pod.uid for one in chain(counted, others) if one.usage is None)
+    return SampleMemory(last=last, ahead=early, lacking=lacking)
+
+
+def after_delays(memory: Memory, beyond: Mapping[str, Beyond | None]) -> Memory:
+    """The memory of since when the usage of each metric with a delay has been beyond a watermark."""
+    kept = {name: one for name, one in beyond.items() if one is not None}
+    return memory if kept == memory.beyond else replace(memory, beyond=kept)
+
+
+def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
+    """The memory of when the current rollout was first observed."""
+    if target is None or not target.progressing or target.progressing == _SETTLED:
+        return memory if memory.rollout_since is None else replace(memory, rollout_since=None)
+    if memory.rollout_since is not None:
+        return memory
+    # Without a memory only the condition itself knows when the rollout began.
+    first = target.progressing_since if memory.last_replicas is None else None
+    return replace(memory, rollout_since=now if first is None else first)
+
+
+def rolling_out(memory: Memory, now: float) -> bool:
+    """Whether a rollout is in progress, for at most ROLLOUT_SECONDS since it was first observed."""
+    return memory.rollout_since is not None and now - memory.rollout_since <= ROLLOUT_SECONDS
+
+
+def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
+    """The memory of the watched count, and of its last observed change and rise."""
+    before = memory.last_replicas
+    if before == scale.replicas:
+        return memory
+    changed, rose = before is not None, before is not None and scale.replicas > before
+    return replace(
+        memory,
+        last_replicas=scale.replicas,
+        last_scale=now if changed else memory.last_scale,
+        last_rise=now if rose else memory.last_rise,
+    )
+
+
+def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
+    """When the count last changed, as observed or from the HPA's status.
+
+    A time in the future is of a wrong clock. The HPA keeps its own until it scales again, which a cooldown prevents: it
+    counts as when this process began to observe, for later changes are observed; elsewhere as now.
+    """
+    by_hpa = bounds.last_scale
+    if by_hpa is not None and by_hpa > now and memory.observing_since is not None:
+        by_hpa = memory.observing_since
+    times = (memory.last_scale, by_hpa)
+    return max((min(at, now) for at in times if at is not None), default=None)
+
+
+def after_replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memory:
+    """The memory after a possible replacing step: the count rose above the noted one.
+
+    Without any pulled-out or doubtful pod (`is_away`), the whole replacement is forgotten.
+    """
+    noted = memory.replacement
+    if not is_away:
+        return memory if noted == _NEVER_REPLACED else replace(memory, replacement=_NEVER_REPLACED)
+    if noted.noted_current is None or scale.replicas <= noted.noted_current:
+        return memory
+    first = noted.first_step if noted.first_step is not None else noted.noted_at
+    return replace(memory, replacement=Replacement(first_step=first))
+
+
+def after_replacement_request(memory: Memory, current: int, replaced: int, desired: int | None, now: float) -> Memory:
+    """The memory after asking for more than the current count to replace pods; the first request is noted."""
+    noted = memory.replacement
+    asks = replaced > 0 and desired is not None and desired > current
+    if not asks:
+        left = Replacement(first_step=noted.first_step)
+        return memory if noted == left else replace(memory, replacement=left)
+    if noted.noted_current == current:
+        return memory
+    return replace(memory, replacement=replace(noted, noted_at=now, noted_current=current))
+
+
+def after_errors(memory: Memory, in_error: bool, now: float) -> Memory:
+    """The memory of since when no metric has had an answer."""
+    if in_error is (memory.error_since is not None):
+        return memory
+    return replace(memory, error_since=now if in_error else None)
+
+
+def after_zeros(memory: Memory, is_zero: bool, now: float) -> Memory:
+    """The memory of since when a usage of exactly 0 has not been believed."""
+    if is_zero is (memory.zero_since is not None):
+        return memory
+    return replace(memory, zero_since=now if is_zero else None)
+
+
+def replacement_ineffective(memory: Memory, pods: Sequence[PodAssessment]) -> bool:
+    """Whether at least two, and at least half, of the pods made since the first replacing step are out or doubtful."""
+    if memory.replacement.first_step is None:
+        return False
+    created = [one for one in pods if one.state not in _GONE and since_first_step(memory, one.pod)]
+    away = sum(1 for one in created if one.state in _AWAY)
+    return away >= 2 and away * 2 >= len(created)
+
+
+def since_first_step(memory: Memory, pod: Pod) -> bool:
+    """Whether the pod was created since the first replacing step (the API counts creation in whole seconds)."""
+    first = memory.replacement.first_step
+    return first is not None and pod.created_at >= math.floor(first)
+
+
+# --- departed pods ---
+
+DEPARTED_SECONDS = 900.0
+"""Departed pods are remembered for this long at least, whatever the windows of the samples."""
+BEYOND_WINDOW_SECONDS = 300.0
+"""And for this, or the age that samples may have, longer than the longest window: one server of a source may answer
+older
+samples than another."""
+MARGIN_SECONDS = 5.0
+"""The clocks that date samples and departures may differ by this much: the load of a pod that left so short a time
+before a sample began may not be in that sample yet."""
+_LEFT = {PodState.PULLED_OUT, PodState.TERMINATING, PodState.FINISHED}
+_NO_LOAD = Fraction(0)
+
+
+class DepartedLoad:
+    """The load of departed pods in one metric. `lasts` are their last samples (nano-units; 0 for one without)."""
+
+    def __init__(self, lasts: Iterable[int] = (), *, is_unknown: bool = False) -> None:
+        self.is_unknown = is_unknown
+        """Whether the samples began before this process observed the pods: nobody knows which have left since."""
+        self._lasts = sorted(lasts)
+        self._sums = [0, *accumulate(self._lasts)]
+
+    def __len__(self) -> int:
+        return len(self._lasts)
+
+    def over(self, average: Fraction) -> Fraction:
+        """The sum over the pods of the larger of their last sample and this average (nano-units)."""
+        if not self._lasts:
+            return _NO_LOAD
+        smaller = bisect_right(self._lasts, average)
+        return smaller * average + self._sums[-1] - self._sums[smaller]
+
+
+NO_DEPARTURES = DepartedLoad()
+UNKNOWN_DEPARTURES = DepartedLoad(is_unknown=True)
+
+
+def departed_load(memory: Memory, metric: str, began_at: float | None) -> DepartedLoad:
+    """The load of the pods that left from MARGIN_SECONDS before `began_at` on: when the oldest sample began.
+
+    None: no sample counts.
+    """
+    if began_at is None:
+        return NO_DEPARTURES
+    since = began_at - MARGIN_SECONDS
+    if memory.observing_since is not None and memory.observing_since >= since:
+        return UNKNOWN_DEPARTURES
+    left = [pod.last_sample.get(metric) for pod in memory.departed.values() if pod.at >= since]
+    return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NO_DEPARTURES
+
+
+def after_departures(memory: Memory, pods: Iterable[Pod], now: float) -> Memory:
+    """The memory after observing these pods: those that served and are gone, terminating or finished have departed.
+
+    A pod that was out when it left carried no load any more.
+    """
+    present = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
+    left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in present}
+    if not left:
+        return memory
+    departed = {uid: _departed(memory, uid, now) for uid, known in left.items() if known.out_since is None}
+    # A pod departs once, although it is observed as terminating for a while.
+    remaining = {uid: replace(known, served=False) for uid, known in left.items()}
+    return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
+
+
+def after_pull_outs(memory: Memory, states: Mapping[str, Classification], now: float) -> Memory:
+    """The memory after classifying the pods: one that served and is now pulled out leaves its load to others too.
+
+    One that came back is no longer departed: it carries load itself, or its gap is filled.
+    """
+    out = {
+        uid: _departed(memory, uid, now)
+        for uid, known in memory.pods.items()
+        if known.served and known.out_since is None and uid in states and states[uid].state is PodState.PULLED_OUT
+    }
+    back = {uid for uid in memory.departed if uid in states and states[uid].state not in _LEFT}
+    if not out and not back:
+        return memory
+    kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}
+    return replace(memory, departed={**kept, **out})
+
+
+def remembered_seconds(samples: Samples) -> float:
+    """For how long departed pods, and those that came back, matter to these samples."""
+    queries = samples.queries.values()
+    return max([DEPARTED_SECONDS, *(one.window + max(BEYOND_WINDOW_SECONDS, one.max_age) for one in queries)])
+
+
+def _departed(memory: Memory, uid: str, now: float) -> Departed:
+    return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})
+
+
+def forget_departed(memory: Memory, now: float, remembered: float) -> Memory:
+    """The memory without the pods that departed more than `remembered` seconds ago."""
+    departed = memory.departed
+    if all(0 <= now - one.at <= remembered for one in departed.values()):
+        return memory
+    kept = {uid: one if one.at <= now else one._replace(at=now) for uid, one in departed.items()}
+    return replace(memory, departed={uid: one for uid, one in kept.items() if now - one.at <= remembered})

@@ -1,0 +1,313 @@
+"""The state of each pod of a target, and the doubt that keeps a wrong registry from shrinking a service.
+
+A pod that could serve is serving without evidence against it, pulled out with sufficient evidence, and else doubtful.
+Evidence is *explicit* where the registry says that the pod takes no traffic. Absence from a roster is evidence only if
+it is confirmed, recent and not too common.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from adapter.load.matching import Mismatch, Registrations, match_registrations, registrations
+from adapter.load.memory import Memory, PodMemory
+from adapter.load.pods import FINISHED_PHASES, Pod, PodState
+from adapter.load.roster import Instance, Roster
+from adapter.load.samples import time_text
+from adapter.load.spec import Policy, Registry
+
+NEVER_READY_SECONDS = 30.0
+"""A pod that turned not Ready this soon after its start was never Ready (the HPA's initial readiness delay)."""
+CONFIRMING_ROSTERS = 3
+ABSENCE_TRUSTED_SECONDS = 300.0
+EVIDENCE_TRUSTED_SECONDS = 1800.0
+NEWLY_OUT_SECONDS = 60.0
+NEWLY_OUT_AT_LEAST = 2
+NEWLY_OUT_PERCENT = 30
+EMPTY_CONFIRMED_SECONDS = 120.0
+
+KUBERNETES = "kubernetes"
+"""The registry without services: readiness gates, EndpointSlices and the annotation alone decide."""
+GUARDED_ABSENCE = "guarded absence"
+"""The evidence of pods that vanished from a registry, too many at once."""
+_STARTING = "STARTING"
+"""Eureka's status of an instance that takes no traffic yet."""
+_NOT_GUARDED = {PodState.STARTING, PodState.FINISHED, PodState.TERMINATING}
+_OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
+_NO_MEMORY = PodMemory()
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """A pod's state, its reason and the evidence. `by_absence`: it is out because the registry no longer lists it.
+
+    `guarded`: the evidence says out, and a guard keeps the pod doubtful, since believing it would take out too many.
+    """
+
+    state: PodState
+    reason: str
+    evidence: str = ""
+    by_absence: bool = False
+    guarded: bool = False
+
+
+_READY = Classification(PodState.SERVING, "Ready")
+
+
+def service_registry(policy: Policy) -> Registry | None:
+    """The service registry that the policy names; None where it names none, or Kubernetes itself."""
+    return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
+
+
+def classify(
+    policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, registered: Registrations | None = None
+) -> dict[str, Classification]:
+    """Classify each pod, by UID, from the pod itself and a memory that already counts the latest roster.
+
+    `registered`: the registrations of the pods in the latest valid roster; None to match them here.
+    """
+    registry = service_registry(policy)
+    if registered is None:
+        registered = registrations(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
+    view = _RegistryView(registry, memory, registered, now) if registry else None
+    by_uid = {pod.uid: _classify(pod, memory.pods.get(pod.uid, _NO_MEMORY), view) for pod in pods}
+    if view is not None:
+        _guard_absence(policy, view, pods, by_uid)
+    _doubt_if_all_are_out(by_uid)
+    return by_uid
+
+
+def registry_problem(policy: Policy, pods: Sequence[Pod], memory: Memory, now: float) -> str:
+    """A sentence about what is wrong with the policy's registry; empty where nothing is."""
+    registry, roster = service_registry(policy), memory.last_valid
+    if registry is None:
+        return ""
+    name, service = registry.name, registry.service
+    if roster is None:
+        return f"registry {name} has not given a valid answer for {service!r} yet"
+    if is_set_aside(memory, registry):
+        if any(match.mismatch is Mismatch.OLDER for match in match_registrations(pods, roster, registry)):
+            return (
+                f"registry {name} lists pods of this target only as registered before they started: "
+                "its clock is behind, or they do not register"
+            )
+        return f"registry {name} never listed a pod of this target: check the service name {service!r}"
+    if now - roster.at > ABSENCE_TRUSTED_SECONDS:
+        return f"registry {name} gave its last valid answer at {time_text(roster.at)}"
+    return ""
+
+
+def _classify(pod: Pod, known: PodMemory, view: "_RegistryView | None") -> Classification:
+    gone = _terminated(pod)
+    if gone is not None:
+        return gone
+    if not pod.is_ready or pod.started_at is None:
+        return _not_ready(pod)
+    if pod.pulled_out_annotation:
+        return Classification(PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
+    return view.classification(pod) if view is not None else _by_endpoints(pod, known)
+
+
+def _by_endpoints(pod: Pod, known: PodMemory) -> Classification:
+    if pod.endpoints_silent and (pod.endpoint_serving is False or known.out_since is not None or known.doubt_since):
+        reason = "its endpoints did not serve when the watch of EndpointSlices fell silent"
+        return Classification(PodState.DOUBTFUL, reason, "EndpointSlice conditions")
+    if pod.endpoint_serving is False:
+        return Classification(PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions")
+    return _READY
+
+
+def _terminated(pod: Pod) -> Classification | None:
+    if pod.deleting:
+        return Classification(PodState.TERMINATING, "it is being deleted")
+    if pod.phase in FINISHED_PHASES:
+        return Classification(PodState.FINISHED, f"its phase is {pod.phase}")
+    return None
+
+
+def _not_ready(pod: Pod) -> Classification:
+    if any(container.crash_looping for container in pod.containers):
+        return Classification(PodState.UNREADY, "a container crash-loops")
+    if pod.phase == "Pending" or pod.started_at is None or pod.ready is None:
+        return Classification(PodState.STARTING, "it has not started yet")
+    if _never_was_ready(pod.ready.since, pod.started_at, pod.created_at):
+        return Classification(PodState.STARTING, "it has not been Ready yet")
+    shut = [gate for gate, is_open in pod.gates.items() if not is_open]
+    if shut and pod.containers_ready:
+        return Classification(PodState.PULLED_OUT, "a readiness gate is shut", f"readiness gate {shut[0]}")
+    return Classification(PodState.UNREADY, "not Ready any more")
+
+
+def ready_since(pod: Pod) -> float:
+    """Since when a Ready pod is Ready (seconds)."""
+    return pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
+
+
+def _never_was_ready(since: float | None, started_at: float, created_at: float) -> bool:
+    return since is None or since <= created_at or since - started_at <= NEVER_READY_SECONDS
+
+
+def _guard_absence(
+    policy: Policy, view: "_RegistryView", pods: Sequence[Pod], by_uid: dict[str, Classification]
+) -> None:
+    """Limit how many pods absence may take out, in all and newly; the other absent pods stay doubtful.
+
+    Pods that are already out come first, then those that have been absent longest.
+    """
+    absent = [pod for pod in pods if by_uid[pod.uid].by_absence]
+    if not absent:
+        return
+    ready = sum(1 for pod in pods if pod.is_ready and by_uid[pod.uid].state not in _NOT_GUARDED)
+    already = {pod.uid for pod in absent if view.memory_of(pod).out_since is not None}
+    budget = math.floor(ready * policy.pulled_out.max_percent / 100)
+    fresh_budget = max(NEWLY_OUT_AT_LEAST, ready * NEWLY_OUT_PERCENT // 100)
+    fresh_budget -= sum(1 for pod in absent if pod.uid in already and view.is_newly_out(pod))
+    absent.sort(key=lambda pod: (pod.uid not in already, view.memory_of(pod).absent_since or 0.0, pod.name))
+    for pod in absent:
+        known = pod.uid in already
+        if budget > 0 and (known or fresh_budget > 0):
+            budget -= 1
+            fresh_budget -= not known
+        else:
+            reason = "too many pods vanished from the registry at once"
+            by_uid[pod.uid] = Classification(PodState.DOUBTFUL, reason, GUARDED_ABSENCE, guarded=True)
+
+
+def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> None:
+    """Doubt explicit evidence where it would leave no pod in. Absence has its own guard (`_guard_absence`)."""
+    if {one.state for one in by_uid.values()} & {PodState.SERVING, PodState.DOUBTFUL}:
+        return
+    for uid, one in by_uid.items():
+        if one.state is PodState.PULLED_OUT and not one.by_absence:
+            reason = f"every pod would be out ({one.reason})"
+            by_uid[uid] = Classification(PodState.DOUBTFUL, reason, one.evidence, guarded=True)
+
+
+class _RegistryView:
+    """Classifies the Ready pods of a target by the latest valid roster and the memory of the pods."""
+
+    def __init__(self, registry: Registry, memory: Memory, registered: Registrations, now: float) -> None:
+        self._registry = registry
+        self._memory = memory
+        self._now = now
+        self._roster: Roster | None = memory.last_valid
+        self._instances = registered
+        self._registered_here = Classification(PodState.SERVING, "registered", f"registry {registry.name}")
+        self._age = now - self._roster.at if self._roster else math.inf
+        self._set_aside = is_set_aside(memory, registry)
+
+    def memory_of(self, pod: Pod) -> PodMemory:
+        return self._memory.pods.get(pod.uid, _NO_MEMORY)
+
+    def is_newly_out(self, pod: Pod) -> bool:
+        since = self.memory_of(pod).out_since
+        return since is not None and self._now - since < NEWLY_OUT_SECONDS
+
+    def classification(self, pod: Pod) -> Classification:
+        """Classify a Ready pod by this registry."""
+        name = self._registry.name
+        if self._roster is None:
+            return Classification(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
+        if self._set_aside:
+            return Classification(
+                PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target"
+            )
+        instances = self._instances.get(pod.uid, ())
+        if instances:
+            return self._registered(pod, instances)
+        if not self._roster.absence_counts:
+            return Classification(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
+        if self.memory_of(pod).seen is None:
+            return self._never_registered(pod, self._roster)
+        return self._absent(pod, self._roster)
+
+    def _registered(self, pod: Pod, instances: tuple[Instance, ...]) -> Classification:
+        word = out_reason_of(instances, self._registry, protected=self._roster is not None and self._roster.protected)
+        if not word:
+            starting = all(instance.status.upper() == _STARTING for instance in instances)
+            if starting and self._now - ready_since(pod) < self._registry.grace:
+                return Classification(
+                    PodState.STARTING, "Ready, but registered as STARTING", self._registered_here.evidence
+                )
+            return self._registered_here
+        evidence = f"registry {self._registry.name}: {word}"
+        if self._age > EVIDENCE_TRUSTED_SECONDS:
+            return Classification(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
+        if not self._is_sufficient(instances):
+            return Classification(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
+        return Classification(PodState.PULLED_OUT, f"the registry says {word}", evidence)
+
+    def _is_sufficient(self, instances: tuple[Instance, ...]) -> bool:
+        """Whether the pod is out even without the registrations that are no sufficient evidence for now."""
+        sure = tuple(one for one in instances if one.doubtful_until is None or one.doubtful_until <= self._now)
+        if len(sure) == len(instances):
+            return True
+        protected = self._roster is not None and self._roster.protected
+        return self._registry.any_out and bool(out_reason_of(sure, self._registry, protected=protected))
+
+    def _never_registered(self, pod: Pod, roster: Roster) -> Classification:
+        ready_at = ready_since(pod)
+        if roster.at < ready_at:
+            return Classification(PodState.DOUBTFUL, "Ready only after the registry's last answer")
+        if self._now - ready_at < self._registry.grace:
+            return Classification(PodState.STARTING, "Ready, but not registered yet")
+        if self._memory.ever_in_roster:
+            return Classification(PodState.DOUBTFUL, "never registered, though other pods are", "absence")
+        return Classification(PodState.DOUBTFUL, "no pod of this target was ever registered", "absence")
+
+    def _absent(self, pod: Pod, roster: Roster) -> Classification:
+        memory = self.memory_of(pod)
+        since = memory.absent_since if memory.absent_since is not None else roster.at
+        doubt = self._doubt_of_absence(memory, since, roster, ready_since(pod))
+        if doubt:
+            return Classification(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
+        return Classification(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
+
+    def _doubt_of_absence(self, memory: PodMemory, since: float, roster: Roster, ready_at: float) -> str:
+        """Why absence is not sufficient evidence yet, empty where it is."""
+        if roster.at < ready_at:
+            return "by an answer from before it was Ready"
+        if memory.registration_lost:
+            return "since the registry lost its data or its connection"
+        if self._age > ABSENCE_TRUSTED_SECONDS:
+            return "by an answer older than 5 min"
+        if memory.absent_count < CONFIRMING_ROSTERS or roster.at - since < self._registry.absent:
+            return "not confirmed yet"
+        if not roster.instances and not self._empty_confirmed(roster):
+            return "in an empty answer"
+        return ""
+
+    def _empty_confirmed(self, roster: Roster) -> bool:
+        since = self._memory.empty_since
+        return roster.alive and since is not None and roster.at - since >= EMPTY_CONFIRMED_SECONDS
+
+
+def out_reason_of(instances: Iterable[Instance], registry: Registry, *, protected: bool) -> str:
+    """Why a pod with these registrations takes no traffic; empty where it does.
+
+    `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered.
+    """
+    health_counts = registry.unhealthy_is_out and not protected
+    words = [out_reason(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in instances]
+    out = any(words) if registry.any_out else all(words)
+    return next(word for word in words if word) if out else ""
+
+
+def out_reason(instance: Instance) -> str:
+    """Why a registration takes no traffic, not considering its health; empty where it does."""
+    if not instance.enabled:
+        return "disabled"
+    if instance.isolated:
+        return "isolated"
+    if instance.weight is not None and instance.weight <= 0:
+        return "weight 0"
+    return instance.status if instance.status.upper() in _OUT_STATUSES else ""
+
+
+def is_set_aside(memory: Memory, registry: Registry) -> bool:
+    """Whether the registry is ignored: enough rosters over enough time listed no pod of the target."""
+    if memory.ever_in_roster or memory.last_valid is None or memory.rosters_since is None:
+        return False
+    if not memory.last_valid.absence_counts:
+        return False
+    return memory.rosters >= CONFIRMING_ROSTERS and memory.last_valid.at - memory.rosters_since >= registry.grace

@@ -1,0 +1,113 @@
+"""Reads the fields that limit how fast the replica count moves: velocity, cooldown, schedules, fallback."""
+
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from adapter.load.spec import Cooldown, Delay, Fallback, Schedule, Velocity
+from adapter.policy.field_reader import FieldReader
+
+MOST_SCHEDULES = 20
+MOST_REPLICAS = 2**31 - 1
+_DAY = 86_400
+_WEEK = 7 * _DAY
+_LARGEST_PERCENT = 10_000
+_CRON_FIELDS = 5
+_LONGEST_NAME = 63
+
+
+def velocity(fields: FieldReader) -> Velocity:
+    """The policy's velocity; an absent direction has no limit."""
+    limits = Velocity(
+        up=fields.optional_integer("scaleUpPercent", 0, _LARGEST_PERCENT),
+        down=fields.optional_integer("scaleDownPercent", 0, 100),
+    )
+    fields.close()
+    return limits
+
+
+def cooldown(fields: FieldReader, default: Cooldown) -> Cooldown:
+    """The policy's cooldown; an absent direction has the strategy's default."""
+    up, down = (fields.optional_integer(key, 0, _DAY) for key in ("scaleUpSeconds", "scaleDownSeconds"))
+    periods = Cooldown(up=default.up if up is None else up, down=default.down if down is None else down)
+    fields.close()
+    return periods
+
+
+def delay(fields: FieldReader, default: Delay | None = None) -> Delay:
+    """A delay; an absent direction has the default's, or none."""
+    default = default or Delay()
+    up, down = (fields.optional_integer(key, 0, _DAY) for key in ("scaleUpSeconds", "scaleDownSeconds"))
+    fields.close()
+    return Delay(up=default.up if up is None else up, down=default.down if down is None else down)
+
+
+def schedules(spec: FieldReader) -> tuple[Schedule, ...]:
+    """The policy's schedules, in their order."""
+    read = tuple(_schedule(fields) for fields in spec.sections("schedules", MOST_SCHEDULES))
+    names = [schedule.name for schedule in read if schedule.name]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        spec.fault("schedules", name, "Duplicate value; name each schedule once")
+    return read
+
+
+def _schedule(fields: FieldReader) -> Schedule:
+    schedule = Schedule(
+        name=fields.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_NAME),
+        cron=_cron(fields),
+        zone=_zone(fields),
+        duration=fields.integer("durationSeconds", 3600, 60, _WEEK),
+        minimum=fields.optional_integer("minReplicas", 0, MOST_REPLICAS),
+        maximum=fields.optional_integer("maxReplicas", 1, MOST_REPLICAS),
+    )
+    if not fields.has("durationSeconds"):
+        fields.fault("durationSeconds", None, "Required value: how long each time lasts")
+    if schedule.minimum is None and schedule.maximum is None:
+        fields.fault("", schedule.name or None, "a schedule needs minReplicas, maxReplicas or both")
+    elif schedule.minimum is not None and schedule.maximum is not None and schedule.minimum > schedule.maximum:
+        fields.fault("minReplicas", schedule.minimum, "minReplicas must be at most maxReplicas")
+    fields.close()
+    return schedule
+
+
+def _cron(fields: FieldReader) -> str:
+    text = fields.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
+    reason = _cron_fault(text) if text else ""
+    if reason:
+        fields.fault("cron", text, f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
+    return text if text and not reason else "0 0 * * *"
+
+
+def _cron_fault(cron: str) -> str:
+    fields = [field for field in cron.split(" ") if field]
+    if len(fields) != _CRON_FIELDS or fields != cron.split():
+        return "it has not five fields"
+    try:
+        first = next(CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC)), None)
+    except CronSimError as error:
+        return str(error)
+    return "" if first is not None else "it never comes"
+
+
+def _zone(fields: FieldReader) -> tzinfo:
+    name = fields.text("timeZone") or "UTC"
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        fields.fault("timeZone", name, "is not a time zone; write a name of the IANA database, such as Asia/Shanghai")
+        return UTC
+
+
+def fallback(spec: FieldReader) -> Fallback | None:
+    """The policy's fallback, None where it has none."""
+    if spec.get("fallback") is None:
+        return None
+    fields = spec.section("fallback")
+    if not fields.has("replicas"):
+        fields.fault("replicas", None, "Required value: the count to have at least")
+    minimum = Fallback(
+        after=fields.integer("afterSeconds", 300, 0, _DAY), replicas=fields.integer("replicas", 1, 1, MOST_REPLICAS)
+    )
+    fields.close()
+    return minimum

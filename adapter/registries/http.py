@@ -1,0 +1,233 @@
+"""A platform of one's own as a registry: it is polled for which pods serve (`docs/registries-http.md`).
+
+Only explicit statements count. A pod that the platform does not list serves; so a platform may list only the pods that
+it pulled out. Polled with ETags over a few connections, hundreds of services cost little while nothing changes.
+"""
+
+import ipaddress
+import sys
+from collections.abc import Generator
+from heapq import merge
+from http import HTTPStatus
+from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from adapter.load.roster import Instance
+from adapter.registries.client import refusal
+from adapter.registries.polling import UNCHANGED, PollingSource, Unchanged
+from adapter.registries.roster import ServiceKey
+from adapter.registries.roster_cache import RosterCache
+from adapter.runtime.answer_budget import Body
+from adapter.runtime.decoding import Decoder, Uncut, array, pieces
+from adapter.runtime.http1 import RawReply, Request
+from adapter.runtime.slices import Slices
+from adapter.runtime.source_errors import SourceError, UnknownService, WrongRegistryAnswer
+from adapter.settings.registries import HttpRegistry
+
+OUT = "OUT_OF_SERVICE"
+UNKNOWN = "UNKNOWN"
+_RUN = 500
+"""Instances that are sorted in one step."""
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Weight = Annotated[float, msgspec.Meta(ge=0)]
+Revision = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class StatedPod(msgspec.Struct):
+    """The platform's statement about one pod."""
+
+    state: Literal["in", "out", "unknown"]
+    ip: str = ""
+    port: Port | None = None
+    pod: str = ""
+    uid: str = ""
+    weight: msgspec.Raw = msgspec.Raw(b"null")
+    """A number or null, decoded later: 1e-400 is not 0."""
+    reason: str = ""
+
+
+class _Envelope(msgspec.Struct, rename="camel"):
+    complete: bool
+    instances: list[StatedPod]
+    service: str = ""
+    revision: Revision | None = None
+
+
+class RosterDocument(NamedTuple):
+    """The registrations of one service, sorted.
+
+    `service`: its name, empty where the platform leaves it out.
+    """
+
+    complete: bool
+    instances: tuple[Instance, ...]
+    service: str
+    revision: int | None
+
+
+class TaggedDocument(NamedTuple):
+    """The answer to a poll; `etag` is empty where it has none."""
+
+    document: RosterDocument
+    etag: str
+
+
+_envelope = Decoder(_Envelope).decode
+_many = Decoder(list[StatedPod]).decode
+_weight = Decoder(Weight | None).decode
+_ARRAY = array("instances")
+
+
+async def read_document(body: Body) -> RosterDocument:
+    """Decode a document in slices. Raises WrongRegistryAnswer that names the fault and its place."""
+    slices, steps = Slices(), _steps(body)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            document: RosterDocument = end.value
+            return document
+        await slices.breathe()
+
+
+def _steps(body: Body) -> Generator[None, None, RosterDocument]:
+    """Decode a document in short steps."""
+    stated: list[StatedPod] = []
+    envelope = None
+    try:
+        for piece in pieces(body, _ARRAY):
+            if piece.is_last:
+                envelope = _envelope(piece.text)
+            for one in envelope.instances if envelope is not None else _many(piece.text):
+                _check(one, len(stated))
+                stated.append(one)
+            yield
+    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+        raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {error}") from error
+    assert envelope is not None
+    # Sorted, so that a list in another order is no change.
+    ordered: list[Instance] = []
+    for one in merge(*[sorted(stated[at : at + _RUN], key=_order) for at in range(0, len(stated), _RUN)], key=_order):
+        ordered.append(_instance(one))
+        yield
+    return RosterDocument(envelope.complete, tuple(ordered), envelope.service, envelope.revision)
+
+
+def _check(one: StatedPod, place: int) -> None:
+    """Normalize the address to the form of pod IPs. Raises WrongRegistryAnswer where it can match no pod."""
+    try:
+        _weight_of(one)
+    except msgspec.MsgspecError as error:
+        raise WrongRegistryAnswer(f"the document's instances[{place}].weight: {error}") from error
+    if not one.ip:
+        if not (one.pod or one.uid):
+            raise WrongRegistryAnswer(f"the document's instances[{place}] names no pod: give ip, pod or uid")
+        return
+    try:
+        address = ipaddress.ip_address(one.ip.strip().strip("[]").partition("%")[0])
+    except ValueError:
+        if one.pod or one.uid:
+            return
+        raise WrongRegistryAnswer(
+            f"the document's instances[{place}].ip {one.ip!r} is no IP address and matches nobody: write the address "
+            "alone, its port under port, a pod's name under pod"
+        ) from None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    one.ip = str(mapped or address)
+
+
+def _weight_of(one: StatedPod) -> float | None:
+    """The weight; one that is too small for a float is the smallest float, since 0 means pulled out."""
+    weight = _weight(one.weight)
+    is_zero = not bytes(one.weight).lower().partition(b"e")[0].strip(b"-0.")
+    return sys.float_info.min if weight == 0 and not is_zero else weight
+
+
+def _order(one: StatedPod) -> tuple[str, int, str, str]:
+    return one.ip, one.port or 0, one.pod, one.uid
+
+
+def _instance(one: StatedPod) -> Instance:
+    return Instance(
+        ip=one.ip,
+        port=one.port,
+        weight=_weight_of(one),
+        status={"out": OUT, "unknown": UNKNOWN}.get(one.state, ""),
+        pod_uid=one.uid,
+        pod_name=one.pod,
+        metadata={"reason": one.reason} if one.reason else {},
+    )
+
+
+def request(service: str, namespace: str, group: str, etag: str) -> Request:
+    """The request about a service; `etag` is that of the last answer, empty where it had none."""
+    parameters = {"service": service, "namespace": namespace, "group": group}
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    return Request("GET", f"?{query}", (("If-None-Match", etag),) if etag else ())
+
+
+class HttpSource(PollingSource[TaggedDocument]):
+    """Follows services of one platform."""
+
+    def __init__(self, settings: HttpRegistry, cache: RosterCache) -> None:
+        super().__init__(settings, [settings.url], cache)
+
+    def reconnected(self) -> None:
+        """Casts no doubt on absence, which counts for nothing here."""
+
+    def request(self, key: ServiceKey, tag: str) -> Request:
+        """The question about a service; `tag` is the ETag of the last answer."""
+        return request(key.service, key.namespace, key.group, tag)
+
+    async def read(
+        self, key: ServiceKey, tag: str, server: str, reply: RawReply
+    ) -> TaggedDocument | Unchanged | SourceError:
+        """The document; every error concerns this service alone."""
+        if reply.status == HTTPStatus.NOT_MODIFIED and tag:
+            if (now := _etag(reply)) and _opaque(now) != _opaque(tag):
+                return WrongRegistryAnswer(f"HTTP 304 confirms ETag {now}, not {tag}, which was sent").with_context(
+                    server
+                )
+            return UNCHANGED
+        try:
+            if reply.status != HTTPStatus.OK:
+                raise _refused(reply)
+            document = await read_document(reply.body)
+            if not document.service:
+                raise WrongRegistryAnswer(
+                    f'the document does not name its service: write "service": "{key.service}" into it, as requested'
+                )
+            if document.service and document.service != key.service:
+                raise WrongRegistryAnswer(f"the document is of service {document.service!r}, not of {key.service!r}")
+        except SourceError as error:
+            return error.with_context(server)
+        return TaggedDocument(document, _etag(reply))
+
+    def write(self, key: ServiceKey, answer: TaggedDocument) -> str:
+        """Write the instances; the tag is the document's ETag."""
+        document = answer.document
+        self._cache.update(
+            key, document.instances, partial=not document.complete, index=document.revision, absence_counts=False
+        )
+        return answer.etag
+
+
+def _etag(reply: RawReply) -> str:
+    return (reply.header(b"etag") or b"").decode("latin-1")
+
+
+def _opaque(etag: str) -> str:
+    """The tag without its mark of weakness, which a proxy that compresses adds to some answers and not to others."""
+    return etag.removeprefix("W/")
+
+
+def _refused(reply: RawReply) -> SourceError:
+    if reply.status == HTTPStatus.NOT_FOUND:
+        return UnknownService(
+            "HTTP 404: the platform knows no such service; check its name, or the url",
+            public="HTTP 404: the platform knows no such service; check its name",
+        )
+    return refusal(reply.plain)

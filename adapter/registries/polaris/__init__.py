@@ -1,1 +1,0 @@
-"""Polaris: services by its HTTP discovery."""

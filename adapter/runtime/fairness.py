@@ -1,0 +1,201 @@
+"""Fair shares: turns and slots of namespaces, turns of addresses, so that no client delays the others."""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+Member = TypeVar("Member")
+
+_BURST_SECONDS = 0.0005
+_REST_FACTOR = 2.0
+"""After a burst the queue rests for this multiple of the time that its steps took."""
+
+T = TypeVar("T")
+
+
+class Namespaced(Protocol):
+    """What is waiting, hashable."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace whose turn it takes."""
+        ...
+
+
+K = TypeVar("K", bound=Namespaced)
+
+
+class Turns(Generic[K]):
+    """Keys, each once. Within a namespace the one that was added first is next."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, dict[K, None]] = {}
+        """The namespace whose turn it is comes first."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_namespace)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._by_namespace.get(key.namespace, ())
+
+    def add(self, key: K) -> None:
+        """Add a key behind the others of its namespace; one that waits already keeps its place."""
+        self._by_namespace.setdefault(key.namespace, {})[key] = None
+
+    def discard(self, key: K) -> None:
+        """Remove a key."""
+        keys = self._by_namespace.get(key.namespace, {})
+        keys.pop(key, None)
+        if not keys:
+            self._by_namespace.pop(key.namespace, None)
+
+    def pop(self, excluded: Container[K] = ()) -> K | None:
+        """Remove and return the next key that is not excluded; None if there is none."""
+        key = next((key for keys in self._by_namespace.values() for key in keys if key not in excluded), None)
+        if key is not None:
+            self.discard(key)
+            if (keys := self._by_namespace.pop(key.namespace, None)) is not None:
+                self._by_namespace[key.namespace] = keys
+        return key
+
+
+class Claim(NamedTuple, Generic[T]):
+    """A namespace's claim to a slot for an item. `since` orders the claims of one namespace, the oldest first."""
+
+    namespace: str
+    since: tuple[str, ...]
+    item: T
+
+
+def grant_slots(claims: Iterable[Claim[T]], each: int, total: int | None = None) -> frozenset[tuple[str, T]]:
+    """The claims that get a slot, as namespace and item: the oldest `each` of every namespace.
+
+    If there are more than `total` items, every namespace's oldest comes before any namespace's second, and so on.
+    The result depends on the claims alone, not on their order, so all replicas agree.
+    """
+    held: dict[str, dict[T, tuple[str, ...]]] = defaultdict(dict)
+    for namespace, since, item in claims:
+        known = held[namespace].get(item)
+        if known is None or since < known:
+            held[namespace][item] = since
+    if all(len(items) <= each for items in held.values()):
+        chosen = {(namespace, item) for namespace, items in held.items() for item in items}
+        if total is None or len({item for _, item in chosen}) <= total:
+            return frozenset(chosen)
+    return _oldest(held, each, total)
+
+
+def _oldest(held: dict[str, dict[T, tuple[str, ...]]], each: int, total: int | None) -> frozenset[tuple[str, T]]:
+    ranked = [
+        (rank, items[item], namespace, item)
+        for namespace, items in held.items()
+        for rank, item in enumerate(sorted(items, key=items.__getitem__)[:each])
+    ]
+    taken: set[T] = set()
+    for *_, item in sorted(ranked, key=lambda one: one[:3]):
+        if total is None or len(taken) < total:
+            taken.add(item)
+    return frozenset((namespace, item) for _, _, namespace, item in ranked if item in taken)
+
+
+class FairQueue:
+    """Runs one step per pass of the event loop, addresses in rotation, and leaves most of the loop's time to others.
+
+    So a front proxy waits for at most one short step of a stranger, and a stranger for one step of each other address.
+    A step that raises is logged by the loop, and the queue goes on.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._steps: dict[str, deque[Callable[[], None]]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._spent = 0.0
+        self._scheduled = False
+
+    def put(self, address: str, step: Callable[[], None]) -> None:
+        """Queue a step."""
+        self._steps.setdefault(address, deque()).append(step)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        if not self._steps:
+            self._scheduled = False
+            return
+        began = self._clock()
+        try:
+            self._run_one()
+        finally:  # the loop logs an error; the queue goes on
+            self._spent += self._clock() - began
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._spent < _BURST_SECONDS:
+            self._loop.call_soon(self._turn)
+        else:
+            self._loop.call_later(_REST_FACTOR * self._spent, self._turn)
+            self._spent = 0.0
+
+    def _run_one(self) -> None:
+        address = next(iter(self._steps))
+        steps = self._steps.pop(address)
+        step = steps.popleft()
+        if steps:
+            self._steps[address] = steps
+        step()
+
+
+class EvictingPool(Generic[Member]):
+    """A set of at most `limit` members; beyond it, the address with the most members loses its oldest.
+
+    A member's address must not change.
+    """
+
+    def __init__(self, limit: int, address_of: Callable[[Member], str]) -> None:
+        self._limit = limit
+        self._address_of = address_of
+        self._count = 0
+        self._members: dict[str, dict[Member, None]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Member]:
+        return (member for members in self._members.values() for member in members)
+
+    def __contains__(self, member: Member) -> bool:
+        return member in self._members.get(self._address_of(member), ())
+
+    def add(self, member: Member, is_protected: Callable[[Member], bool] = lambda _: False) -> Member | None:
+        """Add a member; returns the one to evict, if any: a protected one only if its address has no other.
+
+        The evicted one stays a member until the caller discards it.
+        """
+        self._members.setdefault(self._address_of(member), {})[member] = None
+        self._count += 1
+        if self._count <= self._limit:
+            return None
+        largest = max(self._members.values(), key=len)
+        candidates = [one for one in largest if one is not member] or [member]
+        return next((one for one in candidates if not is_protected(one)), candidates[0])
+
+    def refresh(self, member: Member) -> None:
+        """Make the member the youngest of its address."""
+        members = self._members.get(self._address_of(member), {})
+        if member in members:
+            del members[member]
+            members[member] = None
+
+    def discard(self, member: Member) -> None:
+        """Remove the member, if present."""
+        address = self._address_of(member)
+        members = self._members.get(address, {})
+        if member not in members:
+            return
+        del members[member]
+        self._count -= 1
+        if not members:
+            del self._members[address]

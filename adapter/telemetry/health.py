@@ -1,0 +1,121 @@
+"""Health endpoints: `/livez` (this process works), `/readyz` (it can serve), `/healthz` (as livez).
+
+A check is a function that returns None if healthy, else the reason.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+Check = Callable[[], str | None]
+_TICK_SECONDS = 1.0
+LATE_SECONDS = 15.0
+_LONGEST_TARGET = 128
+_LOG_SECONDS = 60.0
+
+
+class Probe(NamedTuple):
+    """A health request: the endpoint, and optionally one of its checks."""
+
+    segments: tuple[str, ...]
+    verbose: bool
+    reported: bool = False
+    """Whether a failure is answered with status 200 as well: a proxy shows the text of no other answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """The plain text of a health answer."""
+
+    healthy: bool
+    text: str
+
+
+class Heartbeat:
+    """`run` beats once a second; `check` reports a stalled event loop. `clock` is monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            self._last = self._clock()
+            await asyncio.sleep(_TICK_SECONDS)
+
+    def check(self) -> str | None:
+        still = self._clock() - self._last
+        return f"the event loop has not ticked for {still:.0f} s" if still > LATE_SECONDS else None
+
+
+class Health:
+    """Answers health requests from named checks. `warnings` are listed in `/readyz` and fail nothing.
+
+    A failure is logged when it begins and once a minute while it lasts; `clock` is monotonic.
+    """
+
+    def __init__(
+        self,
+        live: Mapping[str, Check],
+        ready: Mapping[str, Check],
+        warnings: Mapping[str, Check] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._warnings = dict(warnings or {})
+        self._checks = {"livez": dict(live), "healthz": dict(live), "readyz": {**live, **ready}}
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+
+    def probe(self, target: str) -> Probe | None:
+        """Parse a health request; None for any other target. The cost does not depend on the target's length."""
+        if len(target) > _LONGEST_TARGET:
+            return None
+        path, _, query = target.partition("?")
+        endpoint, *single = path.removeprefix("/").removesuffix("/").split("/", 1)
+        checks = self._checks.get(endpoint)
+        if checks is None or not path.startswith("/") or any(name not in checks for name in single):
+            return None
+        asked = query.replace("=", "&").split("&")
+        return Probe((endpoint, *single), verbose="verbose" in asked, reported="report" in asked)
+
+    def report(self, segments: tuple[str, ...], *, verbose: bool) -> HealthReport:
+        """The report for `/livez`, or of one check for `/livez/<check>`. Raises KeyError for an unknown check."""
+        endpoint, *single = segments
+        checks = self._checks[endpoint]
+        if single:
+            checks = {single[0]: checks[single[0]]}
+        results = {name: check() for name, check in checks.items()}
+        self._log(results)
+        healthy = not any(results.values())
+        warnings = {} if single or endpoint != "readyz" else self._active_warnings(results)
+        if healthy and not warnings and not verbose:
+            return HealthReport(healthy=True, text="ok")
+        return HealthReport(healthy, _listing(endpoint, results, warnings, healthy=healthy))
+
+    def _active_warnings(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
+        warnings = {name: check() for name, check in self._warnings.items() if not results.get(name)}
+        self._log({f"{name} (warning)": warning for name, warning in warnings.items()})
+        return {name: warning for name, warning in warnings.items() if warning}
+
+    def _log(self, results: Mapping[str, str | None]) -> None:
+        for name, reason in results.items():
+            if not reason:
+                self._logged.pop(name, None)
+            elif name not in self._logged or self._clock() - self._logged[name] >= _LOG_SECONDS:
+                self._logged[name] = self._clock()
+                _log.warning("health_check_failed", check=name, error=reason)
+
+
+def _listing(
+    endpoint: str, results: Mapping[str, str | None], warnings: Mapping[str, str | None], *, healthy: bool
+) -> str:
+    lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in results.items()]
+    lines += [f"[!]{name}: {warning}" for name, warning in warnings.items()]
+    return "\n".join([*lines, f"{endpoint} check {'passed' if healthy else 'failed'}", ""])

@@ -1,1 +1,0 @@
-"""Benchmarks; the main one is `python -m benchmarks.serving`."""

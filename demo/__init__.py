@@ -1,1 +1,0 @@
-"""`python -m demo`: a stock HPA on effective load beside a stock CPU HPA, on a real control plane."""

@@ -1,0 +1,1 @@
+"""Benchmarks; the main one is `python -m lab.benchmarks.serving`."""

@@ -1,0 +1,1 @@
+"""How well an autoscaler controls: pod-hours at equal shortfall; synthetic services."""

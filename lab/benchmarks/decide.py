@@ -1,0 +1,326 @@
+"""The cost of `assess` and `decide`, by the number of pods and by the state of their registry.
+
+    python -m lab.benchmarks.decide [--sizes 20,200,1000,10000] [--seconds 2] [--before FOLDER] [-o FILE]
+
+Processor time of this process, the minimum of several runs, without an event loop or a network. Each assessment has new
+samples of every pod (plain CPU, and memory as a share of its limit) and the memory of the previous one; pods, policy
+and roster stay the same objects, as between two changes in the cluster. *serving*: the policy names no registry.
+*registered*: its registry lists every pod. *doubtful*: its registry has never answered, for more than five minutes.
+*doubtful, busy* and *idle*: so that CPU is far above or below the band, where scenarios differ. *changed*: as
+registered, and one pod is another object each time. *confirmed*: as registered, and the registry answers the same again
+each time. *first*: registered, without a memory. `decide` is the slowest
+of several replica counts. Full garbage collections are off, as in the adapter.
+
+*policies* has the same for many kinds of policies (`KINDS`) with KIND_PODS doubtful pods and one metric.
+
+`--before FOLDER` measures the adapter of another checkout as well, each row directly before the same row of this one.
+"""
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from adapter.load.assess import assess
+from adapter.load.assessment import Assessment, AssessmentInputs
+from adapter.load.decide import decide
+from adapter.load.memory import Memory
+from adapter.load.pod_groups import LONG_DOUBT_SECONDS
+from adapter.load.pods import Container, Owner, Pod, PodCondition
+from adapter.load.quantity import NANO
+from adapter.load.roster import Instance, Roster
+from adapter.load.samples import ResourceSamples, Samples
+from adapter.load.spec import (
+    Average,
+    Bounds,
+    Capacity,
+    Converge,
+    Delay,
+    Metric,
+    Policy,
+    PulledOut,
+    Registry,
+    ResourceMetric,
+    Scale,
+    Step,
+    Strategy,
+    Target,
+    ToleranceIn,
+    Trigger,
+)
+from adapter.usage.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
+
+BEGAN = 1_700_000_000.0
+TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
+CASES = ("serving", "registered", "doubtful", "doubtful, busy", "doubtful, idle", "changed", "confirmed", "first")
+KIND_PODS = 200
+_WATERMARKS = {"doubtful, busy": (200, 100), "doubtful, idle": (900, 700)}
+"""Of CPU in millicores, by case."""
+_INTERVAL = 15.0
+_MEBI = 2**20 * NANO
+
+
+@dataclass(slots=True)
+class Scene:
+    """A target that is assessed repeatedly."""
+
+    inputs: AssessmentInputs
+    case: str = ""
+    _usage: UsageColumns = field(default_factory=lambda: NO_USAGE)
+
+    def advance(self, seconds: float = _INTERVAL) -> None:
+        """Advances to new samples of every pod."""
+        now = self.inputs.now + seconds
+        self.inputs = replace(self.inputs, samples=self._samples(now), now=now)
+        if self.case == "changed":
+            first, *others = self.inputs.pods
+            self.inputs = replace(self.inputs, pods=(*others, replace(first)))
+        elif self.case == "confirmed" and self.inputs.roster is not None:
+            self.inputs = replace(self.inputs, roster=replace(self.inputs.roster, at=now))
+        elif self.case == "first":
+            self.inputs = replace(self.inputs, memory=Memory())
+
+    def assess(self) -> tuple[Assessment, float]:
+        """Assesses once and keeps the memory; returns the assessment and its processor time (seconds)."""
+        began = time.process_time()
+        assessment = assess(self.inputs)
+        spent = time.process_time() - began
+        self.inputs = replace(self.inputs, memory=assessment.memory)
+        return assessment, spent
+
+    def _samples(self, at: float) -> Samples:
+        """Samples of every pod, as the decoder makes them."""
+        turn = int((at - BEGAN) / _INTERVAL)
+        builder = UsageColumnsBuilder(self._usage)
+        rows = [builder.add(pod.name, at - 5, 15.0, ("app",)) for pod in self.inputs.pods]
+        builder.fill("app", "cpu", rows, [(300 + (row * 7 + turn) % 90) * NANO // 1000 for row in rows])
+        builder.fill("app", "memory", rows, [(400 + (row * 3 + turn) % 60) * _MEBI for row in rows])
+        self._usage = builder.columns()
+        return Samples(resources=ResourceSamples(pods=self._usage, fetched_at=at - 1))
+
+
+def scene(case: str, size: int) -> Scene:
+    """The pods of one Deployment, Ready for hours, in one of the CASES."""
+    containers = (Container("app", {"cpu": NANO // 2}, {"memory": 512 * _MEBI}, running=True),)
+    pods = tuple(
+        Pod(
+            namespace="shop",
+            name=f"web-{index}",
+            uid=f"uid-{index}",
+            created_at=BEGAN - 90_000,
+            started_at=BEGAN - 90_000,
+            ready=PodCondition(status=True, since=BEGAN - 80_000),
+            containers_ready=True,
+            ips=(f"10.{index // 65536}.{index // 256 % 256}.{index % 256}",),
+            owner=Owner("ReplicaSet", "web-abc", "rs"),
+            template_hash="abc",
+            containers=containers,
+        )
+        for index in range(size)
+    )
+    instances = tuple(Instance(ip=pod.ips[0], port=8080, registered_at=BEGAN - 80_000) for pod in pods)
+    high, low = _WATERMARKS.get(case, (500, 250))
+    policy = Policy(
+        namespace="shop",
+        name="web",
+        hpa="web",
+        metrics=(
+            Metric(
+                name="cpu",
+                resource=ResourceMetric(name="cpu"),
+                high=Fraction(high * NANO, 1000),
+                low=Fraction(low * NANO, 1000),
+            ),
+            Metric(
+                name="memory",
+                resource=ResourceMetric(name="memory", of=Capacity.LIMIT),
+                high=Fraction(NANO * 95, 100),
+                low=Fraction(NANO * 40, 100),
+            ),
+        ),
+        registry=None if case == "serving" else Registry(name="nacos", service="web"),
+    )
+    return Scene(
+        AssessmentInputs(
+            policy=policy,
+            pods=pods,
+            roster=None if case == "serving" or case.startswith("doubtful") else Roster(at=BEGAN, instances=instances),
+            scale=Scale(replicas=size, status_replicas=size),
+            bounds=Bounds(minimum=1, maximum=2 * size),
+            target=TARGET,
+            now=BEGAN,
+        ),
+        case=case,
+    )
+
+
+def _minimum(step: Callable[[], float], seconds: float) -> float:
+    """The minimum time (seconds) of at least five steps."""
+    until, times = time.process_time() + seconds, []
+    while len(times) < 5 or time.process_time() < until:
+        times.append(step())
+    return min(times)
+
+
+def measure(case: str, size: int, seconds: float) -> dict[str, float]:
+    """Milliseconds of processor time of one assessment, and of one decision on it."""
+    target = scene(case, size)
+    target.assess()
+    if case.startswith("doubtful"):
+        target.advance(LONG_DOUBT_SECONDS + 1)
+
+    def assessing() -> float:
+        target.advance()
+        return target.assess()[1]
+
+    assessed = _minimum(assessing, seconds)
+    target.advance()
+    assessment, _ = target.assess()
+    decided = max(_minimum(partial(_decide, assessment, target.inputs, count), seconds / 40) for count in _counts(size))
+    return {"assess": 1000 * assessed, "decide": 1000 * decided}
+
+
+def _metric(high: int | None, low: int | None, **more: Any) -> Metric:
+    """CPU with watermarks in millicores."""
+    limits = [None if each is None else Fraction(each * NANO, 1000) for each in (high, low)]
+    return Metric(name="cpu", resource=ResourceMetric(name="cpu"), high=limits[0], low=limits[1], **more)
+
+
+def _target(milli: int) -> Metric:
+    return Metric(name="cpu", resource=ResourceMetric(name="cpu"), target=Fraction(milli * NANO, 1000))
+
+
+def _step(**more: Any) -> dict[str, Any]:
+    return {"strategy": Strategy.STEP, "step": Step(tolerance_in=ToleranceIn.RATIO, **more)}
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "above": {"metrics": (_metric(200, 100),)},
+    "above with some pods": {"metrics": (_metric(345, 100),)},
+    "below": {"metrics": (_metric(900, 700),)},
+    "multiples of 3": {"metrics": (_metric(200, 100),), "multiple_of": 3},
+    "nothing replaced": {"metrics": (_metric(200, 100),), "pulled_out": PulledOut(replace=False)},
+    "delay below": {"metrics": (_metric(900, 700, delay=Delay(down=30.0)),)},
+    "delay above": {"metrics": (_metric(200, 100, delay=Delay(up=30.0)),)},
+    "ratio": {"metrics": (_target(340),), "strategy": Strategy.RATIO, "tolerance": Fraction(1, 100)},
+    "ratio, below": {"metrics": (_target(1000),), "strategy": Strategy.RATIO, "tolerance": Fraction(1, 100)},
+    "step": {"metrics": (_target(340),), **_step(tolerance=5)},
+    "step down by 1,000": {"metrics": (_target(1000),), **_step(trigger=Trigger.AVERAGE, down=1000)},
+    "total": {"metrics": (_metric(9_000_000, 8_000_000),), "average": Average.TOTAL},
+    "converge to low": {"metrics": (_metric(900, 100),), "converge_towards": Converge.LOW},
+    "converge to high": {"metrics": (_metric(900, 100),), "converge_towards": Converge.HIGH},
+}
+"""Policies by kind. The doubtful pods use 300 to 390 millicores."""
+
+
+def measure_kind(kind: str, size: int, seconds: float) -> dict[str, float]:
+    """As `measure`, for a kind of policy."""
+    target = scene("doubtful", size)
+    target.inputs = replace(target.inputs, policy=replace(target.inputs.policy, **KINDS[kind]))
+    target.assess()
+    target.advance(LONG_DOUBT_SECONDS + 1)
+
+    def assessing() -> float:
+        target.advance()
+        return target.assess()[1]
+
+    assessed = _minimum(assessing, seconds)
+    assessment, _ = target.assess()
+    decided = max(_minimum(partial(_decide, assessment, target.inputs, count), seconds / 40) for count in _counts(size))
+    return {"assess": 1000 * assessed, "decide": 1000 * decided}
+
+
+def _counts(size: int) -> list[int]:
+    return sorted({1, size // 3, size // 2, size * 9 // 10, size - 1, size, size + 1, 2 * size} - {0})
+
+
+def _decide_once(assessment: Assessment, inputs: AssessmentInputs, count: int) -> float:
+    scale, began = Scale(replicas=count, status_replicas=count), time.process_time()
+    decide(assessment, scale, inputs.bounds, inputs.now)
+    return time.process_time() - began
+
+
+def _decide(assessment: Assessment, inputs: AssessmentInputs, count: int) -> float:
+    return sum(_decide_once(assessment, inputs, count) for _ in range(10)) / 10
+
+
+def _rows(sizes: str) -> list[str]:
+    """The names of all rows: size and case, or `policies` and kind."""
+    return [f"{size} {case}" for size in sizes.split(",") for case in CASES] + [f"policies {kind}" for kind in KINDS]
+
+
+def _measure_row(row: str, seconds: float) -> dict[str, float]:
+    group, name = row.split(" ", 1)
+    if group == "policies":
+        return measure_kind(name, KIND_PODS, seconds / 2)
+    return measure(name, int(group), seconds)
+
+
+_ROW = """
+import gc, json, pathlib, sys
+if pathlib.Path("lab").is_dir():
+    from lab.benchmarks import decide
+else:
+    from benchmarks import decide
+gc.set_threshold(700, 10, 1_000_000)
+group, name = sys.argv[1].split(" ", 1)
+known = group != "policies" and name in decide.CASES
+print(json.dumps(decide.measure(name, int(group), float(sys.argv[2])) if known else {}))
+"""
+
+
+def _measure_before(folder: Path, row: str, seconds: float) -> dict[str, float]:
+    """The same row by another checkout, in a process of its own; empty where its benchmark does not have it."""
+    environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}
+    command = [sys.executable, "-c", _ROW, row, str(seconds)]
+    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    before: dict[str, float] = json.loads(done.stdout)
+    return before
+
+
+def _line(cost: Mapping[str, float], before: Mapping[str, float]) -> str:
+    line = "".join(f"{cost.get(key, 0.0):10.4f}" for key in ("assess", "decide"))
+    if not before:
+        return line
+    return f"{line}{before['assess']:14.3f}{cost['assess'] / before['assess']:14.2f}{before['decide']:14.4f}"
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="20,200,1000,10000")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    gc.set_threshold(700, 10, 1_000_000)
+    titles = "".join(f"{title:>10}" for title in ("assess", "decide"))
+    more = "".join(f"{title:>14}" for title in ("assess before", "ratio", "decide before")) if options.before else ""
+    print(f"{'ms of processor time':32}{titles}{more}")
+    rows: dict[str, dict[str, float]] = {}
+    before: dict[str, dict[str, float]] = {}
+    for row in _rows(options.sizes):
+        if options.before:
+            before[row] = _measure_before(options.before, row, options.seconds)
+        rows[row] = _measure_row(row, options.seconds)
+        print(f"{row:32}{_line(rows[row], before.get(row, {}))}", flush=True)
+    if options.output:
+        from lab.benchmarks.record import write
+
+        # Another checkout is not there where the figures are measured again.
+        write(
+            options.output, {**rows, "before": before}, f"python -m lab.benchmarks.decide --seconds {options.seconds}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""KEDA, prometheus-adapter and this adapter on the same Prometheus.
+
+    python -m lab.benchmarks.peers PART [-o FILE]
+
+Each part takes at most five minutes and stores a file of its own, by default `peers_PART.json` in the results.
+"""
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lab.benchmarks import record
+from lab.benchmarks.peers import faults, freshness, hpas, latency, start
+
+PARTS = {
+    "latency": latency.run,
+    "latency_cached": partial(latency.run, cached=True),
+    "hpas": hpas.run,
+    "hpas_cached": partial(hpas.run, cached=True),
+    "freshness": freshness.run,
+    "start": start.run,
+    **{fault: partial(faults.run, fault) for fault in faults.FAULTS},
+}
+
+
+def main() -> int:
+    """Runs one part."""
+    parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.peers", description=__doc__)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("-o", "--out", type=Path, help="file for the figures (JSON)")
+    options = parser.parse_args()
+    began = record.origin()
+    figures: dict[str, Any] = PARTS[options.part]()
+    print(json.dumps(figures, indent=1))
+    record.write(options.out or record.RESULTS / f"peers_{options.part}.json", figures, came_from=began)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Runs a module with a probe of its event loop and memory: `python -m lab.benchmarks.probe FOLDER MODULE ARGUMENTS...`
+
+SIGUSR1 starts timing every step of the event loop, every garbage collection, and how late a timer of 5 ms is; the next
+one ends that and writes FOLDER/loop.json. SIGUSR2 writes FOLDER/memory.json: which kinds of objects the pipeline keeps.
+A probe that is not timing costs nothing.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+from asyncio.events import Handle
+from pathlib import Path
+from typing import Any
+
+from lab.benchmarks.inventory import inventory
+
+INTERVAL_SECONDS = 0.005
+
+
+class LoopProbe:
+    """Times the event loop of the main thread while it is on."""
+
+    def __init__(self) -> None:
+        self._run = Handle._run  # noqa: SLF001  the only function that every step passes
+        self._on = False
+
+    def start(self) -> None:
+        self._on = True
+        self._began, self._cpu = time.perf_counter(), time.process_time()
+        self._wall: list[float] = []
+        self._cpu_steps: list[float] = []
+        self._late: list[float] = []
+        self._collections: list[list[float]] = [[], [], []]
+        self._named: list[tuple[float, str]] = []
+        Handle._run = self._timed()  # type: ignore[method-assign]  # noqa: SLF001
+        gc.callbacks.append(self._collection)
+        asyncio.get_running_loop().call_soon_threadsafe(self._tick)
+
+    def stop(self) -> dict[str, Any]:
+        self._on = False
+        Handle._run = self._run  # type: ignore[method-assign]  # noqa: SLF001
+        gc.callbacks.remove(self._collection)
+        return {
+            "seconds": round(time.perf_counter() - self._began, 2),
+            "cpu_seconds": round(time.process_time() - self._cpu, 2),
+            "steps": len(self._wall),
+            "step_wall_ms": _summary(self._wall),
+            "step_cpu_ms": _summary(self._cpu_steps),
+            "late_ms": _summary(self._late),
+            "collection_ms": [{"count": len(one), **_summary(one)} for one in self._collections],
+            "longest_steps": [[round(1000 * cpu, 2), name] for cpu, name in sorted(self._named, reverse=True)[:10]],
+        }
+
+    def toggle(self, out: Path) -> None:
+        if not self._on:
+            self.start()
+            return
+        _write(out, self.stop())
+
+    def _timed(self) -> Any:
+        run, wall, cpu, named = self._run, self._wall, self._cpu_steps, self._named
+        clock, processor = time.perf_counter, time.thread_time
+
+        def timed(handle: Handle) -> None:
+            began, used = clock(), processor()
+            run(handle)
+            spent = processor() - used
+            wall.append(clock() - began)
+            cpu.append(spent)
+            if spent > 0.003:
+                named.append((spent, _name(handle)))
+
+        return timed
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + INTERVAL_SECONDS
+
+        def late() -> None:
+            if self._on:
+                self._late.append(loop.time() - due)
+                self._tick()
+
+        loop.call_at(due, late)
+
+    def _collection(self, when: str, info: dict[str, int]) -> None:
+        if when == "start":
+            self._collecting = time.thread_time()
+        else:
+            self._collections[info["generation"]].append(time.thread_time() - self._collecting)
+
+
+def _name(handle: Handle) -> str:
+    callback = getattr(handle, "_callback", None)
+    task = getattr(callback, "__self__", None)
+    return (
+        task.get_name() + ": " + repr(task.get_coro())[:90] if isinstance(task, asyncio.Task) else repr(callback)[:120]
+    )
+
+
+def _summary(seconds: list[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+
+    def at(share: float) -> float:
+        return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3) if ordered else 0.0
+
+    return {"p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": at(1.0), "sum": round(1000 * sum(ordered), 1)}
+
+
+def _write(out: Path, content: object) -> None:
+    partial = out.with_suffix(".part")
+    partial.write_text(json.dumps(content))
+    partial.rename(out)
+
+
+class Roots:
+    """Keeps the engine that is made, for the inventory: frozen objects cannot be listed later."""
+
+    engine: Any = None
+
+    @classmethod
+    def install(cls) -> None:
+        from adapter.engine import Engine
+
+        made = Engine.__init__
+
+        def kept(self: Any, *arguments: Any, **named: Any) -> None:
+            made(self, *arguments, **named)
+            cls.engine = self
+
+        Engine.__init__ = kept  # type: ignore[method-assign]
+
+
+def main() -> None:
+    folder, module, *arguments = sys.argv[1:]
+    probe = LoopProbe()
+    signal.signal(signal.SIGUSR1, lambda *_: probe.toggle(Path(folder) / "loop.json"))
+    if module.startswith("adapter"):
+        Roots.install()
+        memory = Path(folder) / "memory.json"
+        signal.signal(signal.SIGUSR2, lambda *_: _write(memory, inventory(Roots.engine)))
+    os.environ.pop("PYTHONSTARTUP", None)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

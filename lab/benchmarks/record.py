@@ -1,0 +1,105 @@
+"""Stored results: each file in `lab/benchmarks/results` says its command, commit, machine and time.
+
+docs/performance.md is made from these files (`lab/benchmarks/page`), and `make performance` runs their commands again.
+So a benchmark takes `-o FILE` and writes its figures with `write`.
+"""
+
+import datetime as dt
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "lab" / "benchmarks" / "results"
+KEYS = ("command", "commit", "date", "machine")
+"""What every stored result begins with."""
+_CODE = ("adapter", "lab")
+_NUMBERS = re.compile(r"\[\s+([-+\d.eE,\s]+?)\s+\]")
+_OUTPUTS = ("-o", "--out", "--output")
+
+
+def write(
+    path: Path, figures: Mapping[str, Any], command: str | None = None, came_from: Mapping[str, Any] | None = None
+) -> None:
+    """Stores figures (JSON values) with command (by default this process's), commit, date and machine.
+
+    `came_from`: what `origin` said at the start of a long run.
+    """
+    written = {**(came_from or origin(command)), **{key: one for key, one in figures.items() if key not in KEYS}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = _NUMBERS.sub(_on_a_line, json.dumps(written, indent=1, ensure_ascii=False))
+    path.write_text(text + "\n", encoding="utf-8")
+    print(f"stored in {path}", file=sys.stderr)
+
+
+def _on_a_line(numbers: re.Match[str]) -> str:
+    return f"[{' '.join(numbers[1].split())}]"
+
+
+def origin(command: str | None = None) -> dict[str, Any]:
+    """Where figures come from; ask at the start of a long run, because the repository may change meanwhile."""
+    return {
+        "command": command or this_command(),
+        "commit": commit(),
+        "date": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine(),
+    }
+
+
+def this_command() -> str:
+    """The command line of this process, as `python -m …`, without the output and without paths of this machine."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
+    return shlex.join(["python", "-m", name, *_portable(sys.argv[1:])])
+
+
+def _portable(arguments: list[str]) -> list[str]:
+    kept: list[str] = []
+    skip = False
+    for one in arguments:
+        if not skip and not (one in _OUTPUTS or one.startswith(tuple(f"{name}=" for name in _OUTPUTS))):
+            kept.append(Path(one).name if one.startswith("/") else one)
+        skip = one in _OUTPUTS
+    return kept
+
+
+def commit() -> str:
+    """The commit that is checked out; `+` where the code has changes beyond it, `unknown` outside a repository."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        there = [name for name in _CODE if (ROOT / name).exists()]
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *there, ":!lab/benchmarks/results")
+        return git("rev-parse", "--short=7", "HEAD") + "+" * bool(changed)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def machine() -> dict[str, Any]:
+    """Processors, memory (GiB), processor model, kernel and Python version; no names."""
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processors": os.cpu_count(),
+        "processor": _processor(),
+        "architecture": platform.machine(),
+        "memory_gib": round(pages / 2**30, 1),
+        "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "unknown"
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -1,0 +1,354 @@
+"""The stage of the benchmark: a real API server with the scene, usage, the adapter, and the constant server."""
+
+import dataclasses
+import functools
+import http.client
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from lab.benchmarks import scene, store
+from lab.benchmarks.forwarder import Forwarder
+from lab.benchmarks.load import Plan
+from lab.benchmarks.processes import favour
+from lab.harness import commands, objects
+from lab.harness.adapter import ACCOUNT, NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
+from lab.harness.client import Client, tls_context
+from lab.harness.control_plane import ControlPlane
+from lab.harness.processes import Component, free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+USAGE_GROUP = "metrics.k8s.io"
+_USER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+
+_LISTED = (
+    "/api/v1/pods?limit=1",
+    "/apis/apps/v1/deployments?limit=1",
+    "/apis/autoscaling/v2/horizontalpodautoscalers?limit=1",
+    "/apis/discovery.k8s.io/v1/endpointslices?limit=1",
+    "/apis/effective-load.io/v1alpha1/watermarkpolicies?limit=1",
+    f"/apis/{USAGE_GROUP}/v1beta1",
+)
+
+HEADERS = [
+    ("Host", f"{NAMESPACE}.{NAMESPACE}.svc"),
+    ("User-Agent", f"kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/0000000/{_USER}"),
+    ("Accept", "application/vnd.kubernetes.protobuf, */*"),
+    ("Accept-Encoding", "gzip"),
+    ("Audit-Id", "5b2d3f6e-9a51-4a4f-8c43-0d6f4f6f2d11"),
+    ("X-Forwarded-For", "10.0.0.1"),
+    ("X-Forwarded-Host", "kubernetes.default.svc"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Remote-Extra-Authentication.kubernetes.io%2fcredential-Id", "JTI=1f6cf1a6-8d55-4a0b-9d37-1a4de9a0a0c2"),
+    ("X-Remote-Group", "system:serviceaccounts"),
+    ("X-Remote-Group", "system:serviceaccounts:kube-system"),
+    ("X-Remote-Group", "system:authenticated"),
+    ("X-Remote-User", _USER),
+]
+"""The headers of a request of the HPA controller, as the aggregator forwards it."""
+
+
+class Stage:
+    """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
+
+    `python` is the interpreter of the adapter and of the constant server, `policy` makes the policy of a service,
+    `settings` are those of the adapter.
+    """
+
+    def __init__(
+        self,
+        policies: int,
+        pods: int,
+        namespaces: int,
+        python: str,
+        announce: Callable[[str], None],
+        *,
+        policy: Callable[[scene.Service], scene.Object] = scene.policy,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.services = scene.services(policies, pods, namespaces)
+        self._counts = (policies, pods, namespaces)
+        self._python, self._announce = python, announce
+        self._policy, self._settings = policy, settings
+        self._calm = threading.Event()
+        self._log_positions: dict[str, int] = {}
+        self.generation = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=self._announce))
+            self._stack = stack
+            self._favour("etcd", "kube-apiserver")
+            self._build()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _build(self) -> None:
+        self._servers = {name: self._api_server(name) for name in ("first", "second")}
+        self._serving = "first"
+        self.forwarder = Forwarder()
+        self.forwarder.lead_to(self._port("first"))
+        self._fill()
+        self._start_usage()
+        self.adapter = self._adapter()
+        self.constant, self.constant_port = self._constant()
+        self._begin_churn()
+
+    def _favour(self, *names: str) -> None:
+        for name in names:
+            favour(self.cluster.components[name].pid or 0)
+
+    # -- the API servers
+
+    def _api_server(self, name: str) -> tuple[Component, int]:
+        layout = self.cluster.layout
+        if name == "first":
+            return self.cluster.components["kube-apiserver"], layout.port("kube-apiserver")
+        port = free_ports(1)[0]
+        other = dataclasses.replace(layout, ports={**layout.ports, "kube-apiserver": port})
+        line = commands.api_server(other, {}, controllers=False)
+        component = Component("kube-apiserver-2", line, self.cluster.folder / "kube-apiserver-2.log")
+        component.ready = functools.partial(_answers, self._admin(port), "/readyz")
+        self._stack.callback(component.stop, 2)
+        return component, port
+
+    def _admin(self, port: int) -> Client:
+        pair = self.cluster.pki.client("admin", "system:masters")
+        return Client("127.0.0.1", port, tls_context(self.cluster.pki.cluster.file, pair.cert_file, pair.key_file))
+
+    def _port(self, name: str) -> int:
+        return self._servers[name][1]
+
+    def prepare_other(self) -> str:
+        """Starts the other API server, waits until it can list everything, and returns its name."""
+        name = "second" if self._serving == "first" else "first"
+        # The adapter's resource version must be older than the oldest one of the other API server.
+        self._calm.set()
+        time.sleep(1)
+        self.cluster_patch({"metadata": {"annotations": {"benchmark": str(time.time())}}})
+        if name == "second":
+            self._servers[name] = self._api_server(name)  # its former port may be another process's by now
+        server = self._servers[name][0]
+        server.start()
+        favour(server.pid or 0)
+        server.wait_ready()
+        admin = self._admin(self._port(name))
+        for path in _LISTED:
+            while not _answers(admin, path):
+                time.sleep(0.1)
+        admin.close()
+        return name
+
+    def cluster_patch(self, body: scene.Object) -> None:
+        admin = self._admin(self._port(self._serving))
+        admin.patch("/api/v1/namespaces/default", body)
+        admin.close()
+
+    def roll_over(self, name: str) -> float:
+        """Switches the adapter to the other API server, as an upgrade of a control plane does; returns the moment."""
+        moment = time.monotonic()
+        self.forwarder.lead_to(self._port(name))
+        self._serving = name
+        return moment
+
+    def stop_other(self) -> None:
+        self._calm.clear()
+        name = "second" if self._serving == "first" else "first"
+        self._servers[name][0].stop(3)
+
+    def new_log_lines(self) -> list[dict[str, Any]]:
+        """The adapter's log lines since the last call."""
+        name = self.adapter.name
+        with self.adapter.component.log.open("rb") as log:
+            log.seek(self._log_positions.get(name, 0))
+            whole = log.read().rpartition(b"\n")[0]
+        self._log_positions[name] = self._log_positions.get(name, 0) + len(whole)
+        return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
+
+    # -- the scene
+
+    def _fill(self) -> None:
+        client, began = self.cluster.client, time.monotonic()
+        install_crds(self.cluster)
+        for name in sorted({service.namespace for service in self.services}):
+            client.create(objects.namespace(name))
+        for service in self.services:
+            client.create(self._policy(service))
+        etcd = self.cluster.layout.port("etcd")
+        count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
+        self._announce(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
+
+    def touch_pods(self) -> None:
+        """Changes every pod."""
+        self.generation += 1
+        etcd = self.cluster.layout.port("etcd")
+        for service in self.services:
+            store.put(etcd, scene.pods(service, self.generation))
+
+    def _begin_churn(self) -> None:
+        """Changes a pod each second: without changes the API server's cache cannot continue a paged list."""
+        over = threading.Event()
+        etcd = self.cluster.layout.port("etcd")
+
+        def churn() -> None:
+            beat = 0
+            while not over.wait(1):
+                if self._calm.is_set():
+                    continue
+                beat += 1
+                service = self.services[beat % len(self.services)]
+                key, pod = next(scene.pods(service, self.generation))
+                pod["metadata"]["annotations"]["benchmark.example.com/beat"] = str(beat)
+                store.put(etcd, [(key, pod)])
+
+        thread = threading.Thread(target=churn, daemon=True)
+        thread.start()
+        self._stack.callback(thread.join)
+        self._stack.callback(over.set)
+
+    def _start_usage(self) -> None:
+        port = free_ports(1)[0]
+        pair = self.cluster.pki.serving
+        line = [sys.executable, "-m", "lab.benchmarks.usage", str(port), str(pair.cert_file), str(pair.key_file)]
+        line += map(str, self._counts)
+        self._component("usage", line).start()
+        self.cluster.client.apply(objects.external_service("usage", "kube-system", port))
+        where = ("kube-system", "usage", port)
+        self.cluster.client.apply(objects.api_service(USAGE_GROUP, "v1beta1", where))
+        self.cluster.wait_api_service(f"v1beta1.{USAGE_GROUP}")
+
+    def _adapter(self) -> AdapterProcess:
+        """The adapter with exactly the rights of the manifests, behind the forwarder."""
+        account_kubeconfig(self.cluster)
+        path = self.cluster.folder / "kubeconfig-forwarded"
+        server = f"https://127.0.0.1:{self.forwarder.port}"
+        token = self.cluster.token(NAMESPACE, ACCOUNT)
+        objects.kubeconfig(path, server, self.cluster.pki.cluster.certificate, token)
+        adapter = AdapterProcess(self.cluster, self._settings, kubeconfig=path)
+        adapter.component.command[0] = self._python
+        adapter.register()
+        self._stack.callback(adapter.stop)
+        return adapter
+
+    def other_version(self, folder: Path) -> AdapterProcess:
+        """The adapter of another version beside the first, unregistered: `folder` is its worktree with a `.venv`."""
+        path = self.cluster.folder / "kubeconfig-forwarded"
+        adapter = AdapterProcess(self.cluster, kubeconfig=path, name="adapter-before", register=False)
+        adapter.component.command[0] = str(folder / ".venv/bin/python")
+        adapter.component.cwd = folder
+        self._stack.callback(adapter.stop)
+        return adapter
+
+    def _constant(self) -> tuple[Component, int]:
+        port = free_ports(1)[0]
+        line = [self._python, "-m", "lab.benchmarks.constant", str(port), str(self.cluster.front_proxy_ca)]
+        component = self._component("constant", line)
+        component.start()
+        favour(component.pid or 0)
+        return component, port
+
+    def _component(self, name: str, line: list[str]) -> Component:
+        component = Component(name, line, self.cluster.folder / f"{name}.log", cwd=ROOT)
+        self._stack.callback(component.stop)
+        return component
+
+    # -- requests
+
+    def plan(self, metric: str = "", *, seconds: float, rate: float = 0, connections: int = 8) -> Plan:
+        """A plan of requests for a metric of all policies in turn; without a metric, to the constant server."""
+        pair = self.cluster.front_proxy_cert()
+        base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
+        requests = [
+            (
+                f"{base}/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}/{metric or 'any'}",
+                f'"value":"{self.value(service, metric)}"',
+            )
+            for service in self.services
+        ]
+        return Plan(
+            port=self.adapter.port if metric else self.constant_port,
+            certificate=str(pair.cert_file),
+            key=str(pair.key_file),
+            headers=HEADERS,
+            requests=requests,
+            connections=connections,
+            seconds=seconds,
+            rate=rate,
+        )
+
+    def scale_plan(self, *, seconds: float, rate: float) -> Plan:
+        """A plan of the live reads behind `desired_replicas`, on the adapter's way to the API server."""
+        pair = self.cluster.pki.client("admin", "system:masters")
+        base = "/apis/apps/v1/namespaces"
+        requests = [
+            (f"{base}/{service.namespace}/deployments/{service.name}/scale", f'"replicas":{service.replicas}')
+            for service in self.services
+        ]
+        return Plan(
+            port=self.forwarder.port,
+            certificate=str(pair.cert_file),
+            key=str(pair.key_file),
+            headers=[("Host", "127.0.0.1"), ("Accept", "application/json")],
+            requests=requests,
+            connections=8,
+            seconds=seconds,
+            rate=rate,
+        )
+
+    @staticmethod
+    def value(service: scene.Service, metric: str) -> str:
+        """The expected value of a metric."""
+        return {"": "0", "desired_replicas": str(service.replicas)}.get(metric, f"{service.milli}m")
+
+    @property
+    def pid(self) -> int:
+        return self.adapter.component.pid or 0
+
+    def first_answer(self, patience: float = 60) -> float:
+        """Starts the adapter; returns the seconds from the start of its process to the first correct answer."""
+        service = self.services[len(self.services) // 2]
+        pair = self.cluster.front_proxy_cert()
+        context = tls_context(None, pair.cert_file, pair.key_file)
+        target = self.plan("effective_cpu", seconds=1).requests[len(self.services) // 2][0]
+        wanted = f'"value":"{self.value(service, "effective_cpu")}"'.encode()
+        began = time.monotonic()
+        self.adapter.component.start()
+        favour(self.pid)
+        last = b""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.adapter.port, context=context, timeout=5)
+        while time.monotonic() - began < patience:
+            try:
+                connection.request("GET", target, headers=_folded(HEADERS))
+                last = connection.getresponse().read()
+            except (OSError, http.client.HTTPException) as error:
+                last = str(error).encode()
+                connection.close()
+            if wanted in last:
+                connection.close()
+                return time.monotonic() - began
+            time.sleep(0.05)
+        raise TimeoutError(f"no correct answer within {patience:g} s: {last!r}{self.adapter.logs()}")
+
+
+def _folded(headers: list[tuple[str, str]]) -> dict[str, str]:
+    """Headers as a dictionary, which keeps only one group; the account itself has the rights."""
+    return dict(headers)
+
+
+def _answers(client: Client, path: str) -> bool:
+    try:
+        return client.raw(path, timeout=10).status == 200
+    except OSError:
+        return False

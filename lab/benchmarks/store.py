@@ -1,0 +1,63 @@
+"""Writes objects directly into etcd, many in a transaction: a hundred times faster than creating them one by one.
+
+The API server reads JSON from its storage as well as its own binary form, and its watches see the writes.
+"""
+
+import base64
+import http.client
+import itertools
+import json
+from collections.abc import Iterable
+
+from lab.benchmarks.scene import Object
+
+_AT_ONCE = 100  # etcd allows 128 operations and 1.5 MB in a transaction
+
+
+def put(port: int, objects: Iterable[tuple[str, Object]]) -> int:
+    """Writes objects through etcd's HTTP gateway; returns their number."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    written, left = 0, iter(objects)
+    while batch := list(itertools.islice(left, _AT_ONCE)):
+        body = json.dumps({"success": [_operation(key, item) for key, item in batch]}).encode()
+        connection.request("POST", "/v3/kv/txn", body)
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"etcd: {answer.status} {text[:300]!r}")
+        written += len(batch)
+    connection.close()
+    return written
+
+
+def delete(port: int, keys: Iterable[str]) -> None:
+    """Deletes objects."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    left = iter(keys)
+    while batch := list(itertools.islice(left, _AT_ONCE)):
+        operations = [{"requestDeleteRange": {"key": _text(key.encode())}} for key in batch]
+        connection.request("POST", "/v3/kv/txn", json.dumps({"success": operations}).encode())
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"etcd: {answer.status} {text[:300]!r}")
+    connection.close()
+
+
+def compact(port: int) -> None:
+    """Compacts all history: a watch that lags behind must list anew."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/v3/kv/range", json.dumps({"key": _text(b"\0")}).encode())
+    revision = json.loads(connection.getresponse().read())["header"]["revision"]
+    connection.request("POST", "/v3/kv/compaction", json.dumps({"revision": revision}).encode())
+    connection.getresponse().read()
+    connection.close()
+
+
+def _operation(key: str, item: Object) -> Object:
+    value = json.dumps(item, separators=(",", ":")).encode()
+    return {"requestPut": {"key": _text(key.encode()), "value": _text(value)}}
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()

@@ -1,0 +1,1 @@
+"""`python -m lab.demo`: a stock HPA on effective load beside a stock CPU HPA, on a real control plane."""

@@ -1,0 +1,247 @@
+"""The services of the long run on the scene of `faults`: a registry with access control, loads in waves, new pods."""
+
+import contextlib
+import json
+import math
+import random
+import time
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from lab.faults.scene import HIGH, LOW, METRIC, NAMESPACE, Scene, size_of
+from lab.harness.adapter import ACCOUNT
+from lab.harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
+from lab.harness.client import ApiError, Client
+from lab.harness.companion import DEFAULT_RIGHTS, CompanionProcess, account_of
+from lab.harness.processes import Component
+from lab.harness.registries.consul import Consul
+from lab.harness.workloads import cpu_watermarks
+
+KINDS = ("cpu", "load", "roster")
+OF_EACH = 3
+PODS = 8
+WAVE_SECONDS = 300.0
+USAGE_SECONDS = 15.0
+"""How often metrics-server's kubelets are told of new usage."""
+TOKEN_SECONDS = 600
+"""The shortest life that the API server gives a token; the processes read their kubeconfig every 300 s."""
+READER = 'service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }'
+_BROKEN = (ApiError, OSError, HTTPException, RuntimeError, LookupError)
+"""What a client raises while its server is what is broken."""
+
+
+class LongScene(Scene):
+    """Use it as a context manager. What runs beside the disturbances are `set_load` and `replace_pod`."""
+
+    command = ("-m", "lab.endurance.shim")
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.services = {f"{kind}-{number}": kind for kind in KINDS for number in range(OF_EACH)}
+        self._random = random.Random(seed)
+        self._began = time.monotonic()
+        self._registered: dict[str, str] = {}
+        """The service of each pod that Consul knows."""
+        self.away: set[str] = set()
+        """Pods in maintenance."""
+        self._usage_at = -math.inf
+        self._guests = 0
+        self._reader = ""
+        self.shims: dict[str, Path] = {}
+
+    # --- what there is ---
+
+    def _registry(self) -> Consul:
+        return Consul(deny=True)
+
+    def _begin_services(self) -> None:
+        for name in self.services:
+            self.workloads.deployment(name, PODS, usage_cpu="1", wait=False)
+        for name in self.services:
+            self.workloads.wait_ready(name, PODS, 120)
+        self.consul_token = self.folder / "consul-token"
+        self.renew_registry_token()
+        self._set_load()
+
+    def _settings(self) -> dict[str, Any]:
+        settings = super()._settings()
+        settings["registries"][0]["tokenFile"] = str(self.consul_token)
+        return settings
+
+    def _companion(self, name: str, rights: Path) -> CompanionProcess:
+        shim = self.shims[name] = self.folder / name
+        shim.mkdir()
+        command = (*self.command, str(shim), "companion")
+        self._through_proxy(rights, self.folder / rights.name)
+        return CompanionProcess(
+            self.cluster, self.settings, kubeconfig=self.folder / rights.name, name=name, command=command
+        )
+
+    def _through_proxy(self, kubeconfig: Path, target: Path) -> None:
+        """The same kubeconfig with the API server behind the proxy that cuts and delays."""
+        direct, proxy = self.cluster.layout.port("kube-apiserver"), self.server_proxy.port
+        _replace(target, kubeconfig.read_text().replace(f":{direct}", f":{proxy}"))
+
+    def _begin_policies(self) -> None:
+        for name, kind in self.services.items():
+            self._policy(name, kind)
+
+    def _policy(self, name: str, kind: str) -> None:
+        load = {"name": "load", "query": {"name": "load"}, "highWatermark": HIGH, "lowWatermark": LOW}
+        metric = cpu_watermarks(HIGH, LOW) if kind == "cpu" else load
+        registry: dict[str, Any] = {"registry": {"name": "consul", "service": name}} if kind == "roster" else {}
+        self.workloads.policy(name, [metric], **registry)
+        self.workloads.hpa(name, maximum=30)
+
+    def _begin_watch(self, stack: contextlib.ExitStack) -> None:
+        self._direct: Client = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
+        self._begin_load(stack)
+
+    @property
+    def processes(self) -> dict[str, tuple[Component, Path]]:
+        """Each measured process and the folder of its shim."""
+        companions = {one.name: (one.component, self.shims[one.name]) for one in self.companions}
+        return {"adapter": (self.adapter.component, self.shim), **companions}
+
+    # --- load, pods, registrations ---
+
+    def _set_load(self) -> None:
+        """The serving pods of each service share its load, which goes up and down in waves."""
+        pods = [pod for pod in self.workloads.pods() if "deletionTimestamp" not in pod["metadata"]]
+        series: dict[str, float | str] = {}
+        for number, (name, kind) in enumerate(self.services.items()):
+            mine = {
+                pod["metadata"]["name"]: pod["status"].get("podIP", "")
+                for pod in pods
+                if pod["metadata"]["labels"]["app"] == name
+            }
+            phase = 2 * math.pi * ((time.monotonic() - self._began) / WAVE_SECONDS + number / len(self.services))
+            each = PODS * (1 + 0.4 * math.sin(phase)) / max(1, len(mine.keys() - self.away))
+            for pod in mine:
+                series[f'load{{namespace="{NAMESPACE}",pod="{pod}"}}'] = 0 if pod in self.away else round(each, 3)
+            if kind == "roster":
+                self._register(name, mine)
+            if kind == "cpu" and time.monotonic() - self._usage_at > USAGE_SECONDS:
+                self.workloads.set_usage(name, cpu=f"{round(each * 1000)}m")
+        if time.monotonic() - self._usage_at > USAGE_SECONDS:
+            self._usage_at = time.monotonic()
+        self.exporter.set(series)
+
+    def _register(self, service: str, pods: dict[str, str]) -> None:
+        """Consul knows the pods that there are."""
+        with contextlib.suppress(*_BROKEN):
+            known = {pod for pod, its in self._registered.items() if its == service}
+            for pod in known - pods.keys():
+                self.consul.deregister(pod)
+                del self._registered[pod]
+                self.away.discard(pod)
+            for pod in pods.keys() - known:
+                if pods[pod]:
+                    self.consul.register(service, pod, pods[pod])
+                    self._registered[pod] = service
+
+    def replace_pod(self) -> str:
+        """Deletes a pod; its Deployment makes another one. Returns its name, or nothing where that failed."""
+        with contextlib.suppress(*_BROKEN):
+            name = self._random.choice(self.workloads.pod_names(self._random.choice(list(self.services))))
+            self.cluster.client.delete(f"{self.workloads.pods_path}/{name}")
+            return name
+        return ""
+
+    def registered_in(self) -> list[str]:
+        return sorted(self._registered.keys() - self.away)
+
+    def pull_out(self) -> None:
+        """Two pods of each service with a registry go into maintenance."""
+        for service in (name for name, kind in self.services.items() if kind == "roster"):
+            mine = sorted(pod for pod in self.registered_in() if self._registered[pod] == service)
+            for pod in mine[:2]:
+                self.consul.maintenance(pod, on=True)
+                self.away.add(pod)
+
+    def take_back(self) -> None:
+        """All pods leave maintenance, as far as they are still there."""
+        for pod in sorted(self.away):
+            with contextlib.suppress(*_BROKEN):
+                self.consul.maintenance(pod, on=False)
+            self.away.discard(pod)
+
+    # --- objects and credentials ---
+
+    def invite(self) -> str:
+        """A new service with policy and HPA, under a name that was never there; returns it."""
+        self._guests += 1
+        name = f"guest-{self._guests}"
+        self.workloads.deployment(name, 2, usage_cpu="1", wait=False)
+        self._policy(name, "cpu")
+        return name
+
+    def dismiss(self, name: str) -> None:
+        """Removes such a service."""
+        policies = f"/apis/effective-load.io/v1alpha1/namespaces/{NAMESPACE}/watermarkpolicies"
+        for path in (self.workloads.hpa_path(name), f"{policies}/{name}", self.workloads.path(name)):
+            self.cluster.client.delete(path)
+
+    def renew_tokens(self) -> None:
+        """New tokens of ten minutes for adapter and companions, in the kubeconfigs that they read."""
+        companion = account_of(DEFAULT_RIGHTS)
+        for account, name in ((ACCOUNT, "kubeconfig"), (companion, f"kubeconfig-{companion}")):
+            token = self.cluster.token(ADAPTER_NAMESPACE, account, seconds=TOKEN_SECONDS)
+            self._through_proxy(self.cluster.kubeconfig_with_token(token, "kubeconfig-new"), self.folder / name)
+
+    def renew_registry_token(self) -> None:
+        """A new token of the registry; the former one is deleted."""
+        accessor, secret = self.consul.token(READER)
+        _replace(self.consul_token, secret)
+        former, self._reader = self._reader, accessor
+        if former:
+            time.sleep(10)  # the file is read again when it changes; a token is deleted after that
+            self.consul.call("DELETE", f"/v1/acl/token/{former}")
+
+    # --- what is seen ---
+
+    def rise(self, seconds: float) -> None:
+        """Nothing: the load changes all the time."""
+
+    def until_right(self, seconds: float) -> None:
+        """Waits until every service is answered with a number."""
+        deadline = time.monotonic() + seconds
+        while wrong := [name for name in self.services if not self.answered(name)]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {seconds:g} s no number for {', '.join(wrong)}")
+            time.sleep(0.5)
+
+    def answered(self, service: str) -> bool:
+        """Whether the adapter answers a request for this service's count with a number."""
+        try:
+            return self._direct.raw(METRIC.format(service), timeout=5).status == 200
+        except OSError:
+            return False
+
+    def kinds_of_tasks(self) -> dict[str, dict[str, int]]:
+        """How many tasks of each process run which coroutine."""
+        kinds: dict[str, dict[str, int]] = {}
+        for name, (_, shim) in self.processes.items():
+            with contextlib.suppress(OSError, ValueError):
+                kinds[name] = json.loads((shim / "kinds-of-tasks").read_text())
+        return kinds
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """What each process uses now; one that has ended is left out."""
+        found = {}
+        for name, (component, shim) in self.processes.items():
+            with contextlib.suppress(OSError, ValueError):
+                size = size_of(component.pid or 0, shim)
+                found[name] = {
+                    **{key: round(value, 2) for key, value in vars(size).items()},
+                    "blocks": int((shim / "blocks").read_text()),
+                    "log": component.log.stat().st_size,
+                }
+        return found
+
+
+def _replace(path: Path, text: str) -> None:
+    staged = path.with_suffix(".staged")
+    staged.write_text(text)
+    staged.replace(path)

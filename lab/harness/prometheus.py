@@ -1,0 +1,202 @@
+"""A real Prometheus on loopback, and exporters whose series a test sets."""
+
+import http.client
+import http.server
+import json
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from lab.harness import binaries
+from lab.harness.processes import Component, Server, free_ports
+
+LOOPBACK = "127.0.0.1"
+
+
+class QuietServer(http.server.ThreadingHTTPServer):
+    """A server whose clients may be killed: what they leave undone is no news."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Says nothing."""
+
+
+class Exporter(AbstractContextManager["Exporter"]):
+    """A /metrics page on loopback with exactly the series that a test sets."""
+
+    def __init__(self) -> None:
+        self._write: Callable[[], str] = str
+        self.failing = False
+        """If True, scrapes get status 500: the series go stale, as when a target is down."""
+        self.scrapes = 0
+        self._server = QuietServer((LOOPBACK, 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self._server.server_port}"
+
+    def set(self, series: Mapping[str, float | str]) -> None:
+        """Replaces all series: {'rps{namespace="a",pod="b"}': 12}; values may be text ("NaN", with a timestamp)."""
+        self.set_text("".join(f"{name} {value}\n" for name, value in series.items()))
+
+    def set_text(self, text: str) -> None:
+        """Replaces the whole page by this text."""
+        self.set_page(lambda: text)
+
+    def set_page(self, write: Callable[[], str]) -> None:
+        """Replaces the whole page by what this function writes at each scrape."""
+        self._write = write
+
+    def pods(self, metric: str, namespace: str, values: Mapping[str, float | str]) -> None:
+        """Sets one series a pod, with the labels of Prometheus' Kubernetes discovery."""
+        self.set({f'{metric}{{namespace="{namespace}",pod="{pod}"}}': value for pod, value in values.items()})
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
+        exporter = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                exporter.scrapes += 1
+                body = exporter._write().encode()
+                self.send_response(500 if exporter.failing else 200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+                """Drops the access log: one line a second."""
+
+        return Handler
+
+
+class Prometheus(Server):
+    """A Prometheus that scrapes exporters every second; a restart keeps its port and its data.
+
+    with Exporter() as exporter, Prometheus([exporter]) as prometheus:
+        exporter.set({'rps{namespace="shop",pod="a"}': 120})
+        prometheus.wait_value('rps{pod="a"}', 120)
+    """
+
+    def __init__(
+        self,
+        exporters: Sequence[Exporter] = (),
+        *,
+        interval: str = "1s",
+        config: Mapping[str, Any] | None = None,
+        web_config: Mapping[str, Any] | None = None,
+        flags: Mapping[str, str] | None = None,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
+    ) -> None:
+        """`config` is merged over the configuration, `web_config` sets users or TLS, `flags` have no dashes."""
+        self.exporters, self.announce = list(exporters), announce
+        scrape = {"job_name": "tests", "static_configs": [{"targets": [one.address for one in exporters]}]}
+        everywhere = {"scrape_interval": interval, "scrape_timeout": interval}
+        self.config = {"global": everywhere, "scrape_configs": [scrape] if exporters else [], **(config or {})}
+        self.web_config, self.flags = web_config, dict(flags or {})
+        [self.port] = free_ports(1)
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        """Creates the folder and the configuration, starts the server, and waits until it answers."""
+        program = binaries.ensure("prometheus", announce=self.announce)["prometheus"]
+        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-prometheus-"))
+        (self.folder / "prometheus.yml").write_text(yaml.safe_dump(self.config))
+        flags = {
+            "config.file": str(self.folder / "prometheus.yml"),
+            "storage.tsdb.path": str(self.folder / "data"),
+            "web.listen-address": f"{LOOPBACK}:{self.port}",
+            "log.level": "warn",
+            "scrape.discovery-reload-interval": "100ms",  # the default is 5 s, also at the start
+            **self.flags,
+        }
+        if self.web_config is not None:
+            flags["web.config.file"] = str(self.folder / "web.yml")
+            (self.folder / "web.yml").write_text(yaml.safe_dump(dict(self.web_config)))
+        command = [program, "--storage.tsdb.no-lockfile", *(f"--{name}={value}" for name, value in flags.items())]
+        # With users or TLS of its own any answer counts as ready: 401 shows that it listens.
+        ready = self._ready if self.web_config is None else self._listens
+        self.component = Component("prometheus", command, self.folder / "prometheus.log", ready=ready)
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts the server again after `kill` or `pause`."""
+        self.component.start()
+        self.component.wait_ready(60)
+
+    def pause(self) -> None:
+        """Ends the server cleanly; data and port stay for `resume`."""
+        self.component.stop()
+
+    def kill(self) -> None:
+        """Kills the server at once, as a crash would."""
+        self.component.kill()
+
+    def stop(self) -> None:
+        """Ends the server and removes its data."""
+        self.component.stop(3)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def query(self, expression: str, *, at: float | None = None) -> list[dict[str, Any]]:
+        """The result of an instant query, now or `at` (in seconds): [{"metric": {...}, "value": [time, "12"]}, …]."""
+        return self._result("query", {"query": expression} | ({} if at is None else {"time": at}))
+
+    def query_range(self, expression: str, begin: float, end: float, step: float) -> list[dict[str, Any]]:
+        """The result of a range query (seconds): [{"metric": {...}, "values": [[time, "12"], …]}, …]."""
+        return self._result("query_range", {"query": expression, "start": begin, "end": end, "step": step})
+
+    def wait_value(self, expression: str, value: float, timeout: float = 40) -> None:
+        """Waits until the expression returns at least one series, all with this value."""
+        deadline = time.monotonic() + timeout
+        while not ((result := self.query(expression)) and all(float(one["value"][1]) == value for one in result)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{expression} is not {value} within {timeout:g} s: {result}")
+            time.sleep(0.1)
+
+    def _result(self, kind: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        status, body = self._get(f"/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
+        answer = json.loads(body)
+        if status != 200:
+            raise RuntimeError(f"{parameters['query']}: {answer.get('error', body)}")
+        return list(answer["data"]["result"])
+
+    def _ready(self) -> bool:
+        return self._get("/-/ready")[0] == 200
+
+    def _listens(self) -> bool:
+        with socket.create_connection((LOOPBACK, self.port), timeout=2):
+            return True
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()

@@ -1,0 +1,184 @@
+"""A real Consul on loopback: a cluster of one server, and agents that join it."""
+
+import json
+import shutil
+import ssl
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+from lab.harness import binaries
+from lab.harness.processes import Component, Server, free_ports
+
+LOOPBACK = "127.0.0.1"
+_READY_SECONDS = 60
+
+
+class Consul(Server):
+    """A Consul server; a restart keeps its ports, and its data unless they are wiped.
+
+    with Consul() as consul:
+        consul.register("web", "web-1", "10.0.0.1")
+        consul.call("PUT", "/v1/agent/service/maintenance/web-1?enable=true")
+
+    `deny`: ACLs are on and deny by default; `root` is then the token with all rights. `tls`: certificate, key and CA as
+    PEM files; with `mutual` clients need a certificate of that CA too. `joins`: an agent of that cluster, or with
+    `server` its second server. `limits`: Consul's configuration section of that name.
+    """
+
+    def __init__(
+        self,
+        *,
+        deny: bool = False,
+        tls: tuple[Path, Path, Path] | None = None,
+        mutual: bool = False,
+        joins: "Consul | None" = None,
+        server: bool = False,
+        limits: Mapping[str, Any] | None = None,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
+    ) -> None:
+        self.tls, self.mutual, self.limits, self.announce = tls, mutual, dict(limits or {}), announce
+        self.joins, self.server = joins, server
+        self.root = str(uuid.uuid4()) if deny else ""
+        self.port, self.serf_port, self.server_port = free_ports(3)
+
+    @property
+    def url(self) -> str:
+        """The URL of its HTTP API."""
+        return f"{'https' if self.tls else 'http'}://{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        """Creates the folder and the configuration, starts the server, and waits for a leader and a catalog."""
+        program = binaries.ensure("consul", announce=self.announce)["consul"]
+        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-consul-"))
+        (self.folder / "config.json").write_text(json.dumps(self._config()))
+        command: list[str | Path] = [program, "agent", "-config-file", self.folder / "config.json"]
+        self.component = Component("consul", command, self.folder / "consul.out", ready=self._serves)
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts the server again after `kill`."""
+        self.component.start()
+        self.component.wait_ready(_READY_SECONDS)
+
+    def kill(self) -> None:
+        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
+        self.component.kill()
+
+    def wipe(self) -> None:
+        """Removes all data; the process must have ended."""
+        shutil.rmtree(self._data)
+
+    def stop(self) -> None:
+        """Ends the server and removes its data."""
+        self.component.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- its API ---
+
+    def register(self, service: str, id: str, ip: str, port: int = 8080, **more: object) -> None:  # noqa: A002 - Consul's own name
+        """Registers an instance with this agent; `more` are further fields of Consul's API."""
+        content = {"Name": service, "ID": id, "Address": ip, "Port": port, **more}
+        self.call("PUT", "/v1/agent/service/register", content)
+
+    def check(self, id: str, status: str) -> None:  # noqa: A002 - Consul's own name
+        """Reports the result of a TTL check: `pass`, `warn` or `fail`. A service's only check is `service:<id>`."""
+        self.call("PUT", f"/v1/agent/check/{status}/{id}")
+
+    def maintenance(self, id: str, *, on: bool) -> None:  # noqa: A002 - Consul's own name
+        """Puts a service into maintenance mode, or takes it out."""
+        self.call("PUT", f"/v1/agent/service/maintenance/{id}?enable={str(on).lower()}")
+
+    def deregister(self, id: str) -> None:  # noqa: A002 - Consul's own name
+        """Removes an instance from the catalog."""
+        self.call("PUT", f"/v1/agent/service/deregister/{id}")
+
+    def token(self, rules: str) -> tuple[str, str]:
+        """Creates a token with a policy of these rules: its accessor id and its secret."""
+        policy = self.call("PUT", "/v1/acl/policy", {"Name": uuid.uuid4().hex, "Rules": rules})
+        made = self.call("PUT", "/v1/acl/token", {"Policies": [{"ID": policy["ID"]}]})
+        return made["AccessorID"], made["SecretID"]
+
+    def call(self, method: str, path: str, content: object = None) -> Any:
+        """The API's answer to the root token. Raises RuntimeError for an error status."""
+        status, body = self.request(method, path, content)
+        if status != 200:
+            raise RuntimeError(f"Consul: {method} {path}: HTTP {status}: {body.decode(errors='replace')}")
+        return json.loads(body) if body.strip() else None
+
+    def request(self, method: str, path: str, content: object = None) -> tuple[int, bytes]:
+        """Sends any request with the root token; returns status and body."""
+        connection = self._connection()
+        try:
+            headers = {"X-Consul-Token": self.root} if self.root else {}
+            connection.request(method, path, None if content is None else json.dumps(content), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def wait_listed(self, service: str, count: int, timeout: float = 20) -> None:
+        """Waits until the catalog has `count` instances of a service; agents synchronize with a delay."""
+        deadline = time.monotonic() + timeout
+        while len(instances := self.call("GET", f"/v1/health/service/{service}")) != count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(instances)} instances of {service} instead of {count} after {timeout:g} s")
+            time.sleep(0.05)
+
+    def wait_voters(self, count: int, timeout: float = 60) -> None:
+        """Waits until `count` servers vote; a new one is on probation for 10 s."""
+        deadline = time.monotonic() + timeout
+        while [one["Voter"] for one in self.call("GET", "/v1/operator/raft/configuration")["Servers"]].count(
+            True
+        ) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"fewer than {count} servers vote after {timeout:g} s")
+            time.sleep(0.2)
+
+    def _serves(self) -> bool:
+        """Whether its own catalog lists it: the catalog follows a moment after the election of a leader."""
+        status, body = self.request("GET", "/v1/health/service/consul")
+        return status == 200 and len(json.loads(body)) > 0
+
+    def _connection(self) -> HTTPConnection:
+        if self.tls is None:
+            return HTTPConnection(LOOPBACK, self.port, timeout=10)
+        certificate, key, authority = self.tls
+        context = ssl.create_default_context(cafile=str(authority))
+        if self.mutual:
+            context.load_cert_chain(certificate, key)
+        return HTTPSConnection(LOOPBACK, self.port, timeout=10, context=context)
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def _config(self) -> dict[str, Any]:
+        off = {"dns": -1, "grpc": -1, "serf_wan": -1, "http": -1, "https": -1}
+        api = {"https" if self.tls else "http": self.port}
+        config: dict[str, Any] = {
+            "node_name": f"node-{self.port}",
+            "data_dir": str(self._data),
+            "bind_addr": LOOPBACK,
+            "client_addr": LOOPBACK,
+            "ports": {**off, **api, "serf_lan": self.serf_port, "server": self.server_port},
+            "limits": self.limits,
+            "log_level": "warn",
+            "disable_update_check": True,
+        }
+        if self.joins is not None:
+            config["server"] = self.server
+            return {**config, "retry_join": [f"{LOOPBACK}:{self.joins.serf_port}"], "retry_interval": "1s"}
+        config |= {"server": True, "bootstrap": True, "performance": {"raft_multiplier": 1}}
+        if self.root:
+            tokens = {"initial_management": self.root, "agent": self.root}
+            config["acl"] = {"enabled": True, "default_policy": "deny", "tokens": tokens}
+        if self.tls:
+            certificate, key, authority = map(str, self.tls)
+            https = {"cert_file": certificate, "key_file": key, "ca_file": authority, "verify_incoming": self.mutual}
+            config["tls"] = {"https": https}
+        return config

@@ -1,0 +1,268 @@
+"""A real Eureka server on loopback: Spring Cloud's, in a program of one class that Maven builds once into the cache."""
+
+import base64
+import contextlib
+import functools
+import hashlib
+import json
+import shutil
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+
+from lab.harness import binaries
+from lab.harness.processes import Component, Server, free_ports
+
+LOOPBACK = "127.0.0.1"
+SPRING_CLOUD = "2024.0.1"
+"""The release train of pom.xml; it brings Netflix' Eureka 2.0.4."""
+SOURCE = Path(__file__).resolve().parent / "spring-eureka"
+PREFIX = "/eureka"
+USER, PASSWORD = "reader", "correct horse"
+
+_READY_SECONDS = 180
+_JAR = "eureka-server.jar"
+_ARCHIVE = "application.jsa"
+_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xlog:cds=off")
+_QUIET = {
+    "eureka.client.register-with-eureka": "false",
+    "eureka.client.fetch-registry": "false",
+    "eureka.dashboard.enabled": "false",
+    "eureka.server.wait-time-in-ms-when-sync-empty": "0",
+    "eureka.server.eviction-interval-timer-in-ms": "500",
+    "spring.main.banner-mode": "off",
+}
+
+
+@functools.cache
+def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
+    """The folder of the built program; builds it first if it is missing (one to two minutes, 120 MB)."""
+    target = binaries.cache_root() / "bin" / f"eureka-{SPRING_CLOUD}-{_digest()}"
+    lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
+    with binaries._lock(lock, lambda: announce("waiting: another run builds eureka")):
+        if not target.exists():
+            announce(f"building eureka {SPRING_CLOUD} once, one to two minutes; kept in {target}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".eureka-", dir=target.parent) as scratch:
+                _build(Path(scratch)).rename(target)
+    return target
+
+
+def _digest() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(SOURCE.rglob("*")):
+        if path.is_file():
+            digest.update(str(path.relative_to(SOURCE)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:10]
+
+
+def _build(scratch: Path) -> Path:
+    source = scratch / "source"
+    shutil.copytree(SOURCE, source)
+    for left in reversed(range(3)):  # package registries fail at times
+        try:
+            _run(["mvn", "-q", "-B", "-DskipTests", "package"], source)
+            break
+        except binaries.BuildError:
+            if not left:
+                raise
+    _run(
+        ["java", "-Djarmode=tools", "-jar", f"target/{_JAR}", "extract", "--destination", str(scratch / "app")], source
+    )
+    # A class data archive halves the start time; this run ends by itself once the context is complete.
+    archive = [f"-XX:ArchiveClassesAtExit={_ARCHIVE}", "-Dspring.context.exit=onRefresh", "-jar", _JAR]
+    _run(["java", *_FLAGS, *archive, "--server.port=0", *_options(_QUIET)], scratch / "app")
+    return scratch / "app"
+
+
+def _run(command: Sequence[str], cwd: Path) -> None:
+    if shutil.which(command[0]) is None:
+        raise binaries.BuildError(f"{command[0]} is not installed; building Eureka needs Java 17 and Maven")
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
+        raise binaries.BuildError(f"{' '.join(command[:3])} failed:\n{end}")
+
+
+def _options(values: Mapping[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in values.items()]
+
+
+class EurekaServer(Server):
+    """A Eureka server. Its registry is only in memory: after a restart it is empty.
+
+    with EurekaServer() as eureka:
+        eureka.register("shop", "shop-1", "10.0.0.1")
+        eureka.set_status("shop", "shop-1", "OUT_OF_SERVICE")
+
+    `cache_ms`: the interval at which it renews its response cache, 0 for none (Eureka's default is 30 s). `guarded`: it
+    requires `USER` and `PASSWORD`. `tls`: certificate and key as PEM files. `settings` are Spring's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache_ms: int = 1000,
+        self_preservation: bool = False,
+        guarded: bool = False,
+        tls: tuple[Path, Path] | None = None,
+        authority: Path | None = None,
+        host: str = LOOPBACK,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.tls, self.authority, self.guarded, self.host = tls, authority, guarded, host
+        [self.port] = free_ports(1)
+        self.settings = {
+            **_QUIET,
+            "server.address": LOOPBACK,
+            "server.port": str(self.port),
+            "eureka.server.enable-self-preservation": str(self_preservation).lower(),
+            "eureka.server.use-read-only-response-cache": str(cache_ms > 0).lower(),
+            "eureka.server.response-cache-update-interval-ms": str(cache_ms or 1000),
+            # A change that arrives while the server builds an answer leaves the old answer in the cache, by default
+            # until the next change or for 180 s. So the cache is off.
+            "eureka.server.response-cache-auto-expiration-in-seconds": "0",
+            **(settings or {}),
+        }
+        if guarded:
+            self.settings |= {"spring.security.user.name": USER, "spring.security.user.password": PASSWORD}
+        if tls:
+            certificate, key = tls
+            self.settings |= {"server.ssl.certificate": f"file:{certificate}"}
+            self.settings |= {"server.ssl.certificate-private-key": f"file:{key}"}
+
+    @property
+    def url(self) -> str:
+        """Its URL with the prefix, as the adapter's settings expect it."""
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{PREFIX}"
+
+    def start(self) -> None:
+        """Starts the process and waits until it answers."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Starts the process; `wait` waits until it answers. So several start at once."""
+        program = ensure()
+        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-eureka-"))
+        archive = f"-XX:SharedArchiveFile={_ARCHIVE}"
+        command = ["/usr/bin/env", "java", archive, *_FLAGS, "-jar", _JAR, *_options(self.settings)]
+        self.component = Component("eureka", command, self.folder / "eureka.log", ready=self._answers, cwd=program)
+        self.component.start()
+
+    def wait(self) -> None:
+        """Waits until the server answers."""
+        self.component.wait_ready(_READY_SECONDS)
+
+    def kill(self) -> None:
+        """Kills the server at once, as a crash would; `component.start` starts it again, empty, on the same port."""
+        self.component.kill()
+
+    def stop(self) -> None:
+        """Ends the server and removes its folder."""
+        self.component.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- calls of instances and operators ---
+
+    def register(self, app: str, name: str, ip: str, *, status: str = "UP", lease: int = 90, **metadata: str) -> None:
+        """Registers an instance, as its start does; `lease` in seconds."""
+        port = {"$": 8080, "@enabled": True}, {"$": 8443, "@enabled": False}
+        instance = {
+            "instanceId": name,
+            "hostName": name,
+            "app": app,
+            "ipAddr": ip,
+            "status": status,
+            "port": port[0],
+            "securePort": port[1],
+            "vipAddress": app,
+            "dataCenterInfo": {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"},
+            "leaseInfo": {"renewalIntervalInSecs": 30, "durationInSecs": lease},
+            "metadata": metadata,
+        }
+        self.call("POST", f"/apps/{app}", {"instance": instance})
+
+    def renew(self, app: str, name: str) -> None:
+        """Sends a heartbeat."""
+        self.call("PUT", f"/apps/{app}/{name}")
+
+    def deregister(self, app: str, name: str) -> None:
+        """Deregisters an instance, as its orderly end does."""
+        self.call("DELETE", f"/apps/{app}/{name}")
+
+    def set_status(self, app: str, name: str, status: str) -> None:
+        """Overrides the instance's status, as an operator does to pull it out."""
+        self.call("PUT", f"/apps/{app}/{name}/status?value={status}")
+
+    def clear_status(self, app: str, name: str) -> None:
+        """Removes the override."""
+        self.call("DELETE", f"/apps/{app}/{name}/status?value=UP")
+
+    def listed(self, app: str) -> dict[str, str]:
+        """The status of each instance by id, as clients see it now."""
+        status, body = self.request("GET", f"/apps/{app}")
+        if status == 404:
+            return {}
+        return {one["instanceId"]: one["status"] for one in json.loads(body)["application"]["instance"]}
+
+    def wait_listed(self, app: str, expected: Mapping[str, str], timeout: float = 20) -> None:
+        """Waits until clients see exactly these instances."""
+        deadline = time.monotonic() + timeout
+        while (statuses := self.listed(app)) != expected:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{statuses} instead of {expected} after {timeout:g} s")
+            time.sleep(0.05)
+
+    def call(self, method: str, path: str, content: object = None) -> bytes:
+        """The body of an answer. Raises RuntimeError for an error status."""
+        status, body = self.request(method, path, content)
+        if status not in {200, 204}:
+            raise RuntimeError(f"Eureka: {method} {path}: HTTP {status}: {body.decode(errors='replace')}")
+        return body
+
+    def request(self, method: str, path: str, content: object = None) -> tuple[int, bytes]:
+        """Sends any request, with the password if one is required; returns status and body."""
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if self.guarded:
+            headers["Authorization"] = f"Basic {base64.b64encode(f'{USER}:{PASSWORD}'.encode()).decode()}"
+        with contextlib.closing(self._connection()) as connection:
+            connection.request(method, PREFIX + path, None if content is None else json.dumps(content), headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def _connection(self) -> HTTPConnection:
+        if not self.tls:
+            return HTTPConnection(LOOPBACK, self.port, timeout=10)
+        return HTTPSConnection(
+            LOOPBACK, self.port, timeout=10, context=ssl.create_default_context(cafile=self.authority)
+        )
+
+    def _answers(self) -> bool:
+        return self.request("GET", "/apps/")[0] == 200
+
+
+def peers() -> tuple[EurekaServer, EurekaServer]:
+    """Two servers that replicate to each other; neither is started.
+
+    A starting server copies the other's whole registry. By default a Spring server starts empty unless it registers
+    with its peer, and even then copies no instance that is not UP: a pulled-out instance is missing there until its
+    next heartbeat.
+
+    A server treats an address with its own host name as itself, so the two use different names of the same host.
+    """
+    one, other = EurekaServer(host=LOOPBACK), EurekaServer(host="localhost")
+    for server, peer in ((one, other), (other, one)):
+        server.settings |= {
+            "eureka.instance.hostname": server.host,
+            "eureka.client.service-url.defaultZone": f"{peer.url}/",
+            "eureka.client.fetch-registry": "true",
+            "eureka.client.filter-only-up-instances": "false",
+            "eureka.server.registry-sync-retries": "5",
+            "eureka.server.registry-sync-retry-wait-ms": "1000",
+        }
+    return one, other

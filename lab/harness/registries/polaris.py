@@ -1,0 +1,243 @@
+"""A real Polaris on loopback. Besides its own protocol it speaks Nacos (HTTP and gRPC) and Eureka."""
+
+import json
+import shutil
+import socket
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab.harness import binaries
+from lab.harness.processes import Component, Server, free_ports
+
+LOOPBACK = "127.0.0.1"
+NACOS_GRPC_OFFSET = 1000
+_READY_SECONDS = 60
+_LARGEST_PORT = 65535
+_CHECKER = "polaris.checker"
+_BATCH = {"open": True, "queueSize": 10240, "waitTime": "32ms", "maxBatchCount": 128, "concurrency": 16}
+
+
+class Polaris(Server):
+    """A Polaris server; a restart keeps its ports, and its data unless they are wiped.
+
+    with Polaris() as polaris:
+        polaris.call("POST", "/naming/v1/instances", [{"service": "shop", "namespace": "default", "host": "10.0.0.1"}])
+
+    `tls`: certificate, key and (for gRPC clients) CA as PEM files; then all its URLs are `https`. `client_auth`:
+    whether clients need a token too, not only its console.
+    """
+
+    def __init__(
+        self,
+        *,
+        tls: tuple[Path, Path, Path] | None = None,
+        client_auth: bool = False,
+        announce: Callable[[str], None] = binaries.print_to_stderr,
+    ) -> None:
+        self.tls, self.client_auth, self.announce = tls, client_auth, announce
+        self.http_port, self.grpc_port, self.eureka_port = free_ports(3)
+        self.nacos_port = _port_with_a_neighbour()
+        self._token = ""
+
+    @property
+    def http(self) -> str:
+        """The URL of its own API: discovery for clients, and all functions of its console."""
+        return f"{self._scheme}://{LOOPBACK}:{self.http_port}"
+
+    @property
+    def eureka(self) -> str:
+        """The URL of its Eureka protocol, with the prefix that clients use."""
+        return f"{self._scheme}://{LOOPBACK}:{self.eureka_port}/eureka"
+
+    @property
+    def nacos(self) -> str:
+        """The URL of its Nacos protocol, with the context path. Nacos clients add 1000 to the port for gRPC."""
+        return f"{self._scheme}://{LOOPBACK}:{self.nacos_port}/nacos"
+
+    @property
+    def nacos_grpc_port(self) -> int:
+        """Nacos' gRPC port."""
+        return self.nacos_port + NACOS_GRPC_OFFSET
+
+    @property
+    def token(self) -> str:
+        """The access token of its first user, `polaris`."""
+        if not self._token:
+            login = {"name": "polaris", "password": "polaris"}
+            status, answer = self.request("POST", "/core/v1/user/login", login, {})
+            if status != 200:
+                raise RuntimeError(f"Polaris: login: HTTP {status}: {answer}")
+            self._token = answer["loginResponse"]["token"]
+        return self._token
+
+    def start(self) -> None:
+        """Creates the folder and the configuration, starts the server, and waits until every port answers."""
+        program = binaries.ensure("polaris", announce=self.announce)["polaris"]
+        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-polaris-"))
+        (self.folder / "conf").mkdir()
+        config = self.folder / "conf" / "polaris-server.yaml"
+        config.write_text(yaml.safe_dump(self._config()))
+        command: list[str | Path] = [program, "start", "-c", config]
+        self.component = Component("polaris", command, self.folder / "polaris.out", ready=self._listens)
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts the server again after `kill`."""
+        self.component.start()
+        self.component.wait_ready(_READY_SECONDS)
+
+    def kill(self) -> None:
+        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
+        self.component.kill()
+
+    def restart(self, *, wipe: bool = False) -> None:
+        """Kills the server and starts it again, with `wipe` without its data."""
+        self.kill()
+        if wipe:
+            self._database.unlink()
+            self._token = ""
+        self.resume()
+
+    def stop(self) -> None:
+        """Ends the server and removes its data. No grace period: it needs more than 3 s for SIGTERM."""
+        self.component.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def call(self, method: str, path: str, content: object = None) -> dict[str, Any]:
+        """Its own API's answer to the console's user. Raises RuntimeError for an error status."""
+        status, answer = self.request(method, path, content, {"X-Polaris-Token": self.token})
+        if status != 200:
+            raise RuntimeError(f"Polaris: {method} {path}: HTTP {status}: {answer}")
+        return answer
+
+    def request(
+        self, method: str, path: str, content: object, headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, Any]]:
+        """Sends any request to its own API; returns status and body."""
+        connection = self._connection()
+        try:
+            body = None if content is None else json.dumps(content)
+            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or b"{}")
+        finally:
+            connection.close()
+
+    def _connection(self) -> HTTPConnection:
+        if self.tls is None:
+            return HTTPConnection(LOOPBACK, self.http_port, timeout=10)
+        context = ssl.create_default_context(cafile=str(self.tls[2]))
+        return HTTPSConnection(LOOPBACK, self.http_port, timeout=10, context=context)
+
+    @property
+    def _scheme(self) -> str:
+        return "https" if self.tls else "http"
+
+    @property
+    def _database(self) -> Path:
+        return self.folder / "polaris.bolt"
+
+    def _listens(self) -> bool:
+        for port in (self.http_port, self.grpc_port, self.eureka_port, self.nacos_port, self.nacos_grpc_port):
+            with socket.create_connection((LOOPBACK, port), timeout=2):
+                pass
+        return True
+
+    def _config(self) -> dict[str, Any]:
+        """The required part of its configuration file, on loopback."""
+        return {
+            "bootstrap": {
+                "logger": {
+                    "default": {"outputPaths": ["stdout"], "errorOutputPaths": ["stderr"], "outputLevel": "warn"}
+                },
+                "startInOrder": {"open": True, "key": "sz"},
+                # The server must be listed as a checker, or no instance is health-checked.
+                "polaris_service": {
+                    "enable_register": True,
+                    "self_address": LOOPBACK,
+                    "services": [{"name": _CHECKER, "protocols": ["service-grpc"]}],
+                },
+            },
+            "apiservers": self._servers(),
+            "auth": self._auth(),
+            "namespace": {"autoCreate": True},
+            "naming": {"autoCreate": True, "batch": {"register": _BATCH, "deregister": _BATCH}},
+            "healthcheck": {
+                "open": True,
+                "service": _CHECKER,
+                "slotNum": 30,
+                "minCheckInterval": "1s",
+                "maxCheckInterval": "30s",
+                "clientReportInterval": "120s",
+                "batch": {"heartbeat": {**_BATCH, "maxBatchCount": 32}},
+                "checkers": [{"name": "heartbeatMemory"}],
+            },
+            "config": {"open": True, "contentMaxLength": 20000},
+            "cache": {"diffTime": "5s"},
+            "store": {"name": "boltdbStore", "option": {"path": str(self._database)}},
+            "plugin": {
+                "crypto": {"entries": [{"name": "AES"}]},
+                "cmdb": {"name": "memory", "option": {"url": "", "interval": "60s"}},
+                "history": {"entries": [{"name": "HistoryLogger"}]},
+                "discoverEvent": {"entries": [{"name": "discoverEventLocal"}]},
+                "statis": {"entries": [{"name": "local", "option": {"interval": 60}}]},
+                "ratelimit": {"name": "token-bucket", "option": {"enable": False}},
+            },
+        }
+
+    def _servers(self) -> list[dict[str, Any]]:
+        """One server section for each protocol."""
+        every = ["discover", "register", "healthcheck"]
+        api: dict[str, Any] = {
+            "admin": {"enable": True},
+            "console": {"enable": True, "include": ["default", "service", "config"]},
+            "client": {"enable": True, "include": [*every, "config"]},
+        }
+        grpc = {"client": {"enable": True, "include": every}}
+        eureka = {"namespace": "default", "refreshInterval": 1, "deltaExpireInterval": 60}
+        return [
+            {"name": "service-eureka", "option": self._option(self.eureka_port, **eureka)},
+            {"name": "api-http", "option": self._option(self.http_port), "api": api},
+            {"name": "service-grpc", "option": self._option(self.grpc_port), "api": grpc},
+            {"name": "service-nacos", "option": self._option(self.nacos_port, defaultNamespace="default")},
+        ]
+
+    def _option(self, port: int, **more: object) -> dict[str, Any]:
+        option: dict[str, Any] = {"listenIP": LOOPBACK, "listenPort": port, **more}
+        if self.tls is not None:
+            certificate, key, authority = (str(path) for path in self.tls)
+            option["tls"] = {"certFile": certificate, "keyFile": key, "trustedCAFile": authority}
+        return option
+
+    def _auth(self) -> dict[str, Any]:
+        switches = {"consoleOpen": True, "consoleStrict": True}
+        return {
+            "user": {"name": "defaultUser", "option": {"salt": "polarismesh@2021"}},
+            "strategy": {
+                "name": "defaultStrategy",
+                "option": {**switches, "clientOpen": self.client_auth, "clientStrict": self.client_auth},
+            },
+        }
+
+
+def _port_with_a_neighbour() -> int:
+    """A free port; port + 1000, where Nacos clients expect gRPC, is free too."""
+    while True:
+        [port] = free_ports(1)
+        if port + NACOS_GRPC_OFFSET <= _LARGEST_PORT and _is_free(port + NACOS_GRPC_OFFSET):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,179 @@
+"""A real ZooKeeper on loopback: Java with the server's jars, which Maven downloads once into the cache."""
+
+import contextlib
+import functools
+import hashlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+
+from lab.harness import binaries
+from lab.harness.processes import Component, Server, free_ports
+
+LOOPBACK = "127.0.0.1"
+VERSION = "3.9.5"
+SOURCE = Path(__file__).resolve().parent / "zookeeper-server"
+TICK_MS = 200
+"""The server ends a session within a tick after its timeout."""
+
+_READY_SECONDS = 60
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+
+
+@functools.cache
+def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
+    """The folder of the jars; downloads them first if they are missing (half a minute, 10 MB)."""
+    digest = hashlib.sha256((SOURCE / "pom.xml").read_bytes()).hexdigest()[:10]
+    target = binaries.cache_root() / "bin" / f"zookeeper-{VERSION}-{digest}"
+    lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
+    with binaries._lock(lock, lambda: announce("waiting: another run downloads zookeeper")):
+        if not target.exists():
+            announce(f"downloading zookeeper {VERSION} once, half a minute; kept in {target}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".zookeeper-", dir=target.parent) as scratch:
+                _bring(Path(scratch)).rename(target)
+    return target
+
+
+def _bring(scratch: Path) -> Path:
+    shutil.copy(SOURCE / "pom.xml", scratch)
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch / 'jars'}"]
+    for left in reversed(range(3)):  # package registries fail at times
+        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            break
+        if not left:
+            end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
+            raise binaries.BuildError(f"mvn dependency:copy-dependencies failed:\n{end}")
+    return scratch / "jars"
+
+
+class ZooKeeper(Server):
+    """A ZooKeeper server; a restart keeps its ports, and its data unless they are wiped.
+
+    with ZooKeeper() as zookeeper, zookeeper.session() as client:
+        client.create("/services/shop/1", b"{}", ephemeral=True, makepath=True)
+
+    `tls`: a PEM file with certificate and key, and one with the CA of clients' certificates; then there is also a
+    secure client port, for clients with a certificate.
+    """
+
+    def __init__(
+        self, *, tls: tuple[Path, Path] | None = None, announce: Callable[[str], None] = binaries.print_to_stderr
+    ) -> None:
+        self.tls, self.announce = tls, announce
+        self.port, self.secure_port = free_ports(2)
+
+    @property
+    def address(self) -> str:
+        """The address of the port without TLS."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def secure_address(self) -> str:
+        """The address of the port with TLS, by the host name of the certificates."""
+        return f"localhost:{self.secure_port}"
+
+    def start(self) -> None:
+        """Creates the folder and the configuration, starts the server, and waits until it answers."""
+        jars = ensure(announce=self.announce)
+        self.folder = Path(tempfile.mkdtemp(prefix="effective-load-zookeeper-"))
+        config = self.folder / "zoo.cfg"
+        config.write_text("".join(f"{name}={value}\n" for name, value in self._config().items()))
+        command: list[str | Path] = ["/usr/bin/env", "java", *_FLAGS, "-cp", f"{jars}/*", _MAIN, config]
+        self.component = Component("zookeeper", command, self.folder / "zookeeper.log", ready=self._serves)
+        self.resume()
+
+    def resume(self) -> None:
+        """Starts the server again after `kill`."""
+        self.component.start()
+        self.component.wait_ready(_READY_SECONDS)
+
+    def kill(self) -> None:
+        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
+        self.component.kill()
+
+    def restart(self, *, wipe: bool = False) -> None:
+        """Kills the server and starts it again, with `wipe` without its data."""
+        self.kill()
+        if wipe:
+            shutil.rmtree(self.folder / "data")
+        self.resume()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stops the process with SIGSTOP meanwhile: connections stay, answers do not arrive."""
+        self.component.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.component.signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Ends the server and removes its data."""
+        self.component.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def session(self, timeout: float = 10, **more: Any) -> Iterator[Any]:
+        """A blocking client with its own session, like a process that registers."""
+        # The demo builds its programs with `lab.harness.build`, and has no ZooKeeper client installed.
+        from kazoo.client import KazooClient  # type: ignore[import-untyped]
+
+        client = KazooClient(
+            self.address, timeout=timeout, connection_retry={"max_tries": -1, "max_delay": 0.5}, **more
+        )
+        client.start(timeout=20)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def _serves(self) -> bool:
+        with socket.create_connection((LOOPBACK, self.port), timeout=2) as connection:
+            connection.sendall(b"srvr")
+            return connection.recv(9) == b"Zookeeper"  # before it serves, its answer differs
+
+    def _key_store(self, certificate: Path) -> Path:
+        """A copy of the file with the key as PKCS 8, the only form that ZooKeeper reads."""
+        content = certificate.read_bytes()
+        key = serialization.load_pem_private_key(content, None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        store = self.folder / "server.pem"
+        store.write_bytes(key + content[content.index(b"-----BEGIN CERTIFICATE") :])
+        return store
+
+    def _config(self) -> dict[str, str]:
+        config = {
+            "tickTime": str(TICK_MS),
+            "minSessionTimeout": str(2 * TICK_MS),
+            "maxSessionTimeout": "60000",
+            "dataDir": str(self.folder / "data"),
+            "clientPort": str(self.port),
+            "clientPortAddress": LOOPBACK,
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr",
+        }
+        if self.tls:
+            certificate, authority = self.tls
+            config |= {
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "secureClientPort": str(self.secure_port),
+                "secureClientPortAddress": LOOPBACK,
+                "ssl.keyStore.location": str(self._key_store(certificate)),
+                "ssl.trustStore.location": str(authority),
+                "ssl.clientAuth": "need",
+                "ssl.hostnameVerification": "false",
+            }
+        return config

@@ -1,0 +1,161 @@
+"""Snapshots for tests: policies with simple numbers."""
+
+import json
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from adapter.kube.label_index import OwnersByLabels, PodStore, distinct_labels
+from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
+from adapter.load.pods import Container, Pod, PodState
+from adapter.load.quantity import NANO
+from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, ResourceMetric, Scale, Target
+from adapter.snapshot import Key, PodsMetricTarget, PolicyView, Problem, Snapshot, TargetKey
+from adapter.usage.series import Columns, NamedQueryResult, Series, SeriesList, SeriesTable
+
+NOW = 1_800_000_000.0
+SAMPLED = NOW - 12
+SCALE_PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
+
+
+def pod(
+    name: str, namespace: str = "shop", *, labels: Mapping[str, str] | None = None, limit: int | None = None
+) -> Pod:
+    limits = {} if limit is None else {"memory": limit * NANO}
+    return Pod(
+        namespace=namespace,
+        name=name,
+        uid=f"uid-{name}",
+        created_at=NOW - 3600,
+        labels={"app": "web"} if labels is None else labels,
+        containers=(Container(name="app", limits=limits, running=True),),
+    )
+
+
+def reading(name: str, state: PodState = PodState.SERVING, *, limit: int | None = None, **usage: int) -> PodAssessment:
+    """A pod's assessment with its usage in milli-units."""
+    nano = {metric: value * NANO // 1000 for metric, value in usage.items()}
+    return PodAssessment(pod=pod(name, limit=limit), state=state, reason="said so", usage=nano)
+
+
+def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: object) -> MetricAssessment:
+    """A metric's assessment; `usage` in milli-units."""
+    nano = None if usage is None else Fraction(usage) * NANO / 1000
+    fields: dict[str, object] = {"raw": nano, "sampled_at": SAMPLED, "window": 30.0, **more}
+    return MetricAssessment(name=name, usage=nano, **fields)  # type: ignore[arg-type]
+
+
+def metric(name: str = "cpu", *, of: Capacity | None = None) -> Metric:
+    return Metric(
+        name=name, resource=ResourceMetric(name="memory" if of else "cpu", of=of), high=Fraction(1200 * NANO, 1000)
+    )
+
+
+def rps() -> Metric:
+    return Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO))
+
+
+def policy(name: str = "checkout", namespace: str = "shop", metrics: Iterable[Metric] = ()) -> Policy:
+    return Policy(namespace=namespace, name=name, hpa=name, metrics=tuple(metrics) or (metric(),))
+
+
+def view(
+    name: str = "checkout",
+    *,
+    namespace: str = "shop",
+    target: str = "web",
+    metrics: Iterable[Metric] = (),
+    assessments: Iterable[MetricAssessment] | None = None,
+    pods: Iterable[PodAssessment] = (),
+    labels: Mapping[str, str] | None = None,
+    target_labels: Mapping[str, str] | None = None,
+    problem: Problem | None = None,
+    assessed: bool = True,
+    at: float = NOW - 1,
+) -> PolicyView:
+    rules = policy(name, namespace, metrics)
+    pods = tuple(pods)
+    counts = {state: sum(1 for each in pods if each.state is state) for state in PodState}
+    assessed_metrics = (measured(),) if assessments is None else tuple(assessments)
+    assessment = Assessment(
+        policy=rules, target=f"Deployment {target}", at=at, pods=pods, counts=counts, metrics=assessed_metrics
+    )
+    return PolicyView(
+        policy=rules,
+        labels=labels or {},
+        target=Target(api_version="apps/v1", kind="Deployment", name=target),
+        target_resource="deployments.apps",
+        target_labels=target_labels or {},
+        scale_path=SCALE_PATH,
+        scale=Scale(replicas=5, status_replicas=5, selector="app=web"),
+        bounds=Bounds(minimum=1, maximum=50),
+        assessment=assessment if assessed else None,
+        problem=problem,
+    )
+
+
+def query(
+    name: str = "requests", *series: Series, by_pod: bool = True, fetched_at: float | None = NOW - 3, **more: object
+) -> NamedQueryResult:
+    by = str(more.get("pod_label", "pod")) if by_pod else ""
+    fields: dict[str, object] = {"series": {"shop": series_list(by, series)}, **more}
+    return NamedQueryResult(name=name, by_pod=by_pod, fetched_at=fetched_at, **fields)  # type: ignore[arg-type]
+
+
+def series_list(pod_label: str, series: Iterable[Series]) -> SeriesList:
+    """Series of the namespace `shop` as an answer has them."""
+    table, series = SeriesTable("namespace", pod_label), list(series)
+    spaces = (b" " * index for index in range(len(series)))  # tells series with the same labels apart
+    sets = table.label_sets(
+        json.dumps(dict(each.labels)).encode() + space for each, space in zip(series, spaces, strict=True)
+    )
+    numbered = sorted(zip(sets, series, strict=True), key=lambda pair: pair[0].number)
+    values = [f"{each.value // NANO}.{each.value % NANO:09}" for _, each in numbered]
+    return SeriesList(table.groups.get("shop"), Columns(values, [each.at for _, each in numbered]))
+
+
+def series(value: int, *, at: float = SAMPLED, **labels: str) -> Series:
+    """A series in the namespace `shop`; `value` in milli-units."""
+    return Series(labels={"namespace": "shop", **labels}, value=value * NANO // 1000, at=at)
+
+
+def asks(
+    average: int, *, hpa: str = "checkout", target: str = "web", metric: str = "effective_cpu"
+) -> PodsMetricTarget:
+    """An HPA that asks for a Pods metric; `average` in milli-units."""
+    return PodsMetricTarget(
+        hpa=hpa, target=TargetKey("shop", "deployments.apps", target), metric=metric, average=average * NANO // 1000
+    )
+
+
+def snapshot(
+    *views: PolicyView,
+    queries: Iterable[NamedQueryResult] = (),
+    asking: Iterable[PodsMetricTarget] = (),
+    pods: Iterable[Pod] = (),
+    synced: bool = True,
+) -> Snapshot:
+    by_namespace: dict[str, PodStore] = {}
+    for each in pods:
+        by_namespace.setdefault(each.namespace, PodStore()).put(each)
+    targets = {
+        TargetKey(each.policy.namespace, each.target_resource, each.target.name): Key(
+            each.policy.namespace, each.policy.name
+        )
+        for each in views
+        if each.target
+    }
+    by_pods: dict[str, OwnersByLabels[Key]] = {}
+    for one in views:
+        key = Key(one.policy.namespace, one.policy.name)
+        readings = one.assessment.pods if one.assessment else ()
+        labels = distinct_labels(reading.pod.labels for reading in readings)
+        by_pods.setdefault(key.namespace, OwnersByLabels()).put(key, labels)
+    return Snapshot(
+        by_pods=by_pods,
+        policies={Key(each.policy.namespace, each.policy.name): each for each in views},
+        by_target=targets,
+        queries={each.name: each for each in queries},
+        pods_metric_targets={"shop": tuple(asking)},
+        pods=by_namespace,
+        synced=synced,
+    )

@@ -1,0 +1,285 @@
+"""The cluster of a run: the services of a plan on the scene of `faults`, and what is true of each at every moment."""
+
+import contextlib
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab.faults.scene import METRIC, NAMESPACE, Scene
+from lab.harness.client import Client
+from lab.soak.needs import FORECAST, Known, Rules, fewest_since, most_since, states
+from lab.soak.plan import LIMIT_MEBIBYTES, MOST_PODS, Service
+
+QUERIES = {
+    "load": "sum by (namespace, pod) (load)",
+    "smooth": "sum by (namespace, pod) (avg_over_time(load[3s]))",
+    "total": 'sum(total{service="$workload"})',
+    "floor": 'sum(forecast{service="$workload"})',
+}
+MAX_AGE = {"query": 10, "resource": 30}
+REACH = {"query": 25.0, "resource": 80.0}
+"""How far back (seconds) a sample may be that a count is set by: how long it counts, its window, the delays on the way
+from the service to it and from it to the count.
+"""
+DECISION = METRIC.replace("desired_replicas", "decision")
+_PROMPT = {
+    "stabilizationWindowSeconds": 0,
+    "tolerance": "0",
+    "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 15}],
+}
+BEHAVIOR = {"scaleUp": _PROMPT, "scaleDown": _PROMPT}
+
+
+@dataclass
+class Truth:
+    """What is true of a service now, and the history that bounds its count."""
+
+    service: Service
+    x: float
+    rules: Rules
+    minimum: int = 1
+    maximum: int = MOST_PODS
+    skew: int = 0
+    out: set[str] = field(default_factory=set)
+    """Pods that are pulled out, by whatever way, and have no load."""
+    absent: set[str] = field(default_factory=set)
+    """Of those, the ones that the registry does not list."""
+    history: list[Known] = field(default_factory=list)
+
+    def note(self) -> None:
+        """Adds the state of this moment to the history."""
+        self.history.append(Known(time.time(), self.x, self.rules, self.minimum, self.maximum))
+
+    def note_carried(self, since: float, carried: float) -> None:
+        """Adds that from a moment on its pods carried less than the load: some left, the others had not more yet."""
+        if carried < 0.999 * self.x:
+            one = Known(since, round(carried, 4), self.rules, self.minimum, self.maximum)
+            after = Known(time.time(), self.x, self.rules, self.minimum, self.maximum)
+            self.history = sorted([*self.history, one, after], key=lambda known: known.at)
+
+    def fewest(self, at: float) -> int:
+        return fewest_since(self.history, at, reach)
+
+    def most(self, at: float) -> int:
+        return most_since(self.history, at, reach)
+
+    def recent_bounds(self, at: float) -> list[tuple[int, int]]:
+        """The HPA's bounds that its controller may know at a moment."""
+        return list(dict.fromkeys((one.minimum, one.maximum) for one in states(self.history, at - 5, at)))
+
+    @property
+    def may_not_shrink_twice(self) -> bool:
+        """Whether its goal is absolute: strategy Step and a drift within the band go step by step."""
+        spec = self.rules.spec
+        return spec["strategy"] != "Step" and "convergeTowards" not in spec
+
+
+def reach(source: str) -> float:
+    return REACH["resource" if source in {"cpu", "memory"} else "query"]
+
+
+class Stage(Scene):
+    """The scene with the services of a plan."""
+
+    command = ("-m", "lab.soak.shim")
+
+    def __init__(self, planned: tuple[Service, ...], seed: int = 0) -> None:
+        super().__init__(seed)
+        self.truths = {one.name: Truth(one, one.x, one.rules) for one in planned}
+        self.interval = 1
+        self._pods: list[dict[str, Any]] = []
+        self._used: dict[str, tuple[float, int]] = {}
+        self._shared: dict[str, tuple[float, dict[str, float]]] = {}
+        """Since when each service's pods have which share of its load."""
+        self._registered: set[str] = set()
+        self._lock = threading.RLock()
+        self.workers = ThreadPoolExecutor(1)
+        """Runs the faults. A process that a fault starts ends with the thread that started it."""
+
+    # --- what there is ---
+
+    def _start(self, stack: contextlib.ExitStack) -> None:
+        stack.enter_context(self.workers)
+        super()._start(stack)
+
+    def _begin_services(self) -> None:
+        for name, truth in self.truths.items():
+            each = truth.x / truth.service.pods
+            self.workloads.deployment(
+                name,
+                truth.service.pods,
+                cpu_limit="4",
+                memory_request="100Mi",
+                memory_limit=f"{LIMIT_MEBIBYTES}Mi",
+                usage_cpu=_cores(each),
+                usage_memory=_mebibytes(each),
+                wait=False,
+            )
+        for name, truth in self.truths.items():
+            self.workloads.wait_ready(name, truth.service.pods)
+            truth.note()
+        self._look()
+        self._set_load()
+
+    def _settings(self) -> dict[str, Any]:
+        queries = [
+            {
+                "name": name,
+                "server": "main",
+                "query": text,
+                "intervalSeconds": self.interval,
+                "maxAgeSeconds": MAX_AGE["query"],
+                "scope": "Service" if name in {"total", "floor"} else "Pods",
+            }
+            for name, text in QUERIES.items()
+        ]
+        settings = super()._settings()
+        settings["prometheus"]["queries"] = queries
+        settings["resourceMetrics"] = {"intervalSeconds": 2, "maxAgeSeconds": MAX_AGE["resource"]}
+        return settings
+
+    def _begin_policies(self) -> None:
+        for name, truth in self.truths.items():
+            self.workloads.policy(name, self.written_metrics(name), **self.written_spec(name))
+            self.workloads.hpa(name, minimum=truth.minimum, maximum=truth.maximum, behavior=BEHAVIOR)
+
+    def written_metrics(self, name: str) -> list[dict[str, Any]]:
+        return [one.written() for one in self.truths[name].rules.metrics]
+
+    def written_spec(self, name: str) -> dict[str, Any]:
+        truth = self.truths[name]
+        registry = {"name": "consul", "service": name, "graceSeconds": 20, "absentSeconds": 5}
+        return {**truth.rules.spec, **({"registry": registry} if truth.service.registry else {})}
+
+    def _begin_watch(self, stack: contextlib.ExitStack) -> None:
+        self._direct: Client = self.cluster.as_aggregator(self.adapter.port, "admin", "system:masters")
+        self._begin_load(stack)
+
+    # --- load and registrations ---
+
+    def _look(self) -> None:
+        """The pods as they are, those that go left out; the last ones where the API server does not answer."""
+        pods = self.workloads.pods()
+        self._pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+    def pods_of(self, name: str) -> list[dict[str, Any]]:
+        return [pod for pod in self._pods if pod["metadata"]["labels"]["app"] == name]
+
+    def _set_load(self) -> None:
+        """The serving pods share the service's load, those that were pulled out or are not Ready have none."""
+        with contextlib.suppress(Exception):  # the API server may be what is broken
+            self._look()
+        with self._lock:
+            series: dict[str, float | str] = {}
+            now = time.time()
+            for name, truth in self.truths.items():
+                since, before = self._shared.get(name, (now, {}))
+                here = {pod["metadata"]["name"] for pod in self.pods_of(name) if is_ready(pod)}
+                if before:
+                    truth.note_carried(since, sum(share for pod, share in before.items() if pod in here - truth.out))
+                series[f'total{{service="{name}"}}'] = truth.x
+                series[f'forecast{{service="{name}"}}'] = round(truth.x * float(FORECAST), 3)
+                shares = self._shares(truth)
+                self._shared[name] = (now, shares)
+                for pod in self.pods_of(name):
+                    own = pod["metadata"]["name"]
+                    series[f'load{{namespace="{NAMESPACE}",pod="{own}"}}'] = shares.get(own, 0)
+                self._register_new(truth)
+            self.exporter.set(series)
+        for name, truth in self.truths.items():
+            if any(one.is_resource for one in truth.rules.metrics):
+                self._set_usage(name, truth)
+
+    def _shares(self, truth: Truth) -> dict[str, float]:
+        """The load of each pod that serves, in pods' worth; it adds up to the service's."""
+        pods = [pod for pod in self.pods_of(truth.service.name) if is_ready(pod)]
+        names = [pod["metadata"]["name"] for pod in pods]
+        serving = [name for name in names if name not in truth.out] or names
+        weights = {name: weight(truth.skew, name) for name in serving}
+        total = sum(weights.values())
+        return {name: truth.x * share / total for name, share in weights.items()}
+
+    def _set_usage(self, name: str, truth: Truth) -> None:
+        """Tells metrics-server's kubelets what a pod uses, where that changed."""
+        state = (truth.x, max(1, len(self._shares(truth))))
+        if self._used.get(name) != state:
+            each = state[0] / state[1]
+            with contextlib.suppress(Exception):  # as above
+                self.workloads.set_usage(name, cpu=_cores(each), memory=_mebibytes(each))
+                self._used[name] = state
+
+    def _register_new(self, truth: Truth) -> None:
+        """A pod registers when it gets Ready, and its registration goes with it."""
+        if not truth.service.registry:
+            return
+        name = truth.service.name
+        pods = {pod["metadata"]["name"]: pod["status"].get("podIP", "") for pod in self.pods_of(name) if is_ready(pod)}
+        mine = {one for one in self._registered if one.startswith(f"{name}-")}
+        with contextlib.suppress(Exception):  # Consul may be what is broken
+            for pod in pods.keys() - mine - truth.absent:
+                self.consul.register(name, pod, pods[pod])
+                self._registered.add(pod)
+            for pod in mine - {one["metadata"]["name"] for one in self.pods_of(name)}:
+                self.consul.deregister(pod)
+                self._registered.discard(pod)
+
+    def register_again(self) -> None:
+        with self._lock:
+            self._registered.clear()
+            for truth in self.truths.values():
+                self._register_new(truth)
+                for pod in truth.out - truth.absent if truth.service.registry else ():
+                    with contextlib.suppress(RuntimeError):
+                        self.consul.maintenance(pod, on=True)
+
+    def registered_in(self) -> list[str]:
+        out = {pod for truth in self.truths.values() for pod in truth.out}
+        return sorted(self._registered - out)
+
+    # --- what is seen ---
+
+    def plant(self, defect: str) -> None:
+        """Restarts the adapter with a defect, or without any; the services are as at the beginning again."""
+        (self.shim / "plant").write_text(defect)
+        for truth in self.truths.values():
+            truth.x, truth.skew = truth.service.x, 0
+            truth.note()
+        self.adapter.restart()
+        self.until_right(90)
+
+    def rise(self, seconds: float) -> None:
+        """Nothing: the load of a run changes by its own steps."""
+
+    def until_right(self, seconds: float) -> None:
+        """Waits until every policy answers with a number."""
+        deadline = time.monotonic() + seconds
+        while wrong := [name for name in self.truths if self.ask(name)[0] != 200]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {seconds:g} s no number from {wrong}: {self.ask(wrong[0])}")
+            time.sleep(0.2)
+
+    def ask(self, name: str, path: str = METRIC) -> tuple[int, bytes, bool]:
+        """The status and the body of an answer, and whether it tells to come back later."""
+        answer = self._direct.raw(path.format(name), timeout=5)
+        return answer.status, answer.body, any(key.lower() == "retry-after" for key in answer.headers)
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def weight(skew: int, pod: str) -> float:
+    """A pod's share of the load: equal without skew; else from a tenth to double."""
+    return 1.0 if not skew else random.Random(f"{skew} {pod}").choice([0.1, 0.5, 1.0, 1.0, 2.0])
+
+
+def _cores(each: float) -> str:
+    return f"{round(each * 1000)}m"
+
+
+def _mebibytes(each: float) -> str:
+    return f"{round(each * LIMIT_MEBIBYTES * 1024 / 2)}Ki"

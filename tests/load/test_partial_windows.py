@@ -1,0 +1,206 @@
+"""Samples over a window that holds fewer samples than usual: bounds instead of values on the way down."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
+from adapter.load.explanation import explain
+from adapter.load.memory import LastSample, Memory, PodMemory
+from adapter.load.pods import Pod
+from adapter.load.samples import Point, QuerySamples, Samples
+from adapter.load.spec import Average, Converge, Metric, Policy, Query, Step, Strategy, ToleranceIn, Trigger
+from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, last_samples, nano, pod, policy, queue, same
+
+RPS = replace(cpu("1200m", "400m"), name="rps", resource=None, query=Query(name="rps"))
+QUEUE = queue("100", "50")
+WINDOW = 60.0
+
+
+def over_a_window(value: str, held: int | None, full: int | None, pods: int = 10, at: float = NOW - 5) -> Samples:
+    points = {f"web-{index}": Point(at, nano(value), held, full) for index in range(pods)}
+    return Samples(queries={"rps": QuerySamples(pods=points, window=WINDOW, fetched_at=at)})
+
+
+def a_total(value: str, held: int | None = None, full: int | None = None, window: float = WINDOW) -> Samples:
+    point = Point(NOW - 5, nano(value), held, full)
+    return Samples(queries={"queue": QuerySamples(total=point, window=window, by_pod=False, fetched_at=NOW - 5)})
+
+
+def asked(rule: Policy, samples: Samples, pods: list[Pod] | None = None, memory: Memory | None = None) -> Decision:
+    return found(rule, samples, pods, memory)[1]
+
+
+def found(
+    rule: Policy, samples: Samples, pods: list[Pod] | None = None, memory: Memory | None = None
+) -> tuple[Assessment, Decision]:
+    return assess_and_decide(rule, pods or same(10, None)[0], samples, memory=memory)
+
+
+class TestBounds:
+    @pytest.mark.parametrize(("held", "full"), [(None, None), (None, 8), (8, 8), (9, 8), (1, 1)])
+    def test_a_full_window_is_worth_its_value(self, held: int | None, full: int | None) -> None:
+        assert Point(NOW, 100, held, full).bound == 100
+        assert not Point(NOW, 100, held, full).is_hollow
+
+    @pytest.mark.parametrize(("held", "full", "bound"), [(7, 8, 134), (5, 8, 200), (3, 4, 200), (2, 2, 100)])
+    def test_a_partial_window_bounds_the_load_rounded_up(self, held: int, full: int, bound: int) -> None:
+        assert Point(NOW, 100, held, full).bound == bound
+
+    @pytest.mark.parametrize(("held", "full"), [(4, 8), (1, 8), (1, 2), (2, 5)])
+    def test_a_window_with_less_than_half_of_its_distances_says_nothing(self, held: int, full: int) -> None:
+        assert Point(NOW, 100, held, full).is_hollow
+
+    @pytest.mark.parametrize(("held", "full"), [(5, None), (0, 8), (0, None)])
+    def test_nothing_bounds_a_window_of_which_nobody_knows_how_full_it_is(self, held: int, full: int | None) -> None:
+        point = Point(NOW, 100, held, full)
+        assert (point.bound, point.is_partial, point.is_hollow) == (None, True, False)
+
+
+class TestPods:
+    def test_on_the_way_down_the_bound_counts(self) -> None:
+        decision = asked(policy(RPS), over_a_window("100m", 5, 8))
+        assert (decision.desired, decision.held_by) == (5, None)  # 10 at 200m
+
+    def test_a_bound_inside_the_band_holds(self) -> None:
+        decision = asked(policy(RPS), over_a_window("300m", 5, 8))
+        assert (decision.desired, decision.verdict, decision.held_by) == (10, Verdict.BELOW, HeldBy.MISSING)
+
+    def test_on_the_way_up_the_value_counts(self) -> None:
+        assert asked(policy(RPS), over_a_window("1300m", 5, 8)).desired == 11
+        assert asked(policy(RPS), over_a_window("1100m", 5, 8)).desired == 10
+
+    @pytest.mark.parametrize("held", [0, 5])
+    def test_one_of_unknown_fullness_fills_like_a_missing_pod(self, held: int) -> None:
+        samples = over_a_window("100m", None, None)
+        points = dict(samples.queries["rps"].pods)
+        points["web-0"] = Point(NOW - 5, nano("100m"), held, None)
+        some = Samples(queries={"rps": replace(samples.queries["rps"], pods=points)})
+        assert asked(policy(RPS), some).desired == 5  # ⌊(900 + 1212)/400⌋
+        last = last_samples({"uid-web-0": {"rps": LastSample(NOW - 60, nano("2"))}})
+        assert asked(policy(RPS), some, memory=Memory(samples=last)).desired == 7  # ⌊(900 + 2000)/400⌋
+        assert asked(policy(replace(RPS, high=None)), some).held_by is HeldBy.MISSING
+        assert asked(policy(RPS), over_a_window("100m", held, None)).held_by is HeldBy.MISSING
+
+    def test_a_sum_of_unknown_fullness_holds_on_the_way_down(self) -> None:
+        rule = policy(replace(RPS, high=Fraction(nano("12")), low=Fraction(nano("4"))), average=Average.TOTAL)
+        assert asked(rule, over_a_window("100m", 5, None)).held_by is HeldBy.MISSING
+        assert asked(rule, over_a_window("100m", 5, 8)).desired == 5
+
+    def test_what_is_remembered_is_the_bound(self) -> None:
+        assessment, _ = found(policy(RPS), over_a_window("100m", 5, 8))
+        assert assessment.memory.samples_of("rps").last["uid-web-0"].value == nano("200m")
+        assessment, _ = found(policy(RPS), over_a_window("100m", 5, None))
+        assert not assessment.memory.samples_of("rps").last
+
+    def test_it_says_so(self) -> None:
+        assessment, decision = found(policy(RPS), over_a_window("300m", 5, 8))
+        text = "10 pods with partial samples: the emptiest window holds 5 of 8 samples"
+        assert text in "\n".join(explain(assessment, decision, BOUNDS, NOW))
+        assessment, _ = found(policy(RPS), over_a_window("300m", 4, 8))
+        assert assessment.pods[0].missing == {"rps": "its window holds 4 of 8 samples"}
+
+    def test_a_gap_that_is_counted_is_no_condition_and_one_that_nobody_can_count_is(self) -> None:
+        assert not found(policy(RPS), over_a_window("300m", 5, 8))[0].conditions
+        text = "metric rps: 10 pods with partial samples: the emptiest window may lack samples"
+        assert [*found(policy(RPS), over_a_window("300m", 0, None))[0].conditions.values()] == [text]
+        points = {**over_a_window("300m", 5, 8).queries["rps"].pods, "web-3": Point(NOW - 5, nano("300m"), 0)}
+        some = Samples(queries={"rps": QuerySamples(pods=points, window=WINDOW, fetched_at=NOW - 5)})
+        text = "metric rps: 1 pod with a partial sample: its window may lack samples"
+        assert [*found(policy(RPS), some)[0].conditions.values()] == [text]
+
+    @pytest.mark.parametrize("trigger", [*Trigger])
+    @pytest.mark.parametrize(
+        ("value", "held", "full", "desired", "held_by"),
+        [
+            ("250m", 5, 8, 8, None),
+            ("400m", 5, 8, 10, HeldBy.MISSING),
+            ("250m", 5, None, 10, HeldBy.MISSING),
+        ],
+    )
+    def test_strategy_step_steps_down_by_bounds(
+        self, trigger: Trigger, value: str, held: int, full: int | None, desired: int, held_by: HeldBy | None
+    ) -> None:
+        metric: Metric = replace(RPS, high=None, low=None, target=Fraction(nano("600m")))
+        step = Step(trigger=trigger, tolerance_in=ToleranceIn.RATIO)
+        decision = asked(policy(metric, strategy=Strategy.STEP, step=step), over_a_window(value, held, full))
+        assert (decision.desired, decision.held_by) == (desired, held_by)
+
+    @pytest.mark.parametrize(("held", "full", "desired"), [(None, None, 9), (5, 8, 10), (5, None, 10)])
+    def test_inside_the_band_no_step_goes_down_past_a_bound(
+        self, held: int | None, full: int | None, desired: int
+    ) -> None:
+        rule = policy(RPS, converge_towards=Converge.HIGH)
+        assert asked(rule, over_a_window("700m", held, full)).desired == desired
+
+
+class TestTotals:
+    def test_its_bound_counts_on_the_way_down_and_its_value_on_the_way_up(self) -> None:
+        assert asked(policy(QUEUE), a_total("200", 5, 8)).desired == 8  # 400/50
+        assert asked(policy(QUEUE), a_total("300", 5, 8)).held_by is HeldBy.MISSING
+        assert asked(policy(QUEUE), a_total("1100", 5, 8)).desired == 11
+
+    @pytest.mark.parametrize("held", [0, 5])
+    def test_one_of_unknown_fullness_shrinks_nothing(self, held: int) -> None:
+        decision = asked(policy(QUEUE), a_total("200", held, None))
+        assert (decision.desired, decision.held_by) == (10, HeldBy.MISSING)
+        zero = a_total("0", held, None)
+        assert asked(policy(QUEUE), zero).held_by is HeldBy.MISSING
+
+    def test_a_gap_that_is_counted_is_no_condition_and_what_it_does_not_know_is(self) -> None:
+        assert not found(policy(QUEUE), a_total("200", 5, 8))[0].conditions
+        conditions = found(policy(QUEUE), a_total("200", 0, None))[0].conditions
+        assert [*conditions.values()] == ["metric queue: its window may lack samples"]
+        new = [*same(9, None)[0], pod("web-9", ready_for=30)]
+        assessment, decision = found(policy(QUEUE), a_total("200"), new)
+        assert not assessment.conditions, "a new pod is none either"
+        text = "(its window began before web-9 came into service)"
+        assert text in "\n".join(explain(assessment, decision, BOUNDS, NOW))
+
+    def test_half_a_window_is_no_sample(self) -> None:
+        decision = asked(policy(QUEUE), a_total("200", 4, 8))
+        assert decision.error == "query queue has no fresh sample: its window holds 4 of 8 samples"
+
+    @pytest.mark.parametrize(("ready_for", "held_by"), [(64, HeldBy.MISSING), (65, None)])
+    def test_it_knows_nothing_of_a_pod_that_came_into_service_later(
+        self, ready_for: float, held_by: HeldBy | None
+    ) -> None:
+        pods = [*same(9, None)[0], pod("web-9", ready_for=ready_for)]
+        decision = asked(policy(QUEUE), a_total("200"), pods)
+        assert (decision.desired, decision.held_by) == (10 if held_by else 4, held_by)
+        assert asked(policy(QUEUE), a_total("200", window=0), pods).desired == 4
+
+    def test_nor_of_one_that_is_back_from_being_pulled_out(self) -> None:
+        memory = Memory(pods={"uid-web-3": PodMemory(back_since=NOW - 64)})
+        assert asked(policy(QUEUE), a_total("200"), memory=memory).held_by is HeldBy.MISSING
+
+    @pytest.mark.parametrize(
+        ("pods", "read", "held_by"),
+        [
+            (10, 10, None),
+            (10, 9, HeldBy.MISSING),
+            (10, 2, HeldBy.MISSING),
+            (10, 1, None),
+            (10, 0, None),
+            (2, 1, HeldBy.MISSING),
+        ],
+    )
+    @pytest.mark.parametrize("window", [0.0, WINDOW])
+    def test_it_shrinks_nothing_while_it_reads_several_of_the_pods_but_not_all(
+        self, pods: int, read: int, held_by: HeldBy | None, window: float
+    ) -> None:
+        """One of several speaks for all, as a leader does; where none is read, something else counts their load."""
+        samples = a_total("40", window=window)
+        reads = frozenset(f"web-{index}" for index in range(read))
+        samples = Samples(queries={"queue": replace(samples.queries["queue"], reads=reads)})
+        assessment, decision = found(policy(QUEUE), samples, same(pods, None)[0])
+        assert decision.held_by is held_by
+        assert (decision.desired == pods) is (held_by is not None)
+        told = "holds no sample of web-" in "\n".join(explain(assessment, decision, BOUNDS, NOW))
+        assert told is (held_by is not None)
+
+    def test_a_floor_keeps_up_what_the_bound_may_need(self) -> None:
+        rule = policy(RPS, replace(QUEUE, low=None, floor=True))
+        both = Samples(queries=over_a_window("100m", None, None).queries | a_total("300", 5, 8).queries)
+        assert asked(rule, both).desired == 6  # ⌈600/100⌉

@@ -1,0 +1,54 @@
+"""What is applied to a cluster fits the schemas of Kubernetes 1.30 to 1.37; `tests/versions` runs the newer ones."""
+
+import copy
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.manifests.rendering import MANIFESTS, Object, documents, render_with
+from tests.render.kit import hpa_of, pair, policy, stock
+from tools import checks
+
+VERSIONS = ["1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]
+HPA = "HorizontalPodAutoscaler"
+OTHERS = ("effective-load.io/", "cert-manager.io/", "monitoring.coreos.com/")
+"""Groups that are no part of Kubernetes."""
+
+
+def without_tolerance(item: Object) -> Object:
+    bare = copy.deepcopy(item)
+    for rules in bare["spec"]["behavior"].values():
+        rules.pop("tolerance", None)
+    return bare
+
+
+def applied() -> Iterator[Object]:
+    """The objects of the manifests, and the HPAs that are written for a cluster without tolerance."""
+    for component in sorted(path.parent.name for path in MANIFESTS.glob("components/*/kustomization.yaml")):
+        yield from render_with(MANIFESTS / "base", [component])
+    for file in sorted((MANIFESTS / "examples").glob("*.yaml")):
+        yield from (without_tolerance(item) if item["kind"] == HPA else item for item in documents(file))
+    yield from hpa_of(policy(), tolerance=False).objects
+    yield from pair(stock(), tolerance=False).objects
+
+
+OBJECTS = {json.dumps(item, sort_keys=True, default=str): item for item in applied()}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_fits_the_schema_of_its_kind(version: str) -> None:
+    faults = [
+        f"{item['kind']} {item['metadata']['name']}: {fault}"
+        for item in OBJECTS.values()
+        if not item["apiVersion"].startswith(OTHERS)
+        for fault in checks.schema_faults(item, version)
+    ]
+    assert not faults
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_hpa_with_a_tolerance_fits_from_1_33_on(version: str) -> None:
+    """Until 1.34 the API server drops the field; `kubectl apply` refuses it where the schema has none."""
+    (hpa,) = hpa_of(policy()).objects
+    assert bool(list(checks.schema_faults({**hpa}, version))) is (version < "1.33")

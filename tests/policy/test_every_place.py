@@ -1,0 +1,105 @@
+"""Every field of a policy is known to every place that has to know it: a field cannot be half built.
+
+The CRD says which fields there are. A place knows a field that it names as a text; what it may leave out has a reason.
+"""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from adapter.commands.replay.patch import patch_text
+from adapter.commands.replay.suggest import Plan
+from adapter.load.spec import Policy
+from tests.load.kit import cpu, policy
+from tools import policy_reference
+
+ROOT = Path(__file__).parents[2]
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "the reader": ("adapter/policy/watermark_policy.py", "adapter/policy/pacing_fields.py"),
+    "the literal model": tuple(f"tests/literal/{name}.py" for name in ("facts", "memory", "model", "states", "usage")),
+    "the literal documents": ("tests/literal/generator.py",),
+    "the bounds of the schema": ("tests/policy/test_schema.py", "tests/policy/wrong.py"),
+    "the fuzz": ("tests/fuzz/test_policies.py",),
+    "the soak": tuple(f"lab/soak/{name}.py" for name in ("actions", "checks", "needs", "observe", "plan", "stage")),
+}
+_WRITES = {
+    "fastScaleUp": "it is about a write of the companion, not about the count",
+    "hpaWiring": "it is about a write of the companion, not about the count",
+    "notify[]": "it is about messages, not about the count",
+}
+_OF_SOURCES = {
+    "metrics[].query.promQL": "documents have samples, not queries",
+    "metrics[].query.server": "documents have samples, not queries",
+    "registry.group": "documents have a roster, not how it was asked for",
+    "registry.match": "it is tested in tests/load/test_matching.py",
+    "registry.podNameKey": "it is tested in tests/load/test_matching.py",
+}
+_OF_ROSTERS = {
+    "registry.namespace": "documents have a roster, not how it was asked for",
+    "registry.service": "documents have a roster, not how it was asked for",
+}
+_OTHER_STRATEGY = "the document is one of strategy Watermark"
+_NOT_DRAWN = "the soak does not draw it yet"
+LEFT_OUT: Mapping[str, Mapping[str, str]] = {
+    "the literal model": {**_WRITES, **_OF_SOURCES, **_OF_ROSTERS},
+    "the literal documents": {**_WRITES, **_OF_SOURCES},
+    "the fuzz": dict.fromkeys(
+        ("metrics[].target", "minPods", "stepDown", "stepTolerance", "stepUp", "toleranceIn", "trigger"),
+        _OTHER_STRATEGY,
+    ),
+    "the soak": {
+        **_WRITES,
+        "hpa": "each policy has the HPA of its name",
+        "metrics[].query.promQL": "its queries are those of the settings",
+        **dict.fromkeys(("registry.group", "registry.namespace"), "its registry has one of each"),
+        **dict.fromkeys(
+            (
+                "average",
+                "metrics[].query.containers[]",
+                "metrics[].resource.containers[]",
+                "pulledOut.deleteFirst",
+                "pulledOut.maxPercent",
+                "registry.anyOut",
+                "registry.match",
+                "registry.podNameKey",
+                "registry.port",
+                "registry.unhealthyIsOut",
+                "saturationFactor",
+                "schedules[]",
+                "schedules[].cron",
+                "schedules[].durationSeconds",
+                "schedules[].timeZone",
+            ),
+            _NOT_DRAWN,
+        ),
+    },
+}
+"""Fields that a place may leave out, each with the reason."""
+
+
+def named(files: tuple[str, ...]) -> set[str]:
+    """All texts in these files."""
+    trees = [ast.parse((ROOT / file).read_text(encoding="utf-8")) for file in files]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return texts | {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_knows_every_field_or_says_why_not(place: str) -> None:
+    known, left_out = named(PLACES[place]), LEFT_OUT.get(place, {})
+    paths = list(policy_reference.spec_fields())
+    absent = {path.removeprefix("spec.") for path in paths if path.removesuffix("[]").rpartition(".")[2] not in known}
+    assert absent == set(left_out), f"{place} does not know these, or knows what is left out"
+
+
+def test_a_suggestion_that_changes_what_a_patch_does_not_write_is_refused() -> None:
+    present = policy(cpu("1200m", "400m"))
+    manifest = {"spec": {"metrics": [{"name": "cpu"}]}}
+    other = {one.name: object() for one in fields(Policy) if one.name not in {"metrics", "namespace", "name", "hpa"}}
+    for name, value in other.items():
+        with pytest.raises(ValueError, match=name):
+            patch_text(present, Plan(replace(present, **{name: value})), manifest)

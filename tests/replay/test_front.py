@@ -1,0 +1,64 @@
+"""The front: pod-hours at equal shortfall, between levels that were played."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+
+from adapter.commands.replay.front import Level, at_level, levels_at
+from adapter.commands.replay.service import Summary
+from tests.load.kit import cpu, policy
+
+HOUR = 3600.0
+
+
+class Model:
+    """Shortfall is a power of the level, pods fall with it; counts what is played."""
+
+    def __init__(self) -> None:
+        self.played: list[Fraction] = []
+
+    def __call__(self, shares: Sequence[Fraction]) -> list[Summary]:
+        self.played += shares
+        return [self.summary(float(share)) for share in shares]
+
+    def summary(self, share: float) -> Summary:
+        return Summary(HOUR, 0.0, 0.0, 0.05 * share**6, 0, 0, 7, 0, HOUR * 10 / share, 1, 1)
+
+
+@pytest.mark.parametrize("shortfall", [0.0001, 0.001, 0.005, 0.04])
+def test_pod_hours_at_a_shortfall_are_exact_within_one_percent(shortfall: float) -> None:
+    model = Model()
+    (level,) = levels_at(model, [shortfall])
+    share = (shortfall / 0.05) ** (1 / 6)
+    assert level is not None
+    assert level.pod_hours == pytest.approx(10 / share, rel=0.01)
+    assert level.flaps == 7
+    assert len(model.played) == len(set(model.played)) <= 9
+
+
+def test_a_level_beyond_which_an_autoscaler_ceases_to_act_lends_nothing_to_the_safe_ones_below_it() -> None:
+    def play(shares: Sequence[Fraction]) -> list[Summary]:
+        safe = Summary(HOUR, 0, 0, 0.00001, 0, 0, 7, 0, HOUR * 10, 1, 1)
+        ceased = safe._replace(shortfall=0.6, pod_seconds=HOUR)
+        return [safe if share <= Fraction(9, 10) else ceased for share in shares]
+
+    (level,) = levels_at(play, [0.005])
+    assert level is not None
+    assert level.share == pytest.approx(0.9, abs=0.05)
+    assert level.pod_hours == pytest.approx(10, rel=0.01)
+
+
+def test_a_shortfall_that_no_level_is_safe_enough_for_has_none() -> None:
+    assert levels_at(lambda shares: [Summary(HOUR, 0, 0, 0.5, 0, 0, 0, 0, HOUR, 1, 1) for _ in shares], [0.1]) == [None]
+
+
+def test_where_every_level_is_safe_the_capacity_itself_is_the_level() -> None:
+    safe = levels_at(lambda shares: [Summary(HOUR, 0, 0, 0.0, 0, 0, 2, 0, HOUR, 1, 1) for _ in shares], [0.1])
+    assert safe == [Level(1.0, 1.0, 2.0)]
+
+
+def test_a_level_moves_both_watermarks() -> None:
+    first = at_level(policy(cpu("1000m", "600m")), Fraction(2 * 10**9)).metrics[0]
+    assert (first.high, first.low) == (2 * 10**9, 12 * 10**8)
+    assert at_level(policy(cpu("1000m", "600m")), Fraction(10**9), Fraction(4, 5)).metrics[0].low == 8 * 10**8

@@ -1,0 +1,138 @@
+"""Requests of users whom the API server has authenticated are bounded as well."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trustme
+
+from adapter.apiserver import handler as handler_module
+from adapter.apiserver import request_info
+from adapter.apiserver.handler import Handler
+from adapter.apiserver.request_info import parse_target
+from adapter.kube import selectors
+from tests.apiserver.conftest import Service, as_user
+from tests.apiserver.metric_requests import CUSTOM
+from tests.security.raw_requests import METRIC
+
+PODS = f"{CUSTOM}/pods/%2A/effective_cpu"
+LONG = 60_000
+
+
+def many(number: int) -> str:
+    """A selector unique to this number, as long as a request line may be."""
+    return ",".join(f"l{number}-{index}" for index in range(LONG // 8))[:LONG]
+
+
+TARGETS = {
+    "a selector": lambda number: f"{PODS}?labelSelector={many(number)}",
+    "values": lambda number: f"{PODS}?labelSelector=k{number}+in+({many(number)})",
+    "parameters": lambda number: f"{PODS}?" + f"a{number}&" * (LONG // 8),
+    "a path": lambda number: f"/apis/{number}" + "/a" * (LONG // 2),
+    "escapes": lambda number: f"/apis/{number}/" + "%61" * (LONG // 3),
+    "junk behind health": lambda number: f"/livez/{number}" + "/a" * (LONG // 2),
+    "a query behind health": lambda number: f"/livez?{number}" + "&a" * (LONG // 2),
+}
+
+
+@pytest.fixture
+def handler(service: Service) -> Handler:
+    """The server's handler, called without a network."""
+    handle: Any = service.server._connections.request_handler
+    [found] = [cell.cell_contents for cell in handle.__closure__ if isinstance(cell.cell_contents, Handler)]
+    return found
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The targets and selectors that were parsed."""
+    found: list[str] = []
+    segments, reader = request_info._segments, selectors._Reader.__init__
+
+    def spied_path(path: str) -> tuple[str, ...]:
+        found.append(path)
+        return segments(path)
+
+    def spied_selector(self: Any, text: str) -> None:
+        found.append(text)
+        reader(self, text)
+
+    monkeypatch.setattr(request_info, "_segments", spied_path)
+    monkeypatch.setattr(selectors._Reader, "__init__", spied_selector)
+    return found
+
+
+async def cost(handler: Handler, request: Any) -> float:
+    """Milliseconds of processor time."""
+    before = time.process_time()
+    answer = await handler(request)
+    assert answer.status == 401
+    return 1000 * (time.process_time() - before)
+
+
+# --- who is known has bounds as well
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "says"),
+    [
+        (f"{PODS}?labelSelector={many(1)[:40_000]}", 414, "at most 32768"),
+        (f"{PODS}?labelSelector={many(1)[:20_000]}", 400, "at most 16384"),
+        (f"{PODS}/{'a' * 3000}", 414, "at most 2048"),
+    ],
+)
+async def test_an_authorized_request_is_answered_with_the_limit_that_it_exceeds(
+    service: Service, proxy: trustme.LeafCert, target: str, code: int, says: str
+) -> None:
+    answer = await service.ask(target, leaf=proxy, headers=as_user())
+    assert (answer.status, says in answer.message) == (code, True)
+
+
+async def test_a_selector_is_read_only_for_those_with_the_right_to_the_metric(
+    service: Service, proxy: trustme.LeafCert, read: list[str]
+) -> None:
+    service.cluster.may = lambda _: False
+    answer = await service.ask(f"{PODS}?labelSelector=app%3Dweb%2Ctier%3Dunheard-of", leaf=proxy, headers=as_user())
+    assert answer.status == 403
+    assert not [one for one in read if "unheard-of" in one]
+
+
+async def test_long_targets_of_authorized_requests_are_answered_and_not_cached(
+    service: Service, proxy: trustme.LeafCert, handler: Handler
+) -> None:
+    written = handler._provider._bodies
+    selector = "%2C".join(f"l{number}%21%3Dv" for number in range(100))
+    long = f"{METRIC}?metricLabelSelector={selector}"
+    for target, is_kept in ((long, False), (f"{METRIC}?metricLabelSelector=a%21%3Db", True)):
+        before = len(written)
+        assert (await service.ask(target, leaf=proxy, headers=as_user())).status == 200
+        assert (target in request_info._cache, len(written) - before) == (is_kept, int(is_kept))
+
+
+def test_the_cache_of_targets_is_bounded_and_holds_small_ones_only() -> None:
+    for number in range(9000):
+        parse_target(f"{PODS}?labelSelector=app%3Dweb-{number}")
+    assert len(request_info._cache) <= 8192
+    assert max(map(len, request_info._cache)) <= 512
+
+
+def test_targets_that_differ_only_in_their_selectors_differ_in_their_hash() -> None:
+    """4,096 targets with one hash made each look-up 4,096 comparisons."""
+    found = {hash(parse_target(f"{METRIC}?metricLabelSelector=l%3D{number}")) for number in range(1000)}
+    assert len(found) > 990
+
+
+async def test_a_long_accept_header_is_parsed_and_not_cached(service: Service, proxy: trustme.LeafCert) -> None:
+    accept = ",".join(f"text/x-{number}" for number in range(500)) + ",*/*"
+    kept = handler_module._accepts_json_cached.cache_info().currsize
+    answer = await service.ask(METRIC, leaf=proxy, headers={**as_user(), "Accept": accept})
+    assert (answer.status, handler_module._accepts_json_cached.cache_info().currsize) == (200, kept)
+
+
+async def test_a_user_in_the_group_of_the_unauthenticated_is_not_made_an_authenticated_one(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    assert (await service.ask(METRIC, leaf=proxy, headers=as_user("odd", "system:unauthenticated"))).status == 200
+    [spec] = [body["spec"] for _, body in service.cluster.bodies if "user" in body.get("spec", {})]
+    assert spec["groups"] == ["system:unauthenticated"]

@@ -1,0 +1,89 @@
+"""What `make test` leaves to `make test-all`, and why: each row is a protection that comes a night later.
+
+`make test-all`, the nightly run and the release run everything (`pytest --exhaustive`). A file that is named on the
+command line runs whole.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pytest
+
+
+class Left(NamedTuple):
+    """Tests that are left out. `tests`: a pattern from the beginning of their ids. `keep`: how many of them still run,
+    the first, the last and others at even distances.
+    """
+
+    tests: str
+    why: str
+    keep: int = 0
+
+
+SERVERS = (
+    Left(r"e2e/test_upstreams\.py", "KEDA and prometheus-adapter take 12 minutes to build"),
+    Left(
+        r"(registries/test_eureka_real\.py|e2e/test_registries\.py.*\[eureka|harness/test_registry_servers\.py::test_eureka)",
+        "Spring's Eureka needs Java and Maven; the Eureka of Polaris speaks the same protocol",
+    ),
+    Left(
+        r"e2e/test_faults\.py::test_nothing_shrinks.*\[(?!adapter-killed|leader-lost|api-server-restarted|prometheus-gone|"
+        r"prometheus-zeros|metrics-server-gone|consul-frozen|consul-emptied|certificate-rotated)",
+        "a fault of each input runs; the others of its kind take a quarter of a minute each",
+    ),
+    Left(r"registries/test_consul_real\.py::.*test_what_stays_critical", "Consul waits for a minute at least"),
+    Left(
+        r"registries/test_(consul_real\.py::TestDelay|http_example\.py::test_the_delay|nacos_real\.py::test_the_delay)",
+        "e2e/test_registries.py times the whole way from a registry to the answer",
+    ),
+    Left(r"e2e/test_soak\.py", "`make test-all` runs a soak of five minutes besides"),
+)
+"""Tests of real servers."""
+
+ROWS = (
+    Left(r"simulation/test_loops\.py::TestTheLoopsCanFail", "it tests the loops: only another loop changes its answer"),
+    Left(
+        r"companion/test_sentences\.py::test_no_sentence",
+        "it reads every sentence that can be written: 15 s of wording",
+    ),
+    Left(r"load/test_tolerance\.py::.*test_every_milli_tolerance", "hypothesis draws tolerances besides", keep=50),
+    Left(
+        r"fuzz/test_usage\.py::test_a_query_as_long_as",
+        "each piece in each frame is alike in the time it takes",
+        keep=40,
+    ),
+    Left(r"fuzz/test_kubernetes\.py::test_an_object_nested_as_deep", "the depths at both ends matter", keep=40),
+    Left(
+        r"fuzz/test_requests\.py::test_a_long_selector",
+        "each piece in each frame is alike in the time it takes",
+        keep=20,
+    ),
+    Left(
+        r"literal/test_literal\.py::test_the_documents_reach",
+        "they test the generator of documents: only a new rule changes their answer",
+    ),
+)
+"""Rows of tests without a server."""
+
+LEFT = (*SERVERS, *ROWS)
+
+
+def left_out(items: Iterable[pytest.Item], named: Iterable[str]) -> dict[Left, list[pytest.Item]]:
+    """What each row leaves out of these tests; files that are `named` on the command line run whole."""
+    named = list(named)
+    free = [item for item in items if not any(item.nodeid.partition("::")[0] in argument for argument in named)]
+    found = {}
+    for row in LEFT:
+        pattern = re.compile(f"tests/{row.tests}")
+        matched = [item for item in free if pattern.match(item.nodeid)]
+        kept = set(spread(len(matched), row.keep))
+        found[row] = [item for number, item in enumerate(matched) if number not in kept]
+    return found
+
+
+def spread(count: int, keep: int) -> list[int]:
+    """So many of the first `count` numbers at even distances, the first and the last among them."""
+    if keep < 2 or keep >= count:
+        return list(range(min(keep, count)))
+    return [round(number * (count - 1) / (keep - 1)) for number in range(keep)]

@@ -1,0 +1,200 @@
+"""How many samples a full window holds, what is partial, and what is unknown."""
+
+import itertools
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from adapter.load.quantity import NANO
+from adapter.load.samples import Point
+from adapter.load.spec import Query
+from adapter.settings import NamedQuery
+from adapter.usage.promql import parse_inputs
+from adapter.usage.query_catalog import WorkloadQuery
+from adapter.usage.windows import _interval, lowest_share
+from tests.usage.fakes import (
+    NOW,
+    FakePrometheus,
+    asks_scrapes,
+    asks_times,
+    matrix,
+    named,
+    values_of,
+    vector,
+)
+from tests.usage.test_prometheus import Source
+
+RATE = "sum by (namespace, pod) (rate(hits[1m]))"
+A = {"namespace": "shop", "pod": "a"}
+SHOP = WorkloadQuery(Query(name="hits"), "shop", "web")
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakePrometheus]:
+    async with FakePrometheus() as prometheus:
+        prometheus.rows = {RATE: [(A, "1")]}
+        yield prometheus
+
+
+def hits(text: str = RATE, **more: object) -> NamedQuery:
+    return named("hits", text, **{"interval_seconds": 0.01, **more})
+
+
+def distances(times: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+class TestIntervals:
+    def test_it_is_that_of_a_regular_target(self) -> None:
+        assert _interval([15.0] * 11) == 15
+
+    @pytest.mark.parametrize("failing", [0.1, 0.3, 0.5])
+    def test_of_a_flaky_target_it_is_that_of_two_scrapes_in_a_row(self, failing: float) -> None:
+        dice = random.Random(1)
+        scrapes = ([15.0 * at for at in range(24) if dice.random() >= failing] for _ in range(1000))
+        assert sum(_interval(distances(times)) == 15 for times in scrapes) > 950
+
+    def test_jitter_and_a_late_scrape_do_not_shorten_it(self) -> None:
+        dice = random.Random(1)
+        times = [15.0 * number + dice.uniform(0, 0.02) for number in range(24)]
+        times[10] += 5
+        assert _interval(distances(times)) == pytest.approx(15, abs=0.02)
+
+    def test_of_samples_that_bring_their_own_times_it_is_about_the_middle(self) -> None:
+        """As cAdvisor's, whose container statistics are renewed every 10 to 20 s."""
+        dice = random.Random(1)
+        times = list(itertools.accumulate(dice.uniform(10, 20) for _ in range(24)))
+        assert 12 <= _interval(distances(times)) <= 15
+
+    @pytest.mark.parametrize(
+        ("window", "interval", "share"),
+        [(60, 15, 1), (60, 7, 0.875), (60, 13, 0.758), (60, 25, 0.625), (120, 15.002, 1), (300, 30, 1)],
+    )
+    def test_a_full_window_reads_down_to(self, window: float, interval: float, share: float) -> None:
+        assert lowest_share(window, interval) == pytest.approx(share, abs=0.001)
+
+
+class TestSelectors:
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("rate(x[1m])", [60]),
+            ("sum(increase(x[90s] offset 1d)) / sum_over_time((y[2m]))", [90, 120]),
+            ("rate(x[1m]) + rate(x[5m])", [60, 300]),
+            ("avg_over_time(x[5m]) + max_over_time(x[1m]) + quantile_over_time(0.9, x[1m]) + irate(x[2m])", []),
+            ("x", []),
+        ],
+    )
+    def test_windows_are_those_whose_value_sinks_with_the_number_of_samples(
+        self, text: str, seconds: list[float]
+    ) -> None:
+        inputs = parse_inputs(text)
+        assert [window.seconds for window in inputs.windows] == seconds
+        assert not inputs.uncounted
+
+    @pytest.mark.parametrize("text", ["max_over_time(rate(x[1m])[10m:1m])", "rate(x[1m + 30s])"])
+    def test_the_samples_of_others_cannot_be_counted(self, text: str) -> None:
+        inputs = parse_inputs(text)
+        assert inputs.uncounted
+        assert not inputs.windows
+
+
+class Gapped:
+    """A server whose series is scraped every 15 s, of which the window holds `held` samples."""
+
+    def __init__(self, held: int) -> None:
+        self.held, self.now, self.interval = held, NOW, 15.0
+        self.refuses: tuple[str, ...] = ()
+
+    async def __call__(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        query = form["query"]
+        if any(word in query for word in self.refuses):
+            return web.Response(status=422, text="no")
+        if asks_scrapes(query):
+            return matrix((A, [self.now - self.interval * number for number in reversed(range(8))]))
+        if asks_times(query):
+            return vector((A, str(self.now)), at=self.now)
+        self.now += 15
+        label = {"effective_load_samples": str(self.held)} if "count_values" in query else A
+        counts = [({**label, "effective_load_input": "0"}, str(self.held))] if query != values_of(query) else []
+        return vector((A, "1"), *counts, at=self.now)
+
+
+class TestAsking:
+    async def points(self, fake: FakePrometheus, server: Gapped, number: int, *texts: str) -> list[Point]:
+        fake.handler = server
+        world = Source(fake.settings(), queries=[hits(*texts)])
+        world.source.set_queries([SHOP])
+        seen: list[Point] = []
+        async with world.running():
+            while len(seen) < number:
+                await world.change(len(seen) + 1)
+                seen.append(world.of(SHOP).pods["a"])
+        return seen
+
+    async def test_a_window_with_fewer_samples_than_the_interval_leaves_is_partial(self, fake: FakePrometheus) -> None:
+        [point] = await self.points(fake, Gapped(3), 1)
+        assert (point.window_samples, point.full_window) == (3, 4)
+
+    async def test_full_windows_cost_one_short_answer(self, fake: FakePrometheus) -> None:
+        points = await self.points(fake, Gapped(4), 3)
+        assert not any(point.is_partial for point in points)
+        asked = [form["query"] for form in fake.asked if not asks_times(form["query"])]
+        assert sum(map(asks_scrapes, asked)) == 1
+        assert "count_values(" in asked[-1]
+
+    async def test_more_than_a_full_window_holds_may_be_a_shorter_interval(self, fake: FakePrometheus) -> None:
+        """Half of the samples of the window may have come at the old distance: their rate reads too little."""
+        server = Gapped(4)
+        fake.handler = server
+        world = Source(fake.settings(), queries=[hits()])
+        world.source.set_queries([SHOP])
+        async with world.running():
+            await world.change(6)
+            server.held, server.interval = 5, 7.5
+            await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
+        point = world.of(SHOP).pods["a"]
+        assert (point.window_samples, point.full_window) == (5, 8)
+
+    async def test_a_gap_is_seen_in_the_answer_that_has_it(self, fake: FakePrometheus) -> None:
+        """The value of the question that said so is not used: another replica may have answered it."""
+        server = Gapped(4)
+        fake.handler = server
+        world = Source(fake.settings(), queries=[hits()])
+        world.source.set_queries([SHOP])
+        async with world.running():
+            await world.change(2)
+            server.held = 2
+            await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
+            server.held = 4
+            await world.changes.until(lambda: not world.of(SHOP).pods["a"].is_partial)
+
+    async def test_a_named_query_that_is_served_without_a_policy_is_what_the_server_answers(
+        self, fake: FakePrometheus
+    ) -> None:
+        """An HPA that uses it as a Pods metric has what prometheus-adapter would give; a policy has the bound."""
+        fake.handler = Gapped(3)
+        world = Source(fake.settings(), queries=[hits()])
+        world.source.set_queries([SHOP])
+        async with world.running():
+            await world.change()
+        result = world.source.named_result("hits")
+        assert result is not None
+        [series] = [one for place in result.series.values() for one in place]
+        assert (series.value, result.error) == (NANO, None)
+        assert world.of(SHOP).pods["a"].bound == 2 * NANO
+
+    @pytest.mark.parametrize("refused", ["count_over_time", "60000ms", "ms]"])
+    async def test_a_server_that_refuses_the_question_leaves_the_windows_unknown_for_two_of_them(
+        self, fake: FakePrometheus, refused: str
+    ) -> None:
+        server = Gapped(4)
+        server.refuses = (refused,)
+        with capture_logs() as logs:
+            points = await self.points(fake, server, 12)
+        assert [point.at for point in points if point.is_partial] == [points[0].at + 15 * at for at in range(8)]
+        assert all(point.bound is None for point in points[:8])
+        assert sum(each["event"] == "windows cannot be asked for" for each in logs) == 1

@@ -1,0 +1,279 @@
+"""`python -m tools.checks`: manifests and documents that the code can vouch for.
+
+`--write` renews those that are made from code and from stored results.
+
+Each check yields sentences about what is wrong; none is good news.
+"""
+
+import argparse
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from adapter.policy.hpa import parse_hpa
+from adapter.policy.watermark_policy import KIND, parse_policy
+from adapter.runtime.faults import FaultyDocument
+from adapter.settings import parse_settings
+from adapter.telemetry.metrics import Metrics
+from lab.benchmarks.page import rendering
+from tests.manifests.network import network_faults
+from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
+from tools import reference
+
+ROOT = Path(__file__).parents[1]
+KUBERNETES = "1.37"
+OVERLAYS = ("overlays/default", "overlays/external-metrics", "examples/overlay", "examples/overlay-minimal")
+RENDERED = (MANIFESTS / "base", *(MANIFESTS / one for one in OVERLAYS))
+EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
+_LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_METRIC = re.compile(r"\beffective_load_[a-z0-9_]+")
+_SUFFIX = re.compile(r"_(bucket|sum|count)$")
+_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+REGISTRIES = ROOT / "docs" / "registries.md"
+SECURITY = ROOT / "docs" / "security.md"
+_SKIPPED = {".venv", ".git", "node_modules", "site"}
+
+
+def made_from_code() -> Iterator[str]:
+    """Reference documents are what the code says now."""
+    for path, make in reference.FILES.items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != make():
+            yield f"{path.relative_to(ROOT)} is not what the code says; run `python -m tools.checks --write`"
+
+
+def performance_page() -> Iterator[str]:
+    """docs/performance.md and its pictures are what the stored results say now."""
+    yield from rendering.faults()
+
+
+def schemas() -> Iterator[str]:
+    """Every object fits the schema of its kind (our own kind is left to the API server's tests)."""
+    for source, item in _objects():
+        if not _is_custom(item):
+            for sentence in schema_faults(item):
+                yield f"{source}: {'/'.join(identity(item))}: {sentence}"
+
+
+def own_objects() -> Iterator[str]:
+    """Settings, policies and HPAs in the manifests are read without a fault, and the HPAs follow the policies."""
+    for source, item in _objects():
+        try:
+            if item["kind"] == KIND:
+                parse_policy(item)
+            elif item["kind"] == "HorizontalPodAutoscaler":
+                yield from (f"{source}: {sentence}" for sentence in _unwired(item))
+            elif item["kind"] == "ConfigMap" and "settings.yaml" in item.get("data", {}):
+                parse_settings(item["data"]["settings.yaml"])
+        except FaultyDocument as error:
+            yield f"{source}: {error}"
+
+
+def wiring() -> Iterator[str]:
+    """Names that must be the same in several objects are."""
+    for folder in RENDERED:
+        found = {identity(item): item for item in render(folder)}
+        for sentence in (*wiring_faults(found), *companion_faults(found)):
+            yield f"{folder.relative_to(ROOT)}: {sentence}"
+
+
+def metric_names() -> Iterator[str]:
+    """Documents, rules and dashboards name no metric that does not exist."""
+    known = {name for name, *_ in Metrics().names()}
+    for path in _texts("*.md", "*.yaml", "*.json"):
+        for name in sorted(set(_METRIC.findall(path.read_text(encoding="utf-8")))):
+            if not known & {name, _SUFFIX.sub("", name)}:
+                yield f"{path.relative_to(ROOT)} names {name}, which does not exist"
+
+
+def links() -> Iterator[str]:
+    """Links within the repository lead somewhere, to a heading where they name one."""
+    for path in _texts("*.md"):
+        for target, heading in _LINK.findall(path.read_text(encoding="utf-8")):
+            there = path.parent / target if target else path
+            if not there.exists() or (heading and heading not in anchors(there.read_text(encoding="utf-8"))):
+                yield f"{path.relative_to(ROOT)} links to {target}{heading and '#'}{heading}, which does not exist"
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which a page's headings are linked to."""
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in _HEADING.findall(text)}
+
+
+def named_tests() -> Iterator[str]:
+    """Tests that documents name are there, and each row of a table with a column for tests names one."""
+    for path in _texts("*.md"):
+        for file, name in _TEST.findall(path.read_text(encoding="utf-8")):
+            found = ROOT / "tests" / file
+            if not found.is_file() or not re.search(rf"\bdef {name}\(", found.read_text(encoding="utf-8")):
+                yield f"{path.relative_to(ROOT)} names {file}::{name}, which does not exist"
+    for path in (REGISTRIES, SECURITY):
+        yield from (f"docs/{path.name}: no test in: {row}" for row in rows_without_test(path.read_text("utf-8")))
+
+
+def threat_model() -> Iterator[str]:
+    """Each module of attacks stands in the threat model."""
+    text = SECURITY.read_text(encoding="utf-8")
+    for module in sorted((ROOT / "tests" / "security").glob("test_*.py")):
+        if f"`security/{module.name}::" not in text:
+            yield f"docs/security.md has no line for tests/security/{module.name}"
+
+
+def rooms() -> Iterator[str]:
+    """docs/architecture.md draws every room and module of the package, and none that is not there."""
+    (drawn,) = re.findall(
+        r"```\nadapter/\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    there = {path.name + "/" * path.is_dir() for path in (ROOT / "adapter").glob("[!_]*[!_]")}
+    named = set(re.findall(r"^  (\S+)", drawn, re.MULTILINE))
+    for name in sorted(named ^ {one for one in there if not one.startswith("settings_") and one != "py.typed"}):
+        yield f"docs/architecture.md draws adapter/{name} and it is not there, or the other way round"
+
+
+def rows_without_test(text: str) -> Iterator[str]:
+    """The rows of tables whose last column is for tests, but names none."""
+    of_tests = False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            of_tests = False
+        elif re.search(r"\| tests? \|$", line):
+            of_tests = True
+        elif of_tests and not line.startswith("|---") and not _TEST.search(line.rsplit("|", 2)[1]):
+            yield line
+
+
+CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
+    made_from_code,
+    performance_page,
+    schemas,
+    own_objects,
+    wiring,
+    metric_names,
+    links,
+    named_tests,
+    threat_model,
+    rooms,
+)
+
+
+def schema_faults(item: Object, version: str = KUBERNETES) -> Iterator[str]:
+    """What is wrong with an object by Kubernetes' own schema, unknown fields included."""
+    with warnings.catch_warnings():
+        # Its own imports use what newer libraries deprecate.
+        warnings.simplefilter("ignore")
+        import kubernetes_validate
+    try:
+        kubernetes_validate.validate(item, version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        path = ".".join(str(part) for part in error.path)
+        yield f"{path}: {error.message}"
+
+
+def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
+    """What does not fit together in one rendering."""
+    settings = parse_settings(found["ConfigMap", "effective-load", "effective-load-settings"]["data"]["settings.yaml"])
+    deployment = found["Deployment", "effective-load", "effective-load"]
+    service = found["Service", settings.server.tls.namespace, settings.server.tls.service]
+    ports = {port["name"]: port["containerPort"] for port in _container(deployment)["ports"]}
+    if ports != {"https": settings.server.port, "telemetry": settings.telemetry.port}:
+        yield f"the container's ports {ports} are not those of the settings"
+    if ("Secret", settings.server.tls.namespace, settings.server.tls.secret) not in found:
+        yield f"there is no Secret {settings.server.tls.secret}, and the server may not create one"
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    if service["spec"]["selector"].items() - labels.items():
+        yield "the Service does not select the Deployment's pods"
+    versions = {item["metadata"]["name"] for (kind, *_), item in found.items() if kind == "APIService"}
+    if ("v1beta1.external.metrics.k8s.io" in versions) is not settings.server.external_metrics:
+        yield "the settings and the APIServices disagree about external metrics"
+    writable = {name for rule in _rules(found, "apiservices") for name in rule.get("resourceNames", ["*"])}
+    if writable != versions:
+        yield f"the server may write the APIServices {sorted(writable)}, and there are {sorted(versions)}"
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    if version and not _container(deployment)["image"].endswith(f":{version[1]}"):
+        yield f"the image {_container(deployment)['image']} is not of version {version[1]}"
+    yield from network_faults(found, settings)
+
+
+def companion_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
+    """What of the companion, where it is rendered, does not fit the settings and the server's Deployment."""
+    deployment = found.get(("Deployment", "effective-load", "effective-load-companion"))
+    if deployment is None:
+        return
+    settings = parse_settings(found["ConfigMap", "effective-load", "effective-load-settings"]["data"]["settings.yaml"])
+    container, server = _container(deployment), _container(found["Deployment", "effective-load", "effective-load"])
+    if container["image"] != server["image"]:
+        yield f"the companion's image {container['image']} is not the server's"
+    if {port["name"]: port["containerPort"] for port in container["ports"]} != {"telemetry": settings.telemetry.port}:
+        yield "the companion's port is not that of the settings"
+    lease = settings.companion.lease
+    if ("Lease", settings.companion.namespace, lease) not in found:
+        yield f"there is no Lease {lease}, and the companion may not create one"
+    if {name for rule in _rules(found, "leases") for name in rule.get("resourceNames", ["*"])} != {lease}:
+        yield f"the companion may write other Leases than {lease}"
+
+
+def _container(deployment: Object) -> dict[str, Any]:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def _rules(found: dict[tuple[str, str, str], Object], resource: str) -> Iterator[dict[str, Any]]:
+    for item in found.values():
+        yield from (rule for rule in item.get("rules", ()) if resource in rule.get("resources", ()))
+
+
+def _unwired(item: Object) -> Iterator[str]:
+    hpa = parse_hpa(item)
+    if not hpa.asks_for(hpa.name):
+        yield f"HPA {hpa.name} does not ask for the policy of its name"
+    if (hpa.scale_up.tolerance, hpa.scale_down.tolerance) != (0, 0):
+        yield f"HPA {hpa.name} has a tolerance of its own"
+
+
+def _objects() -> Iterator[tuple[str, Object]]:
+    for folder in RENDERED:
+        yield from ((str(folder.relative_to(ROOT)), item) for item in render(folder))
+    for file in EXAMPLES:
+        yield from ((str(file.relative_to(ROOT)), item) for item in documents(file))
+
+
+def _is_custom(item: Object) -> bool:
+    return item["apiVersion"].startswith("effective-load.io/")
+
+
+def _texts(*patterns: str) -> Iterator[Path]:
+    for pattern in patterns:
+        for path in sorted(ROOT.rglob(pattern)):
+            if not _SKIPPED & set(path.relative_to(ROOT).parts):
+                yield path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run every check; the status is 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tools.checks", description=__doc__)
+    parser.add_argument(
+        "--write", action="store_true", help="renew the documents that are made from code and from stored results"
+    )
+    if parser.parse_args(arguments).write:
+        reference.DOCS.mkdir(exist_ok=True)
+        for path, make in reference.FILES.items():
+            path.write_text(make(), encoding="utf-8")
+        rendering.write()
+    sentences = [sentence for check in CHECKS for sentence in check()]
+    for sentence in sentences:
+        print(sentence, file=sys.stderr)
+    if not sentences:
+        print(f"{len(CHECKS)} checks of manifests and documents passed")
+    return 1 if sentences else 0
+
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except yaml.YAMLError as fault:
+        raise SystemExit(f"a manifest is no YAML: {fault}") from None

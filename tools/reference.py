@@ -1,0 +1,135 @@
+"""Writes reference documents, templates of the chart and the code of README.zh.md from what they repeat."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from adapter import settings
+from adapter.settings import RESTART, Settings
+from adapter.settings.base import models_in, type_of
+from adapter.telemetry.metrics import Metrics
+from tools import chart_templates, chart_values
+from tools.cli_reference import cli
+from tools.field_docs import field_docs
+from tools.policy_reference import policy
+
+DOCS = Path(__file__).parents[1] / "docs"
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_MADE = "<!-- Made by `python -m tools.checks --write`. -->\n"
+
+
+_CONFIGURATION = """\
+Server, companion and `effective-load check` read one YAML file, `--settings FILE`. Every key is optional unless it says
+*required*. Every fault is named at once, with its path; a key that is not known is one.
+
+Within seconds of a change the file is read again. What is in {restart}
+is taken over at the next start only; a change there is logged. A broken file changes nothing while they run: the old
+settings stay, and the log, `effective_load_settings_reloads_total` and `effective_load_settings_last_reload_successful`
+say so.
+"""
+_METRICS = """\
+Served as Prometheus text by every pod of server and companion, on the telemetry port under `/metrics`, beside the usual
+`process_…` metrics. Their names stay. Histograms are exposed as `…_bucket`, `…_sum` and `…_count`. Each pod tells of
+all policies as it sees them: take `max by (namespace, policy)` of what is about policies, and no sum. These series have
+a label `namespace` of their own, so scrape with `honor_labels: true` ([alerts.md](alerts.md#scrape)).
+"""
+
+
+def configuration() -> str:
+    """The settings reference: one table a section, in the order of the file."""
+    preface = _CONFIGURATION.format(restart=", ".join(f"`{name}`" for name in RESTART))
+    return "\n".join([f"# Configuration\n\n{_MADE}", preface, *_keys([Settings], "")])
+
+
+def metrics() -> str:
+    """The metrics reference: one row a metric."""
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '–'} | {text} |"
+        for name, kind, labels, text in Metrics().names()
+    ]
+    head = "| metric | type | labels | what it says |\n|---|---|---|---|"
+    return "\n".join([f"# Metrics\n\n{_MADE}", _METRICS, head, *rows, ""])
+
+
+def chinese_readme() -> str:
+    """README.zh.md with the code blocks of README.md, in their order; the text between them is people's."""
+    english, chinese = ((DOCS.parent / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
+    blocks, text = _BLOCK.findall(english), _BLOCK.split(chinese)
+    if len(blocks) != len(text) - 1:
+        return chinese  # a block came or went: a test of README says so, and a translator places it
+    return "".join(part for pair in zip(text, [*blocks, ""], strict=True) for part in pair)
+
+
+FILES = {
+    DOCS / "configuration.md": configuration,
+    DOCS / "metrics.md": metrics,
+    DOCS / "policy.md": policy,
+    DOCS / "cli.md": cli,
+    DOCS.parent / "README.zh.md": chinese_readme,
+    **chart_templates.files(),
+    **chart_values.files(),
+}
+
+
+def _keys(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[str]:
+    """A table of keys, one for each where sections are told apart by their type; then what is inside, each once."""
+    inner: dict[tuple[str, str], list[type[BaseModel]]] = {}
+    for model in models:
+        if len(models) > 1:
+            yield f"### `{prefix.rstrip('.')}` with `type: {type_of(model)}`\n\n{_cell(model.__doc__ or '')}\n"
+        described = field_docs(model)
+        leaves = [name for name, field in model.model_fields.items() if not sections_of(field)]
+        if leaves:
+            yield "| key | type | default | what it says |\n|---|---|---|---|"
+            yield "\n".join(_row(model.model_fields[name], described[name]) for name in leaves) + "\n"
+        for name, field in model.model_fields.items():
+            key = f"{prefix}{field.alias}{'[]' if get_origin(field.annotation) is tuple else ''}"
+            if found := sections_of(field):
+                inner[key, _cell(described[name])] = found
+    for (key, text), found in inner.items():
+        yield f"## `{key}`\n\n{text}\n"
+        yield from _keys(found, f"{key}.")
+
+
+def _row(field: FieldInfo, text: str) -> str:
+    return f"| `{field.alias}` | {_type(field)} | {_default(field)} | {_cell(text)} |"
+
+
+def sections_of(field: FieldInfo) -> list[type[BaseModel]]:
+    """The sections that a key may hold, or that its list may: several where they are told apart by their type."""
+    return list(dict.fromkeys(models_in(field.annotation)))
+
+
+def _type(field: FieldInfo) -> str:
+    annotation: Any = field.annotation
+    if get_origin(annotation) is Literal:
+        return " or ".join(f"`{one}`" for one in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return "list of texts"
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    number = "seconds" if str(field.alias).lower().endswith("seconds") else "number"
+    names = {str: "text", int: "whole number", float: number, bool: "true or false"}
+    return names.get(annotation, "mapping of texts")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is settings.own_namespace:
+        return "see there"
+    if field.default_factory is not None:
+        return "`{}`"
+    if field.default is PydanticUndefined:
+        return "*required*"
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    written = {"": '""', (): "[]"}.get(field.default, field.default)
+    return f"`{written}`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
