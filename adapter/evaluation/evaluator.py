@@ -95,9 +95,14 @@ class Evaluator:
                 f"HorizontalPodAutoscaler {view.policy.hpa}, that WatermarkPolicy {key.name} names, does not exist"
             )
             absent = Problem(404, Reason.NOT_FOUND, f"{missing} in namespace {key.namespace}")
-            # What the settings lack is told without an HPA too: often it is applied last.
-            return replace(view, problem=silent or self._registry_refusal(view.policy) or absent)
-        return self._with_target(decoded, view, link, silent)
+            begun: PolicyView | Callable[[], PolicyView] = replace(view, problem=silent or absent)
+        else:
+            begun = self._with_target(decoded, view, link, silent)
+        if isinstance(begun, PolicyView) and not silent:
+            # What the settings lack is told without an assessment too: often HPA and workload are applied last.
+            lack = self._registry_refusal(view.policy) or self._undefined_query(view.policy, begun.target_name)
+            return replace(begun, problem=lack or begun.problem)
+        return begun
 
     def _with_target(
         self, decoded: DecodedPolicy, view: PolicyView, link: Link, silent: Problem | None
@@ -190,6 +195,16 @@ class Evaluator:
             message = f"PolicyConflict: {link.ref.kind} {link.ref.name} has other policies as well ({rivals}); keep one"
             return Problem(409, Reason.CONFLICT, message)
         return self._registry_refusal(link.policy)
+
+    def _undefined_query(self, policy: Policy, workload: str) -> Problem | None:
+        """The first of the policy's queries that the settings lack or do not allow; the workload may be unknown."""
+        for metric in policy.metrics:
+            if metric.query is not None:
+                samples = self._inputs.query(metric.query, policy.namespace, workload or policy.hpa)
+                if samples.undefined:
+                    text = f"WatermarkPolicy {policy.name}: metric {metric.name}: {samples.error}"
+                    return Problem(422, Reason.INVALID, text)
+        return None
 
     def _registry_refusal(self, policy: Policy) -> Problem | None:
         service, namespace = service_of(policy), policy.namespace

@@ -127,10 +127,20 @@ class Cluster:
             raise ClusterError(f"there is no WatermarkPolicy {name} in namespace {namespace}")
         return _policy(raw)
 
+    async def wiring(self, policy: Policy) -> Wiring:
+        """A policy with its HPA; `has_tolerance` is None unless an HPA proves that the field is kept."""
+        links = await self._links_for(policy)
+        return Wiring(
+            policy=policy,
+            hpa=links.hpas[policy.hpa],
+            neighbours=links.neighbours(policy.name),
+            has_tolerance=True if any(one.sets_tolerance for one in links.hpas.values()) else None,
+        )
+
     async def pods(self, policy: Policy) -> WiredTarget:
         """The pods of a policy's target, by selector and owner."""
-        links = await self._links_for(policy)
-        hpa = links.hpas[policy.hpa]
+        wiring = await self.wiring(policy)
+        hpa = wiring.hpa
         for fault in reference_faults(*hpa.target):
             raise ClusterError(f"HorizontalPodAutoscaler {hpa.name}: {fault}")
         kind, name = hpa.target.kind, hpa.target.name
@@ -143,16 +153,7 @@ class Cluster:
         path, decode = PODS.collection(policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=str(selector))
         pods = target_pods((_decoded(raw, decode, "pods") for raw in raws), selector, known.target)
-        return WiredTarget(
-            target=known.target,
-            pods=tuple(sorted(pods, key=lambda pod: pod.name)),
-            wiring=Wiring(
-                policy=policy,
-                hpa=hpa,
-                neighbours=links.neighbours(policy.name),
-                has_tolerance=True if any(one.sets_tolerance for one in links.hpas.values()) else None,
-            ),
-        )
+        return WiredTarget(known.target, tuple(sorted(pods, key=lambda pod: pod.name)), wiring)
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces (empty: of all) that can be read."""
@@ -197,7 +198,9 @@ class Cluster:
             try:
                 hpa = parse_hpa(raw, self._tolerance)
             except FaultyDocument as error:
-                faults[_decoded(raw, Decoder(AnyObject).decode, "HorizontalPodAutoscaler").metadata.name] = str(error)
+                faults[_decoded(raw, Decoder(AnyObject).decode, "HorizontalPodAutoscaler").metadata.name] = _sentences(
+                    error
+                )
             else:
                 links.put_hpa(hpa.name, hpa)
         for policy in await self.policies([namespace]):
@@ -225,7 +228,12 @@ def _policy(body: bytes | msgspec.Raw) -> ListedPolicy:
     try:
         return ListedPolicy(namespace, name, parse_policy(wire), status=status)
     except FaultyDocument as error:
-        return ListedPolicy(namespace, name, None, str(error), status)
+        return ListedPolicy(namespace, name, None, _sentences(error), status)
+
+
+def _sentences(error: FaultyDocument) -> str:
+    """The faults without the object's name, which the reader has."""
+    return "; ".join(map(str, error.faults))
 
 
 def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str) -> T:

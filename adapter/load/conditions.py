@@ -32,6 +32,7 @@ class Reason(StrEnum):
     INPUTS_MISSING = "InputsMissing"
     REGISTRY_ANSWERS = "RegistryAnswers"
     REGISTRY_DISTRUSTED = "RegistryDistrusted"
+    NO_REGISTRY = "NoRegistry"
     # VersionsConsistent
     ONE_VERSION = "OneVersion"
     ROLLING_OUT = "RollingOut"

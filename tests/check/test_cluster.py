@@ -91,7 +91,7 @@ async def test_a_selector_that_the_server_does_not_read_is_refused_here_too(api:
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [
-        ("faulty", "HorizontalPodAutoscaler faulty: HPA shop/faulty: spec.maxReplicas: is required"),
+        ("faulty", "HorizontalPodAutoscaler faulty: spec.maxReplicas: is required"),
         ("gone", "there is no HorizontalPodAutoscaler gone, which the policy names"),
     ],
 )

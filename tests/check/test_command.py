@@ -168,6 +168,62 @@ async def test_one_policy_is_checked_with_its_hpas_own_condition_and_with_all_th
     assert {"API", "rights", "installation", "APIService", "certificates", "servers"} <= about
 
 
+ONE_POLICY = POLICIES.replace("v1alpha1/", f"v1alpha1/{IN_SHOP}")
+
+
+async def test_of_one_policy_every_broken_link_is_told_and_the_others_say_what_they_wait_for(
+    api: FakeApi, kubeconfig: str
+) -> None:
+    broken = policy("web")
+    broken["spec"]["registry"] = {"name": "elsewhere", "service": "web"}
+    broken["spec"]["metrics"].append({"name": "queue", "query": {"name": "unknown"}, "highWatermark": "1"})
+    api.answers[ONE_POLICY] = items(broken)
+    api.answers[HPAS.format(IN_SHOP)] = items(failing_hpa("no server answers"))
+    api.answers["/apis/apps/v1"] = status(503, "ServiceUnavailable", "no discovery")
+    api.answers[f"/apis/metrics.k8s.io/v1beta1/{IN_SHOP}pods"] = status(503, "ServiceUnavailable", "gone")
+    sections = await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)
+    found = list(report_lines(sections))
+    of_policy = found[found.index("policy shop/web") + 1 :]
+    assert of_policy[0].startswith("  wrong  registry 'elsewhere' is not in the adapter's settings")
+    assert "no discovery" in of_policy[1]
+    assert of_policy[2] == (
+        "  skip   not checked: its pods, and what the registry and the sources know of them, which wait for that"
+    )
+    assert of_policy[3].startswith("  wrong  metric queue: the settings define no such query")
+    assert found[found.index("metrics.k8s.io") + 1].startswith("  wrong  it does not answer, so policies on cpu")
+    assert [line for line in found if line.startswith("  wrong  it does not exist, so no HPA is answered")]
+    explained = {name for section in sections for one in section.findings for name in one.explains}
+    assert {"HPA shop/web of policy web", "policy shop/web"} <= explained
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_an_hpa_has_its_own_error_told_though_its_policy_is_missing_or_not_valid(
+    api: FakeApi, kubeconfig: str, exists: bool
+) -> None:
+    faulty = policy("web")
+    del faulty["spec"]["metrics"]
+    api.answers[ONE_POLICY] = items(*[faulty] * exists)
+    api.answers[HPAS.format(IN_SHOP)] = items(failing_hpa("no server answers"))
+    sections = await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)
+    (_, section) = [one for one in sections if one.about in {"cluster", "HPA shop/web"}]
+    assert section.is_explained, "by the APIServices, which do not exist"
+    found = list(report_lines(sections))
+    told = found[found.index("cluster") + 1 :]
+    if exists:
+        assert told[0] == "  wrong  policy shop/web is not valid: spec.metrics: should have at least 1 items: a policy needs a metric"
+        assert told[1] == "  skip   not checked: its pods, sources and registry, which wait for a valid policy"
+    else:
+        assert told[0] == "  wrong  policies cannot be read: there is no WatermarkPolicy web in namespace shop"
+
+
+async def test_a_policy_is_not_called_well_while_no_hpa_is_answered(api: FakeApi, kubeconfig: str) -> None:
+    api.answers[POLICIES] = items(policy("web"))
+    api.answers[HPAS.format("")] = items()
+    found = list(report_lines(await run_checks(Settings(), Scope(), kubeconfig)))
+    assert [line for line in found if line.startswith("  wrong  it does not exist, so no HPA is answered")]
+    assert not [line for line in found if line.startswith("ok ")]
+
+
 async def test_an_api_server_without_its_storage_is_one_finding_at_once(api: FakeApi, kubeconfig: str) -> None:
     body = "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n[+]poststarthook ok\nreadyz check failed\n"
     api.answers["/version"] = text("{}")

@@ -232,16 +232,25 @@ def test_that_a_policy_is_not_accepted_is_written_at_once_and_the_rest_every_ten
     ]
 
 
-def test_of_what_is_not_assessed_nobody_says_that_the_settings_have_its_queries() -> None:
-    """A query is looked up for a target, and here is none."""
+def test_while_a_watch_is_silent_nobody_says_that_the_settings_have_what_the_policy_names() -> None:
     case = context("800m")
-    problem = Problem(404, Reason.NOT_FOUND, "there is no HPA")
+    problem = Problem(503, Reason.WATCH_SILENT, "the watch is silent")
     case = replace(case, view=replace(case.view, assessment=None, problem=problem), decision=None)
     (action,) = planned(case)
     accepted, *_ = action.status["conditions"]
     assert (accepted["status"], accepted["message"]) == (
         "True",
-        "the policy is valid by itself; whether the settings have its queries shows once it is assessed",
+        "the policy is valid by itself; whether the settings have what it names shows once it is assessed",
+    )
+
+
+def test_a_policy_without_a_registry_is_not_told_that_its_registry_answers() -> None:
+    (action,) = planned(context("800m"))
+    (trusted,) = [one for one in action.status["conditions"] if one["type"] == "RegistryTrusted"]
+    assert (trusted["status"], trusted["reason"], trusted["message"]) == (
+        "True",
+        "NoRegistry",
+        "the policy names no registry: Kubernetes says which pods serve",
     )
 
 

@@ -114,7 +114,7 @@ def test_a_policy_that_the_settings_do_not_allow_is_reported_with_the_settings_e
     policy(workloads)
     allow = [{"namespaces": ["elsewhere"], "services": ["*"]}]
     status, found = check("--policy", f"{workloads.namespace}/web", allow=allow)
-    [sentence] = found[f"policy {workloads.namespace}/web"]
+    sentence, *_ = found[f"policy {workloads.namespace}/web"]
     assert sentence.startswith(f"wrong: policies in namespace {workloads.namespace} may not name service")
     assert status == 1
 

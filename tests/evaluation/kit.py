@@ -75,7 +75,7 @@ class FakeInputs:
         return self.samples
 
     def query(self, query: Query, namespace: str, workload: str) -> QuerySamples:
-        return QuerySamples(error=f"{query.name} of {namespace}/{workload}")
+        return QuerySamples(error=f"{query.name} of {namespace}/{workload}", undefined=query.name == "unknown")
 
     def roster(self, service: ServiceKey) -> Roster | None:
         assert service.service == self.service

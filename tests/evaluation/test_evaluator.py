@@ -12,13 +12,13 @@ from adapter.load.decide import decide
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Registry
+from adapter.load.spec import Query, Registry
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingActive
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import Key, PolicyView, Snapshot
 from tests.evaluation.kit import KEY, FakeInputs, deployment, entry, hpa, loads, web_pods
-from tests.load.kit import NOW
+from tests.load.kit import NOW, cpu
 
 ASKS = (
     HpaMetric(
@@ -152,6 +152,22 @@ def test_a_registry_that_refuses_the_policy_is_a_problem_with_its_sentence(stand
     stand.world.hpa_changed(None, hpa())
     stand.inputs.refusal, stand.inputs.crowded = "", "service 'web' is not followed"
     assert stand.problem() == (503, "WatermarkPolicy web: service 'web' is not followed")
+
+
+def test_a_query_that_the_settings_lack_is_told_before_the_policy_can_be_assessed(stand: Stand) -> None:
+    unknown = entry(metrics=(cpu(), replace(cpu(), name="queue", resource=None, query=Query(name="unknown"))))
+    told = (422, "WatermarkPolicy web: metric queue: unknown of shop/web")
+    stand.world.policy_changed(entry(), unknown)
+    assert stand.view().problem is None, "the other metric decides"
+    stand.world.policy_changed(None, entry("second", hpa="web"))
+    assert stand.problem() == told, "and not that another policy has its target"
+    stand.world.policy_changed(entry("second", hpa="web"), None)
+    stand.inputs.found = "Deployment web does not exist"
+    assert stand.problem() == told
+    stand.world.hpa_changed(hpa(), None)
+    assert stand.problem() == told
+    stand.inputs.silent = "the watch is silent"
+    assert stand.problem() == (503, "the watch is silent")
 
 
 def test_pods_are_classified_by_the_registrys_roster(stand: Stand) -> None:

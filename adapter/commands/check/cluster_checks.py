@@ -107,9 +107,16 @@ async def server_sections(cluster: Cluster, settings: Settings) -> list[ReportSe
 
 
 def hpa_sections(
-    hpas: Sequence[Hpa], policies: Sequence[ListedPolicy], sections: Sequence[ReportSection]
+    hpas: Sequence[Hpa],
+    policies: Sequence[ListedPolicy],
+    sections: Sequence[ReportSection],
+    *,
+    every: bool = False,
 ) -> list[ReportSection]:
-    """Adds the error of each HPA that no finding about its policy explains to the HPA's section; returns new ones."""
+    """Adds the error of each HPA to the HPA's section; returns new ones.
+
+    Unless `every` is asked for, those that a finding about the policy explains are left out.
+    """
     of_policy = {(one.namespace, one.policy.hpa): one for one in policies if one.policy is not None}
     by_name = {section.about: section for section in sections}
     found = []
@@ -118,7 +125,8 @@ def hpa_sections(
             continue
         name = f"HPA {hpa.namespace}/{hpa.name}"
         policy = of_policy.get((hpa.namespace, hpa.name))
-        if any(one in by_name and not all_ok([by_name[one]]) for one in (name, f"policy {policy}")):
+        explained = any(one in by_name and not all_ok([by_name[one]]) for one in (name, f"policy {policy}"))
+        if explained and not every:
             continue
         section = by_name.get(f"{name} of policy {policy.name}" if policy else name)
         if section is not None and hpa.ambiguous:  # said by its wiring

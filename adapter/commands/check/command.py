@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from adapter.commands.check import health
+from adapter.commands.check.api_services import CAUSE as CUSTOM_METRICS
 from adapter.commands.check.cluster_checks import hpa_sections, installation_sections, read_hpas, server_sections
 from adapter.commands.check.findings import (
     DEFINITION,
@@ -20,6 +21,7 @@ from adapter.commands.check.findings import (
     service_section,
     targets_at_limit,
 )
+from adapter.commands.check.installation import CAUSE as SERVERS
 from adapter.commands.check.installation import Installation, find_installation, installed_settings
 from adapter.commands.check.load_sources import (
     ONLY_WITH_SETTINGS,
@@ -36,6 +38,7 @@ from adapter.load.findings import at_limit
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.load.states import KUBERNETES, service_registry
+from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
 from adapter.registries.probe import ProbeResult, probe
 from adapter.registries.roster import ServiceKey, service_of
@@ -43,9 +46,21 @@ from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.settings import Settings
 from adapter.settings.registries import Registry
 
+ANSWERS = (CUSTOM_METRICS, SERVERS, "rights/server")
+"""The causes for which no HPA is answered."""
+
 
 class ScopeError(Exception):
     """The options contradict each other or the settings; the message names the contradiction."""
+
+
+@dataclass(slots=True)
+class _Way:
+    """The way from a policy to its pods, as far as it can be read; `fault` says what ends it, unless it is refused."""
+
+    wiring: Wiring | None = None
+    target: WiredTarget | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,24 +137,39 @@ class _Check:
         policies = [
             one.policy for one in listed if one.policy and self._scope.registry in {"", _registry_of(one.policy)}
         ]
-        targets = await self._targets(policies)
-        load = await self._load_sources(targets) if cluster is not None and whole else LoadReport()
+        ways = await self._ways(policies)
+        load = await self._load_sources(policies, ways) if cluster is not None and whole else LoadReport()
         sections, looks = await self._registry_sections(policies)
+        of_policies = []
         for policy in policies:
-            sections += self._policy_sections(policy, targets[_key(policy)], looks, load, has_tolerance)
+            way = ways[_key(policy)]
+            of_policies.append(self._policy_section(policy, way, looks, load))
+            sections.append(of_policies[-1])
+            if (wiring := way.wiring) is not None:
+                known = has_tolerance is None or wiring.has_tolerance
+                sections.append(hpa_section(wiring if known else replace(wiring, has_tolerance=has_tolerance)))
+        sections = [one for one in sections if one.findings]
         if cluster:
             sections += _status_sections(cluster, settings, listed, sections)
             if whole:
                 sections += self._hpa_sections(hpas or [], listed, sections)
                 sections += await server_sections(cluster, settings)
-        return causes + self._notes + self._denied_sections() + load.sections + sections
+        found = causes + self._notes + self._denied_sections() + load.sections + sections
+        if any(one.cause in ANSWERS for section in found for one in section.findings):
+            for section in of_policies:
+                section.wrong("its HPA is not answered", symptom_of=ANSWERS)
+        return found
 
     def _hpa_sections(
         self, hpas: Sequence[Hpa], listed: Sequence[ListedPolicy], sections: Sequence[ReportSection]
     ) -> list[ReportSection]:
-        if self._scope.policy:
+        if self._scope.policy:  # an HPA that asks for a policy that is missing or not valid has its error too
             named = {one.policy.hpa for one in listed if one.policy is not None}
-            return hpa_sections([hpa for hpa in hpas if hpa.name in named], listed, sections)
+            name = self._scope.policy.partition("/")[2]
+            asking = [hpa for hpa in hpas if any(metric.names(name) for metric in hpa.desired_metrics)]
+            return hpa_sections(
+                [hpa for hpa in hpas if hpa.name in named or hpa in asking], listed, sections, every=True
+            )
         dangling = list(dangling_hpas(hpas, listed))
         return dangling + hpa_sections(hpas, listed, [*sections, *dangling])
 
@@ -166,23 +196,26 @@ class _Check:
         for one in policies:
             if one.policy is None:
                 section.wrong(f"policy {one} is not valid: {one.fault}")
+                if self._scope.policy:
+                    section.skipped("its pods, sources and registry, which wait for a valid policy")
         if section.findings:
             self._notes.append(section)
         return policies
 
-    async def _targets(self, policies: Iterable[Policy]) -> dict[tuple[str, str], WiredTarget | str]:
-        """The target's pods of each policy, or why they are unknown; empty for what this account may not read."""
-        targets: dict[tuple[str, str], WiredTarget | str] = {}
+    async def _ways(self, policies: Iterable[Policy]) -> dict[tuple[str, str], _Way]:
+        """The HPA and the pods of each policy; what this account may not read is noted once."""
+        ways: dict[tuple[str, str], _Way] = {}
         for policy in policies:
             assert self._cluster is not None
+            way = ways[_key(policy)] = _Way()
             try:
-                targets[_key(policy)] = await self._cluster.pods(policy)
+                way.wiring = await self._cluster.wiring(policy)
+                way.target = await self._cluster.pods(policy)
             except Forbidden as error:
                 self._denied.setdefault(reason(error), []).append(f"{policy.namespace}/{policy.name}")
-                targets[_key(policy)] = ""
             except (KubeError, ClusterError) as error:
-                targets[_key(policy)] = str(error)
-        return targets
+                way.fault = str(error)
+        return ways
 
     def _denied_sections(self) -> list[ReportSection]:
         """What this account may not read, once, with the policies that it concerns."""
@@ -191,12 +224,11 @@ class _Check:
             section.skipped(f"the pods of {health.listed(names)}, for {message}")
         return [section] * bool(section.findings)
 
-    async def _load_sources(self, targets: Mapping[tuple[str, str], WiredTarget | str]) -> LoadReport:
+    async def _load_sources(self, policies: Iterable[Policy], ways: Mapping[tuple[str, str], _Way]) -> LoadReport:
         assert self._cluster is not None
         report, session = LoadReport(), self._cluster.session
-        scaled = [
-            Scaled(one.wiring.policy, one.pods, one.target.name) for one in targets.values() if not isinstance(one, str)
-        ]
+        targets = ((policy, ways[_key(policy)].target) for policy in policies)
+        scaled = [Scaled(policy, *((one.pods, one.target.name) if one else ((), ""))) for policy, one in targets]
         await check_metrics_server(session, self._settings, scaled, report)
         await check_prometheus(self._settings, scaled, session.now, report, from_here=self._from_here)
         return report
@@ -214,33 +246,26 @@ class _Check:
         sections += [service_section(key, looks[key.registry]) for key in named]
         return sections, looks
 
-    def _policy_sections(
-        self,
-        policy: Policy,
-        target: WiredTarget | str,
-        looks: Mapping[str, Sequence[ProbeResult]],
-        load: LoadReport,
-        has_tolerance: bool | None,
-    ) -> list[ReportSection]:
-        """Findings about a policy: whether it may name its service, its pods and their load, and its HPA."""
+    def _policy_section(
+        self, policy: Policy, way: _Way, looks: Mapping[str, Sequence[ProbeResult]], load: LoadReport
+    ) -> ReportSection:
+        """Findings about a policy: whether it may name its service, and its pods and their load."""
         section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
-        if not _may_name_its_service(section, self._settings, policy):
-            return [section]
-        if isinstance(target, str):
-            if target:
-                section.wrong(target)
-            return [section] * bool(target)
-        key = service_of(policy)
-        _add_pods(section, policy, target, fullest_roster(key, looks.get(key.registry, ())) if key else None)
+        key = _admitted_service(section, self._settings, policy)
+        if way.fault:
+            section.wrong(way.fault)
+            section.skipped("its pods, and what the registry and the sources know of them, which wait for that")
+        elif way.target is not None:
+            roster = fullest_roster(key, looks.get(key.registry, ())) if key else None
+            _add_pods(section, policy, way.target, roster)
         for add in load.of_policy.get(_key(policy), ()):
             add(section)
-        wiring = target.wiring
-        serving = [pod for pod in target.pods if pod.is_ready and not pod.deleting]
-        for text in (*at_limit(policy, serving).values(), *(text for _, text in targets_at_limit(wiring.hpa, serving))):
-            section.wrong(text)
-        if has_tolerance is not None and not wiring.has_tolerance:
-            wiring = replace(wiring, has_tolerance=has_tolerance)
-        return [one for one in (section, hpa_section(wiring)) if one.findings]
+        if way.target is not None:
+            serving = [pod for pod in way.target.pods if pod.is_ready and not pod.deleting]
+            of_hpa = (text for _, text in targets_at_limit(way.target.wiring.hpa, serving))
+            for text in (*at_limit(policy, serving).values(), *of_hpa):
+                section.wrong(text)
+        return section
 
 
 def _key(policy: Policy) -> tuple[str, str]:
@@ -365,16 +390,15 @@ async def _look_at_all(
     return dict(zip(services, looks, strict=True))
 
 
-def _may_name_its_service(section: ReportSection, settings: Settings, policy: Policy) -> bool:
+def _admitted_service(section: ReportSection, settings: Settings, policy: Policy) -> ServiceKey | None:
+    """The service that the policy names, if the settings let it."""
     service = service_of(policy)
-    if service is None:
-        return True
-    refusal = ServiceAllowlist(settings.registries).refusal(service, policy.namespace)
-    if refusal:
-        section.wrong(refusal)
-        return False
-    section.ok(f"the settings let it name service {service.service} of registry {service.registry}")
-    return True
+    if service is not None:
+        if refusal := ServiceAllowlist(settings.registries).refusal(service, policy.namespace):
+            section.wrong(refusal)
+            return None
+        section.ok(f"the settings let it name service {service.service} of registry {service.registry}")
+    return service
 
 
 def _add_pods(section: ReportSection, policy: Policy, scaled: WiredTarget, roster: Roster | None) -> None:

@@ -42,7 +42,7 @@ _LOOK = "kubectl -n kube-system get pods -l k8s-app=metrics-server, and kubectl 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A policy with the pods of its target, and the target's name."""
+    """A policy with the pods of its target, and the target's name; without both where they are unknown."""
 
     policy: Policy
     pods: Sequence[Pod]
@@ -111,6 +111,8 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
                 f"server, or find out why it fails ({_LOOK})",
                 cause=METRICS_SERVER,
             )
+            for one in using:
+                to.add(one.policy, _wrong("metrics.k8s.io does not answer", METRICS_SERVER))
             return
         here = [one for one in using if one.policy.namespace == namespace]
         _usages(section, to, here, usages, session.now(), options.max_age_seconds)
@@ -170,7 +172,8 @@ async def check_prometheus(
         server.name: WorkloadQuery(Query(prom_ql="vector(1)", server=server.name), _NOWHERE, "") for server in servers
     }
     catalog = _catalog(settings)
-    allowed = {query for _, _, query in _queries(scaled) if isinstance(catalog.resolve(query), InstantQuery)}
+    asked = [query for one, _, query in _queries(scaled) if one.workload]
+    allowed = {query for query in asked if isinstance(catalog.resolve(query), InstantQuery)}
     source = await _polled(settings, {*probes.values(), *allowed}, now)
     for server in servers:
         section, probe = ReportSection(f"Prometheus {server.name}"), source.samples(*probes[server.name])
@@ -189,7 +192,7 @@ def _queries(scaled: Iterable[Scaled]) -> Iterator[tuple[Scaled, Metric, Workloa
     for one in scaled:
         for metric in one.policy.metrics:
             if metric.query is not None:
-                yield one, metric, WorkloadQuery(metric.query, one.policy.namespace, one.workload)
+                yield one, metric, WorkloadQuery(metric.query, one.policy.namespace, one.workload or one.policy.hpa)
 
 
 def symptom_of(message: str) -> tuple[str, ...]:
@@ -307,6 +310,8 @@ def _add_query(
     """The findings about a policy's query: refused, failed, or what it answers for the target's pods."""
     if isinstance(resolved, str):
         to.add(one.policy, _wrong(f"metric {metric.name}: {resolved}", ""))
+        return
+    if not one.workload:
         return
     samples, cause = source.samples(*query), cause_of(resolved.server)
     if samples.error or samples.fetched_at is None:

@@ -77,11 +77,15 @@ class Finding:
 
 @dataclass(slots=True)
 class ReportSection:
-    """The findings about one thing; `kind` is its kind where the summary counts such things."""
+    """The findings about one thing; `kind` is its kind where the summary counts such things.
+
+    `is_explained`: findings were left out, for the cause that was found.
+    """
 
     about: str
     kind: SubjectKind | None = None
     findings: list[Finding] = field(default_factory=list)
+    is_explained: bool = False
 
     def ok(self, text: str) -> None:
         self.findings.append(Finding(FindingLevel.OK, text))
@@ -119,7 +123,7 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
                 explained[root][section.about] = None
             else:
                 own.append(one)
-        result.append(ReportSection(section.about, section.kind, own))
+        result.append(ReportSection(section.about, section.kind, own, len(own) < len(section.findings)))
     for section in result:
         section.findings = [
             replace(one, explains=tuple(name for name in explained.pop(one.cause) if name != section.about))
@@ -162,7 +166,11 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
             yield section.about
             for finding in shown:
                 yield from _lines(finding)
-    well = counted(one for one in kept if {finding.verdict for finding in one.findings} == {FindingLevel.OK})
+    well = counted(
+        one
+        for one in kept
+        if {finding.verdict for finding in one.findings} == {FindingLevel.OK} and not one.is_explained
+    )
     if well and not verbose and any(_number(kept, verdict) for verdict in _SHOWN):
         yield f"{FindingLevel.OK.value:7}{well} (--verbose lists the findings)"
     yield summary(kept)

@@ -7,6 +7,7 @@ from adapter.companion.context import Context, PolicyCondition
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import metric_errors
 from adapter.load.spec import Policy, Stance
+from adapter.load.states import service_registry
 from adapter.policy.watermark_policy import HOLD_UNTIL
 from adapter.runtime.times import format_micro_time
 
@@ -36,7 +37,10 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         return
     for type_ in ConditionType:
         trouble, healthy = assessment.conditions.get(type_), type_.healthy
-        if healthy is not None and trouble is None:
+        if type_ is ConditionType.REGISTRY_TRUSTED and service_registry(context.view.policy) is None:
+            message = "the policy names no registry: Kubernetes says which pods serve"
+            yield PolicyCondition(type_, True, Reason.NO_REGISTRY, message)
+        elif healthy is not None and trouble is None:
             yield PolicyCondition(type_, True, healthy.reason, healthy.message)
         elif trouble is not None:
             reason = type_.value if healthy is None else healthy.reason_of_trouble
@@ -52,8 +56,8 @@ def _accepted(context: Context) -> PolicyCondition:
         message = metric_errors(view.policy, undefined)
         return PolicyCondition(ConditionType.ACCEPTED, False, Reason.REFUSED, message)
     message = "the policy is valid, and the settings have what it names"
-    if view.assessment is None:
-        message = "the policy is valid by itself; whether the settings have its queries shows once it is assessed"
+    if context.silent:
+        message = "the policy is valid by itself; whether the settings have what it names shows once it is assessed"
     return PolicyCondition(ConditionType.ACCEPTED, True, Reason.VALID, message)
 
 
