@@ -278,6 +278,43 @@ def test_a_repeated_key_has_its_line_in_its_document(tmp_path: Path) -> None:
     assert findings(tmp_path)[0][:2] == ("wrong", "twice.yaml:8: spec")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("metadata:\n  name: web\n spec: {}\n", ("wrong", "web.yaml:3", "is no YAML: did not find expected key")),
+        ("a: [\n", ("wrong", "web.yaml:2", "is no YAML: did not find expected node content")),
+        (
+            "# of shop\napiVersion: effective-load.io/v1alpha1\nmetadata: {name: web}\n",
+            ("wrong", "web.yaml:2", "has no kind, so the API server refuses it"),
+        ),
+        (
+            "kind: WatermarkPolicy\nmetadata: {name: web}\n",
+            ("wrong", "web.yaml:1", "has no apiVersion, so the API server refuses it"),
+        ),
+    ],
+)
+def test_a_file_that_is_broken_or_lacks_what_makes_an_object_does_not_pass(
+    tmp_path: Path, text: str, told: tuple[str, str, str]
+) -> None:
+    (tmp_path / "web.yaml").write_text(text)
+    assert told in findings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v2\nname: chart\nversion: 1.0.0\n",
+        "resources: [policy.yaml]\n",
+        "a: !Ref b\n",
+        "{% if a %}\na: b\n{% endif %}\n",
+        '{// of another tool\n "a": 1}',
+    ],
+)
+def test_what_is_no_object_is_none_of_its_business(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.yaml").write_text(text)
+    assert {level for level, _, _ in findings(tmp_path)} <= {"note"}
+
+
 def test_what_helm_or_kustomize_print_is_read_from_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +325,7 @@ def test_what_helm_or_kustomize_print_is_read_from_standard_input(
     assert "  wrong  -:58: spec.metrics[0]: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("text", ["", "\n---\n", "a: [", "Error: values don't meet the specifications"])
+@pytest.mark.parametrize("text", ["", "\n---\n", "Error: values don't meet the specifications"])
 def test_nothing_on_standard_input_is_no_success(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

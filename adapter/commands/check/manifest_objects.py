@@ -41,8 +41,10 @@ _HPA_FIELDS = {
 
 MOST_FILES = 20_000
 _SUFFIXES = {".yaml", ".yml", ".json"}
-_OBJECT = re.compile(r"""(?:^|[{,])[ \t]*["']?apiVersion["']?\s*:""", re.MULTILINE)
+_OBJECT = re.compile(r"""(?:^|[{,])[ \t]*["']?(?:apiVersion|kind)["']?\s*:""", re.MULTILINE)
 _TEMPLATE = "{{"
+_MARKUP = (_TEMPLATE, "{%", "<%")
+"""What a file may have that is no YAML yet, and is written by something else."""
 _NAMED = 3
 _PATCH_KEYS = ("patches", "patchesStrategicMerge", "patchesJson6902")
 
@@ -189,12 +191,27 @@ def _read_all(texts: Iterable[tuple[str, str | Fault]]) -> tuple[list[Located], 
             section.skipped(str(text), place=Place(file=file))
         elif _OBJECT.search(text):
             found += _objects(file, text, section, templates)
+        elif not any(mark in text for mark in _MARKUP):
+            _add_syntax(section, file, text)
         if section.findings:
             sections.append(section)
     if templates:
         sections.append(_of_templates(templates))
     patches = {path for one in found for path in _patches(one)}
     return [one if Path(one.file).resolve() not in patches else replace(one, patch=True) for one in found], sections
+
+
+def _add_syntax(section: ReportSection, file: str, text: str) -> None:
+    """Add why a text without an object cannot be read: what breaks it may be what an object's head became."""
+    if text.lstrip()[:1] in {"{", "["}:  # JSON of other tools may have comments
+        return
+    try:
+        for _ in yaml.parse(text, Loader=_Loader):
+            pass
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        what = getattr(error, "problem", None) or str(error)
+        section.wrong(f"is no YAML: {what}", place=Place(file=file, line=mark.line + 1 if mark else None))
 
 
 def _of_templates(files: Sequence[str]) -> ReportSection:
@@ -241,8 +258,11 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str])
         return
     lines = DocumentLines(text)
     for number, data in enumerate(documents):
-        if isinstance(data, Mapping):
-            yield from _flattened(Located(data=data, file=file, document=number, lines=lines))
+        for one in _flattened(Located(data=data, file=file, document=number, lines=lines)):
+            lack = "apiVersion" if "apiVersion" not in one.data else "kind" if "kind" not in one.data else ""
+            if lack and isinstance(one.data.get("metadata"), Mapping):  # what has no metadata is no object
+                section.wrong(f"has no {lack}, so the API server refuses it", place=one.place())
+            yield one
 
 
 def _wrong_text(file: str, text: str, error: document_text.TextError, section: ReportSection) -> None:
@@ -257,7 +277,9 @@ def _wrong_text(file: str, text: str, error: document_text.TextError, section: R
 
 
 def _flattened(one: Located) -> Iterator[Located]:
-    """The object, or those of a List."""
+    """The object, or those of a List; none of what is no mapping."""
+    if not isinstance(one.data, Mapping):
+        return
     items = one.data.get("items")
     if not one.kind.endswith("List") or not isinstance(items, list):
         yield one
