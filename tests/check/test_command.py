@@ -210,10 +210,8 @@ async def test_an_hpa_has_its_own_error_told_though_its_policy_is_missing_or_not
     found = list(report_lines(sections))
     told = found[found.index("cluster") + 1 :]
     if exists:
-        assert (
-            told[0]
-            == "  wrong  policy shop/web is not valid: spec.metrics: should have at least 1 items: a policy needs a metric"
-        )
+        fault = "spec.metrics: should have at least 1 items: a policy needs a metric"
+        assert told[0] == f"  wrong  policy shop/web is not valid: {fault}"
         assert told[1] == "  skip   not checked: its pods, sources and registry, which wait for a valid policy"
     else:
         assert told[0] == "  wrong  policies cannot be read: there is no WatermarkPolicy web in namespace shop"
