@@ -258,6 +258,8 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str])
         return
     lines = DocumentLines(text)
     for number, data in enumerate(documents):
+        if not isinstance(data, Mapping):
+            continue
         for one in _flattened(Located(data=data, file=file, document=number, lines=lines)):
             lack = "apiVersion" if "apiVersion" not in one.data else "kind" if "kind" not in one.data else ""
             if lack and isinstance(one.data.get("metadata"), Mapping):  # what has no metadata is no object
@@ -277,9 +279,7 @@ def _wrong_text(file: str, text: str, error: document_text.TextError, section: R
 
 
 def _flattened(one: Located) -> Iterator[Located]:
-    """The object, or those of a List; none of what is no mapping."""
-    if not isinstance(one.data, Mapping):
-        return
+    """The object, or those of a List."""
     items = one.data.get("items")
     if not one.kind.endswith("List") or not isinstance(items, list):
         yield one
