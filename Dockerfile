@@ -2,7 +2,7 @@
 # docker build -t effective-load:0.1.0 .
 # The image runs as nobody, with a read-only root file system and without a shell being needed.
 # A release is built from the digest that this tag stands for on that day: .github/workflows/release.yaml.
-ARG BASE=python:3.12-slim
+ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
 # What a cluster does not use, its image need not carry: --build-arg EXTRAS=zookeeper, or EXTRAS= for none.

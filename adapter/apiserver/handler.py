@@ -254,21 +254,18 @@ def json_answer(request: web.BaseRequest, body: bytes) -> web.StreamResponse:
 class _WholeAnswer(web.StreamResponse):
     """An answer with status 200 on a connection that stays open; nothing of it can be changed."""
 
-    _status = 200
-    _headers = HEADERS
+    status = 200
+    keep_alive = True
 
     def __init__(self, body: bytes) -> None:
         # Without aiohttp's own initialisation, which makes a dictionary of headers to be changed.
         self._whole = b"%bContent-Length: %d\r\n\r\n%b" % (_head(), len(body), body)
-
-    @property
-    def keep_alive(self) -> bool:
-        return True
+        self._is_sent = False
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         """Write everything. Raises ConnectionError if the client has gone."""
-        if not self._eof_sent:
-            self._eof_sent = True
+        if not self._is_sent:
+            self._is_sent = True
             await request.writer.write(self._whole)
         return None
 

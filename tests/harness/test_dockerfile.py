@@ -7,7 +7,7 @@ import pytest
 from lab.harness import dockerfile
 
 DOCKERFILE = """\
-ARG BASE=python:3.12-slim
+ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
 ARG EXTRAS="a b"
 ENV COLOUR=blue
@@ -59,7 +59,7 @@ def test_a_step_that_fails_is_named(project: Path) -> None:
 def test_what_is_wrong_with_what_was_made_is_found(project: Path) -> None:
     (project / "parts/status").write_text("7")
     build = built(project)
-    site = build.root / "opt/effective-load/lib/python3.12/site-packages"
+    site = build.root / "opt/effective-load/lib/python3.13/site-packages"
     for path in (site / "pip", site / "adapter"):
         path.mkdir(parents=True)
     (site / "adapter" / "one.py").touch()

@@ -360,10 +360,10 @@ def test_the_base_is_resolved_to_a_digest_or_the_release_ends(tmp_path: Path, ma
     shell = ["bash", "-eo", "pipefail", "-c", script]
     ended = subprocess.run(shell, cwd=ROOT, env=environment, capture_output=True, check=False)
     assert bool(ended.returncode) is bool(ends), ended
-    assert (tmp_path / "asked").read_text().split()[:4] == ["buildx", "imagetools", "inspect", "python:3.12-slim"]
+    assert (tmp_path / "asked").read_text().split()[:4] == ["buildx", "imagetools", "inspect", "python:3.13-slim"]
     assert output.exists() is not bool(ends)
     if not ends:
-        assert output.read_text() == f"name=python:3.12-slim\ndigest=sha256:{'0' * 64}\n"
+        assert output.read_text() == f"name=python:3.13-slim\ndigest=sha256:{'0' * 64}\n"
 
 
 def test_the_image_is_built_from_that_digest_which_it_bears_and_an_inventory_comes_with_it() -> None:
