@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from adapter.apiserver.status import too_many, unavailable
 
@@ -86,3 +86,31 @@ class FairGate:
             if not slot.done():
                 self._admitted[flow] += 1
                 slot.set_result(None)
+
+
+class ByteBudget:
+    """Bounds what requests and answers hold in memory: `total` bytes, and `per_flow` of one flow.
+
+    What has at most `small` bytes is counted and never refused. Who is below the bound may pass it once, so that an
+    answer of any size is written.
+    """
+
+    def __init__(self, total: int, per_flow: int, small: int) -> None:
+        self._total = total
+        self._per_flow = per_flow
+        self._small = small
+        self._held: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def hold(self, flow: str, size: int) -> Iterator[None]:
+        """Count these bytes during the context. Raises StatusError 503 if the flow, or all, hold too many already."""
+        for held, most in ((self._held[flow], self._per_flow), (self._held.total(), self._total)):
+            if held >= most and size > self._small:
+                raise unavailable(f"answers that are still being read take {held >> 20} MiB; ask again later")
+        self._held[flow] += size
+        try:
+            yield
+        finally:
+            self._held[flow] -= size
+            if not self._held[flow]:
+                del self._held[flow]

@@ -20,7 +20,7 @@ from adapter.apiserver.authentication import Authenticator
 from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.decision_document import DecisionDocuments, is_decision
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
-from adapter.apiserver.fair_gate import FairGate
+from adapter.apiserver.fair_gate import ByteBudget, FairGate
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import (
     ALL_OBJECTS,
@@ -34,7 +34,7 @@ from adapter.apiserver.request_info import (
 from adapter.apiserver.status import StatusError
 from adapter.apiserver.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
-from adapter.runtime.inbound import write_whole
+from adapter.runtime.inbound import received_bytes, write_whole
 from adapter.telemetry.metrics import Metrics, package_version
 
 SERVER = "effective-load"
@@ -53,6 +53,10 @@ _SMALL_BYTES = 64 * 1024
 """An answer up to this size is written at once."""
 _LISTS, _LISTS_PER_USER, _LISTS_WAITING = 16, 2, 256
 _QUEUE_SECONDS = 5.0
+_HELD_BYTES, _HELD_BYTES_PER_USER = 64 << 20, 16 << 20
+"""Of requests for lists and of large answers, until these have left."""
+_FLOW = web.RequestKey("flow", str)
+"""Whose request it is, for fairness."""
 
 
 class Handler:
@@ -78,6 +82,7 @@ class Handler:
         self._decisions = decisions
         self.external = external
         self._lists = FairGate(_LISTS, _LISTS_PER_USER, _LISTS_WAITING, work="lists")
+        self._held = ByteBudget(_HELD_BYTES, _HELD_BYTES_PER_USER, _SMALL_BYTES)
         self._upstreams = upstreams
         self._clock = clock
         self._errors = metrics.errors
@@ -111,14 +116,16 @@ class Handler:
             raise StatusError(info.error.code, info.error.reason, info.error.message)
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
+        request[_FLOW] = identity.flow
         if is_decision(info):
             async with self._decisions.answer(info, identity.flow) as document:
-                return await _whole(request, [document], _PRIVATE)
+                return await self._counted(request, [document], _PRIVATE)
         if info.name != ALL_OBJECTS and info.kind is not RequestKind.RESOURCES:
             return await self._respond(request, info, labels)
         # A list may be large: its user has few at a time, each until it has left.
-        async with self._lists.slot(identity.flow, _QUEUE_SECONDS):
-            return await self._respond(request, info, labels)
+        with self._held.hold(identity.flow, received_bytes(request)):
+            async with self._lists.slot(identity.flow, _QUEUE_SECONDS):
+                return await self._respond(request, info, labels)
 
     async def _respond(
         self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels"
@@ -128,11 +135,11 @@ class Handler:
         if upstream is not None:
             labels.kind = RequestKind.UPSTREAM
             refuse_loop(request.headers.getall("Via", ()))
-            return await _json(request, [await upstream.fetch(info)])
+            return await self._json(request, [await upstream.fetch(info)])
         if info.kind in _CUSTOM_KINDS:
-            return await _json(request, await self._provider.custom(info))
+            return await self._json(request, await self._provider.custom(info))
         if info.kind is RequestKind.EXTERNAL and self.external:
-            return await _json(request, await self._provider.external(info))
+            return await self._json(request, await self._provider.external(info))
         return await self._document(request, info)
 
     async def _document(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
@@ -148,6 +155,19 @@ class Handler:
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
             raise status.not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
         return await _document_response(request, document)
+
+    async def _json(self, request: web.BaseRequest, pieces: Sequence[bytes]) -> web.StreamResponse:
+        """The answer to a metric request; a large one has left."""
+        if len(pieces) == 1 and len(pieces[0]) <= _SMALL_BYTES:
+            return json_answer(request, pieces[0])
+        return await self._counted(request, pieces, HEADERS)
+
+    async def _counted(
+        self, request: web.BaseRequest, pieces: Sequence[bytes], headers: CIMultiDict[str]
+    ) -> web.StreamResponse:
+        """The answer, after it has left; its bytes count until then. Discovery's do not: all answers share them."""
+        with self._held.hold(request[_FLOW], sum(map(len, pieces))):
+            return await _whole(request, pieces, headers)
 
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
@@ -191,13 +211,6 @@ async def _whole(request: web.BaseRequest, pieces: Sequence[bytes], headers: CIM
     response = web.StreamResponse(headers=headers)
     await write_whole(request, response, pieces)
     return response
-
-
-async def _json(request: web.BaseRequest, pieces: Sequence[bytes]) -> web.StreamResponse:
-    """The answer to a metric request; a large one has left."""
-    if len(pieces) == 1 and len(pieces[0]) <= _SMALL_BYTES:
-        return json_answer(request, pieces[0])
-    return await _whole(request, pieces, HEADERS)
 
 
 async def _document_response(request: web.BaseRequest, document: DiscoveryDocument) -> web.StreamResponse:

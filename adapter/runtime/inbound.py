@@ -272,14 +272,14 @@ class HttpLimits:
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection; `is_busy`: a request is being answered."""
+    """One connection; `is_busy`: a request is being answered; `received`: bytes since the answer before."""
 
-    __slots__ = ("_closes_after_answer", "_owner", "_received", "is_busy", "socket_transport")
+    __slots__ = ("_closes_after_answer", "_owner", "is_busy", "received", "socket_transport")
 
     def __init__(self, owner: "HttpConnections", **options: Any) -> None:
         super().__init__(owner, **options)
         self._owner = owner
-        self._received = 0
+        self.received = 0
         self._closes_after_answer = False
         self.is_busy = False
         self.socket_transport: SocketTransport | None = None
@@ -295,8 +295,8 @@ class HttpConnection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Parse; a request beyond the limit ends the connection."""
-        self._received += len(data)
-        if self._received > self._owner.limits.request_bytes:
+        self.received += len(data)
+        if self.received > self._owner.limits.request_bytes:
             self.abort()
         else:
             super().data_received(data)
@@ -317,7 +317,7 @@ class HttpConnection(web.RequestHandler):
     def answered(self) -> None:
         """A request was answered."""
         self.is_busy = False
-        self._received = 0
+        self.received = 0
         if self._closes_after_answer:
             self.close()
 
@@ -415,6 +415,12 @@ def _silent_logger() -> logging.Logger:
     logger = logging.getLogger(f"{__name__}.http")
     logger.setLevel(logging.CRITICAL + 1)
     return logger
+
+
+def received_bytes(request: web.BaseRequest) -> int:
+    """The bytes that the request's connection has received for it."""
+    assert isinstance(request.protocol, HttpConnection)
+    return request.protocol.received
 
 
 async def write_whole(request: web.BaseRequest, response: web.StreamResponse, pieces: Sequence[bytes]) -> None:

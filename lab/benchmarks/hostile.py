@@ -66,6 +66,16 @@ def handshakes(connect: Connect) -> Attack:
         yield 1
 
 
+def records(connect: Connect) -> Attack:
+    """As many records as the server takes: in TLS 1.3 a client may send before its missing certificate is refused."""
+    while True:
+        with suppress(OSError), connect() as connection:
+            while True:
+                connection.sendall(bytes(16384))
+                yield 1
+        yield 0
+
+
 def idle(connect: Connect) -> Attack:
     """An idle connection; a new one whenever the server closes it."""
     while True:
@@ -139,6 +149,8 @@ def attack(kind: str, port: int, certificate: str = "", key: str = "", namespace
             return aborts(port, b"\x16\x03\x01")
         case "handshakes":
             return handshakes(connector(port))
+        case "records":
+            return records(connector(port))
         case "idle":
             return idle(connector(port))
         case "silent":

@@ -58,7 +58,7 @@ class Stage:
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
     `python` is the interpreter of the adapter and of the constant server, `policy` makes the policy of a service,
-    `settings` are those of the adapter.
+    `settings` are those of the adapter, `controllers` those that the controller manager runs.
     """
 
     def __init__(
@@ -71,19 +71,21 @@ class Stage:
         *,
         policy: Callable[[scene.Service], scene.Object] = scene.policy,
         settings: Mapping[str, Any] | None = None,
+        controllers: str = "",
     ) -> None:
         self.services = scene.services(policies, pods, namespaces)
         self._counts = (policies, pods, namespaces)
         self._python, self._announce = python, announce
-        self._policy, self._settings = policy, settings
+        self._policy, self._settings, self._controllers = policy, settings, controllers
         self._calm = threading.Event()
         self._log_positions: dict[str, int] = {}
         self.generation = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        chosen = {"controller_manager": bool(self._controllers), "controllers": self._controllers}
         with ExitStack() as stack:
-            self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=self._announce))
+            self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=self._announce, **chosen))
             self._stack = stack
             self._favour("etcd", "kube-apiserver")
             self._build()

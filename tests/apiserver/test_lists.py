@@ -49,17 +49,40 @@ async def test_a_user_has_two_lists_at_a_time_and_others_do_not_wait(
         wire.close()
 
 
-async def test_a_client_that_does_not_read_its_list_is_dropped(
-    service: Service, proxy: trustme.LeafCert, many: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("paces", [False, True], ids=["does not read", "reads a kilobyte at a time"])
+async def test_a_client_that_takes_less_than_a_step_in_its_time_is_dropped(
+    service: Service, proxy: trustme.LeafCert, many: int, monkeypatch: pytest.MonkeyPatch, paces: bool
 ) -> None:
     monkeypatch.setattr(inbound, "STEP_SECONDS", 0.3)
     wire = await asyncio.to_thread(unread, service, proxy)
     async with asyncio.timeout(PATIENCE):
         while not service.server._connections.connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        while service.server._connections.connections:  # noqa: ASYNC110
+        while service.server._connections.connections:
+            await asyncio.to_thread(wire.recv, 1024) if paces else None
             await asyncio.sleep(0.01)
     wire.close()
+
+
+@pytest.fixture
+def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One large answer has room."""
+    monkeypatch.setattr(handler, "_HELD_BYTES", 1 << 20)
+
+
+async def test_answers_that_are_not_read_take_a_bounded_number_of_bytes_and_small_ones_go_on(
+    scarce: None, service: Service, proxy: trustme.LeafCert, many: int
+) -> None:
+    wire = await asyncio.to_thread(unread, service, proxy)
+    await asyncio.to_thread(wire.recv, 1)
+    refused = await service.ask(PODS, leaf=proxy, headers=as_user("ann"))
+    assert (refused.status, refused.message) == (503, "answers that are still being read take 1 MiB; ask again later")
+    for path in (f"{POLICY}/effective_cpu", f"{PODS}?labelSelector=a%3Db", "/apis/custom.metrics.k8s.io/v1beta2"):
+        assert (await service.ask(path, leaf=proxy, headers=as_user("ann"))).status in {200, 404}
+    wire.close()
+    async with asyncio.timeout(PATIENCE):
+        while (await service.ask(PODS, leaf=proxy, headers=as_user("ann"))).status != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def unread(service: Service, proxy: trustme.LeafCert) -> socket.socket:

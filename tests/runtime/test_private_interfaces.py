@@ -19,7 +19,7 @@ import adapter
 from adapter.runtime.inbound import HttpConnection
 
 UNDOCUMENTED = {"aiohttp.http_exceptions.LineTooLong": "tells a line beyond its limit from what cannot be parsed (431)"}
-"""What is imported though its documentation does not name it, and for what. tests/security/test_door.py sees it work."""
+"""What is imported though no documentation names it, and for what. tests/security/test_door.py sees it work."""
 PUBLIC = {"asyncio": asyncio.__all__, "aiohttp": aiohttp.__all__, "aiohttp.web": web.__all__}
 DOCUMENTED = {"aiohttp.web", "aiohttp.abc.AbstractStreamWriter", "asyncio.TaskGroup"}
 ELSEWHERE = {"_replace", "_asdict", "_fields", "_exit", "_value_"} | {"_name", "_type", "_labelnames", "_documentation"}
@@ -39,15 +39,13 @@ def is_private(name: str) -> bool:
 
 def used(tree: ast.AST) -> Iterator[str]:
     """The names of asyncio and aiohttp that a module imports or reads as an attribute of a module."""
-    aliases = {}
+    aliases = {"web": "aiohttp.web"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             aliases |= {each.asname or each.name: each.name for each in node.names if is_foreign(each.name)}
             yield from (each.name for each in node.names if "." in each.name and is_foreign(each.name))
         elif isinstance(node, ast.ImportFrom) and is_foreign(node.module or ""):
-            names = [f"{node.module}.{each.name}" for each in node.names]
-            aliases |= {"web": name for name in names if name == "aiohttp.web"}
-            yield from names
+            yield from (f"{node.module}.{each.name}" for each in node.names)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             yield f"{aliases[node.value.id]}.{node.attr}"

@@ -249,6 +249,19 @@ async def test_a_handshake_longer_than_its_bound_is_ended(service: Service) -> N
     drop(wire)
 
 
+async def test_what_a_stranger_sends_after_its_own_end_of_the_handshake_is_never_read(service: Service) -> None:
+    """In TLS 1.3 a client may send at once, key updates for instance: the server has not accepted it yet."""
+    wire = await opened(service)
+    assert wire[1].get_extra_info("ssl_object").version() == "TLSv1.3"
+    for _ in range(100):
+        wire[1].write(head("/version", *as_proxy()))
+    with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"):
+        async with asyncio.timeout(PATIENCE):
+            await wire[0].read()
+    assert not service.server._connections.connections
+    drop(wire)
+
+
 async def test_a_handshake_that_does_not_begin_or_does_not_end_is_given_up(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
