@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from adapter.kube.pods import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
+from adapter.kube.objects import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
 from adapter.load.pods import Container, Pod, PodCondition

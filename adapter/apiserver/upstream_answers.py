@@ -11,6 +11,7 @@ import msgspec
 
 from adapter.apiserver.request_info import CUSTOM, RequestInfo
 from adapter.apiserver.status import StatusError
+from adapter.kube.objects import Status
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import SegmentedReply
@@ -57,15 +58,10 @@ class _List(msgspec.Struct, rename="camel"):
     api_version: str = ""
 
 
-class _Status(msgspec.Struct):
-    kind: str
-    message: str = ""
-
-
 _LIST = Decoder(_List)
 _CUSTOM_ITEMS: Decoder[list[_MetricValue] | None] = Decoder(list[_MetricValue] | None)
 _EXTERNAL_ITEMS: Decoder[list[_ExternalMetricValue] | None] = Decoder(list[_ExternalMetricValue] | None)
-_STATUS = Decoder(_Status)
+_STATUS = Decoder(Status)
 _ITEMS = array("items")
 
 
@@ -137,7 +133,7 @@ def refuse_error(reply: SegmentedReply) -> None:
     try:
         status = _STATUS.decode(text)
     except msgspec.MsgspecError:
-        status = _Status("")
+        status = Status()
     if status.kind != "Status":
         raise _unexplained(code, text)
     if code not in _REASONS:

@@ -17,7 +17,7 @@ from adapter.companion.writer import Writer
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer
 from adapter.kube.leader_election import LeaderElector
-from adapter.kube.objects import ListMeta, ObjectMeta
+from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
 from adapter.load.conditions import Reason
 from adapter.load.decide import decide
@@ -318,7 +318,7 @@ async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
     path, token = WATERMARK_POLICIES.collection(namespace), ""
     while True:
         page = _read(await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
-        for item in page.items:
+        for item in page.items or ():
             key = Key(item.metadata.namespace, item.metadata.name)
             states[key] = State(written=as_written(item.status or {}, session.now()))
         token = page.metadata.token
@@ -340,20 +340,10 @@ def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
     return WrittenStatus(status=status, at=min(now, at) if at is not None else None)
 
 
-class _Item(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    status: dict[str, Any] | None = None
+_DECODER = Decoder(AnyObjectList)
 
 
-class _Page(msgspec.Struct, frozen=True):
-    items: list[_Item] = []
-    metadata: ListMeta = ListMeta()
-
-
-_DECODER = Decoder(_Page)
-
-
-def _read(body: bytes, path: str) -> _Page:
+def _read(body: bytes, path: str) -> AnyObjectList:
     try:
         return _DECODER.decode(body)
     except msgspec.MsgspecError as error:

@@ -29,7 +29,7 @@ from adapter.companion.state import Notification
 from adapter.kube.api import NAMESPACES
 from adapter.kube.errors import KubeError
 from adapter.kube.leader_election import LeaderElector
-from adapter.kube.objects import ObjectMeta
+from adapter.kube.objects import AnyObject
 from adapter.kube.session import Session
 from adapter.runtime.backoff import exponential
 from adapter.runtime.decoding import Decoder
@@ -256,11 +256,7 @@ def _addresses(route: NotificationRoute) -> tuple[str, ...]:
     return urls
 
 
-class _Namespace(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_DECODER = Decoder(_Namespace)
+_DECODER = Decoder(AnyObject)
 
 
 class ProductionNamespaces:

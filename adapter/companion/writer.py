@@ -22,7 +22,7 @@ from adapter.companion.actions import (
 from adapter.companion.state import ToleranceField
 from adapter.kube.api import APPLY_PATCH, EVENTS, HPAS, JSON_PATCH, MERGE_PATCH, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
-from adapter.kube.pods import DELETION_COST_ANNOTATION, MARK_ANNOTATION
+from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.load.pods import LOWEST_COST
 from adapter.policy.managed_fields import FIELD_MANAGER

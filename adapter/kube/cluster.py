@@ -1,7 +1,8 @@
 """Reads the policies of a cluster, their HPAs, and the pods of their targets."""
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
@@ -10,7 +11,7 @@ import msgspec
 
 from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import KubeError, MalformedAnswer
-from adapter.kube.objects import AnyObject, Condition, ObjectReference
+from adapter.kube.objects import AnyObject, Condition, EndpointSlice, KubeObject, ObjectList, ServerVersion
 from adapter.kube.pods import PodDecoder
 from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
@@ -39,36 +40,11 @@ class ClusterError(Exception):
     """The pods of a policy cannot be determined; the message says why."""
 
 
-class _List(msgspec.Struct):
-    items: list[msgspec.Raw] | None = None
-
-
-class ReportedStatus(msgspec.Struct, frozen=True, rename="camel"):
+class ReportedStatus(KubeObject, frozen=True):
     """The parts of a policy's status that commands read."""
 
     assessed_at: str = ""
     conditions: tuple[Condition, ...] = ()
-
-
-class _Port(msgspec.Struct, frozen=True):
-    name: str | None = None
-    port: int | None = None
-
-
-class _Endpoint(msgspec.Struct, frozen=True, rename="camel"):
-    addresses: tuple[str, ...] = ()
-    target_ref: ObjectReference | None = None
-
-
-class _Slice(msgspec.Struct, frozen=True):
-    ports: tuple[_Port, ...] | None = None
-    endpoints: tuple[_Endpoint, ...] | None = None
-
-    def addresses(self) -> Iterator[str]:
-        for port in self.ports or ():
-            if port.name == "https" and port.port is not None:
-                for address in (one for endpoint in self.endpoints or () for one in endpoint.addresses):
-                    yield f"[{address}]:{port.port}" if ":" in address else f"{address}:{port.port}"
 
 
 class _PolicyWithStatus(PolicyObject, frozen=True):
@@ -117,7 +93,7 @@ class Cluster:
 
     async def policies(self, namespaces: Iterable[str]) -> list[ListedPolicy]:
         """The policies of these namespaces (empty: of all), sorted by name."""
-        paths = [WATERMARK_POLICIES.collection(one) for one in tuple(namespaces) or ("",)]
+        paths = [WATERMARK_POLICIES.collection(namespace) for namespace in tuple(namespaces) or ("",)]
         return sorted([_policy(raw) for path in paths for raw in await self._items(path)], key=str)
 
     async def policy(self, namespace: str, name: str) -> ListedPolicy:
@@ -148,33 +124,45 @@ class Cluster:
         raw = await self._one(resource.collection(policy.namespace), name)
         if raw is None:
             raise ClusterError(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
-        known = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
-        selector = _selector(known)
+        target = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
+        selector = _selector(target)
         path, decode = PODS.collection(policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=str(selector))
-        pods = target_pods((_decoded(raw, decode, "pods") for raw in raws), selector, known.target)
-        return WiredTarget(known.target, tuple(sorted(pods, key=lambda pod: pod.name)), wiring)
+        pods = target_pods((_decoded(raw, decode, "pods") for raw in raws), selector, target.target)
+        return WiredTarget(target.target, tuple(sorted(pods, key=lambda pod: pod.name)), wiring)
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
         """The HPAs of these namespaces (empty: of all) that can be read."""
-        paths = [HPAS.collection(one) for one in tuple(namespaces) or ("",)]
-        raws = [raw for path in paths for raw in await self._items(path)]
-        return [hpa for raw in raws if (hpa := self._parsed(raw)) is not None]
+        hpas = []
+        for namespace in tuple(namespaces) or ("",):
+            for raw in await self._items(HPAS.collection(namespace)):
+                with contextlib.suppress(FaultyDocument):
+                    hpas.append(parse_hpa(raw, self._tolerance))
+        return hpas
 
     async def addresses(self, namespace: str, service: str) -> list[str]:
         """The addresses (host:port) of a Service's pods for its port `https`, ready or not."""
-        labels = f"kubernetes.io/service-name={service}"
-        raws = await self._items(ENDPOINT_SLICES.collection(namespace), labelSelector=labels)
-        slices = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
-        return sorted({address for one in slices for address in one.addresses()})
+        return sorted(
+            {
+                f"[{address}]:{port.port}" if ":" in address else f"{address}:{port.port}"
+                for endpoint_slice in await self._endpoint_slices(namespace, service)
+                for port in endpoint_slice.ports or ()
+                if port.name == "https" and port.port is not None
+                for endpoint in endpoint_slice.endpoints or ()
+                for address in endpoint.addresses or ()
+            }
+        )
 
     async def service_pods(self, namespace: str, service: str) -> list[str]:
         """The names of a Service's pods, ready or not."""
+        slices = await self._endpoint_slices(namespace, service)
+        targets = [endpoint.target_ref for each in slices for endpoint in each.endpoints or ()]
+        return sorted({target.name for target in targets if target is not None and target.kind == "Pod"})
+
+    async def _endpoint_slices(self, namespace: str, service: str) -> list[EndpointSlice]:
         labels = f"kubernetes.io/service-name={service}"
         raws = await self._items(ENDPOINT_SLICES.collection(namespace), labelSelector=labels)
-        slices = [_decoded(raw, Decoder(_Slice).decode, "endpointslices") for raw in raws]
-        targets = [endpoint.target_ref for one in slices for endpoint in one.endpoints or ()]
-        return sorted({target.name for target in targets if target is not None and target.kind == "Pod"})
+        return [_decoded(raw, Decoder(EndpointSlice).decode, "endpointslices") for raw in raws]
 
     def now(self) -> float:
         """The API server's time, in seconds."""
@@ -207,19 +195,13 @@ class Cluster:
             links.put_policy(policy.name, policy.policy)
         return links, faults
 
-    def _parsed(self, raw: msgspec.Raw) -> Hpa | None:
-        try:
-            return parse_hpa(raw, self._tolerance)
-        except FaultyDocument:
-            return None
-
     async def _one(self, path: str, name: str) -> msgspec.Raw | None:
         """One object, by a list with a field selector: the rights to list and watch suffice."""
         return next(iter(await self._items(path, fieldSelector=f"metadata.name={name}")), None)
 
     async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
         body = await self.session.get(path, params=params or None, timeout=30)
-        return _decoded(body, Decoder(_List).decode, path).items or []
+        return _decoded(body, Decoder(ObjectList).decode, path).items or []
 
 
 def _policy(body: bytes | msgspec.Raw) -> ListedPolicy:
@@ -243,22 +225,18 @@ def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], 
         raise MalformedAnswer(f"{what}: {error}") from error
 
 
-def _selector(found: TargetObject) -> LabelSelector:
+def _selector(item: TargetObject) -> LabelSelector:
     """The selector of a target's pods. Raises ClusterError where the server could not use it either."""
-    name = f"{found.target.kind} {found.target.name}"
-    if found.scale is None:
+    name = f"{item.target.kind} {item.target.name}"
+    if item.scale is None:
         raise ClusterError(f"{name} {NO_SCALE}")
     try:
-        selector = parse_selector(found.scale.selector)
+        selector = parse_selector(item.scale.selector)
     except SelectorError as error:
         raise ClusterError(f"{name}: {error}") from error
     if fault := selector_fault(selector):
         raise ClusterError(f"{name}: {fault}")
     return selector
-
-
-class _Version(msgspec.Struct, rename="camel"):
-    git_version: str = ""
 
 
 def parse_version(text: str) -> tuple[int, int] | None:
@@ -270,7 +248,7 @@ def parse_version(text: str) -> tuple[int, int] | None:
 async def server_version(session: Session) -> str:
     """The API server's version as it gives it. Raises KubeError."""
     try:
-        return decode(await session.get("/version"), _Version).git_version
+        return decode(await session.get("/version"), ServerVersion).git_version
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"the answer is no version: {error}") from error
 

@@ -27,10 +27,11 @@ import re
 
 import msgspec
 
+from adapter.kube.objects import Status
 from adapter.runtime.decoding import decode
 from adapter.runtime.source_errors import SourceError, without_user
 
-_SHOWN = 300
+_LONGEST_MESSAGE = 300
 _REASON = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
 
 
@@ -104,8 +105,8 @@ class ApiStatusError(KubeError):
         return f"{self.code} {self.reason}" if _REASON.fullmatch(self.reason) else f"HTTP {self.code}"
 
     def __str__(self) -> str:
-        asked = f"{self.request}: " if self.request else ""
-        return f"{asked}{self.code} {self.reason}: {self.message}"
+        request = f"{self.request}: " if self.request else ""
+        return f"{request}{self.code} {self.reason}: {self.message}"
 
 
 class BadRequest(ApiStatusError):
@@ -156,31 +157,18 @@ _BY_CODE: dict[int, type[ApiStatusError]] = {
 }
 
 
-class _Status(msgspec.Struct):
-    kind: str = ""
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
 def error_from_answer(
     code: int, body: bytes | msgspec.Raw, *, request: str = "", retry_after: str = ""
 ) -> ApiStatusError:
     """The error for an answer outside 2xx; a body that is no Status is quoted. `retry_after` is the header."""
     try:
-        status = decode(body, _Status)
+        status = decode(body, Status)
     except msgspec.MsgspecError:
-        status = _Status()
+        status = Status()
     if status.kind != "Status":
-        status = _Status(message=bytes(body)[:_SHOWN].decode(errors="replace").strip())
-    return _build(status.code or code, status, request, _seconds(retry_after))
-
-
-def _build(code: int, status: _Status, request: str, retry_after: float | None) -> ApiStatusError:
+        status = Status(message=bytes(body)[:_LONGEST_MESSAGE].decode(errors="replace").strip())
+    code = status.code or code
     kind = _BY_CODE.get(code, ServerError if code >= 500 else ApiStatusError)
-    message = status.message[:_SHOWN] or "no message"
-    return kind(code, status.reason or kind.__name__, message, request=request, retry_after=retry_after)
-
-
-def _seconds(header: str) -> float | None:
-    return float(header) if header.isascii() and header.isdigit() else None
+    seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
+    message = status.message[:_LONGEST_MESSAGE] or "no message"
+    return kind(code, status.reason or kind.__name__, message, request=request, retry_after=seconds)

@@ -10,13 +10,14 @@ fenced by the resource version that they replace.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from adapter.kube.api import LEASES
 from adapter.kube.errors import Conflict, KubeError, NotFound
+from adapter.kube.objects import Lease, LeaseMeta, LeaseSpec
 from adapter.kube.session import Session
 from adapter.runtime.backoff import LogOnce
 from adapter.runtime.decoding import Decoder
@@ -34,34 +35,6 @@ ASK_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
-class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A write replaces the whole object: what is not sent back here is taken from whoever applied it."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    finalizers: list[str] = []
-    owner_references: list[dict[str, Any]] = []
-
-
-class _Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    api_version: str = LEASES.api_version
-    kind: str = "Lease"
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-
-
 class _Seen(NamedTuple):
     """A version of the lease, and when this process first saw it (monotonic seconds)."""
 
@@ -71,7 +44,7 @@ class _Seen(NamedTuple):
 
 _GONE = "gone"
 """The version of a lease that does not exist."""
-_DECODER = Decoder(_Lease)
+_DECODER = Decoder(Lease)
 
 
 class LeaderElector:
@@ -82,9 +55,9 @@ class LeaderElector:
         self._monotonic = session.clock.monotonic
         self._collection = LEASES.collection(namespace)
         self._path = LEASES.path(namespace, name)
-        self._metadata = _Metadata(name=name, namespace=namespace)
+        self._metadata = LeaseMeta(name=name, namespace=namespace)
         self._identity = identity
-        self._held: _Lease | None = None
+        self._held: Lease | None = None
         self._believed_until = 0.0
         self._seen = _Seen("", 0.0)
         self._log_once = LogOnce()
@@ -150,7 +123,7 @@ class LeaderElector:
             self._held, self._believed_until = granted, began + BELIEVED_SECONDS
         return granted is not None
 
-    async def _renew(self, began: float) -> _Lease | None:
+    async def _renew(self, began: float) -> Lease | None:
         assert self._held is not None
         spec = msgspec.structs.replace(self._held.spec, renew_time=self._now())
         try:
@@ -160,27 +133,27 @@ class LeaderElector:
             self._held = None
             return await self._take(began)
 
-    async def _take(self, began: float) -> _Lease | None:
+    async def _take(self, began: float) -> Lease | None:
         lease = await self._read()
         if lease is None:
             # It may have existed a moment ago, and its holder still acts.
             if not self._unchanged(_GONE, DURATION_SECONDS, began):
                 return None
-            return await self._send("POST", self._collection, _Lease(metadata=self._metadata, spec=self._claim(0)))
+            return await self._send("POST", self._collection, Lease(metadata=self._metadata, spec=self._claim(0)))
         if not self._is_free(lease, began):
             return None
         ours = lease.spec.holder_identity == self._identity
         claim = self._claim((lease.spec.lease_transitions or 0) + (not ours))
         return await self._put(msgspec.structs.replace(lease, spec=claim))
 
-    async def _read(self) -> _Lease | None:
+    async def _read(self) -> Lease | None:
         try:
             body = await self._session.get(self._path, timeout=ASK_SECONDS)
         except NotFound:
             return None
         return _DECODER.decode(body)
 
-    def _is_free(self, lease: _Lease, now: float) -> bool:
+    def _is_free(self, lease: Lease, now: float) -> bool:
         """Whether it has no holder, is this process's own by a request without an answer, or is stale."""
         over = max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
         stale = self._unchanged(lease.metadata.resource_version, over, now)
@@ -192,9 +165,9 @@ class LeaderElector:
             self._seen = _Seen(version, now)
         return now - self._seen.since >= seconds
 
-    def _claim(self, transitions: int) -> _Spec:
+    def _claim(self, transitions: int) -> LeaseSpec:
         now = self._now()
-        return _Spec(
+        return LeaseSpec(
             holder_identity=self._identity,
             lease_duration_seconds=DURATION_SECONDS,
             acquire_time=now,
@@ -216,14 +189,16 @@ class LeaderElector:
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
             _log.warning("the lease cannot be released", lease=self._metadata.name, error=str(error) or "no answer")
 
-    def _released(self, lease: _Lease) -> _Spec:
-        return _Spec(lease_duration_seconds=1, renew_time=self._now(), lease_transitions=lease.spec.lease_transitions)
+    def _released(self, lease: Lease) -> LeaseSpec:
+        return LeaseSpec(
+            lease_duration_seconds=1, renew_time=self._now(), lease_transitions=lease.spec.lease_transitions
+        )
 
-    async def _put(self, lease: _Lease) -> _Lease:
+    async def _put(self, lease: Lease) -> Lease:
         # With the version that was read: a write in between wins.
         return await self._send("PUT", self._path, lease)
 
-    async def _send(self, method: str, path: str, lease: _Lease) -> _Lease:
+    async def _send(self, method: str, path: str, lease: Lease) -> Lease:
         answer = await self._session.request(method, path, body=msgspec.json.encode(lease), timeout=ASK_SECONDS)
         return _DECODER.decode(answer.body)
 

@@ -1,4 +1,8 @@
-"""Kubernetes objects with only the fields that are used, decoded straight from bytes; absent fields have defaults."""
+"""Kubernetes objects with only the fields that are used, decoded straight from bytes; absent fields have defaults.
+
+Every room reads the API with these, so that a kind has one definition. What only one kind of reader needs is left as
+`msgspec.Raw`, and a part that a reader wants narrower is a struct beside its kind.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
@@ -7,6 +11,7 @@ import msgspec
 
 from adapter.kube import selectors
 from adapter.load.spec import Scale
+from adapter.policy.watermark_policy import GROUP
 from adapter.runtime.decoding import Decoder, decode
 
 W = TypeVar("W")
@@ -14,10 +19,16 @@ T_co = TypeVar("T_co", covariant=True)
 
 Quantity = str | int | float
 """A quantity as on the wire; hand-written documents also hold bare numbers."""
+NULL = msgspec.Raw(b"null")
+
+PULLED_OUT_ANNOTATION = f"{GROUP}/pulled-out"
+DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
+MARK_ANNOTATION = f"{GROUP}/deletion-cost-set"
+"""Marks the deletion costs that the companion set itself; `true` or absent."""
 
 
-class _Narrow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    pass
+class KubeObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Base of all objects and their parts. JSON has no cycles, so the garbage collector need not see them."""
 
 
 MOST_LABELS = 1024
@@ -29,7 +40,7 @@ def bounded_labels(labels: Mapping[str, str] | None) -> Mapping[str, str]:
     return labels if labels and len(labels) <= MOST_LABELS else {}
 
 
-class OwnerReference(_Narrow, frozen=True):
+class OwnerReference(KubeObject, frozen=True):
     """An owner of an object; at most one is the controller."""
 
     api_version: str = ""
@@ -39,14 +50,14 @@ class OwnerReference(_Narrow, frozen=True):
     controller: bool | None = None
 
 
-class ListMeta(_Narrow, frozen=True):
+class ListMeta(KubeObject, frozen=True):
     """The metadata of a list: its resource version, and the token that continues it (empty: complete)."""
 
     resource_version: str = ""
     token: str = msgspec.field(name="continue", default="")
 
 
-class WatchedMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+class WatchedMeta(KubeObject, frozen=True):
     """The metadata by which a watch tells objects and their versions apart."""
 
     name: str = ""
@@ -77,7 +88,42 @@ class ObjectDecoder(Generic[W, T_co]):
         raise NotImplementedError
 
 
-class ObjectMeta(_Narrow, frozen=True):
+class WatchedObject(KubeObject, frozen=True):
+    """Any object, with the metadata of a watch alone."""
+
+    metadata: WatchedMeta = WatchedMeta()
+
+
+class WatchEvent(KubeObject, frozen=True):
+    """A line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class ObjectList(KubeObject, frozen=True):
+    """A page of a list; its objects are decoded one by one."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class Status(KubeObject, frozen=True):
+    """The metav1.Status of an answer outside 2xx."""
+
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ServerVersion(KubeObject, frozen=True):
+    """The answer of `/version`."""
+
+    git_version: str = ""
+
+
+class ObjectMeta(KubeObject, frozen=True):
     """The metadata of any object. Times are RFC 3339 texts.
 
     Pods, watch events and PodMetrics, of which there are many, have narrower ones of their own.
@@ -95,7 +141,7 @@ class ObjectMeta(_Narrow, frozen=True):
     owner_references: list[OwnerReference] | None = None
 
 
-class ObjectReference(_Narrow, frozen=True):
+class ObjectReference(KubeObject, frozen=True):
     """A reference by kind and name; `api_version` may be empty."""
 
     api_version: str = ""
@@ -108,16 +154,17 @@ class ObjectReference(_Narrow, frozen=True):
 # --- EndpointSlice (discovery.k8s.io/v1) ---
 
 
-class EndpointConditions(_Narrow, frozen=True):
+class EndpointConditions(KubeObject, frozen=True):
     """None is unknown, which the API defines as ready."""
 
     ready: bool | None = None
     serving: bool | None = None
 
 
-class Endpoint(_Narrow, frozen=True):
-    """One endpoint: its conditions and the pod behind it."""
+class Endpoint(KubeObject, frozen=True):
+    """One endpoint: its addresses, its conditions and the pod behind it."""
 
+    addresses: tuple[str, ...] | None = None
     conditions: EndpointConditions = EndpointConditions()
     target_ref: ObjectReference | None = None
 
@@ -129,17 +176,60 @@ class Endpoint(_Narrow, frozen=True):
         return serving is not False
 
 
-class EndpointSlice(_Narrow, frozen=True):
+class EndpointPort(KubeObject, frozen=True):
+    """A port that all endpoints of a slice have; None for every port."""
+
+    name: str | None = None
+    port: int | None = None
+
+
+class EndpointSlice(KubeObject, frozen=True):
     """A slice of a Service's endpoints."""
 
     metadata: ObjectMeta = ObjectMeta()
+    ports: list[EndpointPort] | None = None
     endpoints: list[Endpoint] | None = None
 
 
-# --- scale targets ---
+# --- Lease (coordination.k8s.io/v1) ---
 
 
-class Condition(_Narrow, frozen=True):
+class LeaseSpec(KubeObject, frozen=True, omit_defaults=True):
+    """Who holds a lease, and since when. Times are RFC 3339 texts with microseconds."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class LeaseMeta(KubeObject, frozen=True, omit_defaults=True):
+    """A write replaces the whole object: what is not sent back here is taken from whoever applied it."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[dict[str, Any]] = []
+
+
+class Lease(KubeObject, frozen=True):
+    """A Lease as it is read and written."""
+
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+    metadata: LeaseMeta = LeaseMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+# --- conditions ---
+
+
+class Condition(KubeObject, frozen=True):
     """A status condition of any object."""
 
     type: str = ""
@@ -150,7 +240,125 @@ class Condition(_Narrow, frozen=True):
     last_transition_time: str | None = None
 
 
-class AnyObject(_Narrow, frozen=True):
+# --- Pod (v1) ---
+
+
+class PodAnnotations(KubeObject, frozen=True):
+    """The annotations of a pod that mean something here."""
+
+    pulled_out: str = msgspec.field(name=PULLED_OUT_ANNOTATION, default="")
+    deletion_cost: str = msgspec.field(name=DELETION_COST_ANNOTATION, default="")
+    mark: str = msgspec.field(name=MARK_ANNOTATION, default="")
+
+
+class PodMeta(WatchedMeta, frozen=True):
+    """A pod's metadata; what pods of one template have in the same bytes stays undecoded."""
+
+    uid: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: msgspec.Raw = NULL
+    annotations: PodAnnotations | None = None
+    owner_references: msgspec.Raw = NULL
+
+
+class Resources(KubeObject, frozen=True):
+    """Requests and limits of a container or pod."""
+
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class ContainerPort(KubeObject, frozen=True):
+    """A port of a container."""
+
+    container_port: int | None = None
+
+
+class ContainerSpec(KubeObject, frozen=True):
+    """A container of a pod's spec."""
+
+    name: str = ""
+    image: str = ""
+    restart_policy: str | None = None
+    resources: msgspec.Raw = NULL
+    ports: msgspec.Raw = NULL
+
+
+class ReadinessGate(KubeObject, frozen=True):
+    """A condition that a pod needs to be ready."""
+
+    condition_type: str = ""
+
+
+class PodSpec(KubeObject, frozen=True):
+    """A pod's spec."""
+
+    containers: list[ContainerSpec] | None = None
+    init_containers: list[ContainerSpec] | None = None
+    readiness_gates: list[ReadinessGate] | None = None
+    host_network: bool | None = None
+    resources: Resources | None = None
+
+
+class ContainerWaiting(KubeObject, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str | None = None
+
+
+class ContainerRunning(KubeObject, frozen=True):
+    """Since when a container runs."""
+
+    started_at: str | None = None
+
+
+class ContainerState(KubeObject, frozen=True):
+    """The state of a container; without any it has terminated, or is unknown."""
+
+    running: ContainerRunning | None = None
+    waiting: ContainerWaiting | None = None
+
+
+class ContainerStatus(KubeObject, frozen=True):
+    """A container's status."""
+
+    name: str = ""
+    state: ContainerState | None = None
+    restart_count: int | None = None
+
+
+class PodIp(KubeObject, frozen=True):
+    """An address of a pod."""
+
+    ip: str = ""
+
+
+class PodStatus(KubeObject, frozen=True):
+    """A pod's status."""
+
+    phase: str | None = None
+    start_time: str | None = None
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    pod_ip: str | None = msgspec.field(name="podIP", default=None)
+    pod_ips: list[PodIp] | None = msgspec.field(name="podIPs", default=None)
+    host_ip: str | None = msgspec.field(name="hostIP", default=None)
+
+
+class WirePod(KubeObject, frozen=True):
+    """A Pod with only the fields that are used."""
+
+    metadata: PodMeta = PodMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# --- any kind, scale targets among them ---
+
+
+class AnyObject(KubeObject, frozen=True):
     """An object of any kind, with plain spec and status, so that any scale path can be followed."""
 
     api_version: str = ""
@@ -160,16 +368,23 @@ class AnyObject(_Narrow, frozen=True):
     status: dict[str, Any] | None = None
 
 
-class _ScaleSpec(_Narrow, frozen=True):
+class AnyObjectList(KubeObject, frozen=True):
+    """A page of objects of any kind."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[AnyObject] | None = None
+
+
+class _ScaleSpec(KubeObject, frozen=True):
     replicas: int = 0
 
 
-class _ScaleStatus(_Narrow, frozen=True):
+class _ScaleStatus(KubeObject, frozen=True):
     replicas: int = 0
     selector: str = ""
 
 
-class _ScaleObject(_Narrow, frozen=True):
+class _ScaleObject(KubeObject, frozen=True):
     spec: _ScaleSpec
     status: _ScaleStatus = _ScaleStatus()
 
@@ -177,7 +392,7 @@ class _ScaleObject(_Narrow, frozen=True):
 # --- CustomResourceDefinition (apiextensions.k8s.io/v1) ---
 
 
-class ScaleSubresource(_Narrow, frozen=True):
+class ScaleSubresource(KubeObject, frozen=True):
     """Where a custom resource keeps its scale: JSON paths such as `.spec.replicas`."""
 
     spec_replicas_path: str = ""
@@ -185,26 +400,26 @@ class ScaleSubresource(_Narrow, frozen=True):
     label_selector_path: str = ""
 
 
-class Subresources(_Narrow, frozen=True):
+class Subresources(KubeObject, frozen=True):
     """A custom resource's subresources, as far as scaling goes."""
 
     scale: ScaleSubresource | None = None
 
 
-class CrdVersion(_Narrow, frozen=True):
+class CrdVersion(KubeObject, frozen=True):
     """One version of a custom resource."""
 
     name: str = ""
     subresources: Subresources | None = None
 
 
-class CrdSpec(_Narrow, frozen=True):
+class CrdSpec(KubeObject, frozen=True):
     """A custom resource's versions, each with where its scale is."""
 
     versions: list[CrdVersion] = msgspec.field(default_factory=list)
 
 
-class CustomResourceDefinition(_Narrow, frozen=True):
+class CustomResourceDefinition(KubeObject, frozen=True):
     """A CRD without its schema."""
 
     spec: CrdSpec = CrdSpec()
@@ -213,14 +428,14 @@ class CustomResourceDefinition(_Narrow, frozen=True):
 # --- APIService (apiregistration.k8s.io/v1) ---
 
 
-class ServiceReference(_Narrow, frozen=True):
+class ServiceReference(KubeObject, frozen=True):
     """A Service that serves an API group."""
 
     namespace: str = ""
     name: str = ""
 
 
-class ApiServiceSpec(_Narrow, frozen=True):
+class ApiServiceSpec(KubeObject, frozen=True):
     """Who serves a group (None: the API server itself), and whose certificates the aggregator trusts."""
 
     service: ServiceReference | None = None
@@ -228,13 +443,13 @@ class ApiServiceSpec(_Narrow, frozen=True):
     insecure_skip_tls_verify: bool = msgspec.field(default=False, name="insecureSkipTLSVerify")
 
 
-class ApiServiceStatus(_Narrow, frozen=True):
+class ApiServiceStatus(KubeObject, frozen=True):
     """Whether the aggregator reaches the Service: condition Available."""
 
     conditions: tuple[Condition, ...] | None = None
 
 
-class ApiService(_Narrow, frozen=True):
+class ApiService(KubeObject, frozen=True):
     """A version of a group that the API server may pass on to another server."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -245,13 +460,13 @@ class ApiService(_Narrow, frozen=True):
 # --- data ---
 
 
-class ConfigMap(_Narrow, frozen=True):
+class ConfigMap(KubeObject, frozen=True):
     """A ConfigMap without its metadata."""
 
     data: dict[str, str] | None = None
 
 
-class Secret(_Narrow, frozen=True):
+class Secret(KubeObject, frozen=True):
     """A Secret; its values are in base64."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -261,7 +476,7 @@ class Secret(_Narrow, frozen=True):
 # --- authorization.k8s.io/v1 ---
 
 
-class AccessReviewStatus(_Narrow, frozen=True):
+class AccessReviewStatus(KubeObject, frozen=True):
     """The answer to an access review."""
 
     allowed: bool = False
@@ -269,24 +484,45 @@ class AccessReviewStatus(_Narrow, frozen=True):
     reason: str = ""
 
 
-class AccessReview(_Narrow, frozen=True):
+class AccessReview(KubeObject, frozen=True):
     """A SubjectAccessReview or SelfSubjectAccessReview, answered."""
 
     status: AccessReviewStatus = AccessReviewStatus()
 
 
+# --- authentication.k8s.io/v1 ---
+
+
+class UserInfo(KubeObject, frozen=True):
+    """Who sends a request."""
+
+    username: str = ""
+
+
+class SelfSubjectReviewStatus(KubeObject, frozen=True):
+    """The answer to a SelfSubjectReview."""
+
+    user_info: UserInfo = UserInfo()
+
+
+class SelfSubjectReview(KubeObject, frozen=True):
+    """A SelfSubjectReview, answered."""
+
+    status: SelfSubjectReviewStatus = SelfSubjectReviewStatus()
+
+
 # --- discovery ---
 
 
-class _GroupVersion(_Narrow, frozen=True):
+class _GroupVersion(KubeObject, frozen=True):
     group_version: str
 
 
-class _ApiGroup(_Narrow, frozen=True):
+class _ApiGroup(KubeObject, frozen=True):
     versions: list[_GroupVersion] = msgspec.field(default_factory=list)
 
 
-class ApiGroupList(_Narrow, frozen=True):
+class ApiGroupList(KubeObject, frozen=True):
     """The served API groups with their versions, without the core group."""
 
     groups: list[_ApiGroup] = msgspec.field(default_factory=list)
@@ -297,7 +533,7 @@ class ApiGroupList(_Narrow, frozen=True):
         return frozenset(version.group_version for group in self.groups for version in group.versions)
 
 
-class ApiResource(_Narrow, frozen=True):
+class ApiResource(KubeObject, frozen=True):
     """One resource (`deployments`) or subresource (`deployments/scale`) of a discovery document."""
 
     name: str
@@ -305,7 +541,7 @@ class ApiResource(_Narrow, frozen=True):
     namespaced: bool = False
 
 
-class ApiResourceList(_Narrow, frozen=True):
+class ApiResourceList(KubeObject, frozen=True):
     """The resources of one group version."""
 
     resources: list[ApiResource] = msgspec.field(default_factory=list)

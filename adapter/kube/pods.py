@@ -8,17 +8,26 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.kube.objects import ObjectDecoder, OwnerReference, Quantity, WatchedMeta
+from adapter.kube.objects import (
+    Condition,
+    ContainerPort,
+    ContainerSpec,
+    ContainerState,
+    ContainerStatus,
+    ObjectDecoder,
+    OwnerReference,
+    PodSpec,
+    PodStatus,
+    Quantity,
+    ReadinessGate,
+    Resources,
+    WirePod,
+)
 from adapter.load import quantity
 from adapter.load.pods import Container, Owner, Pod, PodCondition
-from adapter.policy.watermark_policy import GROUP
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
 
-PULLED_OUT_ANNOTATION = f"{GROUP}/pulled-out"
-DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
-MARK_ANNOTATION = f"{GROUP}/deletion-cost-set"
-"""Marks the deletion costs that the companion set itself; `true` or absent."""
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
 _SHARED_AT_MOST = 4096
 _SHARED_BYTES = 4 * 1024 * 1024
@@ -29,116 +38,17 @@ takes ten times as much memory decoded; only an attacker writes a hundredth of t
 _MOST = 256
 """Containers of a pod, and readiness gates."""
 
-_NULL = msgspec.Raw(b"null")
 _COST = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Narrow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    pass
-
-
-class _Annotations(msgspec.Struct, frozen=True, gc=False):
-    pulled_out: str = msgspec.field(name=PULLED_OUT_ANNOTATION, default="")
-    deletion_cost: str = msgspec.field(name=DELETION_COST_ANNOTATION, default="")
-    mark: str = msgspec.field(name=MARK_ANNOTATION, default="")
-
-
-class _Metadata(WatchedMeta, frozen=True):
-    uid: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: msgspec.Raw = _NULL
-    annotations: _Annotations | None = None
-    owner_references: msgspec.Raw = _NULL
-
-
-class _Resources(_Narrow, frozen=True):
-    requests: dict[str, Quantity] | None = None
-    limits: dict[str, Quantity] | None = None
-
-
-class _ContainerSpec(_Narrow, frozen=True):
-    name: str = ""
-    image: str = ""
-    restart_policy: str | None = None
-    resources: msgspec.Raw = _NULL
-    ports: msgspec.Raw = _NULL
-
-
-class _Port(_Narrow, frozen=True):
-    container_port: int | None = None
-
-
-class _Gate(_Narrow, frozen=True):
-    condition_type: str = ""
-
-
-class _Spec(_Narrow, frozen=True):
-    containers: list[_ContainerSpec] | None = None
-    init_containers: list[_ContainerSpec] | None = None
-    readiness_gates: list[_Gate] | None = None
-    host_network: bool | None = None
-    resources: _Resources | None = None
-
-
-class _Waiting(_Narrow, frozen=True):
-    reason: str | None = None
-
-
-class _Running(_Narrow, frozen=True):
-    started_at: str | None = None
-
-
-class _State(_Narrow, frozen=True):
-    running: _Running | None = None
-    waiting: _Waiting | None = None
-
-
-class _ContainerStatus(_Narrow, frozen=True):
-    name: str = ""
-    state: _State | None = None
-    restart_count: int | None = None
-
-
-class _Ip(_Narrow, frozen=True):
-    ip: str = ""
-
-
-class _Condition(_Narrow, frozen=True):
-    type: str = ""
-    status: str = ""
-    last_transition_time: str | None = None
-
-
-class _Status(_Narrow, frozen=True):
-    phase: str | None = None
-    start_time: str | None = None
-    conditions: list[_Condition] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    pod_ip: str | None = msgspec.field(name="podIP", default=None)
-    pod_ips: list[_Ip] | None = msgspec.field(name="podIPs", default=None)
-    host_ip: str | None = msgspec.field(name="hostIP", default=None)
-
-
-class WirePod(_Narrow, frozen=True):
-    """A Pod with only the fields that are used."""
-
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
 _DECODER = Decoder(WirePod)
 _LABELS: Decoder[dict[str, str] | None] = Decoder(dict[str, str] | None)
 _OWNERS: Decoder[list[OwnerReference] | None] = Decoder(list[OwnerReference] | None)
-_RESOURCES: Decoder[_Resources | None] = Decoder(_Resources | None)
-
-
-_PORTS: Decoder[list[_Port] | None] = Decoder(list[_Port] | None)
+_RESOURCES: Decoder[Resources | None] = Decoder(Resources | None)
+_PORTS: Decoder[list[ContainerPort] | None] = Decoder(list[ContainerPort] | None)
 
 
 class PodDecoder(ObjectDecoder[WirePod, Pod]):
@@ -194,7 +104,7 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
             pod_limits=_amounts(spec.resources.limits) if spec.resources else _NONE,
         )
 
-    def _running_containers(self, spec: _Spec, status: _Status) -> tuple[Container, ...]:
+    def _running_containers(self, spec: PodSpec, status: PodStatus) -> tuple[Container, ...]:
         """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
         if len(spec.containers or ()) > _MOST or len(spec.init_containers or ()) > _MOST:
             return ()
@@ -249,7 +159,7 @@ class _RawContainer(NamedTuple):
 
 _NONE: Mapping[str, int] = {}
 _NO_GATES: Mapping[str, bool] = {}
-_NO_STATE = _State()
+_NO_STATE = ContainerState()
 
 
 def _bounded(body: msgspec.Raw) -> bytes:
@@ -274,18 +184,18 @@ def _owner(body: bytes) -> Owner | None:
     return None
 
 
-def _ready(condition: _Condition | None) -> PodCondition | None:
+def _ready(condition: Condition | None) -> PodCondition | None:
     if condition is None:
         return None
     return PodCondition(condition.status == "True", parse_time(condition.last_transition_time))
 
 
-def _restarted_at(statuses: Iterable[_ContainerStatus] | None) -> float | None:
+def _restarted_at(statuses: Iterable[ContainerStatus] | None) -> float | None:
     running = (one.state.running for one in statuses or () if one.restart_count and one.state and one.state.running)
     return max((at for one in running if (at := parse_time(one.started_at)) is not None), default=None)
 
 
-def _is_true(condition: _Condition | None) -> bool:
+def _is_true(condition: Condition | None) -> bool:
     return condition is not None and condition.status == "True"
 
 
@@ -296,19 +206,19 @@ def _cost(text: str) -> int:
     return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 
 
-def _gates(gates: Sequence[_Gate] | None, conditions: Mapping[str, _Condition]) -> Mapping[str, bool]:
+def _gates(gates: Sequence[ReadinessGate] | None, conditions: Mapping[str, Condition]) -> Mapping[str, bool]:
     if not gates:
         return _NO_GATES
     return {gate.condition_type: _is_true(conditions.get(gate.condition_type)) for gate in gates[:_MOST]}
 
 
-def _ips(status: _Status) -> tuple[str, ...]:
+def _ips(status: PodStatus) -> tuple[str, ...]:
     if status.pod_ips:
         return tuple(one.ip for one in status.pod_ips)
     return (status.pod_ip,) if status.pod_ip else ()
 
 
-def _raw_container(spec: _ContainerSpec, states: Mapping[str, _State]) -> _RawContainer:
+def _raw_container(spec: ContainerSpec, states: Mapping[str, ContainerState]) -> _RawContainer:
     state = states.get(spec.name)
     running = None if state is None else state.running is not None
     crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"

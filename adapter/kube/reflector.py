@@ -30,7 +30,7 @@ from adapter.kube.errors import (
     Unreachable,
     error_from_answer,
 )
-from adapter.kube.objects import ListMeta, ObjectDecoder, WatchedMeta
+from adapter.kube.objects import ListMeta, ObjectDecoder, ObjectList, WatchedMeta, WatchedObject, WatchEvent
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.decoding import Decoder, TooDeepError, truncate_nesting
@@ -66,27 +66,9 @@ _BOOKMARK, _ERROR = "BOOKMARK", "ERROR"
 _TYPED_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", _BOOKMARK})
 
 
-class _Narrow(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    pass
-
-
-class _Page(_Narrow, frozen=True):
-    metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Head(_Narrow, frozen=True):
-    metadata: WatchedMeta = WatchedMeta()
-
-
-class _Event(_Narrow, frozen=True):
-    type: str
-    object: msgspec.Raw
-
-
-_PAGE = Decoder(_Page)
-_HEAD = Decoder(_Head)
-_EVENT = Decoder(_Event)
+_PAGE = Decoder(ObjectList)
+_HEAD = Decoder(WatchedObject)
+_EVENT = Decoder(WatchEvent)
 _TYPED_METADATA: Callable[[Any], WatchedMeta] = attrgetter("metadata")
 
 
@@ -137,7 +119,7 @@ class ObjectReader(Generic[T]):
             # Any: both types depend on the decoder's kind, which the type checker does not know.
             kind: Any = self._typed.kind
             items = ("items", list[kind] | None, None)
-            self._typed_page = Decoder[Any](msgspec.defstruct("TypedPage", [("metadata", ListMeta), items]))
+            self._typed_page = Decoder[Any](msgspec.defstruct("TypedPage", [("metadata", ListMeta, ListMeta()), items]))
             self._typed_event = Decoder[Any](msgspec.defstruct("TypedEvent", [("type", str), ("object", kind)]))
 
     def page(self, body: bytes) -> Page[T]:
@@ -276,8 +258,9 @@ class Reflector(Generic[T]):
             finally:
                 ahead.cancel()
         await self._collect(page, items, versions, slices)
+        version = self._version_of(page.metadata)  # before the copy: an answer without one may be no list at all
         await self._replace(items, versions, slices)
-        self._resume_from = self._version_of(page.metadata)
+        self._resume_from = version
         self._confirm(as_of)
         self.synced.set()
         self.answered.set()

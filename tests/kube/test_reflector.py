@@ -338,6 +338,17 @@ class TestWatch:
 
 
 class TestTrouble:
+    @pytest.mark.parametrize("answer", ["{}", '{"items":[]}', '{"metadata":{},"items":[]}'])
+    async def test_an_answer_without_a_version_is_no_empty_list(self, api: FakeApi, make: Any, answer: str) -> None:
+        api.put("a", color="red")
+        watched = make()
+        watch = await api.watch()
+        api.lists.append(text(answer))
+        watch.send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}})
+        await api.watch()
+        assert watched.colors() == {"shop/a": "red"}
+        assert watched.all_told() == [(None, "a red")]
+
     async def test_a_410_starts_a_fresh_list_at_once(self, api: FakeApi, make: Any, metrics: Metrics) -> None:
         api.put("a", color="red")
         watched = make()

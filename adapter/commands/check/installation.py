@@ -11,7 +11,7 @@ from adapter.commands.check.report import ReportSection, reason
 from adapter.commands.check.rights import Account
 from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS
 from adapter.kube.errors import Forbidden, KubeError, NotFound
-from adapter.kube.objects import ApiService, ConfigMap, ObjectMeta
+from adapter.kube.objects import AnyObject, AnyObjectList, ApiService, ConfigMap
 from adapter.kube.session import Session
 from adapter.runtime.decoding import decode
 from adapter.settings import Settings, SettingsError, parse_settings
@@ -25,16 +25,6 @@ _KEY = "settings.yaml"
 _ACCOUNTS = {Account.SERVER: "effective-load", Account.COMPANION: "effective-load-companion"}
 _DEFAULTS = "every default is assumed"
 CAUSE = "servers"
-
-
-class _Deployment(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
-
-
-class _Deployments(msgspec.Struct, frozen=True):
-    items: list[_Deployment] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +66,7 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
     for where in ("", namespace):
         try:
             body = await session.get(DEPLOYMENTS.collection(where), params={"labelSelector": SELECTOR})
-            deployments = decode(body, _Deployments).items or []
+            deployments = decode(body, AnyObjectList).items or []
         except (KubeError, msgspec.MsgspecError) as error:
             trouble = trouble or reason(error)
             continue
@@ -96,7 +86,7 @@ async def _registered(session: Session) -> str:
     return service.namespace if service is not None else ""
 
 
-def _parts(deployments: Iterable[_Deployment]) -> dict[Account, InstalledPart]:
+def _parts(deployments: Iterable[AnyObject]) -> dict[Account, InstalledPart]:
     parts: dict[Account, InstalledPart] = {}
     for one in deployments:
         component = (one.metadata.labels or {}).get(_COMPONENT)
@@ -105,7 +95,7 @@ def _parts(deployments: Iterable[_Deployment]) -> dict[Account, InstalledPart]:
     return parts
 
 
-def _part(one: _Deployment) -> InstalledPart:
+def _part(one: AnyObject) -> InstalledPart:
     pod = _mapping(_mapping(one.spec, "template"), "spec")
     containers = pod.get("containers") or [{}]
     arguments = [str(argument) for container in containers for argument in (container.get("args") or ())]

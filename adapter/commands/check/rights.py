@@ -15,7 +15,7 @@ import msgspec
 from adapter.commands.check.report import ReportSection, reason
 from adapter.kube.api import SELF_SUBJECT_ACCESS_REVIEWS, SELF_SUBJECT_REVIEWS, SUBJECT_ACCESS_REVIEWS
 from adapter.kube.errors import ApiStatusError, Forbidden, KubeError, MalformedAnswer
-from adapter.kube.objects import AccessReview
+from adapter.kube.objects import AccessReview, SelfSubjectReview
 from adapter.kube.session import Session
 from adapter.policy.watermark_policy import GROUP
 from adapter.runtime.decoding import decode
@@ -176,24 +176,12 @@ def _file_of(role: str) -> str:
 # --- reviews ---
 
 
-class _UserInfo(msgspec.Struct):
-    username: str = ""
-
-
-class _IdentityStatus(msgspec.Struct, rename="camel"):
-    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
-
-
-class _Identity(msgspec.Struct):
-    status: _IdentityStatus = msgspec.field(default_factory=_IdentityStatus)
-
-
 async def own_name(session: Session) -> str:
     """The user's name of the session's account; empty where the API server does not tell."""
     body = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": "SelfSubjectReview"}
     try:
         answer = await session.request("POST", SELF_SUBJECT_REVIEWS.collection(), body=msgspec.json.encode(body))
-        return decode(answer.body, _Identity).status.user_info.username
+        return decode(answer.body, SelfSubjectReview).status.user_info.username
     except (KubeError, msgspec.MsgspecError):
         return ""
 

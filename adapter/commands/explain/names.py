@@ -2,11 +2,9 @@
 
 import asyncio
 
-import msgspec
-
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.credentials import default_namespace
-from adapter.kube.objects import ObjectMeta
+from adapter.kube.objects import ObjectList, WatchedObject
 from adapter.kube.session import Session
 from adapter.runtime.decoding import Decoder
 
@@ -14,15 +12,7 @@ _SECONDS = 2.0
 _MOST = 500
 
 
-class _Named(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-
-
-class _List(msgspec.Struct, frozen=True):
-    items: tuple[_Named, ...] = ()
-
-
-_LIST = Decoder(_List)
+_LIST, _OBJECT = Decoder(ObjectList), Decoder(WatchedObject)
 
 
 def policies(kubeconfig: str | None, context: str, namespace: str) -> list[str]:
@@ -34,4 +24,4 @@ async def _policies(kubeconfig: str | None, context: str, namespace: str) -> lis
     async with await Session.open(kubeconfig, context=context) as session:
         path = WATERMARK_POLICIES.collection(namespace)
         body = await session.get(path, params={"limit": str(_MOST)}, timeout=_SECONDS)
-    return [one.metadata.name for one in _LIST.decode(body).items]
+    return [_OBJECT.decode(item).metadata.name for item in _LIST.decode(body).items or ()]
