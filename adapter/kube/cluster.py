@@ -171,29 +171,24 @@ class Cluster:
     async def _links_for(self, policy: Policy) -> Links:
         """The links of the policy's namespace. Raises ClusterError where the policy's HPA is missing or faulty."""
         if policy.namespace not in self._links:
-            self._links[policy.namespace] = await self._read_links(policy.namespace)
+            links, faults = Links(), dict[str, str]()
+            for raw in await self._items(HPAS.collection(policy.namespace)):
+                try:
+                    hpa = parse_hpa(raw, self._tolerance)
+                except FaultyDocument as error:
+                    name = _decoded(raw, Decoder(AnyObject).decode, "HorizontalPodAutoscaler").metadata.name
+                    faults[name] = _sentences(error)
+                else:
+                    links.put_hpa(hpa.name, hpa)
+            for listed in await self.policies([policy.namespace]):
+                links.put_policy(listed.name, listed.policy)
+            self._links[policy.namespace] = links, faults
         links, faults = self._links[policy.namespace]
         if policy.hpa in faults:
             raise ClusterError(f"HorizontalPodAutoscaler {policy.hpa}: {faults[policy.hpa]}")
         if policy.hpa not in links.hpas:
             raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
         return links
-
-    async def _read_links(self, namespace: str) -> tuple[Links, dict[str, str]]:
-        """The links of a namespace, and the faults of HPAs that cannot be read, by name."""
-        links, faults = Links(), dict[str, str]()
-        for raw in await self._items(HPAS.collection(namespace)):
-            try:
-                hpa = parse_hpa(raw, self._tolerance)
-            except FaultyDocument as error:
-                faults[_decoded(raw, Decoder(AnyObject).decode, "HorizontalPodAutoscaler").metadata.name] = _sentences(
-                    error
-                )
-            else:
-                links.put_hpa(hpa.name, hpa)
-        for policy in await self.policies([namespace]):
-            links.put_policy(policy.name, policy.policy)
-        return links, faults
 
     async def _one(self, path: str, name: str) -> msgspec.Raw | None:
         """One object, by a list with a field selector: the rights to list and watch suffice."""

@@ -22,6 +22,7 @@ import yaml
 from adapter.kube.errors import CredentialsError, KubeError
 from adapter.runtime.backoff import LogOnce
 from adapter.runtime.concurrency import SingleFlight
+from adapter.runtime.outbound import Access, tls_context
 from adapter.runtime.times import parse_time
 
 IN_CLUSTER_SECONDS = 60.0
@@ -124,7 +125,13 @@ def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:
     `context` is a context of the kubeconfig; empty: its current one. With a context no in-cluster credentials are used.
     """
     contexts = TlsContexts()
-    return lambda: asyncio.to_thread(_chosen, kubeconfig, context, contexts)
+
+    def load() -> ClusterAccess:
+        if not context and _is_in_cluster(kubeconfig):
+            return _in_cluster(contexts)
+        return _kubeconfig(_paths(kubeconfig), context, contexts)
+
+    return lambda: asyncio.to_thread(load)
 
 
 def default_namespace(kubeconfig: str | None, context: str = "") -> str:
@@ -143,12 +150,6 @@ def default_namespace(kubeconfig: str | None, context: str = "") -> str:
         raise CredentialsError(f"kubeconfig {paths}: {error}") from error
 
 
-def _chosen(kubeconfig: str | None, context: str, contexts: "TlsContexts") -> ClusterAccess:
-    if not context and _is_in_cluster(kubeconfig):
-        return _in_cluster(contexts)
-    return _kubeconfig(_paths(kubeconfig), context, contexts)
-
-
 def _paths(kubeconfig: str | None) -> str:
     return kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
 
@@ -162,35 +163,16 @@ class TlsContexts:
 
     def context(self, ca: str | None, certificate: str | None, key: str | None, *, verify: bool) -> ssl.SSLContext:
         """Blocks. Raises OSError (ssl.SSLError too) for files that cannot be read or hold no certificates."""
-        digest = _digest(ca, certificate, key, verify)
+        hashed = hashlib.sha256(b"verify" if verify else b"")
+        for path in (ca, certificate, key):
+            hashed.update(hashlib.sha256(Path(path).read_bytes()).digest() if path else b"none")
+        digest = hashed.digest()
         if self._context is None or digest != self._digest:
-            self._context = _build(ca, certificate, key, verify=verify)
-            self._digest = digest
+            access = Access(
+                ca_file=ca or "", cert_file=certificate or "", key_file=key or "", insecure_skip_verify=not verify
+            )
+            self._context, self._digest = tls_context(access), digest
         return self._context
-
-
-def _build(ca: str | None, certificate: str | None, key: str | None, *, verify: bool) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # The CAs of managed clouds lack key identifiers, which the strict flag demands.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if ca:
-        context.load_verify_locations(cafile=ca)
-    else:
-        context.load_default_certs()
-    if certificate:
-        context.load_cert_chain(certificate, key)
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _digest(ca: str | None, certificate: str | None, key: str | None, verify: bool) -> bytes:
-    digest = hashlib.sha256(b"verify" if verify else b"")
-    for path in (ca, certificate, key):
-        digest.update(hashlib.sha256(Path(path).read_bytes()).digest() if path else b"none")
-    return digest.digest()
 
 
 def _package() -> Any:
@@ -232,7 +214,20 @@ def _kubeconfig(paths: str, context: str, contexts: TlsContexts) -> ClusterAcces
     try:
         # The loader is async but blocks on files: it runs in a loop of its own in this thread.
         lifetime = asyncio.run(_load(package, paths, context, configuration))
-        return _access(configuration, contexts, lifetime)
+        tls = None
+        if configuration.host.startswith("https"):
+            files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+            tls = contexts.context(*files, verify=bool(configuration.verify_ssl))
+        # The header's value: `Bearer` capitalised as in the RFC, without the line end of the token's file.
+        scheme, _, secret = configuration.api_key.get("BearerToken", "").strip().partition(" ")
+        return ClusterAccess(
+            server=configuration.host.rstrip("/"),
+            authorization=f"{scheme.capitalize()} {secret.strip()}" if secret else "",
+            tls=tls,
+            server_name=getattr(configuration, "tls_server_name", None),
+            proxy=getattr(configuration, "proxy", None),
+            lifetime=lifetime,
+        )
     except (package.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
         raise CredentialsError(f"kubeconfig {paths}: {error}") from error
 
@@ -248,17 +243,13 @@ async def _load(package: Any, paths: str, context: str, configuration: Any) -> f
         config_base_path=None,
         config_persister=lambda _: merger.save_changes(),
     )
-    plugin = _plugin_of(merger.config, context)
+    selected = merger.config["contexts"].get_with_name(context or merger.config["current-context"])["context"]
+    user = merger.config["users"].get_with_name(selected["user"], safe=True) if selected.safe_get("user") else None
+    plugin = user["user"]["exec"] if user and user["user"].safe_get("exec") else None
     if plugin is not None:
         loader.load_from_exec_plugin = lambda: _run_plugin(package, loader, plugin)
     await loader.load_and_set(configuration)
     return FILE_SECONDS if plugin is None else getattr(loader, "plugin_lifetime", None)
-
-
-def _plugin_of(config: Any, name: str) -> Any:
-    context = config["contexts"].get_with_name(name or config["current-context"])["context"]
-    user = config["users"].get_with_name(context["user"], safe=True) if context.safe_get("user") else None
-    return user["user"].safe_get("exec") and user["user"]["exec"] if user else None
 
 
 async def _run_plugin(package: Any, loader: Any, plugin: Any) -> bool:
@@ -290,23 +281,3 @@ def _lifetime(expires: str | None) -> float | None:
         raise ValueError(f"{str(expires)[:40]!r} is no RFC 3339 time; an exec plugin writes 2026-01-01T12:00:00Z")
     left = at - time.time()
     return max(left - _EARLY_SECONDS, left * 0.8, _LEAST_SECONDS)
-
-
-def _access(configuration: Any, contexts: TlsContexts, lifetime: float | None) -> ClusterAccess:
-    secure = configuration.host.startswith("https")
-    verify = bool(configuration.verify_ssl)
-    files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-    return ClusterAccess(
-        server=configuration.host.rstrip("/"),
-        authorization=_authorization(configuration.api_key.get("BearerToken", "")),
-        tls=contexts.context(*files, verify=verify) if secure else None,
-        server_name=getattr(configuration, "tls_server_name", None),
-        proxy=getattr(configuration, "proxy", None),
-        lifetime=lifetime,
-    )
-
-
-def _authorization(value: str) -> str:
-    """The header's value: `Bearer` capitalised as in the RFC, without the line end of the token's file."""
-    scheme, _, secret = value.strip().partition(" ")
-    return f"{scheme.capitalize()} {secret.strip()}" if secret else ""

@@ -72,14 +72,18 @@ class LabelIndex(Generic[K, T]):
         """The items that the selector matches."""
         if not selector.requirements:
             return [item for _, item in self._items()]
-        shape, values = _taken_apart(selector)
+        equal: list[Requirement] = []
+        others: list[Requirement] = []
+        for each in selector.requirements:
+            (equal if each.operator is Operator.IN and len(each.values) == 1 else others).append(each)
+        shape = Shape(tuple(each.key for each in equal), tuple(others))
         shelf = self._shelves.pop(shape, None)
         if shelf is None:
             shelf = {}
             for key, item in self._items():
                 _file(shelf, shape, key, item)
         self._keep(shape, shelf)
-        return shelf.get(values, {}).values()
+        return shelf.get(tuple(each.values[0] for each in equal), {}).values()
 
     async def prepare(self, shapes: Iterable[Shape], slices: Slices) -> None:
         """Builds the indexes of these shapes in advance. No item may be added or removed meanwhile."""
@@ -94,12 +98,6 @@ class LabelIndex(Generic[K, T]):
         if len(self._shelves) >= MOST_SHAPES:
             del self._shelves[next(iter(self._shelves))]
         self._shelves[shape] = shelf
-
-
-def _taken_apart(selector: LabelSelector) -> tuple[Shape, tuple[str, ...]]:
-    equal = [each for each in selector.requirements if each.operator is Operator.IN and len(each.values) == 1]
-    others = tuple(each for each in selector.requirements if each.operator is not Operator.IN or len(each.values) != 1)
-    return Shape(tuple(each.key for each in equal), others), tuple(each.values[0] for each in equal)
 
 
 def _file(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, item: T) -> None:

@@ -10,7 +10,6 @@ fenced by the resource version that they replace.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -35,13 +34,6 @@ ASK_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
-class _Seen(NamedTuple):
-    """A version of the lease, and when this process first saw it (monotonic seconds)."""
-
-    version: str
-    since: float
-
-
 _GONE = "gone"
 """The version of a lease that does not exist."""
 _DECODER = Decoder(Lease)
@@ -59,7 +51,8 @@ class LeaderElector:
         self._identity = identity
         self._held: Lease | None = None
         self._believed_until = 0.0
-        self._seen = _Seen("", 0.0)
+        self._version, self._since = "", 0.0
+        """The last version of the lease, and when this process first saw it (monotonic seconds)."""
         self._log_once = LogOnce()
 
     @property
@@ -75,16 +68,13 @@ class LeaderElector:
         """
         try:
             while True:
-                await self._win()
+                while not await self._ask():  # noqa: ASYNC110  another process changes the lease
+                    await asyncio.sleep(RETRY_SECONDS)
                 _log.info("leading", lease=self._metadata.name, identity=self._identity)
                 await self._work_while_leading(work)
                 _log.warning("no longer leading", lease=self._metadata.name, identity=self._identity)
         finally:
             await self._release()
-
-    async def _win(self) -> None:
-        while not await self._ask():  # noqa: ASYNC110  another process changes the lease
-            await asyncio.sleep(RETRY_SECONDS)
 
     async def _work_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
         working = asyncio.ensure_future(work())
@@ -140,9 +130,11 @@ class LeaderElector:
             if not self._unchanged(_GONE, DURATION_SECONDS, began):
                 return None
             return await self._send("POST", self._collection, Lease(metadata=self._metadata, spec=self._claim(0)))
-        if not self._is_free(lease, began):
+        ours = lease.spec.holder_identity == self._identity  # by a request without an answer
+        over = max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
+        stale = self._unchanged(lease.metadata.resource_version, over, began)
+        if lease.spec.holder_identity and not ours and not stale:
             return None
-        ours = lease.spec.holder_identity == self._identity
         claim = self._claim((lease.spec.lease_transitions or 0) + (not ours))
         return await self._put(msgspec.structs.replace(lease, spec=claim))
 
@@ -153,17 +145,11 @@ class LeaderElector:
             return None
         return _DECODER.decode(body)
 
-    def _is_free(self, lease: Lease, now: float) -> bool:
-        """Whether it has no holder, is this process's own by a request without an answer, or is stale."""
-        over = max(lease.spec.lease_duration_seconds or 0, DURATION_SECONDS)
-        stale = self._unchanged(lease.metadata.resource_version, over, now)
-        return not lease.spec.holder_identity or lease.spec.holder_identity == self._identity or stale
-
     def _unchanged(self, version: str, seconds: float, now: float) -> bool:
         """Whether this version has not changed for `seconds`."""
-        if version != self._seen.version:
-            self._seen = _Seen(version, now)
-        return now - self._seen.since >= seconds
+        if version != self._version:
+            self._version, self._since = version, now
+        return now - self._since >= seconds
 
     def _claim(self, transitions: int) -> LeaseSpec:
         now = self._now()
@@ -185,14 +171,11 @@ class LeaderElector:
             async with asyncio.timeout(ASK_SECONDS):
                 lease = await self._read()
                 if lease is not None and lease.spec.holder_identity == self._identity:
-                    await self._put(msgspec.structs.replace(lease, spec=self._released(lease)))
+                    transitions = lease.spec.lease_transitions
+                    spec = LeaseSpec(lease_duration_seconds=1, renew_time=self._now(), lease_transitions=transitions)
+                    await self._put(msgspec.structs.replace(lease, spec=spec))
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
             _log.warning("the lease cannot be released", lease=self._metadata.name, error=str(error) or "no answer")
-
-    def _released(self, lease: Lease) -> LeaseSpec:
-        return LeaseSpec(
-            lease_duration_seconds=1, renew_time=self._now(), lease_transitions=lease.spec.lease_transitions
-        )
 
     async def _put(self, lease: Lease) -> Lease:
         # With the version that was read: a write in between wins.

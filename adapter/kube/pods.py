@@ -3,7 +3,7 @@
 import functools
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -19,7 +19,6 @@ from adapter.kube.objects import (
     PodSpec,
     PodStatus,
     Quantity,
-    ReadinessGate,
     Resources,
     WirePod,
 )
@@ -77,23 +76,33 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
         """The pod of a decoded object."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         conditions = {condition.type: condition for condition in status.conditions or ()}
+        ready, gates = conditions.get("Ready"), spec.readiness_gates
         named = self._labels.once(_bounded(meta.labels), _labels, len)
+        ips = tuple(each.ip for each in status.pod_ips or ()) or ((status.pod_ip,) if status.pod_ip else ())
+        restarts = (
+            at
+            for each in status.container_statuses or ()
+            if each.restart_count and each.state and each.state.running
+            if (at := parse_time(each.state.running.started_at)) is not None
+        )
         return Pod(
             namespace=sys.intern(meta.namespace),
             name=meta.name,
             uid=meta.uid,
             created_at=parse_time(meta.creation_timestamp) or 0.0,
             started_at=parse_time(status.start_time),
-            restarted_at=_restarted_at(status.container_statuses),
+            restarted_at=max(restarts, default=None),
             deleting=meta.deletion_timestamp is not None,
             phase=sys.intern(status.phase or "Running"),
-            ready=_ready(conditions.get("Ready")),
+            ready=PodCondition(ready.status == "True", parse_time(ready.last_transition_time)) if ready else None,
             containers_ready=_is_true(conditions.get("ContainersReady")),
-            gates=_gates(spec.readiness_gates, conditions),
+            gates={gate.condition_type: _is_true(conditions.get(gate.condition_type)) for gate in gates[:_MOST]}
+            if gates
+            else _NO_GATES,
             pulled_out_annotation=meta.annotations is not None and meta.annotations.pulled_out == "true",
             deletion_cost=_cost(meta.annotations.deletion_cost) if meta.annotations is not None else 0,
             marked=meta.annotations is not None and meta.annotations.mark == "true",
-            ips=_ips(status),
+            ips=ips,
             host_ip=sys.intern(status.host_ip or ""),
             host_network=bool(spec.host_network),
             owner=self._owners.once(_bounded(meta.owner_references), _owner, len),
@@ -108,12 +117,15 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
         """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
         if len(spec.containers or ()) > _MOST or len(spec.init_containers or ()) > _MOST:
             return ()
-        states = {one.name: one.state or _NO_STATE for one in status.container_statuses or ()}
-        made = [_raw_container(one, states) for one in spec.containers or ()]
+        raws = _raw_containers(spec.containers or (), status.container_statuses)
         if spec.init_containers:
-            states = {one.name: one.state or _NO_STATE for one in status.init_container_statuses or ()}
-            made += [_raw_container(one, states) for one in spec.init_containers if one.restart_policy == "Always"]
-        return self._containers.once(tuple(made), _parse_containers, _length)
+            sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
+            raws += _raw_containers(sidecars, status.init_container_statuses)
+        return self._containers.once(
+            tuple(raws),
+            _parse_containers,
+            lambda raws: sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.ports) for raw in raws),
+        )
 
 
 class _Shared(Generic[V]):
@@ -168,10 +180,6 @@ def _bounded(body: msgspec.Raw) -> bytes:
     return part if len(part) <= _LONGEST else b"null"
 
 
-def _length(containers: Iterable[_RawContainer]) -> int:
-    return sum(len(one.name) + len(one.image) + len(one.resources) + len(one.ports) for one in containers)
-
-
 def _labels(body: bytes) -> _Labels:
     labels = {sys.intern(name): value for name, value in (_LABELS.decode(body) or {}).items()}
     return _Labels(labels, next((labels[name] for name in _TEMPLATE_HASHES if name in labels), ""))
@@ -182,17 +190,6 @@ def _owner(body: bytes) -> Owner | None:
         if reference.controller:
             return Owner(reference.kind, reference.name, reference.uid)
     return None
-
-
-def _ready(condition: Condition | None) -> PodCondition | None:
-    if condition is None:
-        return None
-    return PodCondition(condition.status == "True", parse_time(condition.last_transition_time))
-
-
-def _restarted_at(statuses: Iterable[ContainerStatus] | None) -> float | None:
-    running = (one.state.running for one in statuses or () if one.restart_count and one.state and one.state.running)
-    return max((at for one in running if (at := parse_time(one.started_at)) is not None), default=None)
 
 
 def _is_true(condition: Condition | None) -> bool:
@@ -206,40 +203,34 @@ def _cost(text: str) -> int:
     return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 
 
-def _gates(gates: Sequence[ReadinessGate] | None, conditions: Mapping[str, Condition]) -> Mapping[str, bool]:
-    if not gates:
-        return _NO_GATES
-    return {gate.condition_type: _is_true(conditions.get(gate.condition_type)) for gate in gates[:_MOST]}
+def _raw_containers(specs: Iterable[ContainerSpec], statuses: Iterable[ContainerStatus] | None) -> list[_RawContainer]:
+    states = {status.name: status.state or _NO_STATE for status in statuses or ()}
+    raws = []
+    for spec in specs:
+        state = states.get(spec.name)
+        running = None if state is None else state.running is not None
+        crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"
+        resources, ports = _bounded(spec.resources), _bounded(spec.ports)
+        raws.append(_RawContainer(spec.name, spec.image, resources, ports, running, crash_looping))
+    return raws
 
 
-def _ips(status: PodStatus) -> tuple[str, ...]:
-    if status.pod_ips:
-        return tuple(one.ip for one in status.pod_ips)
-    return (status.pod_ip,) if status.pod_ip else ()
-
-
-def _raw_container(spec: ContainerSpec, states: Mapping[str, ContainerState]) -> _RawContainer:
-    state = states.get(spec.name)
-    running = None if state is None else state.running is not None
-    crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"
-    return _RawContainer(spec.name, spec.image, _bounded(spec.resources), _bounded(spec.ports), running, crash_looping)
-
-
-def _parse_containers(containers: Iterable[_RawContainer]) -> tuple[Container, ...]:
-    return tuple(_container(raw) for raw in containers)
-
-
-def _container(raw: _RawContainer) -> Container:
-    resources = _RESOURCES.decode(raw.resources)
-    return Container(
-        name=sys.intern(raw.name),
-        requests=_amounts(resources.requests if resources else None),
-        limits=_amounts(resources.limits if resources else None),
-        running=raw.running,
-        crash_looping=raw.crash_looping,
-        ports=tuple(port.container_port for port in _PORTS.decode(raw.ports) or () if port.container_port),
-        image=sys.intern(raw.image),
-    )
+def _parse_containers(raws: Iterable[_RawContainer]) -> tuple[Container, ...]:
+    containers = []
+    for raw in raws:
+        resources = _RESOURCES.decode(raw.resources)
+        containers.append(
+            Container(
+                name=sys.intern(raw.name),
+                requests=_amounts(resources.requests if resources else None),
+                limits=_amounts(resources.limits if resources else None),
+                running=raw.running,
+                crash_looping=raw.crash_looping,
+                ports=tuple(port.container_port for port in _PORTS.decode(raw.ports) or () if port.container_port),
+                image=sys.intern(raw.image),
+            )
+        )
+    return tuple(containers)
 
 
 def _amounts(quantities: Mapping[str, Quantity] | None) -> Mapping[str, int]:

@@ -160,10 +160,6 @@ class ObjectReader(Generic[T]):
             raise MalformedAnswer(f"{self._path}: {error}") from error
 
 
-def _nothing(_old: object, _new: object) -> None:
-    pass
-
-
 class Reflector(Generic[T]):
     """A live copy of one collection.
 
@@ -183,7 +179,7 @@ class Reflector(Generic[T]):
         name: str,
         namespace: str = "",
         params: Mapping[str, str] | None = None,
-        on_event: Callable[[T | None, T | None], None] = _nothing,
+        on_event: Callable[[T | None, T | None], None] = lambda _old, _new: None,
         page: int = 500,
         metrics: Metrics | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -259,7 +255,13 @@ class Reflector(Generic[T]):
                 ahead.cancel()
         await self._collect(page, items, versions, slices)
         version = self._version_of(page.metadata)  # before the copy: an answer without one may be no list at all
-        await self._replace(items, versions, slices)
+        for key in [key for key in self._items if key not in items]:
+            self._drop(key)
+            await slices.breathe()
+        for key, item in items.items():
+            self._put(key, versions[key], item)
+            if slices.is_over:
+                await slices.next()
         self._resume_from = version
         self._confirm(as_of)
         self.synced.set()
@@ -297,37 +299,28 @@ class Reflector(Generic[T]):
                 self._limit = max(1, self._limit // _SHORTER)
 
     async def _collect(self, page: Page[T], items: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
-        for one in page.objects:
-            meta = page.meta_of(one)
+        for obj in page.objects:
+            meta = page.meta_of(obj)
             key = meta.key
-            known = self._known(key, meta.resource_version, one, page.decode)
-            if known is not None:
-                versions[key], items[key] = known
+            version_and_item = self._decoded(key, meta.resource_version, obj, page.decode)
+            if version_and_item is not None:
+                versions[key], items[key] = version_and_item
             if slices.is_over:
                 await slices.next()
 
-    def _known(self, key: str, version: str, one: Any, decode: Callable[[Any], T]) -> tuple[str, T] | None:
+    def _decoded(self, key: str, version: str, obj: Any, decode: Callable[[Any], T]) -> tuple[str, T] | None:
         """The object's version and item; an unchanged object keeps its item."""
         before = self._versions.get(key)
         if before is not None and before == version:
             return version, self._items[key]
         try:
-            return version, decode(one)
+            return version, decode(obj)
         except msgspec.MsgspecError as error:
             self._metrics.errors.labels("unreadable_object").inc()
             _log.warning(
                 "an object cannot be read, its last known form stays", resource=self.name, key=key, error=str(error)
             )
             return None if before is None else (before, self._items[key])
-
-    async def _replace(self, items: Mapping[str, T], versions: Mapping[str, str], slices: Slices) -> None:
-        for key in [key for key in self._items if key not in items]:
-            self._drop(key)
-            await slices.breathe()
-        for key, item in items.items():
-            self._put(key, versions[key], item)
-            if slices.is_over:
-                await slices.next()
 
     # --- watch ---
 
@@ -363,9 +356,9 @@ class Reflector(Generic[T]):
         if event.type == "DELETED":
             self._drop(key)
         elif not event.is_bookmark:
-            known = self._known(key, place, event.object, event.decode)
-            if known is not None:
-                self._put(key, *known)
+            version_and_item = self._decoded(key, place, event.object, event.decode)
+            if version_and_item is not None:
+                self._put(key, *version_and_item)
         self._resume_from = place
         self._confirm(self._moment())
         self._recovered()
@@ -411,17 +404,20 @@ class Reflector(Generic[T]):
             _log.info("watch works again", resource=self.name)
 
     async def _retry(self, error: KubeError) -> None:
-        self._metrics.watch_restarts.labels(self.name, _reason(error)).inc()
-        self._complain(error)
-        if not isinstance(error, Gone):
+        reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), "refused")
+        self._metrics.watch_restarts.labels(self.name, reason).inc()
+        if isinstance(error, Gone):
+            _log.info("watch expired, listing anew", resource=self.name)
+        else:
             self.trouble = error
+            if self._log_once.is_new(type(error).__name__):  # not at each attempt
+                _log.warning("watch failed, trying again", resource=self.name, error=str(error))
         if isinstance(error, Forbidden | NotFound):
             self.answered.set()
         if not self._may_resume(error):
             self._resume_from = None
-        asked = error.retry_after if isinstance(error, ApiStatusError) else None
         first = self._backoff.failures == 0
-        delay = self._backoff.next(asked)
+        delay = self._backoff.next(error.retry_after if isinstance(error, ApiStatusError) else None)
         if not (first and isinstance(error, Gone)):  # the server is well: list at once
             await self._sleep(delay)
 
@@ -432,13 +428,6 @@ class Reflector(Generic[T]):
             return self._refusals < _REFUSALS
         return isinstance(error, Unreachable | CredentialsError | Unauthorized | Forbidden | TooManyRequests)
 
-    def _complain(self, error: KubeError) -> None:
-        """Warns once of one kind of error, not at each attempt."""
-        if isinstance(error, Gone):
-            _log.info("watch expired, listing anew", resource=self.name)
-        elif self._log_once.is_new(type(error).__name__):
-            _log.warning("watch failed, trying again", resource=self.name, error=str(error))
-
 
 _REASONS: tuple[tuple[type[KubeError], str], ...] = (
     (Gone, "expired"),
@@ -447,7 +436,3 @@ _REASONS: tuple[tuple[type[KubeError], str], ...] = (
     (CredentialsError, "credentials"),
     (MalformedAnswer, "malformed"),
 )
-
-
-def _reason(error: KubeError) -> str:
-    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "refused")

@@ -151,7 +151,8 @@ class RestMapper:
             raise UnknownKind(str(fault))
         key = (api_version, kind)
         finding = self._found.get(key)
-        if finding is None or anew or self._is_old(finding):
+        keeps = MISS_SECONDS if finding is None or finding.resource is None else HIT_SECONDS
+        if finding is None or anew or self._session.clock.monotonic() - finding.at >= keeps:
             finding = await self._flights.join(key, lambda: self._look_up(api_version, kind))
         if finding.resource is None:
             raise UnknownKind(finding.sentence)
@@ -169,10 +170,6 @@ class RestMapper:
         finding = self._found.pop((api_version, kind), None)
         if finding is not None and finding.resource is not None:
             self._listings.forget(api_version)
-
-    def _is_old(self, finding: _Finding) -> bool:
-        keeps = MISS_SECONDS if finding.resource is None else HIT_SECONDS
-        return self._session.clock.monotonic() - finding.at >= keeps
 
     async def _look_up(self, api_version: str, kind: str) -> _Finding:
         key = (api_version, kind)
@@ -193,19 +190,19 @@ class RestMapper:
         served = await self._listings.of(api_version)
         if served is None:
             raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
-        names = {resource.name: resource for resource in served}
-        one = next((resource for resource in served if resource.kind == kind and "/" not in resource.name), None)
-        if one is None:
+        names = {resource.name for resource in served}
+        resource = next((each for each in served if each.kind == kind and "/" not in each.name), None)
+        if resource is None:
             raise UnknownKind(f"the API server serves no kind {kind} in {api_version}")
         group, _, version = api_version.rpartition("/")
-        has_scale = f"{one.name}/scale" in names
-        paths, hint = await self._paths(group, version, one.name) if has_scale else (None, "")
+        has_scale = f"{resource.name}/scale" in names
+        paths, hint = await self._paths(group, version, resource.name) if has_scale else (None, "")
         return RestMapping(
             group=group,
             version=version,
             kind=kind,
-            plural=one.name,
-            namespaced=one.namespaced,
+            plural=resource.name,
+            namespaced=resource.namespaced,
             has_scale=has_scale,
             paths=paths,
             hint=hint,
@@ -225,9 +222,9 @@ class RestMapper:
 
 def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | None:
     """The scale paths of this version of a custom resource; None where it has no scale."""
-    for one in crd.spec.versions:
-        if one.name == version and one.subresources and one.subresources.scale:
-            scale = one.subresources.scale
+    for each in crd.spec.versions:
+        if each.name == version and each.subresources and each.subresources.scale:
+            scale = each.subresources.scale
             return ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path)
     return None
 

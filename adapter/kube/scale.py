@@ -85,14 +85,12 @@ class ScaleReader:
         self._metrics.scale_reads.labels(result).observe(self._timer() - began)
 
     async def _fetch(self, path: str, watched: Scale | None) -> Scale | KubeError:
-        answer = await self._ask(path)
+        answer: Scale | KubeError
+        try:
+            answer = decode_scale(await self._session.exchange("GET", path, timeout=DEADLINE_SECONDS))
+        except msgspec.MsgspecError as error:
+            answer = MalformedAnswer(f"GET {path}: {error}")
+        except KubeError as error:
+            answer = error
         self._answers[path] = _Kept(answer, watched)
         return answer
-
-    async def _ask(self, path: str) -> Scale | KubeError:
-        try:
-            return decode_scale(await self._session.exchange("GET", path, timeout=DEADLINE_SECONDS))
-        except msgspec.MsgspecError as error:
-            return MalformedAnswer(f"GET {path}: {error}")
-        except KubeError as error:
-            return error

@@ -116,15 +116,10 @@ def parse_selector(text: str) -> LabelSelector:
 
     Small texts are cached: the same few occur again and again.
     """
-    return _kept(text) if is_small(text) else _parsed(text)
+    return _cached(text) if is_small(text) else _parse(text)
 
 
-@functools.lru_cache(maxsize=4096)
-def _kept(text: str) -> LabelSelector:
-    return _parsed(text)
-
-
-def _parsed(text: str) -> LabelSelector:
+def _parse(text: str) -> LabelSelector:
     reader = _Reader(text)
     requirements: set[Requirement] = set()
     if not reader.done:
@@ -137,6 +132,9 @@ def _parsed(text: str) -> LabelSelector:
     if sum(len(each.values) for each in requirements) > MOST_SELECTOR_VALUES:
         raise reader.refusal(f"it lists more than {MOST_SELECTOR_VALUES} values, and no more are read")
     return LabelSelector(tuple(sorted(requirements)))
+
+
+_cached = functools.lru_cache(maxsize=4096)(_parse)
 
 
 def canonical(text: str) -> str:
@@ -170,9 +168,15 @@ _EXPRESSIONS = {
     "Exists": Operator.EXISTS,
     "DoesNotExist": Operator.ABSENT,
 }
-_EQUALITY = {"=": Operator.IN, "==": Operator.IN, "!=": Operator.NOT_IN}
-_ORDER = {">": Operator.GREATER, "<": Operator.LESS}
-_SETS = {"in": Operator.IN, "notin": Operator.NOT_IN}
+_OPERATORS = {
+    "=": Operator.IN,
+    "==": Operator.IN,
+    "!=": Operator.NOT_IN,
+    ">": Operator.GREATER,
+    "<": Operator.LESS,
+    "in": Operator.IN,
+    "notin": Operator.NOT_IN,
+}
 
 
 class _Reader:
@@ -219,23 +223,19 @@ def _requirement(reader: _Reader) -> Requirement:
         reader.take()
         return Requirement(_key(reader), Operator.ABSENT)
     key = _key(reader)
-    if reader.peek() in {"", ","}:
+    symbol = reader.peek()
+    if symbol in {"", ","}:
         return Requirement(key, Operator.EXISTS)
-    return _comparison(reader, key)
-
-
-def _comparison(reader: _Reader, key: str) -> Requirement:
-    operator = reader.peek()
-    if operator in _SETS:
-        reader.take()
-        return Requirement(key, _SETS[operator], _values(reader))
-    if operator in _EQUALITY:
-        reader.take()
-        return Requirement(key, _EQUALITY[operator], (_value(reader),))
-    if operator in _ORDER:
-        reader.take()
-        return Requirement(key, _ORDER[operator], (_bound(reader),))
-    raise reader.fault("one of =, ==, !=, in, notin, >, <")
+    operator = _OPERATORS.get(symbol)
+    if operator is None:
+        raise reader.fault("one of =, ==, !=, in, notin, >, <")
+    reader.take()
+    if symbol in {"in", "notin"}:
+        return Requirement(key, operator, _values(reader))
+    value = _value(reader)
+    if operator in {Operator.GREATER, Operator.LESS} and _integer(value) is None:
+        raise reader.refusal(f"{value!r} is no integer, which > and < compare with")
+    return Requirement(key, operator, (value,))
 
 
 def _key(reader: _Reader) -> str:
@@ -256,13 +256,6 @@ def _value(reader: _Reader) -> str:
     if reader.peek() in _SPECIAL:
         raise reader.fault("a label value")
     return _checked(reader, reader.take())
-
-
-def _bound(reader: _Reader) -> str:
-    value = _value(reader)
-    if _integer(value) is None:
-        raise reader.refusal(f"{value!r} is no integer, which > and < compare with")
-    return value
 
 
 def _values(reader: _Reader) -> tuple[str, ...]:

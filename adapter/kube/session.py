@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import email.utils
 import functools
+import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 from yarl import URL
@@ -19,7 +21,6 @@ from adapter.kube import credentials
 from adapter.kube.api import JSON
 from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load
 from adapter.kube.errors import KubeError, MalformedAnswer, TimedOut, TooLarge, Unreachable, error_from_answer
-from adapter.kube.kept_connections import KeptConnections
 from adapter.runtime.answer_budget import (
     ANSWERS,
     MIB,
@@ -30,8 +31,8 @@ from adapter.runtime.answer_budget import (
     Reservation,
     read_body,
 )
-from adapter.runtime.http1 import RawReply, Request
-from adapter.runtime.outbound import Connector, error_text
+from adapter.runtime.http1 import Connection, RawReply, Request
+from adapter.runtime.outbound import Connector, Reply, SegmentedReply, error_text
 from adapter.runtime.source_errors import AnswerTooLarge, WrongAnswer
 from adapter.telemetry.metrics import Metrics, package_version
 
@@ -47,6 +48,16 @@ LARGEST_ANSWER = 16 * MIB
 """Bytes of an answer: an object has a few MiB at most, and lists are read in pages."""
 LARGEST_LINE = 16 * MIB
 """Bytes of one line of a watch: an object and its envelope."""
+
+IDLE_SECONDS = 60.0
+"""How long an idle connection can be used again: longer than an HPA waits, and shorter than the API server (90 s) and
+load balancers do, which may forget an older one silently."""
+MOST_IDLE = 32
+_NEXT_ADDRESS_SECONDS = 0.1
+"""After so long without a connection the next address of the name is tried beside it."""
+_PORTS = {"http": 80, "https": 443}
+_UNSAFE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+"""Characters that no header line can have: line ends among them would begin another header."""
 
 _CLOCK_SAMPLES = 15
 _SECOND = 1.0
@@ -90,32 +101,24 @@ class ServerClock:
             if self._agrees(least):
                 self._low, self._high = max(self._low, least), min(self._high, least + _SECOND)
             elif not any(map(self._agrees, self._least)):
-                self._low, self._high = _most_agreed(self._least)
+                # What most of the intervals of a second have in common, the latest of them in doubt.
+                begins = list(self._least)
+                groups = ([other for other in begins if begin <= other <= begin + _SECOND] for begin in begins[::-1])
+                best = max(groups, key=len)
+                self._low, self._high = max(best), min(best) + _SECOND
         self._observed_at = now
 
     def _agrees(self, least: float) -> bool:
         return least <= self._high and self._low <= least + _SECOND
 
-    @property
-    def _offset(self) -> float:
-        return (self._low + self._high) / 2
-
     def now(self) -> float:
         """Epoch seconds."""
-        return self.monotonic() + self._offset
+        return self.monotonic() + (self._low + self._high) / 2
 
     @property
     def skew(self) -> float:
         """Seconds by which this machine's clock is ahead of the API server's; 0 until that is known."""
         return self._wall() - self.now() if self._least else 0.0
-
-
-def _most_agreed(least: Iterable[float]) -> tuple[float, float]:
-    """What most of the intervals of a second that begin here have in common, the latest of them in doubt."""
-    begins = list(least)
-    groups = ([other for other in begins if begin <= other <= begin + _SECOND] for begin in reversed(begins))
-    best = max(groups, key=len)
-    return max(best), min(best) + _SECOND
 
 
 @functools.lru_cache(8)
@@ -131,13 +134,78 @@ def _epoch(date: str) -> float | None:
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() if moment.year in _YEARS else None
 
 
-@dataclass(frozen=True, slots=True)
-class ApiResponse:
-    """A 2xx answer; header names are case-insensitive."""
+class KeptConnections:
+    """Connections for one set of credentials, each made when none is idle. `headers` are those of every request.
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+    They have the HTTP/1.1 of the polled registries instead of aiohttp's, which takes several times the processor time
+    for a small request (`docs/performance.md`). Raises ValueError for a header's value that would not be one line.
+    """
+
+    def __init__(self, access: ClusterAccess, headers: Mapping[str, str]) -> None:
+        url = urlsplit(access.server)
+        self.access = access
+        self._host, self._port = url.hostname or "", url.port or _PORTS.get(url.scheme, 443)
+        self._tls = (access.tls or True) if url.scheme == "https" else None
+        self._prefix = url.path.rstrip("/")
+        lines = {"Host": url.netloc.rpartition("@")[2], **headers, **access.auth_headers}
+        for name, value in lines.items():
+            if _UNSAFE.search(value):
+                raise ValueError(f"the value of header {name} has characters that no header can have")
+        self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        self._idle: list[tuple[float, Connection]] = []
+        self._closed = False
+
+    async def exchange(self, request: Request, limit: Limit) -> RawReply:
+        """The answer of any status. The request is repeated if a kept connection ends without an answer.
+
+        Raises OSError, and WrongAnswer for what is no HTTP; ValueError for a request that is no line of HTTP.
+        """
+        if _UNSAFE.search(request.target) or " " in request.target:
+            raise ValueError(f"{request.target[:80]!r} cannot be requested")
+        written = request.written(self._head, self._prefix)
+        connection = self._take()
+        if connection is not None:
+            reply = await connection.exchange(written, limit, None)
+            if reply is not None:
+                self._keep(connection)
+                return reply
+        _, connection = await asyncio.get_running_loop().create_connection(
+            Connection,
+            self._host,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self.access.server_name if self._tls is not None else None,
+            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+        )
+        reply = await connection.exchange(written, limit, None)
+        if reply is None:
+            raise ConnectionResetError("the connection was closed without an answer")
+        self._keep(connection)
+        return reply
+
+    def close(self) -> None:
+        """Close the idle connections now, the others after their answer."""
+        self._closed = True
+        for _, connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    def _take(self) -> Connection | None:
+        """The idle connection that was used last; the others may close by themselves."""
+        while self._idle:
+            since, connection = self._idle.pop()
+            if connection.closed:
+                continue
+            if time.monotonic() - since <= IDLE_SECONDS:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, connection: Connection) -> None:
+        if self._closed or len(self._idle) >= MOST_IDLE:
+            connection.close()
+        elif not connection.closed:
+            self._idle.append((time.monotonic(), connection))
 
 
 class Session:
@@ -253,7 +321,7 @@ class Session:
         impersonate: str = "",
         timeout: float = 10.0,  # noqa: ASYNC109  see `get`
         largest: int = LARGEST_ANSWER,
-    ) -> ApiResponse:
+    ) -> Reply:
         """The whole 2xx answer of a request. Raises the ApiStatusError of any other.
 
         `impersonate`: the user to act as, for which this account needs the right.
@@ -264,8 +332,7 @@ class Session:
         if body is not None:
             headers["Content-Type"] = content_type
         question = _Question(method, path, params, headers, body)
-        answer = await self._whole(question, timeout, Limit(largest), None)
-        return ApiResponse(answer.status, answer.headers, answer.body.whole())
+        return (await self._whole(question, timeout, Limit(largest), None)).plain
 
     async def exchange(
         self,
@@ -310,11 +377,11 @@ class Session:
         timeout: float,  # noqa: ASYNC109  see `get`
         limit: Limit,
         reservation: Reservation | None,
-    ) -> "_Whole":
+    ) -> SegmentedReply:
         late = f"no answer within {timeout:g} s"
         with _translated(question, lambda: reservation.late(timeout) if reservation is not None else late):
             async with asyncio.timeout(timeout), await self._ask(question) as answer:
-                return _Whole(answer.status, answer.headers, await _body(question, answer, limit, reservation))
+                return SegmentedReply(answer.status, answer.headers, await _body(question, answer, limit, reservation))
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -325,23 +392,22 @@ class Session:
         Raises TooLarge for a line of more than LARGEST_LINE bytes, Unreachable for an incomplete one.
         """
         question = _Question("GET", path, params, {"Accept": JSON}, idle=idle)
-        answer = await self._opened(question)
-        lines = _lines(question, answer)
-        try:
-            yield lines
-        finally:
-            await lines.aclose()
-            _abandon(answer)
-
-    async def _opened(self, question: "_Question") -> aiohttp.ClientResponse:
-        """The 2xx answer, its body not yet read."""
         with _translated(question, lambda: f"no answer within {_HEADERS_SECONDS:g} s"):
             async with asyncio.timeout(_HEADERS_SECONDS):
                 answer = await self._ask(question)
                 if answer.status not in _OK:
                     async with answer:
                         await _body(question, answer, Limit(LARGEST_ANSWER), None)
-                return answer
+        lines = _lines(question, answer)
+        try:
+            yield lines
+        finally:
+            await lines.aclose()
+            # Closing alone would wait for the TLS close of the other side for ever.
+            transport = answer.connection.transport if answer.connection is not None else None
+            answer.close()
+            if transport is not None:
+                transport.abort()
 
     async def _ask(self, question: "_Question") -> aiohttp.ClientResponse:
         return await self._authorized(lambda access: self._send(access, question), aiohttp.ClientResponse.release)
@@ -399,12 +465,6 @@ class _Question:
         return f"{self.method} {self.path}"
 
 
-class _Whole(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: Body
-
-
 async def _body(
     question: _Question, answer: aiohttp.ClientResponse, limit: Limit, reservation: Reservation | None
 ) -> Body:
@@ -416,14 +476,6 @@ async def _body(
     raise error_from_answer(
         answer.status, beginning, request=str(question), retry_after=answer.headers.get("Retry-After", "")
     )
-
-
-def _abandon(answer: aiohttp.ClientResponse) -> None:
-    """Drops an endless answer; closing alone would wait for the TLS close of the other side for ever."""
-    transport = answer.connection.transport if answer.connection is not None else None
-    answer.close()
-    if transport is not None:
-        transport.abort()
 
 
 async def _lines(question: _Question, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

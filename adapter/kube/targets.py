@@ -48,7 +48,22 @@ def target_decoder(
     """A decoder for the objects of one kind; items of a list lack their kind, so it is given here."""
 
     def decode(body: bytes | msgspec.Raw) -> TargetObject:
-        return _target_object(_OBJECT.decode(body), api_version, kind, paths)
+        item = _OBJECT.decode(body)
+        progressing = _condition(item, "Progressing")
+        meta = item.metadata
+        return TargetObject(
+            namespace=meta.namespace,
+            target=Target(
+                api_version=api_version,
+                kind=kind,
+                name=meta.name,
+                uid=meta.uid,
+                progressing=progressing.reason,
+                progressing_since=parse_time(progressing.last_update_time or progressing.last_transition_time),
+            ),
+            labels=bounded_labels(meta.labels),
+            scale=watched_scale(item, paths),
+        )
 
     return decode
 
@@ -69,24 +84,6 @@ def watched_scale(item: AnyObject, paths: ScalePaths | None) -> Scale | None:
     status_replicas = _count(_at(tree, paths.status_replicas)) or 0
     selector = _selector(_at(tree, paths.selector))
     return None if selector is None else Scale(replicas=replicas, status_replicas=status_replicas, selector=selector)
-
-
-def _target_object(item: AnyObject, api_version: str, kind: str, paths: ScalePaths | None) -> TargetObject:
-    progressing = _condition(item, "Progressing")
-    meta = item.metadata
-    return TargetObject(
-        namespace=meta.namespace,
-        target=Target(
-            api_version=api_version,
-            kind=kind,
-            name=meta.name,
-            uid=meta.uid,
-            progressing=progressing.reason,
-            progressing_since=parse_time(progressing.last_update_time or progressing.last_transition_time),
-        ),
-        labels=bounded_labels(meta.labels),
-        scale=watched_scale(item, paths),
-    )
 
 
 def _condition(item: AnyObject, kind: str) -> Condition:
@@ -113,16 +110,12 @@ def _selector(value: Any) -> str | None:
     """Canonical text of a text, a LabelSelector or a ReplicationController's map of labels; None if invalid."""
     if not isinstance(value, dict):
         return selectors.canonical(value) if isinstance(value, str) else ""
+    labels: Any = value
+    expressions: Any = ()
+    if not value.keys() - {"matchLabels", "matchExpressions"}:
+        labels, expressions = value.get("matchLabels") or {}, value.get("matchExpressions") or ()
     try:
-        return str(_from_object(value))
+        triples = [(each["key"], each["operator"], each.get("values") or ()) for each in expressions]
+        return str(selectors.from_label_selector(labels, triples))
     except (selectors.SelectorError, LookupError, TypeError, AttributeError):
         return None
-
-
-def _from_object(value: Mapping[str, Any]) -> selectors.LabelSelector:
-    if value.keys() - {"matchLabels", "matchExpressions"}:
-        return selectors.from_label_selector(value)
-    expressions = value.get("matchExpressions") or ()
-    return selectors.from_label_selector(
-        value.get("matchLabels"), [(one["key"], one["operator"], one.get("values") or ()) for one in expressions]
-    )

@@ -8,7 +8,8 @@ import pytest
 from adapter.companion.actions import Action, ActionResult, MarkPod, Notify, RaiseScale
 from adapter.companion.writer import Writer
 from adapter.kube.errors import Conflict, Forbidden, NotFound, TimedOut
-from adapter.kube.session import ApiResponse, Session
+from adapter.kube.session import Session
+from adapter.runtime.outbound import Reply
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
@@ -50,11 +51,11 @@ class Server:
 
     async def request(
         self, method: str, path: str, *, body: bytes, params: dict[str, str] | None = None, **_: Any
-    ) -> ApiResponse:
+    ) -> Reply:
         if self.fault is not None:
             raise self.fault
         self.writes.append((method, path, msgspec.json.decode(body), params))
-        return ApiResponse(200, {}, b"{}")
+        return Reply(200, {}, b"{}")
 
 
 async def carried_out(server: Server, action: Action = RAISE, leader: Leader | None = None) -> ActionResult:

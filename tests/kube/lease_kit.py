@@ -11,7 +11,8 @@ import msgspec
 
 from adapter.kube.errors import Conflict, Forbidden, NotFound, Unreachable
 from adapter.kube.leader_election import LeaderElector
-from adapter.kube.session import ApiResponse, ServerClock, Session
+from adapter.kube.session import ServerClock, Session
+from adapter.runtime.outbound import Reply
 
 T = TypeVar("T")
 NAME, NAMESPACE = "companion", "system"
@@ -123,9 +124,9 @@ class _Session:
         async with asyncio.timeout(timeout):
             return await self._server.ask("GET", path, None, self._who)
 
-    async def request(self, method: str, path: str, *, body: bytes, timeout: float = 10.0) -> ApiResponse:  # noqa: ASYNC109
+    async def request(self, method: str, path: str, *, body: bytes, timeout: float = 10.0) -> Reply:  # noqa: ASYNC109
         async with asyncio.timeout(timeout):
-            return ApiResponse(200, {}, await self._server.ask(method, path, body, self._who))
+            return Reply(200, {}, await self._server.ask(method, path, body, self._who))
 
 
 @dataclass

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from aiohttp import web
 
-from adapter.kube import errors, kept_connections
+from adapter.kube import errors
+from adapter.kube import session as session_module
 from adapter.kube.credentials import ClusterAccess, Load
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
@@ -122,7 +123,7 @@ def once_then(first: Answer, then: Answer) -> Answer:
 async def test_a_connection_that_was_idle_for_long_is_not_used_again(
     api: FakeApi, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_connections, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(session_module, "IDLE_SECONDS", -1.0)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(text=str(connection_of(request)))

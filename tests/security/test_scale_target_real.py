@@ -9,7 +9,8 @@ import pytest
 
 from adapter.engine import Engine
 from adapter.evaluation import targets
-from adapter.kube.session import ApiResponse, Session
+from adapter.kube.session import Session
+from adapter.runtime.outbound import Reply
 from adapter.settings import Settings
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
@@ -43,7 +44,7 @@ class Recording(Session):
 
     asked: list[str]
 
-    async def request(self, method: str, path: str, **more: Any) -> ApiResponse:
+    async def request(self, method: str, path: str, **more: Any) -> Reply:
         self.asked.append(path)
         return await super().request(method, path, **more)
 
