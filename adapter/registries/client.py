@@ -106,16 +106,11 @@ def refusal(reply: Reply) -> SourceError:
         text += f"; redirects are not followed, write the address that answers itself: {reply.headers['Location']}"
     elif reply.status < 300:
         text += "; an answer with a document is expected"
-    kind = _kind(reply.status)
+    if reply.status == 429 or reply.status >= 500:
+        kind: type[SourceError] = SourceFailing
+    else:
+        kind = {401: NotAuthenticated, 403: NotAllowed}.get(reply.status, WrongRegistryAnswer)
     return kind(text, public=f"HTTP {reply.status}: {kind.summary}")
-
-
-def _kind(status: int) -> type[SourceError]:
-    if status == 401:
-        return NotAuthenticated
-    if status == 403:
-        return NotAllowed
-    return SourceFailing if status == 429 or status >= 500 else WrongRegistryAnswer
 
 
 def server_text(body: bytes) -> str:

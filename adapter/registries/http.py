@@ -6,7 +6,6 @@ it pulled out. Polled with ETags over a few connections, hundreds of services co
 
 import ipaddress
 import sys
-from collections.abc import Generator
 from heapq import merge
 from http import HTTPStatus
 from typing import Annotated, Literal, NamedTuple
@@ -83,18 +82,7 @@ _ARRAY = array("instances")
 
 async def read_document(body: Body) -> RosterDocument:
     """Decode a document in slices. Raises WrongRegistryAnswer that names the fault and its place."""
-    slices, steps = Slices(), _steps(body)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            document: RosterDocument = end.value
-            return document
-        await slices.breathe()
-
-
-def _steps(body: Body) -> Generator[None, None, RosterDocument]:
-    """Decode a document in short steps."""
+    slices = Slices()
     stated: list[StatedPod] = []
     envelope = None
     try:
@@ -104,15 +92,25 @@ def _steps(body: Body) -> Generator[None, None, RosterDocument]:
             for one in envelope.instances if envelope is not None else _many(piece.text):
                 _check(one, len(stated))
                 stated.append(one)
-            yield
+            await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {error}") from error
     assert envelope is not None
     # Sorted, so that a list in another order is no change.
     ordered: list[Instance] = []
     for one in merge(*[sorted(stated[at : at + _RUN], key=_order) for at in range(0, len(stated), _RUN)], key=_order):
-        ordered.append(_instance(one))
-        yield
+        ordered.append(
+            Instance(
+                ip=one.ip,
+                port=one.port,
+                weight=_weight_of(one),
+                status={"out": OUT, "unknown": UNKNOWN}.get(one.state, ""),
+                pod_uid=one.uid,
+                pod_name=one.pod,
+                metadata={"reason": one.reason} if one.reason else {},
+            )
+        )
+        await slices.breathe()
     return RosterDocument(envelope.complete, tuple(ordered), envelope.service, envelope.revision)
 
 
@@ -150,25 +148,6 @@ def _order(one: StatedPod) -> tuple[str, int, str, str]:
     return one.ip, one.port or 0, one.pod, one.uid
 
 
-def _instance(one: StatedPod) -> Instance:
-    return Instance(
-        ip=one.ip,
-        port=one.port,
-        weight=_weight_of(one),
-        status={"out": OUT, "unknown": UNKNOWN}.get(one.state, ""),
-        pod_uid=one.uid,
-        pod_name=one.pod,
-        metadata={"reason": one.reason} if one.reason else {},
-    )
-
-
-def request(service: str, namespace: str, group: str, etag: str) -> Request:
-    """The request about a service; `etag` is that of the last answer, empty where it had none."""
-    parameters = {"service": service, "namespace": namespace, "group": group}
-    query = urlencode({name: value for name, value in parameters.items() if value})
-    return Request("GET", f"?{query}", (("If-None-Match", etag),) if etag else ())
-
-
 class HttpSource(PollingSource[TaggedDocument]):
     """Follows services of one platform."""
 
@@ -180,21 +159,29 @@ class HttpSource(PollingSource[TaggedDocument]):
 
     def request(self, key: ServiceKey, tag: str) -> Request:
         """The question about a service; `tag` is the ETag of the last answer."""
-        return request(key.service, key.namespace, key.group, tag)
+        parameters = {"service": key.service, "namespace": key.namespace, "group": key.group}
+        query = urlencode({name: value for name, value in parameters.items() if value})
+        return Request("GET", f"?{query}", (("If-None-Match", tag),) if tag else ())
 
     async def read(
         self, key: ServiceKey, tag: str, server: str, reply: RawReply
     ) -> TaggedDocument | Unchanged | SourceError:
         """The document; every error concerns this service alone."""
         if reply.status == HTTPStatus.NOT_MODIFIED and tag:
-            if (now := _etag(reply)) and _opaque(now) != _opaque(tag):
+            # A proxy that compresses adds the mark of weakness to some answers and not to others.
+            if (now := _etag(reply)) and now.removeprefix("W/") != tag.removeprefix("W/"):
                 return WrongRegistryAnswer(f"HTTP 304 confirms ETag {now}, not {tag}, which was sent").with_context(
                     server
                 )
             return UNCHANGED
         try:
             if reply.status != HTTPStatus.OK:
-                raise _refused(reply)
+                if reply.status == HTTPStatus.NOT_FOUND:
+                    raise UnknownService(
+                        "HTTP 404: the platform knows no such service; check its name, or the url",
+                        public="HTTP 404: the platform knows no such service; check its name",
+                    )
+                raise refusal(reply.plain)
             document = await read_document(reply.body)
             if not document.service:
                 raise WrongRegistryAnswer(
@@ -217,17 +204,3 @@ class HttpSource(PollingSource[TaggedDocument]):
 
 def _etag(reply: RawReply) -> str:
     return (reply.header(b"etag") or b"").decode("latin-1")
-
-
-def _opaque(etag: str) -> str:
-    """The tag without its mark of weakness, which a proxy that compresses adds to some answers and not to others."""
-    return etag.removeprefix("W/")
-
-
-def _refused(reply: RawReply) -> SourceError:
-    if reply.status == HTTPStatus.NOT_FOUND:
-        return UnknownService(
-            "HTTP 404: the platform knows no such service; check its name, or the url",
-            public="HTTP 404: the platform knows no such service; check its name",
-        )
-    return refusal(reply.plain)

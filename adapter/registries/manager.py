@@ -46,7 +46,8 @@ class _Connection(NamedTuple):
 
     def fits(self, settings: Registry | None) -> bool:
         """Whether the connection can stay under these settings: rules about policies do not concern it."""
-        return settings is not None and _to_connect(settings) == _to_connect(self.settings)
+        rules = {"allow": (), "services_per_namespace": 0}
+        return settings is not None and settings.model_copy(update=rules) == self.settings.model_copy(update=rules)
 
 
 class RegistryManager:
@@ -135,7 +136,15 @@ class RegistryManager:
 
     def _begin(self, settings: Registry) -> _Connection:
         cache = RosterCache(settings.name, self._on_change, self._clock, self._metrics, origin(settings))
-        new_source = _source(settings, cache)
+        new_source: RosterSource
+        try:
+            new_source = source(settings, cache)
+        except ImportError as error:
+            missing = MissingExtra(settings.type.lower(), error)
+            _log.error(
+                "registry needs an extra", registry=settings.name, extra=settings.type.lower(), error=str(missing)
+            )
+            new_source = _Missing(cache, missing)
         task = asyncio.create_task(self._follow(new_source, cache), name=f"registry {settings.name}")
         _log.info("registry is followed", registry=settings.name, type=settings.type)
         connection = _Connection(settings, cache, new_source, task)
@@ -173,16 +182,6 @@ class _Missing:
         await asyncio.Event().wait()
 
 
-def _source(settings: Registry, cache: RosterCache) -> RosterSource:
-    try:
-        return source(settings, cache)
-    except ImportError as error:
-        extra = settings.type.lower()
-        missing = MissingExtra(extra, error)
-        _log.error("registry needs an extra", registry=settings.name, extra=extra, error=str(missing))
-        return _Missing(cache, missing)
-
-
 def source(settings: Registry, cache: RosterCache) -> RosterSource:
     """The source that speaks the registry's protocol. Modules are imported when first needed: some need extras."""
     match settings:
@@ -208,7 +207,3 @@ def source(settings: Registry, cache: RosterCache) -> RosterSource:
             return PolarisSource(settings, cache)
         case HttpRegistry():
             return HttpSource(settings, cache)
-
-
-def _to_connect(settings: Registry) -> Registry:
-    return settings.model_copy(update={"allow": (), "services_per_namespace": 0})

@@ -107,48 +107,32 @@ async def read_answer(
             raise refusal(plain).with_context(server) from None
         raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
     assert envelope is not None
-    if not _is_of(envelope, service, namespace):
-        other = _service_name(envelope)
+    # For an alias Polaris names its target; an answer may also say nothing of whom it is about.
+    about = [each for each in (envelope.service, envelope.alias_for) if each is not None and each.name]
+    if about and not any(each.name == service and each.namespace in {namespace, None, ""} for each in about):
+        named = envelope.service
+        other = f"{named.name!r} in {named.namespace!r}" if named is not None else "another service"
         return WrongRegistryAnswer(f"{server}: the answer is of {other}, not of {service!r} in {namespace!r}")
     if envelope.code == NO_CHANGE:
         return UNCHANGED
     if envelope.code == SUCCESS and envelope.service is not None and envelope.instances is not None:
-        return InstanceList(envelope.service.revision or "", await _instances(listed, pod_name_key, slices))
+        instances = []
+        for each in sorted(listed, key=lambda each: (each.host, each.port or 0)):  # Polaris lists them in any order
+            metadata = each.metadata or {}
+            instances.append(
+                Instance(
+                    ip=each.host,
+                    port=each.port,
+                    healthy=each.healthy is not False,
+                    weight=each.weight,
+                    isolated=each.isolate is True,
+                    pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
+                    metadata=metadata,
+                )
+            )
+            await slices.breathe()
+        return InstanceList(envelope.service.revision or "", tuple(instances))
     return _refusal(envelope, server)
-
-
-def _is_of(answer: _Answer, service: str, namespace: str) -> bool:
-    """Whether an answer is about this service, as far as it says; for an alias Polaris names its target."""
-    names = [one for one in (answer.service, answer.alias_for) if one is not None and one.name]
-    return not names or any(one.name == service and one.namespace in {namespace, None, ""} for one in names)
-
-
-def _service_name(answer: _Answer) -> str:
-    return (
-        f"{answer.service.name!r} in {answer.service.namespace!r}" if answer.service is not None else "another service"
-    )
-
-
-async def _instances(listed: list[_Instance], pod_name_key: str, slices: Slices) -> tuple[Instance, ...]:
-    """The registrations in an order that does not change: Polaris lists them in any."""
-    ordered = []
-    for one in sorted(listed, key=lambda one: (one.host, one.port or 0)):
-        ordered.append(_instance(one, pod_name_key))
-        await slices.breathe()
-    return tuple(ordered)
-
-
-def _instance(one: _Instance, pod_name_key: str) -> Instance:
-    metadata = one.metadata or {}
-    return Instance(
-        ip=one.host,
-        port=one.port,
-        healthy=one.healthy is not False,
-        weight=one.weight,
-        isolated=one.isolate is True,
-        pod_name=metadata.get(pod_name_key, "") if pod_name_key else "",
-        metadata=metadata,
-    )
 
 
 def _refusal(answer: _Answer, server: str) -> SourceError:

@@ -37,7 +37,7 @@ TOGETHER = 50
 """New services that are asked about at a time."""
 LATE_TOGETHER = 8
 """Late services that are: as many as there are connections, because each may take the whole timeout."""
-PATIENCE_SECONDS = 0.5
+LATE_AFTER_SECONDS = 0.5
 """The shortest wait before an answer is late."""
 LONGEST_PAUSE = 5.0
 """Seconds between questions to a server that cannot be reached."""
@@ -286,7 +286,7 @@ class PollSchedule:
     @property
     def patience(self) -> float:
         """Seconds until an answer is late: the next turn comes by then."""
-        return max(self._interval / STEPS, PATIENCE_SECONDS)
+        return max(self._interval / STEPS, LATE_AFTER_SECONDS)
 
     def follow(self, services: Mapping[ServiceKey, str]) -> None:
         """Poll exactly these services from now on, each for a Kubernetes namespace."""
@@ -340,7 +340,7 @@ class PollSchedule:
         Raises the SourceError of a server that answers no question at all.
         """
         try:
-            answers = await pool.ask_for(None if late else self.patience, requests, read)
+            answers = await pool.ask(requests, read, seconds=None if late else self.patience)
         except SourceError as error:
             if not late or asyncio.get_running_loop().time() - self._answered_at > self._interval + self.patience:
                 raise

@@ -73,17 +73,12 @@ class Pool:
         self.on_surplus = on_surplus
         self._kept: list[Connection] = []
 
-    async def ask(self, requests: Sequence[Request], read: Read[T]) -> list[T | SourceError]:
-        """The outcome of each request, in their order. Requests must be safe to repeat after a lost connection.
+    async def ask(self, requests: Sequence[Request], read: Read[T], *, seconds: float | None = None) -> Answers[T]:
+        """The outcomes after at most `seconds` (None: no limit). Requests are repeated after a lost connection.
 
         `read` decodes each answer as soon as it is whole: not all of them are in memory at once.
         Raises the first SourceError where no request was answered.
         """
-        answers = await self.ask_for(None, requests, read)
-        return [one for one in answers.outcomes if not isinstance(one, Unanswered)]
-
-    async def ask_for(self, seconds: float | None, requests: Sequence[Request], read: Read[T]) -> "Answers[T]":
-        """As `ask`, for at most `seconds` in all (None: no limit)."""
         head = await self._head()
         try:
             written = [request.written(head, self.url.path) for request in requests]
@@ -96,7 +91,7 @@ class Pool:
         finally:
             if batch.lost:
                 self._on_loss()
-        outcomes = batch.result()
+        outcomes = [batch.outcome_of(index) for index in range(len(requests))]
         # A request under way may still be answered.
         if batch.error is not None and not batch.answered and not any(isinstance(one, Unanswered) for one in outcomes):
             raise batch.error
@@ -170,11 +165,9 @@ class _Batch(Generic[T]):
         self._cut = any(task.cancelled() for task in working)
         return [one for task in working if not task.cancelled() and (one := task.result()) is not None]
 
-    def result(self) -> list[T | SourceError | Unanswered]:
-        """The outcome of each request."""
-        return [self._result(index, outcome) for index, outcome in enumerate(self.outcomes)]
-
-    def _result(self, index: int, outcome: T | SourceError | None) -> T | SourceError | Unanswered:
+    def outcome_of(self, index: int) -> T | SourceError | Unanswered:
+        """The outcome of one request."""
+        outcome = self.outcomes[index]
         if outcome is not None:
             return outcome
         if self._cut or self.error is None:
@@ -212,14 +205,11 @@ class _Batch(Generic[T]):
                     self._answers += 1
                     self._failures = 0
                     self.answered[index] = asyncio.get_running_loop().time() - began
-                    await self._decode(index, reply)
+                    try:
+                        self.outcomes[index] = await self._read(index, reply)
+                    except SourceError as error:
+                        self.outcomes[index] = error
         return connection
-
-    async def _decode(self, index: int, reply: RawReply) -> None:
-        try:
-            self.outcomes[index] = await self._read(index, reply)
-        except SourceError as error:
-            self.outcomes[index] = error
 
     def _is_silent(self, error: Exception, *, since: int) -> bool:
         """Whether the server does not answer, so that no further request need wait for its own failure."""

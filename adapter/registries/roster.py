@@ -6,13 +6,11 @@ answer becomes a `Roster` with the fields that it decides by.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy
 from adapter.load.states import service_registry
-
-V = TypeVar("V")
 
 EVIDENCE_SECONDS = 30.0
 """How close to an empty answer a full one about another service shows that the registry has its data."""
@@ -56,17 +54,13 @@ class RosterSource(Protocol):
 class RegistryAnswer:
     """A registry's answer about one service, before it is trusted.
 
-    `error`: no answer, or an unreadable one; `reason` is the metrics' label for it. `filtered`: the registry says that
-    it left something out (rights). `partial`: pages are missing. `index`: the registry's own revision, which only grows
-    while it lives. `protected`: it reports unhealthy instances as healthy just now. `alive`: the source has a sign of
-    life beside the list. `absence_counts`: False where pods that serve may be missing.
+    `partial`: pages are missing. `index`: the registry's own revision, which only grows while it lives. `protected`: it
+    reports unhealthy instances as healthy just now. `alive`: the source has a sign of life beside the list.
+    `absence_counts`: False where pods that serve may be missing.
     """
 
     at: float
     instances: tuple[Instance, ...] = ()
-    error: str = ""
-    reason: str = "error"
-    filtered: bool = False
     partial: bool = False
     index: int | None = None
     protected: bool = False
@@ -125,8 +119,8 @@ class AnswerHistory:
         return replace(
             self,
             followed=followed,
-            last_valid=_only(followed, self.last_valid),
-            indexes=_only(followed, self.indexes),
+            last_valid={key: last for key, last in self.last_valid.items() if key in followed},
+            indexes={key: index for key, index in self.indexes.items() if key in followed},
             unfollowed=self.unfollowed
             + sum(last.count for key, last in self.last_valid.items() if key not in followed),
         )
@@ -143,12 +137,16 @@ class AnswerHistory:
         """
         last_index = self.indexes.get(key)
         history = self
-        if answer.index is not None and not answer.error:
+        if answer.index is not None:
             history = replace(self, indexes={**self.indexes, key: answer.index})
             if last_index is not None and answer.index < last_index:
                 history = history.reconnected(answer.at)
-        fault = _fault(answer, last_index)
-        if not fault:
+        fault = ""
+        if answer.partial:
+            fault = "the answer is incomplete"
+        elif answer.index is not None and last_index is not None and answer.index < last_index:
+            fault = f"the registry's index went back from {last_index} to {answer.index}: it was restarted or restored"
+        else:
             last = history.last_valid.get(key, _NEVER_ANSWERED).then(answer.at, len(answer.instances))
             history = replace(history, last_valid={**history.last_valid, key: last})
         return history, _roster(history, key, answer, fault)
@@ -197,27 +195,3 @@ def _roster(history: AnswerHistory, key: ServiceKey, answer: RegistryAnswer, fau
         absence_counts=answer.absence_counts,
         instances=() if fault else answer.instances,
     )
-
-
-def reason_of(answer: RegistryAnswer) -> str:
-    """The metrics' label for an answer that is not valid."""
-    if answer.error:
-        return answer.reason
-    return "filtered" if answer.filtered else "partial" if answer.partial else "rewound"
-
-
-def _fault(answer: RegistryAnswer, last_index: int | None) -> str:
-    """Why an answer is not valid; empty where it is."""
-    if answer.error:
-        return answer.error
-    if answer.filtered:
-        return "the registry filtered its answer; give the adapter's token the right to read this service"
-    if answer.partial:
-        return "the answer is incomplete"
-    if answer.index is not None and last_index is not None and answer.index < last_index:
-        return f"the registry's index went back from {last_index} to {answer.index}: it was restarted or restored"
-    return ""
-
-
-def _only(keys: frozenset[ServiceKey], known: Mapping[ServiceKey, V]) -> Mapping[ServiceKey, V]:
-    return {key: value for key, value in known.items() if key in keys}

@@ -14,7 +14,7 @@ import structlog
 from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
 from adapter.load.states import out_reason
-from adapter.registries.roster import AnswerHistory, OnChange, RegistryAnswer, ServiceKey, reason_of, valid_roster
+from adapter.registries.roster import AnswerHistory, OnChange, RegistryAnswer, ServiceKey, valid_roster
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
@@ -23,11 +23,6 @@ from adapter.telemetry.rows import RegistryRow
 INSTANCE_STATES = ("in", "out", "unhealthy")
 
 _log = structlog.get_logger(__name__)
-
-# Reasons of errors by the settings' keys that cause them.
-_UNREACHABLE = {"unreachable"}
-_REFUSED = {"unauthenticated", "forbidden", "filtered"}
-_WRONG = {"failing", "malformed", "partial", "rewound", "unknown"}
 
 
 class _ValidAnswer(NamedTuple):
@@ -58,10 +53,6 @@ class Origin(NamedTuple):
         """The sentence with the keys to check."""
         keys = self.keys.get(reason)
         return f"{sentence} (settings: {keys})" if keys else sentence
-
-    def of_answer(self, fault: str) -> str:
-        """The fault of an answer, with the address."""
-        return f"{self.address}: {fault}" if self.address else fault
 
 
 class RosterCache:
@@ -126,12 +117,11 @@ class RosterCache:
         return self._troubles.get(key)
 
     def update(self, key: ServiceKey, instances: Iterable[Instance], **more: bool | int | None) -> None:
-        """Record a list that came just now. `more`: further fields of `RegistryAnswer` (partial, index, …)."""
-        answer = RegistryAnswer(at=self.clock(), instances=tuple(instances), **more)  # type: ignore[arg-type]  # by name
-        self.record(key, answer)
+        """Judge a list that came just now, and keep it where it is valid. It is dropped if nobody follows the service.
 
-    def record(self, key: ServiceKey, answer: RegistryAnswer) -> None:
-        """Judge an answer and keep it where it is valid. Answers about services that are not followed are dropped."""
+        `more`: further fields of `RegistryAnswer` (partial, index, …).
+        """
+        answer = RegistryAnswer(at=self.clock(), instances=tuple(instances), **more)  # type: ignore[arg-type]  # by name
         if key not in self.keys:
             return
         reconnected_at = self._history.reconnected_at
@@ -139,7 +129,13 @@ class RosterCache:
         if self._history.reconnected_at != reconnected_at:
             self._metrics.registry_reconnects.labels(registry=self.registry).inc()
         if roster.error:
-            self._reject(key, answer, roster.error)
+            reason = "partial" if answer.partial else "rewound"
+            place = f"{self._origin.address}: " if self._origin.address else ""
+            sentence = self._origin.about(reason, f"{place}{roster.error}")
+            self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
+            if key not in self._troubles:
+                _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=sentence)
+            self._set_trouble(key, Trouble(reason, sentence, roster.error))
             return
         self._metrics.registry_up.labels(registry=self.registry).set(1)
         before = self._valid.get(key)
@@ -152,14 +148,6 @@ class RosterCache:
             self._metrics.registry_changes.labels(registry=self.registry).inc()
         if changed or recovered:
             self._on_change(key)
-
-    def _reject(self, key: ServiceKey, answer: RegistryAnswer, fault: str) -> None:
-        reason = reason_of(answer)
-        sentence = self._origin.about(reason, self._origin.of_answer(fault))
-        self._metrics.registry_errors.labels(registry=self.registry, reason=reason).inc()
-        if key not in self._troubles:
-            _log.warning("registry answer is not valid", registry=self.registry, service=str(key), error=sentence)
-        self._set_trouble(key, Trouble(reason, sentence, fault))
 
     def confirm(self, keys: Iterable[ServiceKey] | None = None) -> None:
         """The last answers about these services (default: all) still hold."""
@@ -210,14 +198,8 @@ class RosterCache:
 
 def count_states(instances: Iterable[Instance]) -> Mapping[str, float]:
     """The number of instances in each of INSTANCE_STATES, by their own registration."""
-    counts = Counter(map(_state, instances))
+    counts = Counter("out" if out_reason(one) else "in" if one.healthy else "unhealthy" for one in instances)
     return {state: float(counts[state]) for state in INSTANCE_STATES}
-
-
-def _state(instance: Instance) -> str:
-    if out_reason(instance):
-        return "out"
-    return "in" if instance.healthy else "unhealthy"
 
 
 def origin(settings: Registry) -> Origin:
@@ -226,8 +208,8 @@ def origin(settings: Registry) -> Origin:
     return Origin(
         ", ".join(settings.addresses),
         {
-            **dict.fromkeys(_UNREACHABLE, f"{place}, `timeoutSeconds`, `tls`"),
-            **dict.fromkeys(_REFUSED, settings.credentials),
-            **dict.fromkeys(_WRONG, place),
+            "unreachable": f"{place}, `timeoutSeconds`, `tls`",
+            **dict.fromkeys(("unauthenticated", "forbidden"), settings.credentials),
+            **dict.fromkeys(("failing", "malformed", "partial", "rewound", "unknown"), place),
         },
     )

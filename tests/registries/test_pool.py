@@ -105,7 +105,7 @@ async def as_it_is(_: int, reply: RawReply) -> RawReply:
 
 
 async def ask(pool: Pool, requests: Sequence[Request]) -> list[RawReply | SourceError]:
-    return await pool.ask(requests, as_it_is)
+    return list((await pool.ask(requests, as_it_is)).outcomes)
 
 
 def bodies(outcomes: list[RawReply | SourceError]) -> list[str]:
@@ -311,7 +311,7 @@ async def test_with_an_answer_too_many_nothing_of_that_connection_is_believed() 
 async def test_when_time_ends_what_was_answered_is_kept_and_the_rest_is_late_or_was_not_asked() -> None:
     hanging = b"HTTP/1.1 200 OK\r\n"
     async with serving(lambda _, path: hanging if int(path[1:]) >= 2 else reply(path), seconds=5) as (pool, server):
-        answers = await pool.ask_for(0.2, questions(2 + CONNECTIONS + 3), as_it_is)
+        answers = await pool.ask(questions(2 + CONNECTIONS + 3), as_it_is, seconds=0.2)
         found = answers.outcomes
         assert [one.body.whole() for one in found[:2] if isinstance(one, RawReply)] == [b"/0", b"/1"]
         assert found[2 : 2 + CONNECTIONS] == [Unanswered.LATE] * CONNECTIONS
@@ -322,5 +322,5 @@ async def test_when_time_ends_what_was_answered_is_kept_and_the_rest_is_late_or_
 
 async def test_a_server_that_answers_nothing_in_time_has_not_failed_yet() -> None:
     async with serving(lambda _, __: b"HTTP/1.1 200 OK\r\n", seconds=5) as (pool, _):
-        answers = await pool.ask_for(0.1, questions(2), as_it_is)
+        answers = await pool.ask(questions(2), as_it_is, seconds=0.1)
         assert (answers.outcomes, answers.seconds) == ([Unanswered.LATE] * 2, {})

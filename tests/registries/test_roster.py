@@ -34,8 +34,6 @@ class TestValidity:
     @pytest.mark.parametrize(
         ("more", "reason"),
         [
-            ({"error": "connection refused"}, "connection refused"),
-            ({"filtered": True}, "filtered its answer; give the adapter's token the right"),
             ({"partial": True}, "incomplete"),
         ],
     )
@@ -83,13 +81,6 @@ class TestIndex:
         _, roster = heard(history, API, 3, index=12)
         assert roster.valid
 
-    def test_an_answer_that_failed_has_none(self) -> None:
-        history, _ = heard(AnswerHistory().follow([WEB]), WEB, 3, index=90)
-        history, _ = heard(history, WEB, 0, error="refused", index=0)
-        _, roster = heard(history, WEB, 3, index=91)
-        assert roster.valid
-        assert roster.reconnected_at is None
-
 
 class TestTotal:
     def test_it_is_that_of_the_services_that_were_heard_of_for_one_may_never_answer(self) -> None:
@@ -100,7 +91,7 @@ class TestTotal:
 
     def test_an_invalid_answer_does_not_lower_it(self) -> None:
         history, _ = heard(AnswerHistory().follow([WEB]), WEB, 3)
-        _, roster = heard(history, WEB, 0, error="refused")
+        _, roster = heard(history, WEB, 0, partial=True)
         assert roster.registry_total == 3
 
     def test_a_collapse_is_seen_in_one_answer(self) -> None:
@@ -200,22 +191,21 @@ class Registry(RuleBasedStateMachine):
     @rule(
         key=st.sampled_from(KEYS),
         count=st.integers(0, 5),
-        error=st.sampled_from(["", "", "refused"]),
-        filtered=st.booleans(),
+        partial=st.booleans(),
         index=st.none() | st.integers(0, 5),
         passed=st.floats(0, 60),
     )
-    def answer(self, key: ServiceKey, count: int, error: str, filtered: bool, index: int | None, passed: float) -> None:
+    def answer(self, key: ServiceKey, count: int, partial: bool, index: int | None, passed: float) -> None:
         if key not in self.watched:
             return
         self.time += passed
-        given_ = RegistryAnswer(at=self.time, instances=instances(count), error=error, filtered=filtered, index=index)
+        given_ = RegistryAnswer(at=self.time, instances=instances(count), partial=partial, index=index)
         before = self.history
         self.history, roster = before.admit(key, given_)
         assert roster.at == self.time
         assert roster.valid is (roster.error is None)
         assert roster.valid or not roster.instances
-        assert not roster.valid or not (error or filtered)
+        assert not roster.valid or not partial
         assert (roster.reconnected_at or 0) >= (before.reconnected_at or 0)
         if roster.valid:
             self.last[key] = LastAnswer(self.time, count)

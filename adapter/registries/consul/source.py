@@ -22,7 +22,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.outbound import Client, Reply, SegmentedReply
+from adapter.runtime.outbound import Client, Reply
 from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ConsulRegistry
 
@@ -182,36 +182,32 @@ class ConsulSource:
         """Read the current list; the index to wait with, 0 where it decreased and the list must be read again."""
         url = server + wire.path(key.service)
         async with self._list_slots, answering(client, "GET", url, params=self._where(key)) as reply:
-            return await self._read_list(key, server, reply)
-
-    async def _read_list(self, key: ServiceKey, server: str, reply: SegmentedReply) -> int:
-        headers = wire.headers(reply, server)
-        if headers.revision < 1:
-            raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
-        if headers.filtered:
-            raise NotAllowed(
-                f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
+            headers = wire.headers(reply, server)
+            if headers.revision < 1:
+                raise WrongRegistryAnswer(f"{server}: the answer carries no X-Consul-Index; ask Consul without a cache")
+            if headers.filtered:
+                raise NotAllowed(
+                    f"{server}: the token may not see all of {key}; give it service:read on the service and node:read"
+                )
+            listed = await wire.registrations(
+                reply.body,
+                server,
+                pod_name_key=self._settings.pod_name_key,
+                warning_is_out=self._settings.warning_is_out,
             )
-        went_back = headers.revision < self._indexes.get(key, 0)
-        await self._write(key, server, reply, headers.revision, went_back=went_back)
-        self._indexes[key] = headers.revision
-        return 0 if went_back else headers.revision
-
-    async def _write(self, key: ServiceKey, server: str, reply: SegmentedReply, index: int, *, went_back: bool) -> None:
-        settings = self._settings
-        listed = await wire.registrations(
-            reply.body, server, pod_name_key=settings.pod_name_key, warning_is_out=settings.warning_is_out
-        )
         if not listed and self._hidden:
             raise NotAllowed(
                 f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
         instances = tuple(one.instance for one in listed)
+        went_back = headers.revision < self._indexes.get(key, 0)
         if not went_back:  # else it is the first answer after a restart, which the cache rejects
             criticals = self._criticals.setdefault(key, CriticalChecks())
             instances = criticals.judge(listed, self._cache.clock(), self._cache.hold_until)
-        self._cache.update(key, instances, index=index, alive=self._alive)
+        self._cache.update(key, instances, index=headers.revision, alive=self._alive)
+        self._indexes[key] = headers.revision
+        return 0 if went_back else headers.revision
 
     async def _wait(self, client: Client, server: str, key: ServiceKey, index: int) -> Reply:
         # A random length, so that queries that began together do not end together.

@@ -178,7 +178,8 @@ def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> It
             ip=ip,
             port=port or None,
             healthy=status == "PASSING" or (status == "WARNING" and not warning_is_out),
-            weight=_weight(service.weights, status),
+            # A registration that states its passing weight alone gets an unintended warning weight of 0.
+            weight=(service.weights.warning or None) if status == "WARNING" else service.weights.passing,
             status=status,
             pod_uid=meta.get(POD_UID, ""),
             pod_name=meta.get(pod_name_key or POD_NAME, ""),
@@ -228,11 +229,6 @@ def _is_outdated(serf_health: _Check, checks: list[_Check]) -> bool:
     While there is no leader, or a new one has just been elected, `serfHealth` stays as it was.
     """
     return any(check.modify_index > serf_health.modify_index for check in checks)
-
-
-def _weight(weights: _Weights, status: str) -> float | None:
-    # A registration that states its passing weight alone gets an unintended warning weight of 0.
-    return (weights.warning or None) if status == "WARNING" else weights.passing
 
 
 def _refused(reply: Reply, server: str) -> SourceError:

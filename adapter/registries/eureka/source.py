@@ -182,15 +182,14 @@ def _newest_registrations(instances: Sequence[Instance]) -> tuple[Instance, ...]
 
     The server updates the registration time whenever an instance registers again, so a leftover is always older.
     """
-    dated = [(_address(one), one.registered_at or 0.0, one) for one in instances]
+    dated = [
+        ((canonical_ip(one.ip), one.port, one.pod_name) if one.ip else id(one), one.registered_at or 0.0, one)
+        for one in instances
+    ]
     newest: dict[object, float] = {}
     for address, at, _ in dated:
         newest[address] = max(at, newest.get(address, at))
     return tuple(one for address, at, one in dated if at >= newest[address])
-
-
-def _address(one: Instance) -> object:
-    return (canonical_ip(one.ip), one.port, one.pod_name) if one.ip else id(one)
 
 
 class _Reported(NamedTuple):
@@ -268,8 +267,13 @@ class EurekaSource:
     # --- requests ---
 
     async def _fetch_registry(self, client: Client, server: str) -> None:
-        copy, gap = self._copy, self._cache.clock() - self._answered_at
-        if copy is None or self._is_full_fetch_due(copy) or not 0 <= gap <= LONGEST_GAP_SECONDS:
+        copy, now = self._copy, self._cache.clock()
+        if (
+            copy is None
+            or not self._wanted.keys() <= copy.kept
+            or now - self._full_fetch_at > RELIST_SECONDS
+            or not 0 <= now - self._answered_at <= LONGEST_GAP_SECONDS
+        ):
             await self._fetch_full_registry(client, server)
             return
         async with answering(client, "GET", f"{server}/apps/delta") as reply:
@@ -279,11 +283,6 @@ class EurekaSource:
             )
         if not applied:
             await self._fetch_full_registry(client, server)
-
-    def _is_full_fetch_due(self, copy: RegistryCopy) -> bool:
-        if not self._wanted.keys() <= copy.kept:
-            return True
-        return self._cache.clock() - self._full_fetch_at > RELIST_SECONDS
 
     async def _apply_delta(self, copy: RegistryCopy, body: Body) -> bool:
         """Applies a delta to the copy; returns False if the full registry must be fetched."""
@@ -352,18 +351,16 @@ def _refused(server: str, reply: Reply) -> SourceError:
     """The error for a status other than 200, with a cause instead of the server's long HTML page."""
     status = reply.status
     where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
-    kind, why = _kind_and_cause(status)
-    return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
-
-
-def _kind_and_cause(status: int) -> tuple[type[SourceError], str]:
+    kind: type[SourceError] = WrongRegistryAnswer
     if status == 401:
-        return NotAuthenticated, "wrong user or password; check username and passwordFile"
-    if status == 403:
+        kind, why = NotAuthenticated, "wrong user or password; check username and passwordFile"
+    elif status == 403:
         # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
-        return SourceFailing, "it has just started and waits for its peers, or this user may not read it"
-    if status == 404:
-        return WrongRegistryAnswer, "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
-    if status == 429 or status >= 500:
-        return SourceFailing, "the server is in trouble itself; see its log"
-    return WrongRegistryAnswer, "this is no answer of Eureka; check the address"
+        kind, why = SourceFailing, "it has just started and waits for its peers, or this user may not read it"
+    elif status == 404:
+        why = "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
+    elif status == 429 or status >= 500:
+        kind, why = SourceFailing, "the server is in trouble itself; see its log"
+    else:
+        why = "this is no answer of Eureka; check the address"
+    return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")

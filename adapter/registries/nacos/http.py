@@ -113,7 +113,9 @@ class CredentialProvider:
 
     async def _current_credentials(self, server: str, service: NacosService) -> RequestCredentials:
         if self._settings.access_key_file:
-            return RequestCredentials(signature=await self._signature(service))
+            access_key = await self._secret(self._settings.access_key_file)
+            key = await self._secret(self._settings.secret_key_file)
+            return RequestCredentials(signature=signature(access_key, key, service.grouped_name, self._clock()))
         if not self._settings.username:
             return RequestCredentials()
         async with self._login_lock:
@@ -137,7 +139,16 @@ class CredentialProvider:
     async def _login(self, server: str) -> None:
         self._token = ""
         form = {"username": self._settings.username, "password": await self._secret(self._settings.password_file)}
-        reply = await self._post_login(server, form)
+        for path in _LOGINS:
+            reply = await send(self._client, "POST", server + path, data=form)
+            if reply.status not in NO_SUCH_CALL:
+                break
+        else:
+            raise WrongRegistryAnswer(
+                f"{server} has no login: end the address with Nacos' context path (/nacos), or leave `username` empty"
+            )
+        if reply.status != 200:
+            raise _login_refused(server, reply)
         token = decode_body(_TOKEN, reply.body, f"login at {server}")
         if not token.access_token:
             raise WrongRegistryAnswer(
@@ -146,24 +157,6 @@ class CredentialProvider:
         self._token, self._logged_in_at = token.access_token, self._clock()
         # Before the token expires, but at most once a second, so that not every request logs in.
         self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, 1.0)
-
-    async def _post_login(self, server: str, form: Mapping[str, str]) -> Reply:
-        for path in _LOGINS:
-            reply = await send(self._client, "POST", server + path, data=form)
-            if reply.status == 200:
-                return reply
-            if reply.status not in NO_SUCH_CALL:
-                raise _login_refused(server, reply)
-        raise WrongRegistryAnswer(
-            f"{server} has no login: end the address with Nacos' context path (/nacos), or leave `username` empty"
-        )
-
-    # --- signature ---
-
-    async def _signature(self, service: NacosService) -> dict[str, str]:
-        access_key = await self._secret(self._settings.access_key_file)
-        key = await self._secret(self._settings.secret_key_file)
-        return signature(access_key, key, service.grouped_name, self._clock())
 
     async def _secret(self, file: str) -> str:
         try:
@@ -204,10 +197,6 @@ def _by_name_and_group(service: NacosService) -> Mapping[str, str]:
 def _by_grouped_name(service: NacosService) -> Mapping[str, str]:
     # The group is part of the name, because some servers ignore `groupName`.
     return {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.grouped_name}
-
-
-def _catalog_page(service: NacosService) -> Mapping[str, str]:
-    return {**_by_grouped_name(service), "pageNo": "1", "pageSize": str(PAGE_SIZE)}
 
 
 async def _read_info(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
@@ -258,7 +247,11 @@ _ADMIN_LIST = _ListCall("/v3/admin/ns/instance/list", _by_name_and_group, _read_
 
 ADMIN_CALLS = (
     _ADMIN_LIST,
-    _ListCall("/v2/ns/catalog/instances", _catalog_page, _read_page),
+    _ListCall(
+        "/v2/ns/catalog/instances",
+        lambda service: {**_by_grouped_name(service), "pageNo": "1", "pageSize": str(PAGE_SIZE)},
+        _read_page,
+    ),
 )
 """Calls that include disabled instances and their real health; they need the right to read the namespace."""
 
@@ -315,7 +308,11 @@ class InstanceListClient:
             if reply.status not in NO_SUCH_CALL:
                 raise self._refused(reply, url)
             return ServiceInstances(()), missing
-        raise WrongRegistryAnswer(self._no_supported_call(server, calls))
+        paths = " or ".join(call.path for call in calls)
+        advice = "does the address end with Nacos' context path (/nacos)?"
+        raise WrongRegistryAnswer(
+            f"{server} has no {paths}; {'set `admin: false`, or: ' if self._admin else ''}{advice}"
+        )
 
     async def _with_other_clusters(
         self, server: str, service: NacosService, credentials: RequestCredentials, listed: ServiceInstances
@@ -340,11 +337,6 @@ class InstanceListClient:
         if self._admin:
             advice = "give its user a role that may read (`r`) the namespace, or set `admin: false`"
         return error.with_context(url, advice)
-
-    def _no_supported_call(self, server: str, calls: Sequence[_ListCall]) -> str:
-        paths = " or ".join(call.path for call in calls)
-        advice = "does the address end with Nacos' context path (/nacos)?"
-        return f"{server} has no {paths}; {'set `admin: false`, or: ' if self._admin else ''}{advice}"
 
 
 def _data(result: NacosResult[T], source: str) -> T:

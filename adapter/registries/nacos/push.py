@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -24,7 +25,7 @@ from adapter.registries.nacos.wire import (
     encode_payload,
 )
 from adapter.registries.roster import ServiceKey
-from adapter.runtime.backoff import Backoff
+from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import for_each, run_all
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.outbound import LARGEST_ANSWER
@@ -85,17 +86,11 @@ def grpc_address(server: str, port_offset: int) -> GrpcAddress:
 def channel_credentials(tls: RegistryTls) -> grpc.ChannelCredentials:
     """Reads TLS credentials from their files; blocking. Raises SourceUnreachable."""
     try:
-        authorities, certificate, key = (_read(f) for f in (tls.ca_file, tls.cert_file, tls.key_file or tls.cert_file))
+        files = (tls.ca_file, tls.cert_file, tls.key_file or tls.cert_file)
+        authorities, certificate, key = (Path(file).read_bytes() if file else None for file in files)
     except OSError as error:
         raise SourceUnreachable(f"credentials: cannot read {error.filename}: {error.strerror}") from error
     return grpc.ssl_channel_credentials(authorities, key, certificate)
-
-
-def _read(file: str) -> bytes | None:
-    if not file:
-        return None
-    with open(file, "rb") as opened:  # noqa: PTH123  as short as Path's
-        return opened.read()
 
 
 class GrpcConnection:
@@ -104,7 +99,11 @@ class GrpcConnection:
     def __init__(self, address: GrpcAddress, tls: grpc.ChannelCredentials | None, timeout: float) -> None:
         self.name = f"gRPC {address.host_port}"
         self._timeout = timeout
-        self._channel = _channel(address, tls)
+        self._channel: Any = (
+            grpc.aio.insecure_channel(address.host_port, options=_OPTIONS)
+            if tls is None
+            else grpc.aio.secure_channel(address.host_port, tls, options=_OPTIONS)
+        )
         self._unary = self._channel.unary_unary(_CALL)
         self._stream: Any = None
         self._request_count = 0
@@ -142,7 +141,11 @@ class GrpcConnection:
             answer = decode_payload(await self._unary(message, timeout=self._timeout))
         except grpc.aio.AioRpcError as error:
             raise self._transport_error(error) from error
-        self._raise_for_code(answer)
+        head = decode_body(_RESPONSE, answer.body, self.name)
+        if answer.type == "ErrorResponse" or head.result_code != 200:
+            code = head.error_code or head.result_code
+            failure = _ERRORS.get(code, SourceFailing)
+            raise failure(f"{self.name}: {head.message or 'no reason given'} (code {code})")
         return answer.body
 
     async def pushes(self) -> AsyncIterator[ServerRequest]:
@@ -152,7 +155,9 @@ class GrpcConnection:
             while (message := await self._stream.read()) is not grpc.aio.EOF:
                 payload = decode_payload(message)
                 request = decode_body(_SERVER_REQUEST, payload.body, self.name)
-                await self._acknowledge(payload.type, request)
+                # XRequest is acknowledged by an XResponse with the same id.
+                done = {"resultCode": 200, "errorCode": 0, "success": True, "requestId": request.request_id}
+                await self._write(payload.type.removesuffix("Request") + "Response", done)
                 if payload.type == "ConnectResetRequest":
                     raise SourceUnreachable(f"{self.name}: the server asked for a new connection")
                 if payload.type == "NotifySubscriberRequest":
@@ -169,11 +174,6 @@ class GrpcConnection:
         self._channel = self._unary = self._stream = None
         await channel.close()
 
-    async def _acknowledge(self, kind: str, request: ServerRequest) -> None:
-        # XRequest is acknowledged by an XResponse with the same id.
-        body = {"resultCode": 200, "errorCode": 0, "success": True, "requestId": request.request_id}
-        await self._write(kind.removesuffix("Request") + "Response", body)
-
     async def _write(self, kind: str, body: Mapping[str, object]) -> None:
         try:
             async with asyncio.timeout(self._timeout):
@@ -183,14 +183,6 @@ class GrpcConnection:
         except (TimeoutError, asyncio.InvalidStateError) as error:
             raise SourceUnreachable(f"{self.name}: the stream does not accept messages") from error
 
-    def _raise_for_code(self, answer: Payload) -> None:
-        head = decode_body(_RESPONSE, answer.body, self.name)
-        if answer.type != "ErrorResponse" and head.result_code == 200:
-            return
-        code = head.error_code or head.result_code
-        kind = _ERRORS.get(code, SourceFailing)
-        raise kind(f"{self.name}: {head.message or 'no reason given'} (code {code})")
-
     def _transport_error(self, error: grpc.aio.AioRpcError) -> SourceError:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return WrongRegistryAnswer(f"{self.name}: the server is not Nacos; check `grpcPortOffset`")
@@ -199,12 +191,6 @@ class GrpcConnection:
 
 
 _ERRORS: Mapping[int, type[SourceError]] = {401: NotAuthenticated, 403: NotAllowed, _UN_REGISTER: NotRegistered}
-
-
-def _channel(address: GrpcAddress, tls: grpc.ChannelCredentials | None) -> Any:
-    if tls is None:
-        return grpc.aio.insecure_channel(address.host_port, options=_OPTIONS)
-    return grpc.aio.secure_channel(address.host_port, tls, options=_OPTIONS)
 
 
 class SubscriptionListener(Protocol):
@@ -247,7 +233,7 @@ class Subscription:
         self._credentials = credentials
         self._listener = listener
         self._backoff = Backoff()
-        self._error = ""
+        self._log_once = LogOnce()
         self._reset()
 
     def _reset(self) -> None:
@@ -269,7 +255,12 @@ class Subscription:
                 try:
                     await self._hold_connection(server)
                 except SourceError as error:
-                    self._log_failure(str(error))
+                    if self._log_once.is_new(str(error)):
+                        _log.warning(
+                            "push connection failed, services are polled",
+                            registry=self._settings.name,
+                            error=str(error),
+                        )
             await asyncio.sleep(self._backoff.next())
 
     async def _hold_connection(self, server: str) -> None:
@@ -291,11 +282,6 @@ class Subscription:
         finally:
             self._listener.on_disconnected()
 
-    def _log_failure(self, error: str) -> None:
-        if error != self._error:
-            _log.warning("push connection failed, services are polled", registry=self._settings.name, error=error)
-        self._error = error
-
     # --- while a connection is up ---
 
     async def _keep_checking(self, connection: GrpcConnection) -> None:
@@ -303,24 +289,21 @@ class Subscription:
             await asyncio.sleep(HEALTH_CHECK_SECONDS)
             await connection.health_check()
             self._backoff.reset()
-            self._error = ""
+            self._log_once.clear()
             self._listener.on_healthy()
 
     async def _receive_pushes(self, connection: GrpcConnection) -> None:
         async for request in connection.pushes():
             if request.service_info is None:
                 continue
-            services = self._candidates(request, request.service_info)
+            # Nacos omits the namespace, so a push may be about several services.
+            named = self._by_grouped_name.get(request.service_info.grouped_name, [])
+            services = [service for service in named if service.namespace == request.namespace] or named
             for service in services:
                 self._push_counts[service] = self._push_counts.get(service, 0) + 1
                 self._listener.on_service_info(
                     self._services[service], request.service_info if len(services) == 1 else None
                 )
-
-    def _candidates(self, request: ServerRequest, info: ServiceInfo) -> list[NacosService]:
-        """The services that a push may be about: Nacos omits the namespace."""
-        services = self._by_grouped_name.get(info.grouped_name, [])
-        return [service for service in services if service.namespace == request.namespace] or services
 
     async def _keep_subscribed(self, server: str, connection: GrpcConnection) -> None:
         every = True

@@ -160,7 +160,13 @@ class NacosSource:
         try:
             await for_each(keys, lambda key: self._list(lists, key))
         except SourceError as error:
-            return self._record_failure(error, keys)
+            self._lost = True
+            if self._pushed:
+                self._cache.failed(error, [key for key in keys if key not in self._pushed or key in self._due])
+            else:
+                self._cache.failed(error)
+            self._poll_at = 0.0
+            return self._backoff.next()
         self._backoff.reset()
         if self._due or self._cache.keys - self._pushed:
             return max(0.0, self._poll_at - asyncio.get_running_loop().time())
@@ -186,13 +192,3 @@ class NacosSource:
             self._cache.reconnected()
         if wanted or key not in self._pushed:  # otherwise a push overtook this list
             self._cache.update(key, listed.instances, protected=listed.protected, partial=listed.partial)
-
-    def _record_failure(self, error: SourceError, keys: Iterable[ServiceKey]) -> float:
-        """Records the failure of all servers for these services; returns the seconds until the next attempt."""
-        self._lost = True
-        if self._pushed:
-            self._cache.failed(error, [key for key in keys if key not in self._pushed or key in self._due])
-        else:
-            self._cache.failed(error)
-        self._poll_at = 0.0
-        return self._backoff.next()

@@ -91,13 +91,14 @@ def parse_provider(node: str, pod_name_key: str) -> ServiceInstance:
     """Parses the node name of an interface's provider. Raises ValueError."""
     url = parse_dubbo_url(node)
     query = url.query
+    at = query.get("timestamp", "")
     instance = Instance(
         ip=url.host,
         port=url.port,
         enabled=is_enabled(query),
         weight=parse_weight(query),
         pod_name=query.get(pod_name_key, "") if pod_name_key else "",
-        registered_at=_seconds(query.get("timestamp")),
+        registered_at=int(at) / _MILLISECONDS if at.isdecimal() and len(at) <= _LONGEST_TIME else None,
         metadata=query,
     )
     return ServiceInstance(
@@ -192,13 +193,6 @@ def newest_registrations(instances: Iterable[ServiceInstance]) -> list[ServiceIn
     return list(newest.values())
 
 
-def with_overrides(one: ServiceInstance, *, enabled: bool, weight: float | None) -> ServiceInstance:
-    """The instance with the values that override rules give it."""
-    if one.instance.enabled == enabled and one.instance.weight == weight:
-        return one
-    return replace(one, instance=replace(one.instance, enabled=enabled, weight=weight))
-
-
 def _registered_at(one: ServiceInstance) -> float:
     return one.instance.registered_at or 0.0
 
@@ -217,12 +211,6 @@ def _host_name(address: str) -> str:
     except ValueError:
         return address.partition(".")[0]
     return ""
-
-
-def _seconds(milliseconds: str | None) -> float | None:
-    if not milliseconds or not milliseconds.isdecimal() or len(milliseconds) > _LONGEST_TIME:
-        return None
-    return int(milliseconds) / _MILLISECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +290,23 @@ def parse_configurator(node: str, body: bytes) -> OverrideRules:
 def apply_rules(instances: Iterable[ServiceInstance], rules: Sequence[OverrideRule]) -> Iterator[ServiceInstance]:
     """Yields the instances with these rules applied."""
     for one in instances:
-        yield _apply(one, rules) if rules else one
+        by_url = bool(one.protocol)
+        own = {key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := one.instance.metadata.get(key))}
+        query = own
+        for rule in rules:
+            if _matches(rule, one):
+                query = {**rule.parameters, **query} if rule.keeps else {**query, **rule.parameters}
+        if query == own:
+            yield one
+            continue
+        # Consumers ignore a provider that is registered with `enabled=false`, regardless of rules.
+        allowed = own.get("enabled", "").lower() != "false" if by_url else one.instance.enabled
+        enabled = allowed and is_enabled(query)
+        weight = parse_weight(query) if "weight" in query else one.instance.weight
+        if one.instance.enabled == enabled and one.instance.weight == weight:
+            yield one
+        else:
+            yield replace(one, instance=replace(one.instance, enabled=enabled, weight=weight))
 
 
 def rule_key(node: str) -> str:
@@ -311,24 +315,6 @@ def rule_key(node: str) -> str:
     Dubbo writes `interface:version:group`, early versions of Dubbo-admin `group*interface:version`.
     """
     return node.removesuffix(CONFIGURATORS_SUFFIX).partition(":")[0].rpartition("*")[2]
-
-
-def _apply(one: ServiceInstance, rules: Sequence[OverrideRule]) -> ServiceInstance:
-    by_url = bool(one.protocol)
-    own = {key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := one.instance.metadata.get(key))}
-    query = own
-    for rule in rules:
-        if _matches(rule, one):
-            query = {**rule.parameters, **query} if rule.keeps else {**query, **rule.parameters}
-    if query == own:
-        return one
-    # Consumers ignore a provider that is registered with `enabled=false`, regardless of rules.
-    allowed = own.get("enabled", "").lower() != "false" if by_url else one.instance.enabled
-    return with_overrides(
-        one,
-        enabled=allowed and is_enabled(query),
-        weight=parse_weight(query) if "weight" in query else one.instance.weight,
-    )
 
 
 def _matches(rule: OverrideRule, one: ServiceInstance) -> bool:
@@ -408,10 +394,11 @@ def _rules_of_item(item: _ConfigItem, config: _ConfiguratorConfig) -> Iterator[O
     _require_all_consumers(item, by_application=by_application)
     applications = [config.key] if by_application else item.applications or [""]
     services = item.services or ["*"] if by_application else [config.key]
+    providers = item.provider_addresses or (item.addresses if item.side == "provider" else None) or [ANY_HOST]
     for application in applications:
         for service in services:
             yield OverrideRule(
-                addresses=_addresses(item),
+                addresses=tuple(providers),
                 service=service,
                 application="" if application == "*" else application,
                 parameters=parameters,
@@ -429,12 +416,6 @@ def _require_all_consumers(item: _ConfigItem, *, by_application: bool) -> None:
     consumers = {address.partition(":")[0] for address in item.addresses or [ANY_HOST]}
     if by_application or item.applications or ANY_HOST not in consumers:
         raise _UnclearRuleError("it is about some consumers only")
-
-
-def _addresses(item: _ConfigItem) -> tuple[str, ...]:
-    """The addresses of the providers that an entry applies to."""
-    named = item.provider_addresses or (item.addresses if item.side == "provider" else None)
-    return tuple(named or (ANY_HOST,))
 
 
 def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:

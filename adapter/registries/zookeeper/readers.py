@@ -169,7 +169,11 @@ class DubboInterfaceReader:
         self._known = {name: self._known.get(name) or self._decode(name) for name in sorted(names or ())}
         self._warnings = {name: warning for name, warning in self._warnings.items() if name in self._known}
         self.instances = tuple(
-            newest_registrations(one for one in self._known.values() if one is not None and self._is_selected(one))
+            newest_registrations(
+                one
+                for one in self._known.values()
+                if one is not None and self._group in {"", one.group} and self._version in {"", one.version}
+            )
         )
         self.overrides = rules
 
@@ -183,9 +187,6 @@ class DubboInterfaceReader:
         except ValueError as error:
             self._warnings[name] = f"provider {name} cannot be read: {error}"
             return None
-
-    def _is_selected(self, one: ServiceInstance) -> bool:
-        return self._group in {"", one.group} and self._version in {"", one.version}
 
 
 class OverrideRuleReader:

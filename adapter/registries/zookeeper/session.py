@@ -92,8 +92,9 @@ class ZooKeeperSession:
     async def open(self) -> None:
         """Starts to connect. Raises SourceUnreachable if the password cannot be read."""
         self._password = await self._read_password()
+        chroot = self._settings.chroot.strip("/")
         self._client = KazooClient(
-            hosts=",".join(self._settings.servers) + _chroot(self._settings.chroot),
+            hosts=",".join(self._settings.servers) + (f"/{chroot}" if chroot else ""),
             timeout=self._settings.session_seconds,
             handler=self._handler,
             auth_data=self._credentials(),
@@ -125,7 +126,13 @@ class ZooKeeperSession:
         """Ends the session and all threads, with a short wait for the server."""
         if self._client is None:
             return
-        stopping = asyncio.ensure_future(asyncio.to_thread(self._stop))
+
+        def stop() -> None:
+            with suppress(Exception):  # kazoo raises if a thread takes too long to stop; the process works without it
+                self._client.stop()
+                self._client.close()
+
+        stopping = asyncio.ensure_future(asyncio.to_thread(stop))
         await asyncio.wait({stopping}, timeout=HANG_UP_SECONDS)
         self._handler.hang_up()
         await asyncio.wait({stopping})
@@ -190,7 +197,9 @@ class ZooKeeperSession:
         answer: asyncio.Future[Any] = self._loop.create_future()
         try:
             async with asyncio.timeout(seconds):
-                getattr(self._client, method)(path, **more).rawlink(partial(self._resolve_threadsafe, answer))
+                getattr(self._client, method)(path, **more).rawlink(
+                    lambda result: self._call_in_loop(partial(_resolve, answer, result))  # in kazoo's thread
+                )
                 return await answer
         except NoNodeError:
             return None
@@ -198,18 +207,16 @@ class ZooKeeperSession:
             raise SourceUnreachable(f"{self._server_names} did not answer within {seconds:g} s") from error
         except _GONE as error:
             raise self.disconnected_error() from error
-        except KazooException as error:
-            raise self._error_of(path, error) from error
-
-    def _error_of(self, path: str, error: KazooException) -> SourceError:
-        if isinstance(error, NoAuthError):
+        except NoAuthError as error:
             who = f"user {self._settings.username}" if self._settings.username else "a client without a user"
-            return NotAllowed(
+            raise NotAllowed(
                 f"{self._server_names} does not let {who} read {path}; check username, passwordFile and the node's ACL"
-            )
-        if isinstance(error, AuthFailedError):
-            return self._authentication_error()
-        return SourceFailing(f"{self._server_names} failed at {path}: {type(error).__name__} {error}".rstrip())
+            ) from error
+        except AuthFailedError as error:
+            raise self._authentication_error() from error
+        except KazooException as error:
+            sentence = f"{self._server_names} failed at {path}: {type(error).__name__} {error}"
+            raise SourceFailing(sentence.rstrip()) from error
 
     def _authentication_error(self) -> NotAuthenticated:
         return NotAuthenticated(
@@ -227,15 +234,7 @@ class ZooKeeperSession:
         user = self._settings.username
         return {("digest", f"{user}:{self._password}")} if user else set()
 
-    def _stop(self) -> None:
-        with suppress(Exception):  # kazoo raises if a thread takes too long to stop; the process works without it
-            self._client.stop()
-            self._client.close()
-
     # Called in kazoo's threads.
-
-    def _resolve_threadsafe(self, answer: asyncio.Future[Any], result: Any) -> None:
-        self._call_in_loop(partial(_resolve, answer, result))
 
     def _on_watch_event(self, event: WatchedEvent) -> None:
         if event.type != EventType.NONE:
@@ -333,11 +332,6 @@ class _LastWarning(logging.Handler):
         if not record.getMessage().startswith("Transition"):
             message = record.getMessage().removeprefix("Connection dropped: ")
             self.last = message.removeprefix("socket connection error: ")
-
-
-def _chroot(path: str) -> str:
-    bare = path.strip("/")
-    return f"/{bare}" if bare else ""
 
 
 def _resolve(answer: asyncio.Future[Any], result: Any) -> None:
