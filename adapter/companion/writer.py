@@ -25,7 +25,7 @@ from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, 
 from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.load.pods import LOWEST_COST
-from adapter.policy.managed_fields import FIELD_MANAGER
+from adapter.policy.hpa import FIELD_MANAGER
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
 from adapter.runtime.backoff import KeyedBackoff
 from adapter.runtime.decoding import Decoder

@@ -1,13 +1,20 @@
 """An HPA's `behavior`: the fields that a policy needs in it, and how far up it lets the replica count go. Pure."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from adapter.load.spec import Bounds, HpaWiring, Policy
-from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa, ScalingPolicy, ScalingRules, parse_hpa
-from adapter.policy.managed_fields import DIRECTIONS
+from adapter.policy.hpa import (
+    DESIRED_REPLICAS,
+    DIRECTIONS,
+    CrossVersionReference,
+    Hpa,
+    ScalingPolicy,
+    ScalingRules,
+    parse_hpa,
+)
 from adapter.policy.watermark_policy import API_VERSION, KIND
 
 PERIOD = 1
@@ -59,7 +66,10 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
 def permits(policy: Policy, hpa: Hpa, direction: str) -> bool:
     """Whether scaling policies of another manager let the count go as far as the policy ever does."""
     rules, limits = (hpa.scale_up, _up(policy, hpa)) if direction == DIRECTIONS[0] else (hpa.scale_down, _down(policy))
-    return rules.select in {"", MAX} and all(_covers(rules, limit) for limit in limits)
+    return rules.select in {"", MAX} and all(
+        any(own.kind == limit.kind and own.value >= limit.value and own.period <= LOOSE for own in rules.policies)
+        for limit in limits
+    )
 
 
 def _up(policy: Policy, hpa: Hpa) -> tuple[ScalingPolicy, ...]:
@@ -83,10 +93,6 @@ def _percent(percent: int) -> tuple[ScalingPolicy, ...]:
     return (ScalingPolicy(_PERCENT, percent, PERIOD),) if percent else ()
 
 
-def _covers(rules: ScalingRules, limit: ScalingPolicy) -> bool:
-    return any(own.kind == limit.kind and own.value >= limit.value and own.period <= LOOSE for own in rules.policies)
-
-
 def policies_json(policies: Iterable[ScalingPolicy]) -> list[dict[str, Any]]:
     """Scaling policies as an HPA has them."""
     return [{"type": one.kind, "value": one.value, "periodSeconds": one.period} for one in policies]
@@ -102,17 +108,12 @@ def highest_allowed(current: int, rules: ScalingRules, changes: Iterable[Replica
         return current
     if not rules.policies:
         return max(_LEGACY_FACTOR * current, _LEGACY_FLOOR, current)
-    made = tuple(changes)
-    choose: Callable[[Iterable[int]], int] = min if rules.select == _MIN else max
-    return max(current, choose([_limit(current, policy, made, now) for policy in rules.policies]))
-
-
-def _limit(current: int, policy: ScalingPolicy, changes: Iterable[ReplicaChange], now: float) -> int:
-    """The highest count that one scaling policy allows, from the count at the start of its period."""
-    start = current - sum(change.by for change in changes if change.at > now - policy.period)
-    if policy.kind == _PERCENT:
-        return math.ceil(start * (1 + policy.value / 100))
-    return start + policy.value
+    made, limits = tuple(changes), []
+    for policy in rules.policies:
+        start = current - sum(change.by for change in made if change.at > now - policy.period)
+        percent = math.ceil(start * (1 + policy.value / 100))
+        limits.append(percent if policy.kind == _PERCENT else start + policy.value)
+    return max(current, min(limits) if rules.select == _MIN else max(limits))
 
 
 def count_metric(policy: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO, nano_text, percent_text
-from adapter.load.spec import Average, Metric, Mode, Policy, Strategy
-from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingRules
+from adapter.load.spec import Average, Mode, Policy, Strategy
+from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, MetricSourceType, MetricTargetType, ScalingRules
 from adapter.policy.linking import Neighbours
 
 READ_ONLY = ("effective_pods", "pulled_out_pods")
@@ -87,13 +87,20 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
             "current count, which keeps the HPA's other metrics from scaling down",
         )
     for metric in hpa.desired_metrics:
-        if (metric.target, metric.aim) != (MetricTargetType.AVERAGE_VALUE, NANO):
-            yield Flaw(
-                Reason.AVERAGE_VALUE,
-                f'HPA {hpa.name} must ask for {DESIRED_REPLICAS} with averageValue "1", {_given(metric)}',
-            )
+        if (metric.target, metric.aim) == (MetricTargetType.AVERAGE_VALUE, NANO):
+            continue
+        given = "but gives no target"
+        if metric.target is not None and metric.aim is not None:
+            is_percent = metric.target is MetricTargetType.UTILIZATION
+            given = f"not {metric.target.value} {f'{metric.aim} %' if is_percent else nano_text(metric.aim)}"
+        yield Flaw(
+            Reason.AVERAGE_VALUE,
+            f'HPA {hpa.name} must ask for {DESIRED_REPLICAS} with averageValue "1", {given}',
+        )
     for metric in hpa.metrics:
-        if _is_read_only(metric, wiring):
+        is_read_only = metric.name in READ_ONLY or metric.name.startswith(READ_ONLY_PREFIXES)
+        is_ours = metric.names(policy.name) or metric.describes(hpa.target)
+        if is_read_only and is_ours and metric.kind not in {MetricSourceType.PODS, *_STOCK}:
             yield Flaw(
                 Reason.READ_ONLY_METRIC,
                 f"HPA {hpa.name} scales on {metric.name}, which is for reading only; use {DESIRED_REPLICAS} instead",
@@ -104,20 +111,6 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
                 f"HPA {hpa.name} scales on {metric.name} of all running pods as well: the larger count wins, so that "
                 "metric can only add pods",
             )
-
-
-def _given(metric: HpaMetric) -> str:
-    if metric.target is None or metric.aim is None:
-        return "but gives no target"
-    aim = f"{metric.aim} %" if metric.target is MetricTargetType.UTILIZATION else nano_text(metric.aim)
-    return f"not {metric.target.value} {aim}"
-
-
-def _is_read_only(metric: HpaMetric, wiring: Wiring) -> bool:
-    if metric.kind in {MetricSourceType.PODS, *_STOCK}:
-        return False
-    ours = metric.names(wiring.policy.name) or metric.describes(wiring.hpa.target)
-    return ours and (metric.name in READ_ONLY or metric.name.startswith(READ_ONLY_PREFIXES))
 
 
 def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
@@ -134,10 +127,12 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
         )
     elif wiring.policy.strategy is Strategy.STEP:
         step = wiring.policy.step.down
+        # The fewest pods of which the HPA swallows a step down, whatever value it is served.
+        first = math.ceil((step + 1 - Fraction(1, 1000)) / max(tolerance))
         yield Flaw(
             Reason.TOLERANCE,
             f"HPA {hpa.name} swallows steps of up to {steps}, and HPAs have no field tolerance here: a step of "
-            f"{step} pods (stepDown), of {_first_swallowed(step, max(tolerance))} or more",
+            f"{step} pods (stepDown), of {first} or more",
         )
     elif float(wiring.policy.tolerance) < float(max(tolerance)):
         yield Flaw(
@@ -147,11 +142,6 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
         )
     if wiring.swallowed:
         yield Flaw(Reason.TOLERANCE, wiring.swallowed)
-
-
-def _first_swallowed(step: int, tolerance: Fraction) -> int:
-    """The fewest pods of which an HPA with this tolerance swallows a step down, whatever value it is served."""
-    return math.ceil((step + 1 - Fraction(1, 1000)) / tolerance)
 
 
 def _waiting(wiring: Wiring) -> Iterator[Flaw]:
@@ -180,7 +170,7 @@ def _watermarks(wiring: Wiring) -> Iterator[Flaw]:
     policy = wiring.policy
     fewest = max(1, wiring.hpa.bounds.minimum)
     for metric in policy.metrics:
-        if _too_close(metric, fewest):
+        if metric.high and metric.low is not None and metric.low / metric.high > Fraction(fewest, fewest + 1):
             yield Flaw(
                 Reason.WATERMARKS_TOO_CLOSE,
                 f"metric {metric.name}: with {fewest} or {fewest + 1} pods the same load is above the high watermark "
@@ -193,9 +183,3 @@ def _watermarks(wiring: Wiring) -> Iterator[Flaw]:
             "average Total compares the load of the whole service with watermarks that do not grow with it: the count "
             "goes up as long as the load stays above",
         )
-
-
-def _too_close(metric: Metric, fewest: int) -> bool:
-    if metric.high is None or metric.low is None:
-        return False
-    return metric.low / metric.high > Fraction(fewest, fewest + 1)

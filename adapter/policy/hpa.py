@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, PolicyError, Source, as_mapping
-from adapter.policy.managed_fields import FieldManagers, read_field_managers
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
@@ -21,6 +20,10 @@ POLICY_LABEL = "policy"
 
 DEFAULT_TOLERANCE = Fraction(1, 10)
 """The controller's own tolerance, for HPAs that set none."""
+
+FIELD_MANAGER = "effective-load-companion"
+"""The companion's own field manager."""
+DIRECTIONS = ("scaleUp", "scaleDown")
 
 _EFFECTIVE = "effective_"
 _AMBIGUOUS = "AmbiguousSelector"
@@ -119,6 +122,18 @@ class ScalingActive(NamedTuple):
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FieldManagers:
+    """`owners` of behavior's fields by name (`scaleUp.tolerance`, …); `last`: the last other writer of the spec."""
+
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    last: str = ""
+
+    def others(self, name: str) -> tuple[str, ...]:
+        """The owners of a field other than the companion."""
+        return tuple(owner for owner in self.owners.get(name, ()) if owner != FIELD_MANAGER)
+
+
 _PAUSED = "ScalingDisabled"
 
 
@@ -188,62 +203,73 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
     `tolerance` is the ratio for HPAs that set none themselves; 0 where it is unknown.
     """
     faults: list[Fault] = []
-    hpa = _hpa(FieldReader(as_mapping(source), "", faults))
-    if faults:
-        raise PolicyError(faults, f"HPA {hpa.namespace}/{hpa.name}".rstrip("/"))
-    return replace(hpa, bounds=replace(hpa.bounds, tolerance=_tolerance(hpa, tolerance)))
-
-
-def _tolerance(hpa: Hpa, default: Fraction) -> HpaTolerance | None:
-    """The HPA's tolerance for the replica count; None where it is 0 or the HPA does not ask for the count."""
-    up, down = (default if pace.tolerance is None else pace.tolerance for pace in (hpa.scale_up, hpa.scale_down))
-    return HpaTolerance(up, down) if hpa.desired_metrics and (up or down) else None
-
-
-def _hpa(root: FieldReader) -> Hpa:
+    root = FieldReader(as_mapping(source), "", faults)
     metadata, spec, status = root.section("metadata"), root.section("spec"), root.section("status")
-    behavior = spec.section("behavior")
-    return Hpa(
+    behavior, target = spec.section("behavior"), spec.section("scaleTargetRef")
+    scaling_active, ambiguous = _conditions(status)
+    hpa = Hpa(
         namespace=_text(metadata, "namespace") or "default",
         name=metadata.text("name", required="an HPA needs a name"),
         uid=_text(metadata, "uid"),
         generation=metadata.integer("generation", 0, 0, 2**63 - 1),
         resource_version=_text(metadata, "resourceVersion"),
-        target=_target(spec),
+        # Of any length: `linking.reference_faults` judges them, so that the policy can report the fault.
+        target=CrossVersionReference(
+            _text(target, "apiVersion", longest=_ADMITTED),
+            target.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
+            target.text("name", required="the name of what the HPA scales", longest=_ADMITTED),
+        ),
         bounds=_bounds(spec, _time(status, "lastScaleTime")),
         metrics=tuple(filter(None, map(_metric, spec.sections("metrics", _MOST)))),
         scale_up=_pace(behavior.section("scaleUp")),
         scale_down=_pace(behavior.section("scaleDown")),
-        scaling_active=_scaling_active(status),
+        scaling_active=scaling_active,
         managers=read_field_managers(metadata.get("managedFields")),
-        ambiguous=_ambiguous(status),
+        ambiguous=ambiguous,
         has_behavior=spec.get("behavior") is not None,
     )
+    if faults:
+        raise PolicyError(faults, f"HPA {hpa.namespace}/{hpa.name}".rstrip("/"))
+    up, down = (tolerance if pace.tolerance is None else pace.tolerance for pace in (hpa.scale_up, hpa.scale_down))
+    if hpa.desired_metrics and (up or down):
+        return replace(hpa, bounds=replace(hpa.bounds, tolerance=HpaTolerance(up, down)))
+    return hpa
 
 
-def _scaling_active(status: FieldReader) -> ScalingActive | None:
+def read_field_managers(managed_fields: object) -> FieldManagers:
+    """Read metadata.managedFields; entries of another form are skipped."""
+    owners: dict[str, list[str]] = {}
+    last, at = "", ""
+    for entry in managed_fields if isinstance(managed_fields, list) else ():
+        spec = _mapping_in(_mapping_in(entry, "fieldsV1"), "f:spec")
+        if not spec or entry.get("subresource"):
+            continue
+        manager, time = (value if isinstance(value := entry.get(key), str) else "" for key in ("manager", "time"))
+        manager = manager or "unknown"
+        for direction in DIRECTIONS:
+            for name in _mapping_in(_mapping_in(spec, "f:behavior"), f"f:{direction}"):
+                if name.startswith("f:"):
+                    owners.setdefault(f"{direction}.{name.removeprefix('f:')}", []).append(manager)
+        if manager != FIELD_MANAGER and time >= at:
+            last, at = manager, time
+    return FieldManagers({name: tuple(managers) for name, managers in owners.items()}, last)
+
+
+def _mapping_in(value: object, key: str) -> Mapping[str, Any]:
+    inner = value.get(key) if isinstance(value, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _conditions(status: FieldReader) -> tuple[ScalingActive | None, str]:
+    """The condition ScalingActive, and the message of the first condition that names an ambiguous selector."""
+    scaling_active, ambiguous = None, ""
     for condition in status.sections("conditions", _MOST):
-        if condition.get("type") == "ScalingActive":
+        if condition.get("type") == "ScalingActive" and scaling_active is None:
             message = _text(condition, "message", longest=_ADMITTED)
-            return ScalingActive(_text(condition, "status"), _text(condition, "reason"), message)
-    return None
-
-
-def _ambiguous(status: FieldReader) -> str:
-    for condition in status.sections("conditions", _MOST):
-        if condition.get("reason") == _AMBIGUOUS:
-            return _text(condition, "message")
-    return ""
-
-
-def _target(spec: FieldReader) -> CrossVersionReference:
-    reference = spec.section("scaleTargetRef")
-    return CrossVersionReference(
-        _text(reference, "apiVersion", longest=_ADMITTED),
-        # Of any length: `linking.reference_faults` judges them, so that the policy can report the fault.
-        reference.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
-        reference.text("name", required="the name of what the HPA scales", longest=_ADMITTED),
-    )
+            scaling_active = ScalingActive(_text(condition, "status"), _text(condition, "reason"), message)
+        if condition.get("reason") == _AMBIGUOUS and not ambiguous:
+            ambiguous = _text(condition, "message")
+    return scaling_active, ambiguous
 
 
 def _bounds(spec: FieldReader, last_scale: float | None) -> Bounds:
@@ -271,19 +297,20 @@ def _metric(fields: FieldReader) -> HpaMetric | None:
     selector = identifier.section("selector")
     labels = selector.get("matchLabels")
     target, aim = _aim(source)
+    described = None
+    if kind is MetricSourceType.OBJECT:
+        reference = source.section("describedObject")
+        described = CrossVersionReference(*(_text(reference, key) for key in ("apiVersion", "kind", "name")))
     return HpaMetric(
         kind=kind,
         name=identifier.text("name", required="the metric's name"),
-        described=_described(source) if kind is MetricSourceType.OBJECT else None,
-        match_labels=_texts(labels) if isinstance(labels, Mapping) and len(labels) <= _MOST else {},
+        described=described,
+        match_labels={key: value for key, value in labels.items() if isinstance(value, str)}
+        if isinstance(labels, Mapping) and len(labels) <= _MOST
+        else {},
         target=target,
         aim=aim,
     )
-
-
-def _described(source: FieldReader) -> CrossVersionReference:
-    described = source.section("describedObject")
-    return CrossVersionReference(_text(described, "apiVersion"), _text(described, "kind"), _text(described, "name"))
 
 
 def _aim(source: FieldReader) -> tuple[MetricTargetType | None, int | None]:
@@ -318,10 +345,6 @@ def _pace(rules: FieldReader) -> ScalingRules:
 def _text(fields: FieldReader, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
     """A text that the API may write as an empty one."""
     return "" if fields.get(key) == "" else fields.text(key, longest=longest)
-
-
-def _texts(labels: Mapping[str, object]) -> Mapping[str, str]:
-    return {key: value for key, value in labels.items() if isinstance(value, str)}
 
 
 def _time(fields: FieldReader, key: str) -> float | None:

@@ -60,7 +60,7 @@ _LARGEST_RATIO = 10
 _SATURATION_FACTOR = Fraction(5, 4)
 
 _TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
-_STEP_COOLDOWN = Cooldown(up=180.0, down=300.0)
+_COOLDOWN = {Strategy.STEP: Cooldown(up=180.0, down=300.0)}
 _STEP_FIELDS = ("stepTolerance", "toleranceIn", "trigger", "stepUp", "stepDown", "minPods")
 _LARGEST_STEP = 1000
 _MOST_TOLERANCE = 1000
@@ -76,24 +76,6 @@ def parse_policy(source: Source) -> Policy:
     """Read a policy, with every default filled in. Raises PolicyError with every fault."""
     faults: list[Fault] = []
     root = FieldReader(as_mapping(source), "", faults)
-    policy = _policy(root)
-    if faults:
-        raise PolicyError(faults, f"policy {policy.namespace}/{policy.name}".rstrip("/"))
-    return policy
-
-
-def _saturation_factor(spec: FieldReader) -> Fraction:
-    """How many times the load of throttled pods may be what they show."""
-    factor = spec.ratio("saturationFactor")
-    if factor is None:
-        return _SATURATION_FACTOR
-    if not 1 <= factor <= _LARGEST_RATIO:
-        advice = f'saturationFactor is a number from 1 (off) to {_LARGEST_RATIO}, such as "1.25"'
-        spec.fault("saturationFactor", spec.get("saturationFactor"), advice)
-    return factor
-
-
-def _policy(root: FieldReader) -> Policy:
     _identity(root)
     metadata, spec = root.section("metadata"), root.section("spec")
     name = metadata.text("name", required="a policy needs a name")
@@ -101,8 +83,10 @@ def _policy(root: FieldReader) -> Policy:
         metadata.fault(
             "name", name, f"must be at most {_LONGEST_LABEL} characters, for it is also used as a label value"
         )
-    strategy, average = read_strategy(spec), spec.choice("average", Average) or Average.PER_POD
-    check_average(spec, strategy, average)
+    strategy = spec.choice("strategy", Strategy) or Strategy.WATERMARK
+    average = spec.choice("average", Average) or Average.PER_POD
+    if strategy is Strategy.STEP and average is Average.TOTAL:
+        spec.fault("average", average.value, "strategy Step compares pods, or their average, and needs PerPod")
     metrics = _metrics(spec, strategy, average)
     multiple_of = spec.integer("multipleOf", 1, 1, 1000)
     policy = Policy(
@@ -121,7 +105,7 @@ def _policy(root: FieldReader) -> Policy:
         registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
         pulled_out=_pulled_out(spec.section("pulledOut")),
         velocity=pacing_fields.velocity(spec.section("velocity")),
-        cooldown=pacing_fields.cooldown(spec.section("cooldown"), default_cooldown(strategy)),
+        cooldown=pacing_fields.cooldown(spec.section("cooldown"), _COOLDOWN.get(strategy, Cooldown())),
         schedules=pacing_fields.schedules(spec),
         fallback=pacing_fields.fallback(spec),
         min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
@@ -134,7 +118,20 @@ def _policy(root: FieldReader) -> Policy:
         notify=spec.texts("notify", _MOST_ROUTES, longest=_LONGEST_LABEL),
     )
     spec.close()
+    if faults:
+        raise PolicyError(faults, f"policy {policy.namespace}/{policy.name}".rstrip("/"))
     return policy
+
+
+def _saturation_factor(spec: FieldReader) -> Fraction:
+    """How many times the load of throttled pods may be what they show."""
+    factor = spec.ratio("saturationFactor")
+    if factor is None:
+        return _SATURATION_FACTOR
+    if not 1 <= factor <= _LARGEST_RATIO:
+        advice = f'saturationFactor is a number from 1 (off) to {_LARGEST_RATIO}, such as "1.25"'
+        spec.fault("saturationFactor", spec.get("saturationFactor"), advice)
+    return factor
 
 
 def _hold_until(metadata: FieldReader) -> float | None:
@@ -190,7 +187,9 @@ def _metric(fields: FieldReader, delay: Delay) -> Metric:
         fields.fault("", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)")
     # A faulty `of` has its fault already; the watermarks are read as ratios all the same.
     of = any(isinstance(one := fields.get(key), Mapping) and one.get("of") for key in ("resource", "query"))
-    high, low = _watermarks(fields, of=of)
+    high, low = (_watermark(fields, key, of=of) for key in ("highWatermark", "lowWatermark"))
+    if high is not None and low is not None and low >= high:
+        fields.fault("lowWatermark", fields.get("lowWatermark"), "lowWatermark must be below highWatermark")
     target = _watermark(fields, "target", of=of, noun="target")
     floor = fields.flag("floor", default=False)
     if floor:
@@ -216,13 +215,6 @@ def _check_floor(fields: FieldReader, *, of: bool) -> None:
         )
     if fields.get("delay") is not None:
         fields.fault("", name, "a floor has no delay; take it away")
-
-
-def _watermarks(fields: FieldReader, *, of: bool) -> tuple[Fraction | None, Fraction | None]:
-    high, low = (_watermark(fields, key, of=of) for key in ("highWatermark", "lowWatermark"))
-    if high is not None and low is not None and low >= high:
-        fields.fault("lowWatermark", fields.get("lowWatermark"), "lowWatermark must be below highWatermark")
-    return high, low
 
 
 def _watermark(fields: FieldReader, key: str, *, of: bool, noun: str = "watermark") -> Fraction | None:
@@ -326,16 +318,6 @@ def _pulled_out(fields: FieldReader) -> PulledOut:
     return pulled_out
 
 
-def read_strategy(spec: FieldReader) -> Strategy:
-    """The policy's strategy."""
-    return spec.choice("strategy", Strategy) or Strategy.WATERMARK
-
-
-def default_cooldown(strategy: Strategy) -> Cooldown:
-    """The cooldown of a policy that names none, by direction."""
-    return _STEP_COOLDOWN if strategy is Strategy.STEP else Cooldown()
-
-
 def read_tolerance(spec: FieldReader, strategy: Strategy) -> Fraction:
     """The policy's tolerance as a ratio. Strategy Step has its own, `stepTolerance`."""
     tolerance = spec.ratio("tolerance")
@@ -406,13 +388,6 @@ def check_metric(fields: FieldReader, metric: Metric, strategy: Strategy, averag
         fields.fault("", metric.name, advice)
     if average is Average.TOTAL and metric.of is not None:
         fields.fault("", metric.name, "average Total adds up usage; a metric with of is a ratio and needs PerPod")
-
-
-def check_average(spec: FieldReader, strategy: Strategy, average: Average) -> None:
-    """Add a fault for a total of strategy Step."""
-    if strategy is Strategy.STEP and average is Average.TOTAL:
-        advice = "strategy Step compares pods, or their average, and needs PerPod"
-        spec.fault("average", average.value, advice)
 
 
 def read_converge(spec: FieldReader, strategy: Strategy, metrics: tuple[Metric, ...]) -> Converge | None:

@@ -19,7 +19,9 @@ from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
 from adapter.policy.behavior import required_behavior
 from adapter.policy.hpa import (
+    FIELD_MANAGER,
     CrossVersionReference,
+    FieldManagers,
     Hpa,
     HpaMetric,
     MetricSourceType,
@@ -29,7 +31,6 @@ from adapter.policy.hpa import (
     ScalingRules,
 )
 from adapter.policy.linking import Neighbours
-from adapter.policy.managed_fields import FIELD_MANAGER, FieldManagers
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
 from tests.companion.kit import judged

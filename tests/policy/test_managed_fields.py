@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.policy.managed_fields import FIELD_MANAGER, FieldManagers, read_field_managers
+from adapter.policy.hpa import FIELD_MANAGER, FieldManagers, read_field_managers
 
 
 def entry(manager: str, *fields: str, time: str = "2026-01-01T12:00:00Z", **more: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, TargetObject, target_decoder
 from adapter.policy import status_memory
-from adapter.policy.managed_fields import read_field_managers
+from adapter.policy.hpa import read_field_managers
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries import polaris as polaris_wire

@@ -10,6 +10,7 @@ from adapter.load.spec import Average, Bounds, Capacity, HpaTolerance, Metric, P
 from adapter.policy.behavior import hpa_manifest
 from adapter.policy.hpa import (
     DEFAULT_TOLERANCE,
+    DIRECTIONS,
     CrossVersionReference,
     Hpa,
     HpaMetric,
@@ -17,7 +18,6 @@ from adapter.policy.hpa import (
     MetricTargetType,
     parse_hpa,
 )
-from adapter.policy.managed_fields import DIRECTIONS
 
 DEFAULT_MAXIMUM = 1000
 
