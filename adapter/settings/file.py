@@ -127,11 +127,8 @@ def needs_restart(running: Settings, wanted: Settings) -> tuple[str, ...]:
     """The changed keys that are read only at the start (`server.port`, …), sorted."""
     before, after = dict(_leaves(running)), dict(_leaves(wanted))
     keys = before.keys() | after.keys()  # a section that is left out has no keys of its own
-    return tuple(sorted(key for key in keys if before.get(key) != after.get(key) and _is_read_once(key)))
-
-
-def _is_read_once(key: str) -> bool:
-    return any(f"{key}.".startswith(f"{once}.") for once in RESTART)
+    changed = (key for key in keys if before.get(key) != after.get(key))
+    return tuple(sorted(key for key in changed if any(f"{key}.".startswith(f"{once}.") for once in RESTART)))
 
 
 class SettingsFile:
@@ -177,18 +174,19 @@ def _document(text: str) -> Mapping[str, Any]:
     try:
         document = document_text.read_document(text)
     except document_text.TextError as error:
-        raise SettingsError(map(_without_secrets, error.faults), _TITLE) from error
+        # A value that may be a secret, or hold one, is not shown.
+        faults = (
+            replace(fault, value=None)
+            if isinstance(fault.value, dict | list) or _SECRETIVE.search(fault.path)
+            else fault
+            for fault in error.faults
+        )
+        raise SettingsError(faults, _TITLE) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise SettingsError([Fault("", document, "write a mapping of sections, such as `server:`")], _TITLE)
     return document
-
-
-def _without_secrets(fault: Fault) -> Fault:
-    """The fault without a value that may be a secret or hold one."""
-    hidden = isinstance(fault.value, dict | list) or _SECRETIVE.search(fault.path)
-    return replace(fault, value=None) if hidden else fault
 
 
 def _fault(detail: ErrorDetails) -> Fault:
