@@ -34,7 +34,8 @@ from adapter.kube.objects import ListMeta, ObjectDecoder, ObjectList, WatchedMet
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.decoding import Decoder, TooDeepError, truncate_nesting
-from adapter.runtime.slices import Slices, freeze_live_objects
+from adapter.runtime.garbage import freeze_live_objects
+from adapter.runtime.slices import Slices
 from adapter.telemetry.metrics import Metrics
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 
 from adapter.runtime.backoff import exponential
-from adapter.runtime.source_errors import SourceError, SourceUnreachable
+from adapter.runtime.source_errors import SourceUnreachable
 
 FAILURES = 3
 """Requests without an answer, in a row, that open the circuit."""
@@ -53,7 +53,15 @@ class CircuitBreaker:
         except CircuitOpen:  # of another circuit within: nobody was asked
             raise
         except SourceUnreachable as error:
-            self._fail(error, object() if source is None else source, is_trial=is_trial)
+            # Requests that began while the circuit was closed count until it opens, later only trials.
+            if not self.is_open:
+                self._failures.add(object() if source is None else source)
+            elif not is_trial:
+                raise
+            self._cause = error.public
+            if self.is_open:
+                self._next_trial = self._clock() + exponential(self._trials, FIRST_SECONDS, LONGEST_SECONDS)
+                self._trials += 1
             raise
         except Exception:
             self.reset()
@@ -78,14 +86,3 @@ class CircuitBreaker:
         """The server answered: all requests pass."""
         self._failures.clear()
         self._trials = 0
-
-    def _fail(self, error: SourceError, source: Hashable, *, is_trial: bool) -> None:
-        """Counts requests that began while the circuit was closed until it opens; later only trials."""
-        if self.is_open and not is_trial:
-            return
-        if not self.is_open:
-            self._failures.add(source)
-        self._cause = error.public
-        if self.is_open:
-            self._next_trial = self._clock() + exponential(self._trials, FIRST_SECONDS, LONGEST_SECONDS)
-            self._trials += 1

@@ -47,15 +47,15 @@ class SingleFlight(Generic[K, T]):
         """The flight for this key, started if none is under way."""
         task = self._flights.get(key)
         if task is None:
-            task = asyncio.ensure_future(_fly(start))
-            self._flights[key] = task
-            task.add_done_callback(lambda done: self._land(key, done))
-        return task
 
-    def _land(self, key: K, task: asyncio.Task[T]) -> None:
-        self._flights.pop(key, None)
-        if not task.cancelled():
-            task.exception()  # marked as retrieved: its waiters may all have been cancelled
+            def land(done: asyncio.Task[T]) -> None:
+                self._flights.pop(key, None)
+                if not done.cancelled():
+                    done.exception()  # marked as retrieved: its waiters may all have been cancelled
+
+            task = self._flights[key] = asyncio.ensure_future(start())
+            task.add_done_callback(land)
+        return task
 
     async def close(self) -> None:
         """Cancels the flights and waits until they have ended."""
@@ -63,7 +63,3 @@ class SingleFlight(Generic[K, T]):
         for task in flights:
             task.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
-
-
-async def _fly(start: Callable[[], Awaitable[T]]) -> T:
-    return await start()

@@ -6,7 +6,6 @@ last one win. Keys are texts, as in JSON.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import yaml
@@ -49,12 +48,7 @@ class TextError(Exception):
 
 def read_document(text: str) -> Any:
     """The data of a JSON or YAML text. Raises TextError with every fault, or with the one that ended parsing."""
-    if len(text) > LARGEST_BYTES:
-        raise TextError(too_large_fault())
-    text = text.removeprefix("\ufeff")
-    data = _json(text) if text.lstrip()[:1] in {"{", "["} else _NOT_JSON
-    if isinstance(data, _NotJson):
-        data = _yaml(text, data.reason)
+    data = next(iter(_parsed(text, many=False)), None)
     if faults := list(_faults(data)):
         raise TextError(*faults)
     return data
@@ -62,15 +56,35 @@ def read_document(text: str) -> Any:
 
 def read_documents(text: str) -> list[Any]:
     """The data of every document of a JSON or YAML text (`---` between them), without empty ones. Raises TextError."""
+    documents = [document for document in _parsed(text, many=True) if document is not None]
+    for number, document in enumerate(documents):
+        if faults := list(_faults(document, (number,))):
+            raise TextError(*faults, document=number)
+    return documents
+
+
+def _parsed(text: str, *, many: bool) -> list[Any]:
+    """The documents of a text, of which only YAML has several."""
     if len(text) > LARGEST_BYTES:
         raise TextError(too_large_fault())
     text = text.removeprefix("\ufeff")
-    data = _json(text) if text.lstrip()[:1] in {"{", "["} else _NOT_JSON
-    found = _yaml(text, data.reason, many=True) if isinstance(data, _NotJson) else [data]
-    documents = [one for one in found if one is not None]
-    for number, one in enumerate(documents):
-        if faults := list(_faults(one, (number,))):
-            raise TextError(*faults, document=number)
+    not_json = ""
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            return [json.loads(text, object_pairs_hook=_members, parse_int=_integer)]
+        except RecursionError:
+            raise TextError(_too_deep()) from None
+        except ValueError as error:
+            not_json = f"is no JSON ({error}) and no YAML: "
+    try:
+        loader = _Loader(text)
+        documents = [loader.get_data()] if loader.check_data() else []
+        while loader.check_data():
+            if not many:
+                raise loader.refusal(loader.peek_event(), "begins a second document (---); give one at a time")
+            documents.append(loader.get_data())
+    except (yaml.YAMLError, ValueError) as error:
+        raise TextError(Fault("", None, f"{not_json or 'is no YAML: '}{' '.join(str(error).split())}")) from error
     return documents
 
 
@@ -92,30 +106,13 @@ class _Members(dict[str, Any]):
     repeated: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _NotJson:
-    reason: str = ""
-
-
-_NOT_JSON = _NotJson()
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=_members, parse_int=_integer)
-    except RecursionError:
-        raise TextError(_too_deep()) from None
-    except ValueError as error:
-        return _NotJson(str(error))
-
-
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     return members if len(members) == len(pairs) else _with_repeated(members, [key for key, _ in pairs])
 
 
-def _with_repeated(known: dict[str, Any], keys: list[str]) -> dict[str, Any]:
-    members = _Members(known)
+def _with_repeated(mapping: dict[str, Any], keys: list[str]) -> dict[str, Any]:
+    members = _Members(mapping)
     once: set[str] = set()
     members.repeated = tuple(dict.fromkeys(key for key in keys if key in once or once.add(key)))  # type: ignore[func-returns-value]
     return members
@@ -139,23 +136,27 @@ def _too_many(most: int) -> Fault:
 def _faults(data: Any, at: Path = ()) -> Iterator[Fault]:
     """The faults of all values. Raises TextError for too many values or too deep nesting."""
     left: list[tuple[Path, Any]] = [(at, data)]
-    known = 1
+    values = 1
     while left:
         path, value = left.pop()
         if isinstance(value, dict):
             yield from _key_faults(path, value)
-            left += [((*path, key), one) for key, one in value.items() if _may_be_wrong(one)]
-            known += len(value)
+            left += [((*path, key), member) for key, member in value.items() if _may_be_wrong(member)]
+            values += len(value)
         elif isinstance(value, list):
-            left += [((*path, index), one) for index, one in enumerate(value) if _may_be_wrong(one)]
-            known += len(value)
+            left += [((*path, index), item) for index, item in enumerate(value) if _may_be_wrong(item)]
+            values += len(value)
         elif isinstance(value, _Number):
             yield Fault(
                 path_of(path), f"{value.text[:20]}…", f"is a number of {len(value.text)} digits; no number here has"
             )
         elif isinstance(value, str):
-            yield from _text_faults(path, value)
-        if known > MOST_VALUES:
+            if len(value) > LONGEST_TEXT:
+                advice = f"has {len(value)} characters; at most {LONGEST_TEXT} are read"
+                yield Fault(path_of(path), f"{value[:20]}…", advice)
+            elif not _is_text(value):
+                yield Fault(path_of(path), value, "holds half a character (a lone surrogate); write the text as UTF-8")
+        if values > MOST_VALUES:
             raise TextError(_too_many(MOST_VALUES))
         if len(path) > DEEPEST:
             raise TextError(_too_deep())
@@ -165,14 +166,6 @@ def _may_be_wrong(value: object) -> bool:
     if isinstance(value, str):
         return len(value) > LONGEST_TEXT or not value.isascii()
     return isinstance(value, dict | list | _Number)
-
-
-def _text_faults(path: Path, value: str) -> Iterator[Fault]:
-    if len(value) > LONGEST_TEXT:
-        advice = f"has {len(value)} characters; at most {LONGEST_TEXT} are read"
-        yield Fault(path_of(path), f"{value[:20]}…", advice)
-    elif not _is_text(value):
-        yield Fault(path_of(path), value, "holds half a character (a lone surrogate); write the text as UTF-8")
 
 
 def _key_faults(path: Path, members: dict[str, Any]) -> Iterator[Fault]:
@@ -196,8 +189,8 @@ def _is_text(text: str) -> bool:
 def values_at(value: Any, place: Sequence[str], at: Path) -> Iterator[tuple[Path, object]]:
     """The values at a place, with their paths; lists are searched item by item."""
     if isinstance(value, list):
-        for index, one in enumerate(value):
-            yield from values_at(one, place, (*at, index))
+        for index, item in enumerate(value):
+            yield from values_at(item, place, (*at, index))
     elif not place:
         yield at, value
     elif isinstance(value, Mapping) and place[0] in value:
@@ -205,20 +198,6 @@ def values_at(value: Any, place: Sequence[str], at: Path) -> Iterator[tuple[Path
 
 
 # --- YAML ---
-
-
-def _yaml(text: str, json_reason: str, *, many: bool = False) -> Any:
-    try:
-        loader = _Loader(text)
-        documents = [loader.get_data()] if loader.check_data() else []
-        while loader.check_data():
-            if not many:
-                raise loader.refusal(loader.peek_event(), "begins a second document (---); give one at a time")
-            documents.append(loader.get_data())
-    except (yaml.YAMLError, ValueError) as error:
-        reason = f"is no JSON ({json_reason}) and no YAML: " if json_reason else "is no YAML: "
-        raise TextError(Fault("", None, f"{reason}{' '.join(str(error).split())}")) from error
-    return documents if many else next(iter(documents), None)
 
 
 class _Loader(*_BASES):  # type: ignore[misc]  # with libyaml's parser where PyYAML was built with it

@@ -77,24 +77,18 @@ def grant_slots(claims: Iterable[Claim[T]], each: int, total: int | None = None)
     """
     held: dict[str, dict[T, tuple[str, ...]]] = defaultdict(dict)
     for namespace, since, item in claims:
-        known = held[namespace].get(item)
-        if known is None or since < known:
-            held[namespace][item] = since
+        held[namespace][item] = min(since, held[namespace].get(item, since))
     if all(len(items) <= each for items in held.values()):
         chosen = {(namespace, item) for namespace, items in held.items() for item in items}
         if total is None or len({item for _, item in chosen}) <= total:
             return frozenset(chosen)
-    return _oldest(held, each, total)
-
-
-def _oldest(held: dict[str, dict[T, tuple[str, ...]]], each: int, total: int | None) -> frozenset[tuple[str, T]]:
     ranked = [
         (rank, items[item], namespace, item)
         for namespace, items in held.items()
         for rank, item in enumerate(sorted(items, key=items.__getitem__)[:each])
     ]
     taken: set[T] = set()
-    for *_, item in sorted(ranked, key=lambda one: one[:3]):
+    for *_, item in sorted(ranked, key=lambda place: place[:3]):
         if total is None or len(taken) < total:
             taken.add(item)
     return frozenset((namespace, item) for _, _, namespace, item in ranked if item in taken)
@@ -125,27 +119,21 @@ class FairQueue:
         if not self._steps:
             self._scheduled = False
             return
-        began = self._clock()
-        try:
-            self._run_one()
-        finally:  # the loop logs an error; the queue goes on
-            self._spent += self._clock() - began
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if self._spent < _BURST_SECONDS:
-            self._loop.call_soon(self._turn)
-        else:
-            self._loop.call_later(_REST_FACTOR * self._spent, self._turn)
-            self._spent = 0.0
-
-    def _run_one(self) -> None:
         address = next(iter(self._steps))
         steps = self._steps.pop(address)
         step = steps.popleft()
         if steps:
             self._steps[address] = steps
-        step()
+        began = self._clock()
+        try:
+            step()
+        finally:  # the loop logs an error; the queue goes on
+            self._spent += self._clock() - began
+            if self._spent < _BURST_SECONDS:
+                self._loop.call_soon(self._turn)
+            else:
+                self._loop.call_later(_REST_FACTOR * self._spent, self._turn)
+                self._spent = 0.0
 
 
 class EvictingPool(Generic[Member]):
@@ -179,8 +167,8 @@ class EvictingPool(Generic[Member]):
         if self._count <= self._limit:
             return None
         largest = max(self._members.values(), key=len)
-        candidates = [one for one in largest if one is not member] or [member]
-        return next((one for one in candidates if not is_protected(one)), candidates[0])
+        candidates = [other for other in largest if other is not member] or [member]
+        return next((other for other in candidates if not is_protected(other)), candidates[0])
 
     def refresh(self, member: Member) -> None:
         """Make the member the youngest of its address."""

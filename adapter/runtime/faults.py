@@ -20,8 +20,8 @@ class Fault:
 
     def __str__(self) -> str:
         where = f"{self.path}: " if self.path else ""
-        shown = "" if self.value is None else f"{shorten(self.value)}: "
-        return f"{where}{shown}{self.advice}"
+        value = "" if self.value is None else f"{shorten(self.value)}: "
+        return f"{where}{value}{self.advice}"
 
 
 class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and PolicyError, never raised itself
@@ -44,8 +44,8 @@ class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and Policy
 
 def first_faults(faults: Sequence[Fault]) -> list[Fault]:
     """The first faults, up to a readable number, and the count of the rest."""
-    more = len(faults) - _MOST
-    rest = [Fault("", None, f"and {more} more faults; mend these first")] if more > 0 else []
+    omitted = len(faults) - _MOST
+    rest = [Fault("", None, f"and {omitted} more faults; mend these first")] if omitted > 0 else []
     return [*faults[:_MOST], *rest]
 
 
@@ -63,17 +63,17 @@ def _pieces(value: object) -> Iterator[str]:
     """The pieces of the value's text, outer ones first, so that a caller can stop before a deep value ends."""
     if isinstance(value, dict):
         yield "{"
-        for number, (key, one) in enumerate(value.items()):
+        for number, (key, member) in enumerate(value.items()):
             yield ", " if number else ""
             yield from _pieces(key)
             yield ": "
-            yield from _pieces(one)
+            yield from _pieces(member)
         yield "}"
     elif isinstance(value, list):
         yield "["
-        for number, one in enumerate(value):
+        for number, item in enumerate(value):
             yield ", " if number else ""
-            yield from _pieces(one)
+            yield from _pieces(item)
         yield "]"
     elif isinstance(value, str):
         yield repr(value[: _SHOWN + 1])
@@ -94,8 +94,8 @@ def path_of(parts: Iterable[str | int]) -> str:
     return path
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def closest(name: str, names: Iterable[str]) -> str:
     """`, did you mean X?` for a mistyped key, empty where none is close; ignores case and underscores."""
-    by_folded = {key.lower(): key for key in known}
+    by_folded = {key.lower(): key for key in names}
     matches = difflib.get_close_matches(name.lower().replace("_", ""), by_folded, n=1)
     return f", did you mean {by_folded[matches[0]]}?" if matches else ""

@@ -43,6 +43,17 @@ async def collect_in_steps() -> None:
             pause = next_pause(pause, time.thread_time() - began)
 
 
+def freeze_live_objects() -> None:
+    """Exempts all live objects from full garbage collections, each of which blocks the loop.
+
+    A collection costs about 0.5 ms per thousand objects, and the copy of a large resource lives as long as the process.
+    Reference counts still free objects; only cycles that are garbage at this moment stay.
+    """
+    if gc.isenabled():  # with collection off, a first one would scan everything and find hardly any garbage
+        gc.collect(1)
+    gc.freeze()
+
+
 def next_pause(pause: float, took: float) -> float:
     """The seconds until the next collection: what took `took` after `pause` would then take AIM_SECONDS."""
     return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, pause * AIM_SECONDS / max(took, 1e-6)))

@@ -108,7 +108,14 @@ class ResponseReader:
             self._head = self._read_head(max(0, searched - len(_END_OF_HEAD)))
         if self._head is None:
             return None
-        if not (self._read_chunks() if self._length is None else self._read_body(self._length)):
+        if self._length is None:
+            is_whole = self._read_chunks()
+        else:
+            missing = self._length - len(self._body)
+            self._body.append(bytes(self._buffer[:missing]))
+            del self._buffer[:missing]
+            is_whole = len(self._body) == self._length
+        if not is_whole:
             return None
         if self._buffer:
             raise SurplusAnswer(
@@ -138,12 +145,6 @@ class ResponseReader:
         if len(self._buffer) > LARGEST_HEAD:
             raise WrongRegistryAnswer("the answer's headers are too long: this is no HTTP server")
         return None
-
-    def _read_body(self, length: int) -> bool:
-        missing = length - len(self._body)
-        self._body.append(bytes(self._buffer[:missing]))
-        del self._buffer[:missing]
-        return len(self._body) == length
 
     def _read_chunks(self) -> bool:
         """Read on in a chunked body; whether it is whole. Trailers are discarded."""
@@ -294,21 +295,16 @@ class Connection(asyncio.Protocol):
             self._answer.set_exception(error)
             return
         if reply is None:
-            self._ask_for_room()
+            # A large answer pauses until the budget has room for it.
+            if not self._may_be_large and self._reader.expected > FREE_BYTES:
+                self._may_be_large = True
+                assert self._transport is not None
+                self._transport.pause_reading()
+                self._answer.set_result(_Large())
             return
         if (reply.header(b"connection") or b"").lower() == b"close":
             self.close()
         self._answer.set_result(reply)
-
-    def _ask_for_room(self) -> None:
-        """Pause a large answer until the budget has room for it."""
-        if self._may_be_large or self._reader.expected <= FREE_BYTES:
-            return
-        self._may_be_large = True
-        assert self._transport is not None
-        assert self._answer is not None
-        self._transport.pause_reading()
-        self._answer.set_result(_Large())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended: a waiting request gets no answer."""

@@ -130,8 +130,16 @@ class Client:
         `content` goes to aiohttp as it is: `params`, `data`, `json`. `deadline` (seconds) covers all of it; redirects
         are not followed. Without `keep` the body is discarded, and empty. Raises SourceUnreachable and AnswerTooLarge.
         """
+        seconds = deadline or self._timeout
         async with self._budget.reserve(self._source) as reservation:
-            yield await self._read(reservation, method, url, deadline or self._timeout, headers or {}, keep, content)
+            try:
+                async with asyncio.timeout(seconds):
+                    answer = await self._read(reservation, method, url, headers or {}, keep, content)
+            except TimeoutError as error:
+                raise SourceUnreachable(reservation.late(seconds), public="timed out") from error
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
+            yield answer
 
     async def send(self, method: str, url: str | URL, **more: Any) -> Reply:
         """As `answer`, for answers that are small."""
@@ -143,37 +151,26 @@ class Client:
         reservation: Reservation,
         method: str,
         url: str | URL,
-        seconds: float,
         headers: Mapping[str, str],
         keep: bool,
         content: Mapping[str, Any],
     ) -> SegmentedReply:
-        try:
-            async with asyncio.timeout(seconds):
-                opened = await self._credentials(secure=str(url).startswith("https:"))
-                request = self._http.request(
-                    method,
-                    url,
-                    headers={**opened.headers, **headers},
-                    ssl=opened.tls or True,
-                    allow_redirects=False,
-                    **content,
-                )
-                async with request as response:
-                    if not keep:
-                        await discard_body(response, self._limit)
-                    body = await read_body(response, self._limit, reservation) if keep else Body()
-                    return SegmentedReply(response.status, response.headers, body)
-        except TimeoutError as error:
-            raise SourceUnreachable(reservation.late(seconds), public="timed out") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
-
-    async def _credentials(self, *, secure: bool) -> _Opened:
-        known = self._opened
-        if known is None or known.stamp or (secure and known.tls is None):
-            self._opened = known = await asyncio.to_thread(_open, self._access, known, secure)
-        return known
+        opened, secure = self._opened, str(url).startswith("https:")
+        if opened is None or opened.stamp or (secure and opened.tls is None):
+            self._opened = opened = await asyncio.to_thread(_open, self._access, opened, secure)
+        request = self._http.request(
+            method,
+            url,
+            headers={**opened.headers, **headers},
+            ssl=opened.tls or True,
+            allow_redirects=False,
+            **content,
+        )
+        async with request as response:
+            if not keep:
+                await discard_body(response, self._limit)
+            body = await read_body(response, self._limit, reservation) if keep else Body()
+            return SegmentedReply(response.status, response.headers, body)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -201,14 +198,16 @@ def secret(file: str) -> str:
     return content.decode().strip()
 
 
-def _open(access: Access, known: _Opened | None, secure: bool) -> _Opened:
+def _open(access: Access, opened: _Opened | None, secure: bool) -> _Opened:
     """Credentials and TLS from their files, read again where one has changed. Reads files: not for the event loop."""
     files = (access.password_file, access.bearer_token_file, access.ca_file, access.cert_file, access.key_file)
-    more = (*access.secret_headers.values(), *access.header_files.values())
+    values = (*access.secret_headers.values(), *access.header_files.values())
     try:
-        stamp = tuple(_stamp(file) for file in (*files, *more) if file)
-        if known is not None and known.stamp == stamp and (known.tls is not None or not secure):
-            return known
+        # As short as Path's, and follows a Secret's symlinks just so.
+        states = [os.stat(file) for file in (*files, *values) if file]  # noqa: PTH116
+        stamp = tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
+        if opened is not None and opened.stamp == stamp and (opened.tls is not None or not secure):
+            return opened
         return _Opened(stamp, credentials(access), tls_context(access) if secure else None)
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
@@ -221,11 +220,6 @@ def _open(access: Access, known: _Opened | None, secure: bool) -> _Opened:
 
 def _unusable(why: str) -> SourceUnreachable:
     return SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS)
-
-
-def _stamp(file: str) -> tuple[int, ...]:
-    status = os.stat(file)  # noqa: PTH116  as short as Path's, and follows a Secret's symlinks just so
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def credentials(access: Access) -> dict[str, str]:

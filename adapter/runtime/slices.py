@@ -1,7 +1,6 @@
 """Cuts long work on the event loop into slices, so that requests are answered in between."""
 
 import asyncio
-import gc
 import time
 from collections import deque
 from weakref import WeakKeyDictionary
@@ -66,14 +65,3 @@ class _Turns:
 
 
 _TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
-
-
-def freeze_live_objects() -> None:
-    """Exempts all live objects from full garbage collections, each of which blocks the loop.
-
-    A collection costs about 0.5 ms per thousand objects, and the copy of a large resource lives as long as the process.
-    Reference counts still free objects; only cycles that are garbage at this moment stay.
-    """
-    if gc.isenabled():  # with collection off, a first one would scan everything and find hardly any garbage
-        gc.collect(1)
-    gc.freeze()

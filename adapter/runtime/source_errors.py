@@ -20,6 +20,8 @@ names the kind of fault alone, and is written by this program, never by the serv
 # ruff: noqa: N818 - an error is named after what happened
 
 import re
+import socket
+import ssl
 from typing import Self
 
 _USER = re.compile(r"(?<=//)[^\s/?#@]*(?:@[^\s/?#@]*)*@")
@@ -137,18 +139,11 @@ def connection_fault(error: BaseException) -> str:
     return ""
 
 
-def _faults() -> tuple[tuple[type[BaseException], str], ...]:
-    import socket
-    import ssl
-
-    return (
-        (ssl.SSLCertVerificationError, "its certificate is not trusted"),
-        (ssl.SSLError, "TLS failed"),
-        (ConnectionRefusedError, "connection refused"),
-        (ConnectionResetError, "the connection was cut off"),
-        (socket.gaierror, "its name cannot be resolved"),
-        (TimeoutError, "timed out"),
-    )
-
-
-_FAULTS = _faults()
+_FAULTS: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLCertVerificationError, "its certificate is not trusted"),
+    (ssl.SSLError, "TLS failed"),
+    (ConnectionRefusedError, "connection refused"),
+    (ConnectionResetError, "the connection was cut off"),
+    (socket.gaierror, "its name cannot be resolved"),
+    (TimeoutError, "timed out"),
+)
