@@ -210,12 +210,16 @@ class Prometheus:
 
     async def _poll(self, query: InstantQuery, tasks: asyncio.TaskGroup) -> None:
         """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""
-        loop, breaker, group = asyncio.get_running_loop(), self._clients[query.server].breaker, self._group(query)
+        loop, probe_turns, group = (
+            asyncio.get_running_loop(),
+            self._clients[query.server].probe_turns,
+            self._group(query),
+        )
         for share in interval_shares():
             began = loop.time()
             with group.poll():
                 state = await self._fetch(query)
-                responses, unanswered, slow = breaker.responses, state.unanswered, state.slow
+                responses, unanswered, slow = probe_turns.responses, state.unanswered, state.slow
                 last = self._states.get(query, _NOTHING).result
                 if last is not None and last is not state.result and (large := last.large()):
                     tasks.create_task(release(large))
@@ -225,7 +229,7 @@ class Prometheus:
                 del state  # an old result must not live until the next poll
             if unanswered:
                 await asyncio.sleep(retry_delay(query.interval * min(share, 1.0), loop.time() - began))
-                await breaker.wait(responses, query.interval)
+                await probe_turns.wait(responses, query.interval)
             elif slow:
                 await asyncio.sleep(query.interval * share)
             else:
@@ -249,10 +253,10 @@ class Prometheus:
             except SourceError as error:
                 self._report_failure(source, query, error)
                 if rejected := isinstance(error, QueryRejected):
-                    client.breaker.close()
+                    client.probe_turns.close()
                 slow = loop.time() - began > SLOW_QUERY_SECONDS
                 return replace(last, cause=error.public, unanswered=not rejected, slow=slow)
-        client.breaker.close()
+        client.probe_turns.close()
         self._log_once.clear(query)
         self._metrics.source_up.labels(source).set(1)
         self._metrics.source_success.labels(source).set(result.fetched_at)

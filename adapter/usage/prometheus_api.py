@@ -154,7 +154,7 @@ class PrometheusClient:
         self.settings = settings
         self.slots = asyncio.Semaphore(AT_ONCE)
         self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
-        self.breaker = ProbeTurns()
+        self.probe_turns = ProbeTurns()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
         self._client = Client(
             settings.access,

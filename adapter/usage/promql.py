@@ -93,7 +93,7 @@ class VectorSelector:
     shift: str = ""
 
 
-class Window(NamedTuple):
+class RateWindow(NamedTuple):
     """What `rate` and the like read: a value that sinks where the range (seconds) holds fewer samples."""
 
     selector: VectorSelector
@@ -115,7 +115,7 @@ class QueryInputs:
     alternatives: bool = False
     window: float = 0.0
     behind: float = 0.0
-    windows: tuple[Window, ...] = ()
+    windows: tuple[RateWindow, ...] = ()
     uncounted: bool = False
 
 
@@ -191,7 +191,7 @@ class _Scanner:
         self._tokens = list(tokenize(text))
         self._at = 0
         self._selectors: list[VectorSelector] = []
-        self._windows: list[Window] = []
+        self._windows: list[RateWindow] = []
         self._uncounted = False
         self._functions: list[str] = []
         """The word before each open parenthesis."""
@@ -264,7 +264,7 @@ class _Scanner:
         self._selectors.append(selector)
         function = next(filter(None, reversed(self._functions)), "")
         if ranged and function not in _WHOLE_AT_ANY_COUNT:
-            self._windows.append(Window(selector, seconds))
+            self._windows.append(RateWindow(selector, seconds))
             self._uncounted |= not seconds
         if len(self._selectors) > MAX_SELECTORS:
             raise PromqlError(f"the expression has more than {MAX_SELECTORS} selectors; record a part of it by a rule")
@@ -380,13 +380,13 @@ def ended_times_query(
     return _numbered(parts, labels, len(selectors))
 
 
-def with_distribution(text: str, windows: Sequence[Window]) -> str:
+def with_distribution(text: str, windows: Sequence[RateWindow]) -> str:
     """The expression, and how many series have how many samples in a window (COUNT_LABEL). It costs little."""
     counts = (f'count_values("{COUNT_LABEL}", {_count(window)})' for window in windows)
     return _with(text, counts)
 
 
-def with_counts(text: str, windows: Sequence[Window], labels: Sequence[str]) -> str:
+def with_counts(text: str, windows: Sequence[RateWindow], labels: Sequence[str]) -> str:
     """The expression, and the number of samples that each window holds by these labels.
 
     It is that of the target with the fewest. Of one target it is the most: its series are scraped together, so one that
@@ -405,12 +405,12 @@ def _with(text: str, counts: Iterable[str]) -> str:
     return "\nor ".join((f"({text}\n)", *numbered))
 
 
-def scrapes_query(window: Window, seconds: float, pod_label: str, pods: Sequence[str]) -> str:
+def scrapes_query(window: RateWindow, seconds: float, pod_label: str, pods: Sequence[str]) -> str:
     """A query for the samples of the last so many seconds themselves; of these pods only, if there are any."""
     return _over(_of_pods(window.selector, pod_label, pods) if pods else window.selector, seconds)
 
 
-def _count(window: Window) -> str:
+def _count(window: RateWindow) -> str:
     return f"count_over_time({_over(window.selector, window.seconds)})"
 
 

@@ -36,7 +36,7 @@ class FakeClient:
         self.settings = settings
         self.slots = asyncio.Semaphore(AT_ONCE)
         self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
-        self.breaker = ProbeTurns()
+        self.probe_turns = ProbeTurns()
 
     async def query(self, text: str, *_: object, **__: object) -> None:
         self.asked.append((moment(), text))
@@ -206,13 +206,13 @@ def test_a_removed_query_leaves_its_probe_to_others(server: type[FakeClient]) ->
 
 
 def test_a_response_closes_the_breaker_for_all_waiting_queries() -> None:
-    breaker = ProbeTurns()
+    probe_turns = ProbeTurns()
 
     async def work() -> None:
-        responses = breaker.responses
-        waiting = [asyncio.create_task(breaker.wait(responses, 15)) for _ in range(3)]
+        responses = probe_turns.responses
+        waiting = [asyncio.create_task(probe_turns.wait(responses, 15)) for _ in range(3)]
         await asyncio.sleep(1)
-        breaker.close()
+        probe_turns.close()
         await asyncio.sleep(2)
         assert all(task.done() for task in waiting)
 
