@@ -14,7 +14,7 @@ from adapter.hpa.go_numbers import (
     wrap_int32,
     wrap_int64,
 )
-from adapter.hpa.pods import DEFAULT_CPU, CpuRules, Groups, ModelPod, Sample, group, ready_and_running
+from adapter.hpa.pods import DEFAULT_CPU, CpuRules, Groups, ModelPod, ModelSample, group, ready_and_running
 
 _NO_PODS = "no pods returned by selector while calculating replica count"
 
@@ -52,7 +52,7 @@ class Calculator:
     cpu: CpuRules = DEFAULT_CPU
 
     def utilization(
-        self, current: int, target: int, samples: Mapping[str, Sample], resource: str, container: str = ""
+        self, current: int, target: int, samples: Mapping[str, ModelSample], resource: str, container: str = ""
     ) -> Proposal:
         """A resource against a percentage of the pods' requests. Raises CalculationError."""
         if not self.pods:
@@ -77,7 +77,7 @@ class Calculator:
         replicas = self._filled(current, ratio, divide(float(again), float(target)), len(usable))
         return Proposal(replicas, average, percent)
 
-    def average(self, current: int, target: int, samples: Mapping[str, Sample], resource: str = "") -> Proposal:
+    def average(self, current: int, target: int, samples: Mapping[str, ModelSample], resource: str = "") -> Proposal:
         """Pods' samples against an average (milli-units). Raises CalculationError."""
         if not self.pods:
             raise CalculationError(_NO_PODS)
@@ -137,7 +137,7 @@ class Calculator:
             return Proposal(replicas, MAX_INT64)
         return Proposal(replicas, go_numbers.ceil_int64(divide(float(total), float(status_replicas))))
 
-    def _groups(self, samples: Mapping[str, Sample], resource: str) -> Groups:
+    def _groups(self, samples: Mapping[str, ModelSample], resource: str) -> Groups:
         return group(self.pods, samples, self.now, self.cpu if resource == "cpu" else None)
 
     def _filled(self, current: int, ratio: float, again: float, count: int) -> int:
@@ -175,7 +175,7 @@ def _request(pod: ModelPod, resource: str, container: str) -> int:
     return total
 
 
-def _without(samples: Mapping[str, Sample], names: frozenset[str]) -> dict[str, int]:
+def _without(samples: Mapping[str, ModelSample], names: frozenset[str]) -> dict[str, int]:
     usable = {name: sample.value for name, sample in samples.items() if name not in names}
     if not usable:
         raise CalculationError("did not receive metrics for targeted pods (pods might be unready)")

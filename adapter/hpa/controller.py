@@ -8,7 +8,7 @@ from typing import NamedTuple
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, rules
 from adapter.hpa.calculator import CalculationError, Calculator, Proposal, Tolerances
 from adapter.hpa.go_numbers import milli
-from adapter.hpa.pods import CpuRules, ModelPod, Sample
+from adapter.hpa.pods import CpuRules, ModelPod, ModelSample
 from adapter.load.quantity import approximate_float
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
@@ -33,7 +33,7 @@ _MESSAGES = {
     "NotScaledToZero": "the HPA controller did not scale the workload to zero",
 }
 
-Values = Sequence[int] | Mapping[str, Sample] | str
+Values = Sequence[int] | Mapping[str, ModelSample] | str
 """What a metric answers: the series' values (milli-units), samples by pod, or the sentence of an error."""
 
 
@@ -254,7 +254,11 @@ def _proposal(calculator: Calculator, metric: HpaMetric, answer: Values, replica
 
 
 def _calculated(
-    calculator: Calculator, metric: HpaMetric, answer: Sequence[int] | Mapping[str, Sample], replicas: int, status: int
+    calculator: Calculator,
+    metric: HpaMetric,
+    answer: Sequence[int] | Mapping[str, ModelSample],
+    replicas: int,
+    status: int,
 ) -> Proposal:
     if metric.aim is None:
         raise CalculationError("the metric has no target")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Sample(NamedTuple):
+class ModelSample(NamedTuple):
     """A pod's sample: milli-units, and for CPU when it was measured and over how long (seconds)."""
 
     value: int
@@ -51,7 +51,7 @@ class CpuRules(NamedTuple):
 DEFAULT_CPU = CpuRules()
 
 
-def group(pods: tuple[ModelPod, ...], samples: Mapping[str, Sample], now: float, cpu: CpuRules | None) -> Groups:
+def group(pods: tuple[ModelPod, ...], samples: Mapping[str, ModelSample], now: float, cpu: CpuRules | None) -> Groups:
     """Sort the pods into groups; `cpu` is None for metrics other than CPU, which do not look at readiness."""
     ready, unready, missing, ignored = 0, set(), set(), set()
     for pod in pods:
@@ -69,7 +69,7 @@ def group(pods: tuple[ModelPod, ...], samples: Mapping[str, Sample], now: float,
     return Groups(ready, frozenset(unready), frozenset(missing), frozenset(ignored))
 
 
-def _is_initializing(pod: ModelPod, sample: Sample, now: float, cpu: CpuRules) -> bool:
+def _is_initializing(pod: ModelPod, sample: ModelSample, now: float, cpu: CpuRules) -> bool:
     if not pod.ready or pod.started is None:
         return True
     if pod.started + cpu.initialization > now:

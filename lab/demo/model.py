@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from adapter.hpa.controller import Controller, Sync, Values
-from adapter.hpa.pods import ModelPod, Sample
+from adapter.hpa.pods import ModelPod, ModelSample
 from adapter.load.quantity import parse_quantity
 from adapter.policy.hpa import parse_hpa
 from lab.demo.objects import AT_FIRST, OURS, PODS_AT_FIRST, PULLED_OUT, STOCK, USAGE, Object, manifests
@@ -195,7 +195,7 @@ class ModelStage:
         answer: Values = "no answer yet" if served is None else [_milli(served)]
         self._services[OURS].sync(self.now, answer)
         stock = self._services[STOCK]
-        stock.sync(self.now, {name: Sample(value, at, _RESOLUTION) for name, (at, value) in stock.samples.items()})
+        stock.sync(self.now, {name: ModelSample(value, at, _RESOLUTION) for name, (at, value) in stock.samples.items()})
 
     # -- what a player needs
 

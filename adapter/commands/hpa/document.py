@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from adapter.hpa.calculator import Proposal
 from adapter.hpa.controller import Controller, Flags, Sync, Values
 from adapter.hpa.go_numbers import MAX_INT32, milli
-from adapter.hpa.pods import CpuRules, ModelPod, Sample
+from adapter.hpa.pods import CpuRules, ModelPod, ModelSample
 from adapter.load.quantity import NANO, QuantityError, milli_text, parse_number
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType, parse_hpa
 from adapter.runtime import document_text
@@ -407,14 +407,16 @@ def _is_by_pod(metric: HpaMetric) -> bool:
     return metric.kind not in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL}
 
 
-def _sample(given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> Sample | None:
+def _sample(given: object, now: float, at: tuple[str | int, ...], faults: list[Fault]) -> ModelSample | None:
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        return Sample(milli(_quantity(given, at, faults)), now)
+        return ModelSample(milli(_quantity(given, at, faults)), now)
     sample = _validated(SampleForm, given, at, faults)
     return (
-        None if sample is None else Sample(milli(sample.value), now if sample.at is None else sample.at, sample.window)
+        None
+        if sample is None
+        else ModelSample(milli(sample.value), now if sample.at is None else sample.at, sample.window)
     )
 
 
@@ -430,7 +432,7 @@ def _spread(answer: Values, pods: tuple[ModelPod, ...], metric: HpaMetric) -> Va
     """A single value of a metric that is by pod is that of every running pod."""
     if isinstance(answer, str | Mapping) or not _is_by_pod(metric):
         return answer
-    return {pod.name: Sample(answer[0], pod.ready_since) for pod in pods if pod.phase == "Running"}
+    return {pod.name: ModelSample(answer[0], pod.ready_since) for pod in pods if pod.phase == "Running"}
 
 
 def _ready_pods(count: int) -> tuple[ModelPod, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from adapter.commands.replay.service import View
 from adapter.hpa.controller import Values
 from adapter.hpa.go_numbers import milli
-from adapter.hpa.pods import ModelPod, Sample
+from adapter.hpa.pods import ModelPod, ModelSample
 from adapter.load.pods import Pod
 from adapter.load.samples import PodUsage
 from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
@@ -59,12 +59,12 @@ def answer(metric: HpaMetric, view: View, max_age: float) -> Values:
     samples = view.samples.get(metric.name)
     if samples is None:
         return NO_ANSWER
-    made: dict[int, Sample] = {}
-    answers: dict[str, Sample] = {}
+    made: dict[int, ModelSample] = {}
+    answers: dict[str, ModelSample] = {}
     for pod, value in samples.items():
         sample = made.get(value)
         if sample is None:
-            sample = made[value] = Sample(milli(value), view.sampled_at, view.window or 0.0)
+            sample = made[value] = ModelSample(milli(value), view.sampled_at, view.window or 0.0)
         answers[pod] = sample
     return answers
 

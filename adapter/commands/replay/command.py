@@ -23,7 +23,7 @@ from adapter.commands.replay.history.span import read_moment
 from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, throttles_of
 from adapter.commands.replay.manifests import Manifests, read_manifests
 from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
-from adapter.commands.replay.outputs import Outcome, front_from, suggestions_from
+from adapter.commands.replay.outputs import ReplayOutcome, front_from, suggestions_from
 from adapter.commands.replay.pods import MOST_PODS
 from adapter.commands.replay.service import Autoscaler, History, Setup, Tick
 from adapter.commands.replay.spool import open_spool, spooled
@@ -91,7 +91,7 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
 
 def _outcome(
     parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]
-) -> Outcome | None:
+) -> ReplayOutcome | None:
     """The replay, with suggestions if they are asked for. The history is read many times, so from a copy."""
     comparison = comparison_of(service, first)
     source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
@@ -103,7 +103,7 @@ def _outcome(
         result = aimed_fairly(result, partial(open_spool, spool))
         suggestions = suggestions_from(result, spool, shortfall_of(parsed)) if parsed.suggest else None
         front = front_from(result, spool) if parsed.front else None
-    return Outcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)
+    return ReplayOutcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)
 
 
 def read_service(parsed: argparse.Namespace) -> Service:

@@ -24,7 +24,7 @@ class OutputError(FaultyDocument):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReplayOutcome:
     """A result with the suggestions that were asked for, the policy's object, and where the history is from."""
 
     result: Result

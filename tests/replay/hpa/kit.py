@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from adapter.hpa.controller import Flags, Values
-from adapter.hpa.pods import CpuRules, ModelPod, Sample
+from adapter.hpa.pods import CpuRules, ModelPod, ModelSample
 from adapter.runtime.times import format_time
 from lab.harness import binaries, objects
 from lab.harness.control_plane import ControlPlane
@@ -157,7 +157,7 @@ class SeriesServer:
         if self._fails(series, metric):
             return 503, _failure(503, "failed")
         values = self._by_pod(series)
-        series.given[metric].append({name: Sample(value) for name, value in values.items()} or "failed")
+        series.given[metric].append({name: ModelSample(value) for name, value in values.items()} or "failed")
         return 200, _values([({"kind": "Pod", "name": name}, metric, value) for name, value in values.items()])
 
     def _by_pod(self, series: Series) -> dict[str, int]:
@@ -171,7 +171,7 @@ class SeriesServer:
         now = datetime.now(UTC).replace(microsecond=0)
         window = self.random.choice((5, 15, 30))
         values = self._by_pod(series)
-        known = {name: Sample(value, now.timestamp(), window) for name, value in values.items()}
+        known = {name: ModelSample(value, now.timestamp(), window) for name, value in values.items()}
         series.given["cpu"].append(known or "failed")
         items = [
             {

@@ -7,7 +7,7 @@ import pytest
 
 from adapter.hpa.calculator import CalculationError, Calculator, Tolerances
 from adapter.hpa.go_numbers import MAX_INT32, MAX_INT64, milli
-from adapter.hpa.pods import ModelPod, Sample
+from adapter.hpa.pods import ModelPod, ModelSample
 from adapter.load.quantity import NANO, approximate_float
 
 
@@ -20,8 +20,8 @@ def of(pods: tuple[ModelPod, ...], up: float = 0.1, down: float = 0.1) -> Calcul
     return Calculator(pods=pods, now=1000.0, tolerances=Tolerances(up, down))
 
 
-def samples(values: Sequence[int]) -> dict[str, Sample]:
-    return {f"p{n}": Sample(value) for n, value in enumerate(values)}
+def samples(values: Sequence[int]) -> dict[str, ModelSample]:
+    return {f"p{n}": ModelSample(value) for n, value in enumerate(values)}
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_starting_pods_cpu_counts_once_a_window_passed_since_it_was_ready() ->
     pod = ModelPod(name="p0", started=900.0, ready_since=960.0)
     early = Calculator(pods=(pod,), now=1000.0, tolerances=Tolerances())
     with pytest.raises(CalculationError, match="pods might be unready"):
-        early.average(1, 1000, {"p0": Sample(5000, 970.0, 30.0)}, "cpu")
-    assert early.average(1, 1000, {"p0": Sample(5000, 990.0, 30.0)}, "cpu").replicas == 5
+        early.average(1, 1000, {"p0": ModelSample(5000, 970.0, 30.0)}, "cpu")
+    assert early.average(1, 1000, {"p0": ModelSample(5000, 990.0, 30.0)}, "cpu").replicas == 5
 
 
 def test_a_missing_pod_is_filled_against_the_direction() -> None:

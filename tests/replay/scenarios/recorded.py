@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.play import Result
+from adapter.commands.replay.scenarios.play import ScenarioResult
 from adapter.commands.replay.scenarios.report import cells, duration, table
 from tests.replay.scenarios.kit import results
 
@@ -45,7 +45,7 @@ def page() -> str:
     return _TABLE.sub(lambda _: printed, PAGE.read_text(encoding="utf-8"))
 
 
-def _lines(result: Result) -> Iterator[str]:
+def _lines(result: ScenarioResult) -> Iterator[str]:
     figures = zip(_FIGURES, cells(result)[1:], strict=True)
     yield f"{result.name}: " + ", ".join(f"{label} {value}" for label, value in figures)
     counts = ", ".join(f"{duration(at)} {count}" for at, count in result.counts)

@@ -10,7 +10,7 @@ from typing import Any
 
 from adapter.commands.replay.fleet import ranking
 from adapter.commands.replay.fleet.page import fleet_page
-from adapter.commands.replay.fleet.parts import Part, ShardRow, merge, read_part, to_json
+from adapter.commands.replay.fleet.parts import FleetPart, ShardRow, merge, read_part, to_json
 from adapter.commands.replay.fleet.runner import FromPrometheus, Source, Task, picklable, run_tasks
 from adapter.commands.replay.fleet.services import (
     FleetService,
@@ -60,7 +60,7 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
 
 def replay_all(
     parsed: argparse.Namespace, services: list[FleetService], shard: Shard, source: Source, identity: dict[str, Any]
-) -> Part:
+) -> FleetPart:
     """Replay these services on all cores. A part of a run; its services are in order of their names."""
     tasks = [Task(service, picklable(parsed), source) for service in services]
     progress = Progress("services replayed:", len(tasks))
@@ -72,7 +72,7 @@ def replay_all(
     finally:
         progress.close()
     rows.sort(key=lambda row: (row.policy.namespace, row.policy.name))
-    return Part(ShardRow(shard.index, shard.count), identity, tuple(rows))
+    return FleetPart(ShardRow(shard.index, shard.count), identity, tuple(rows))
 
 
 def run_identity(parsed: argparse.Namespace, source: PrometheusSource) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _services(parsed: argparse.Namespace, shard: Shard) -> list[FleetService]:
     return services
 
 
-def _parts(files: list[str]) -> dict[str, Part]:
+def _parts(files: list[str]) -> dict[str, FleetPart]:
     parts = {}
     for file in files:
         try:
@@ -132,7 +132,7 @@ def _parts(files: list[str]) -> dict[str, Part]:
     return parts
 
 
-def _write(parsed: argparse.Namespace, part: Part, show: Print) -> int:
+def _write(parsed: argparse.Namespace, part: FleetPart, show: Print) -> int:
     if not parsed.part:
         show(to_json(part))
         return OK
@@ -146,7 +146,7 @@ def _write(parsed: argparse.Namespace, part: Part, show: Print) -> int:
     return OK
 
 
-def _report(parsed: argparse.Namespace, part: Part, show: Print) -> int:
+def _report(parsed: argparse.Namespace, part: FleetPart, show: Print) -> int:
     if parsed.html:
         write_text(parsed.html, fleet_page(part))
     if parsed.output == "json":

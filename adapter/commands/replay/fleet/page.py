@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from adapter.commands.replay.comparison import RAW
-from adapter.commands.replay.fleet.parts import Part
+from adapter.commands.replay.fleet.parts import FleetPart
 from adapter.commands.replay.fleet.ranking import OVER_HIGH, SHORTFALL, Ranked, Ranking, rank
 from adapter.commands.replay.page.markup import Html, document, join, tag
 from adapter.commands.replay.page.texts import count_text, minutes, share_text, signed_text
@@ -11,7 +11,7 @@ from adapter.commands.replay.page.texts import count_text, minutes, share_text, 
 _RISKS = {OVER_HIGH: "more time over high", SHORTFALL: "load beyond capacity"}
 
 
-def fleet_page(part: Part) -> str:
+def fleet_page(part: FleetPart) -> str:
     """The page of a whole run."""
     ranking = rank(part)
     span = f"{part.run.get('from', '')} to {part.run.get('to', '')}"
@@ -31,7 +31,7 @@ def fleet_page(part: Part) -> str:
     return document(title, body, {})
 
 
-def _cards(part: Part, ranking: Ranking) -> Html:
+def _cards(part: FleetPart, ranking: Ranking) -> Html:
     costs = [one.saved_cost for one in ranking.all if one.saved_cost is not None]
     figures = [
         (signed_text(sum(one.saved for one in ranking.all)), "pod-hours saved"),

@@ -63,7 +63,7 @@ class ShardRow(msgspec.Struct, frozen=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)]
 
 
-class Part(msgspec.Struct, frozen=True):
+class FleetPart(msgspec.Struct, frozen=True):
     """`run` is all that the figures depend on beside the services: parts with another one are of another run."""
 
     shard: ShardRow
@@ -71,15 +71,15 @@ class Part(msgspec.Struct, frozen=True):
     services: tuple[ServiceRow, ...]
 
 
-_PART = Decoder(Part)
+_PART = Decoder(FleetPart)
 
 
-def to_json(part: Part) -> str:
+def to_json(part: FleetPart) -> str:
     """The part on one line."""
     return msgspec.json.encode(part).decode()
 
 
-def read_part(content: bytes, name: str) -> Part:
+def read_part(content: bytes, name: str) -> FleetPart:
     """The part in a file. Raises FaultyDocument that names the file."""
     try:
         part = _PART.decode(content)
@@ -98,7 +98,7 @@ def _no_part(name: str, why: str) -> FaultyDocument:
     return FaultyDocument([Fault(name, None, advice)], _TITLE)
 
 
-def merge(parts: Mapping[str, Part]) -> Part:
+def merge(parts: Mapping[str, FleetPart]) -> FleetPart:
     """All parts of one run (by the names of their files) as one. Raises FaultyDocument for all that does not fit."""
     faults = list(_faults(parts))
     if faults:
@@ -108,10 +108,10 @@ def merge(parts: Mapping[str, Part]) -> Part:
         (service for part in parts.values() for service in part.services),
         key=lambda service: (service.policy.namespace, service.policy.name),
     )
-    return Part(ShardRow(0, 1), first.run, tuple(services))
+    return FleetPart(ShardRow(0, 1), first.run, tuple(services))
 
 
-def _faults(parts: Mapping[str, Part]) -> Iterator[Fault]:
+def _faults(parts: Mapping[str, FleetPart]) -> Iterator[Fault]:
     (first_name, first), *others = parts.items()
     for name, part in others:
         if part.shard.count != first.shard.count:

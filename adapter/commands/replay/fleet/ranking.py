@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adapter.commands.replay.comparison import RAW, SUBJECT
-from adapter.commands.replay.fleet.parts import Part, RunRow, ServiceRow
+from adapter.commands.replay.fleet.parts import FleetPart, RunRow, ServiceRow
 from adapter.commands.replay.text_table import aligned
 
 OVER_HIGH, SHORTFALL = "overHigh", "shortfall"
@@ -60,7 +60,7 @@ class Ranking(NamedTuple):
     all: Sequence[Ranked]
 
 
-def rank(part: Part) -> Ranking:
+def rank(part: FleetPart) -> Ranking:
     """Rank all services of a run. Equal ones are in order of their names."""
     services = [Ranked(row, row.runs[0], row.runs[SUBJECT]) for row in part.services if row.error is None]
     return Ranking(
@@ -76,7 +76,7 @@ def _shortfall(run: RunRow) -> float:
     return run.shortfall_ratio or 0.0
 
 
-def data(part: Part) -> dict[str, Any]:
+def data(part: FleetPart) -> dict[str, Any]:
     """The ranked report as JSON data. The three rankings name services; their figures are in `services`."""
     ranking = rank(part)
     costs = [one.saved_cost for one in ranking.all if one.saved_cost is not None]
@@ -107,7 +107,7 @@ def _service(one: Ranked) -> dict[str, Any]:
     }
 
 
-def lines(part: Part, top: int) -> Iterator[str]:
+def lines(part: FleetPart, top: int) -> Iterator[str]:
     """The ranked report as text: up to `top` services in each ranking."""
     ranking, count = rank(part), len(part.services)
     yield f"Replay of {count} service{'s' * (count != 1)}, {part.run.get('from')} to {part.run.get('to')}: each policy"

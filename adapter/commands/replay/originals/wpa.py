@@ -17,7 +17,7 @@ from adapter.load.pods import FINISHED_PHASES, Pod
 _PENDING = "Pending"
 
 
-class Proposal(NamedTuple):
+class WpaProposal(NamedTuple):
     """What one metric proposes, and whether its usage is above or below the band."""
 
     replicas: int
@@ -72,7 +72,7 @@ class WpaAutoscaler:
         self._last_scale = view.now
         return view.replicas if self._wpa.dry_run else desired
 
-    def _proposals(self, view: View) -> list[Proposal] | None:
+    def _proposals(self, view: View) -> list[WpaProposal] | None:
         """What the metrics propose; None where one of them fails, which ends the reconciliation."""
         found = [_proposal_of(self._wpa, metric, view) for metric in self._wpa.metrics]
         known = [one for one in found if one is not None]
@@ -139,7 +139,7 @@ def ready_pods(view: View, delay: float) -> Ready:
     return Ready(min(ready, view.status_replicas), listed)
 
 
-def _proposal_of(wpa: Wpa, metric: WpaMetric, view: View) -> Proposal | None:
+def _proposal_of(wpa: Wpa, metric: WpaMetric, view: View) -> WpaProposal | None:
     if not metric.resource:
         value, pods = view.load.get(metric.name), ready_pods(view, wpa.readiness_delay)
         total = None if value is None else milli(value)
@@ -148,7 +148,7 @@ def _proposal_of(wpa: Wpa, metric: WpaMetric, view: View) -> Proposal | None:
     if total is None or not pods.listed or not pods.ready or 100 * pods.ready // pods.listed < wpa.min_available:
         return None
     if not metric.resource and total == 0 and not wpa.tolerate_zero:
-        return Proposal(pods.ready)
+        return WpaProposal(pods.ready)
     return propose(wpa, metric, total, pods.ready, view.replicas)
 
 
@@ -172,16 +172,16 @@ def _is_ignored(metric: WpaMetric, pod: Pod, samples: Mapping[str, int], delay: 
     return not pod.ready.status or pod.started_at + delay > (pod.ready.since or 0.0)
 
 
-def propose(wpa: Wpa, metric: WpaMetric, total: int, ready: int, current: int) -> Proposal:
+def propose(wpa: Wpa, metric: WpaMetric, total: int, ready: int, current: int) -> WpaProposal:
     """What a metric proposes for a total (milli-units). In floats, in the controller's own order."""
     usage = float(total) / (float(ready) if wpa.average else 1.0)
     if usage > metric.high + metric.high * wpa.tolerance // 1000:
         count = _rounded(math.ceil(ready * usage / metric.high) if metric.high else current, wpa.modulo)
-        return Proposal(max(count, current), above=True)
+        return WpaProposal(max(count, current), above=True)
     if usage < metric.low - metric.low * wpa.tolerance // 1000:
         count = _rounded(max(1, math.floor(ready * usage / metric.low)), wpa.modulo)
-        return Proposal(min(count, current), below=True)
-    return Proposal(_converged(wpa, metric, usage, ready, current))
+        return WpaProposal(min(count, current), below=True)
+    return WpaProposal(_converged(wpa, metric, usage, ready, current))
 
 
 def _rounded(count: int, multiple: int) -> int:

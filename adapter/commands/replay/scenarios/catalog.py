@@ -17,7 +17,7 @@ from adapter.commands.replay.scenarios.scenario import (
     WATERMARK,
     Contender,
     Object,
-    Scenario,
+    ShippedScenario,
     hpa,
     policy,
     resource,
@@ -37,8 +37,8 @@ _MEMORY = {
 _REGISTRY = {"name": "main", "service": "com.shop.web"}
 
 
-def _spike() -> Scenario:
-    return Scenario(
+def _spike() -> ShippedScenario:
+    return ShippedScenario(
         name="spike",
         story="The load triples at once and falls back after five minutes.",
         seconds=30 * MINUTE,
@@ -48,8 +48,8 @@ def _spike() -> Scenario:
     )
 
 
-def _ramp() -> Scenario:
-    return Scenario(
+def _ramp() -> ShippedScenario:
+    return ShippedScenario(
         name="ramp",
         story="The load grows fivefold within 20 minutes, and stays.",
         seconds=40 * MINUTE,
@@ -59,8 +59,8 @@ def _ramp() -> Scenario:
     )
 
 
-def _sawtooth() -> Scenario:
-    return Scenario(
+def _sawtooth() -> ShippedScenario:
+    return ShippedScenario(
         name="sawtooth",
         story="Every ten minutes the load doubles little by little and falls back at once, as batches do.",
         seconds=65 * MINUTE,
@@ -70,8 +70,8 @@ def _sawtooth() -> Scenario:
     )
 
 
-def _pull_out() -> Scenario:
-    return Scenario(
+def _pull_out() -> ShippedScenario:
+    return ShippedScenario(
         name="pull-out",
         story="Five of ten pods are pulled out for 15 minutes: they stay Ready and get no requests.",
         seconds=40 * MINUTE,
@@ -82,8 +82,8 @@ def _pull_out() -> Scenario:
     )
 
 
-def _rolling_update() -> Scenario:
-    return Scenario(
+def _rolling_update() -> ShippedScenario:
+    return ShippedScenario(
         name="rolling-update",
         story="Under a load that is close to the high watermark, a rolling update replaces all pods, three at a time.",
         seconds=20 * MINUTE,
@@ -95,9 +95,9 @@ def _rolling_update() -> Scenario:
     )
 
 
-def _leak() -> Scenario:
+def _leak() -> ShippedScenario:
     leaking = polyline((0, 4 * _GIB), (4 * HOUR, 12 * _GIB), (4 * HOUR, 4 * _GIB))
-    return Scenario(
+    return ShippedScenario(
         name="memory-leak",
         story="Every request leaks a little memory: the total triples in four hours, until a restart frees it.",
         seconds=5 * HOUR,
@@ -109,8 +109,8 @@ def _leak() -> Scenario:
     )
 
 
-def _night() -> Scenario:
-    return Scenario(
+def _night() -> ShippedScenario:
+    return ShippedScenario(
         name="night-valley",
         story="A day: 40 pods' worth of load at midnight, an eighth of it twelve hours later, and back.",
         seconds=DAY,
@@ -121,8 +121,8 @@ def _night() -> Scenario:
     )
 
 
-def _registry_outage() -> Scenario:
-    return Scenario(
+def _registry_outage() -> ShippedScenario:
+    return ShippedScenario(
         name="registry-outage",
         story="Two of ten pods are out; the registry falls silent for 15 minutes, and meanwhile the load halves.",
         seconds=45 * MINUTE,
@@ -134,12 +134,12 @@ def _registry_outage() -> Scenario:
     )
 
 
-def _weekly_peak() -> Scenario:
+def _weekly_peak() -> ShippedScenario:
     monday = polyline((8 * HOUR, 8000), (9 * HOUR, 9000), (9 * HOUR + 2 * MINUTE, 36_000), (10 * HOUR, 30_000))
     offset = 8 * HOUR + 30 * MINUTE
     floor = {"name": "last-week", "query": {"name": "last-week"}, "highWatermark": f"{HIGH}m", "floor": True}
     ours = policy(CPU_METRIC, floor)
-    return Scenario(
+    return ShippedScenario(
         name="weekly-peak",
         story="Monday, 9:00: the load quadruples in two minutes, as last week. The floor is the load of last week, ten"
         " minutes ahead.",
@@ -151,9 +151,9 @@ def _weekly_peak() -> Scenario:
     )
 
 
-def _at_limit() -> Scenario:
+def _at_limit() -> ShippedScenario:
     marks = {**CPU_METRIC, "highWatermark": f"{CPU_LIMIT}m", "lowWatermark": "1200m"}
-    return Scenario(
+    return ShippedScenario(
         name="watermark-at-limit",
         story="The high watermark and the stock target are the CPU limit, and the load doubles: no pod shows more than"
         " its limit.",
@@ -206,8 +206,8 @@ def _of_the_paper(ours: str) -> tuple[Contender, ...]:
     )
 
 
-def _step_tolerance() -> Scenario:
-    return Scenario(
+def _step_tolerance() -> ShippedScenario:
+    return ShippedScenario(
         name="step-tolerance",
         story="The experiment of the step-tolerance paper: sudden load on a small service whose pods start in 6 s.",
         seconds=20 * MINUTE,
@@ -219,7 +219,7 @@ def _step_tolerance() -> Scenario:
     )
 
 
-def _step_tolerance_rise() -> Scenario:
+def _step_tolerance_rise() -> ShippedScenario:
     rise = polyline((130, 800), (250, 4500), (610, 4500), (610, 800))
     return replace(
         _step_tolerance(),
@@ -229,12 +229,12 @@ def _step_tolerance_rise() -> Scenario:
     )
 
 
-def _behavior() -> Scenario:
+def _behavior() -> ShippedScenario:
     pace = {
         "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [_rate("Percent", 900, 300)]},
         "scaleDown": {"stabilizationWindowSeconds": 60, "policies": [_rate("Pods", 1, 10)]},
     }
-    return Scenario(
+    return ShippedScenario(
         name="behavior",
         story="The load needs 13 pods instead of one, then one again: at most 900 % more in 5 minutes, one pod less in"
         " 10 seconds.",
@@ -253,7 +253,7 @@ def _rate(kind: str, value: int, period: int) -> Object:
     return {"type": kind, "value": value, "periodSeconds": period}
 
 
-SCENARIOS: Mapping[str, Scenario] = {
+SCENARIOS: Mapping[str, ShippedScenario] = {
     one.name: one
     for one in (
         _spike(),

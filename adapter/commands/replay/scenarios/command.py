@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from adapter.commands.replay.scenarios.catalog import SCENARIOS
 from adapter.commands.replay.scenarios.play import play
 from adapter.commands.replay.scenarios.report import as_data, table
-from adapter.commands.replay.scenarios.scenario import Scenario
+from adapter.commands.replay.scenarios.scenario import ShippedScenario
 from adapter.runtime.faults import Fault, FaultyDocument
 
 
@@ -14,7 +14,7 @@ class UnknownScenarioError(FaultyDocument):
     """A name is that of no scenario."""
 
 
-def chosen(names: Sequence[str], scenarios: Mapping[str, Scenario] = SCENARIOS) -> list[Scenario]:
+def chosen(names: Sequence[str], scenarios: Mapping[str, ShippedScenario] = SCENARIOS) -> list[ShippedScenario]:
     """The scenarios of these names in their own order, all without names. Raises UnknownScenarioError."""
     known = ", ".join(scenarios)
     faults = [Fault("", name, f"is no scenario; the scenarios are {known}") for name in names if name not in scenarios]

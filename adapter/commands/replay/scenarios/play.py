@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.scenarios.scenario import BEGAN, MILLI, Contender, Scenario
+from adapter.commands.replay.scenarios.scenario import BEGAN, MILLI, Contender, ShippedScenario
 from adapter.commands.replay.service import Autoscaler, Judge, Summary, View
 from adapter.commands.replay.simulation import ServiceLoop
 from adapter.load.pods import Pod
@@ -17,7 +17,7 @@ _PORT = 8080
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ScenarioResult:
     """What one autoscaler did. `counts` are (seconds since the beginning, count), the first one at 0.
 
     `reached_goal`: whether the serving pods were not overloaded at the end. `asked` and `lost` are load times seconds
@@ -41,12 +41,12 @@ class Result:
         return (self.asked - self.summary.lost) / self.summary.seconds
 
 
-def play(scenario: Scenario) -> list[Result]:
+def play(scenario: ShippedScenario) -> list[ScenarioResult]:
     """Play a scenario with each of its contenders."""
     return [_played(scenario, contender) for contender in scenario.contenders]
 
 
-def _played(scenario: Scenario, contender: Contender) -> Result:
+def _played(scenario: ShippedScenario, contender: Contender) -> ScenarioResult:
     high = {name: Fraction(value * MILLI) for name, value in scenario.high.items()}
     autoscaler = _autoscaler(scenario, contender)
     minimum = contender.hpa["spec"]["minReplicas"]
@@ -63,7 +63,7 @@ def _played(scenario: Scenario, contender: Contender) -> Result:
         loop.step(tick, BEGAN + at + scenario.step)
     run = loop.run()
     counts = ((0, scenario.setup.replicas), *((round(one.at - BEGAN), one.after) for one in run.changes))
-    return Result(
+    return ScenarioResult(
         name=contender.name,
         summary=run.summary,
         counts=counts,
@@ -72,7 +72,7 @@ def _played(scenario: Scenario, contender: Contender) -> Result:
     )
 
 
-def _autoscaler(scenario: Scenario, contender: Contender) -> Autoscaler:
+def _autoscaler(scenario: ShippedScenario, contender: Contender) -> Autoscaler:
     hpa = parse_hpa(contender.hpa)
     if contender.policy is None:
         return HpaAutoscaler(hpa, contender.name, effective=contender.effective)
@@ -85,7 +85,7 @@ def _autoscaler(scenario: Scenario, contender: Contender) -> Autoscaler:
 class _WithRegistry:
     """A policy that learns from a registry which pods are pulled out, and not by their annotation."""
 
-    def __init__(self, inner: PolicyAutoscaler, scenario: Scenario) -> None:
+    def __init__(self, inner: PolicyAutoscaler, scenario: ShippedScenario) -> None:
         self.name = inner.name
         self._inner = inner
         self._scenario = scenario

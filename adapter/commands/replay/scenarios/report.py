@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from adapter.commands.replay.scenarios.play import Result
-from adapter.commands.replay.scenarios.scenario import BUILT_IN, HOUR, MINUTE, Scenario
+from adapter.commands.replay.scenarios.play import ScenarioResult
+from adapter.commands.replay.scenarios.scenario import BUILT_IN, HOUR, MINUTE, ShippedScenario
 from adapter.commands.replay.text_table import aligned
 from adapter.load.quantity import NANO
 
-Played = Sequence[tuple[Scenario, Sequence[Result]]]
+Played = Sequence[tuple[ShippedScenario, Sequence[ScenarioResult]]]
 
 _HEAD = ("AUTOSCALER", "OVERSHOOT", "SHORTFALL", "TO THE GOAL", "FLAPS", "POD-HOURS", "PODS")
 _LEGEND = (
@@ -31,7 +31,7 @@ def table(played: Played) -> Iterator[str]:
         yield from _against_built_in(results)
 
 
-def cells(result: Result) -> tuple[str, ...]:
+def cells(result: ScenarioResult) -> tuple[str, ...]:
     """One line of the table."""
     summary, goal = result.summary, result.seconds_to_goal
     return (
@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
     return f"{whole // MINUTE}m{whole % MINUTE:02d}s" if whole >= MINUTE else f"{whole}s"
 
 
-def _against_built_in(results: Sequence[Result]) -> Iterator[str]:
+def _against_built_in(results: Sequence[ScenarioResult]) -> Iterator[str]:
     """Where the experiment's built-in algorithm is among the autoscalers: the others against it."""
     base = next((one for one in results if one.name == BUILT_IN), None)
     if base is None or not base.summary.lost:
@@ -80,7 +80,7 @@ def as_data(played: Played) -> Mapping[str, Any]:
     }
 
 
-def _run(result: Result) -> Mapping[str, Any]:
+def _run(result: ScenarioResult) -> Mapping[str, Any]:
     summary = result.summary
     return {
         "autoscaler": result.name,

@@ -34,7 +34,7 @@ class Contender(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scenario:
+class ShippedScenario:
     """One scenario of `seconds`, in ticks of `step` seconds from `BEGAN` on. `story` is a sentence.
 
     `load` is by metric (milli-units of the whole service), `pulled_out` a number of pods over time. At each of
