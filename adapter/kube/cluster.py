@@ -236,8 +236,8 @@ def _selector(item: TargetObject) -> LabelSelector:
 
 def parse_version(text: str) -> tuple[int, int] | None:
     """Major and minor version of texts such as `1.34` and `v1.34.0-gke.5`."""
-    found = _DIGITS.match(text)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _DIGITS.match(text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 async def server_version(session: Session) -> str:
@@ -254,10 +254,10 @@ async def has_tolerance(session: Session, version: str) -> bool | None:
     The server's own metrics show the gate; where they may not be read, the version's default counts.
     """
     try:
-        found = _FEATURE.search(await session.get("/metrics", accept="text/plain", timeout=5))
+        gate = _FEATURE.search(await session.get("/metrics", accept="text/plain", timeout=5))
     except KubeError:
-        found = None
-    if found:
-        return found[1] == b"1"
+        gate = None
+    if gate:
+        return gate[1] == b"1"
     parsed = parse_version(version)
     return None if parsed is None else parsed >= TOLERANCE_SINCE

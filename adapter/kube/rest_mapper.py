@@ -139,7 +139,7 @@ class RestMapper:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._listings = _Listings(session)
-        self._found: dict[tuple[str, str], _Finding] = {}
+        self._findings: dict[tuple[str, str], _Finding] = {}
         self._flights: SingleFlight[tuple[str, str], _Finding] = SingleFlight()
 
     async def find(self, api_version: str, kind: str, *, anew: bool = False) -> RestMapping:
@@ -150,7 +150,7 @@ class RestMapper:
         for fault in kind_faults(api_version, kind):
             raise UnknownKind(str(fault))
         key = (api_version, kind)
-        finding = self._found.get(key)
+        finding = self._findings.get(key)
         keeps = MISS_SECONDS if finding is None or finding.resource is None else HIT_SECONDS
         if finding is None or anew or self._session.clock.monotonic() - finding.at >= keeps:
             finding = await self._flights.join(key, lambda: self._look_up(api_version, kind))
@@ -167,7 +167,7 @@ class RestMapper:
 
     def forget(self, api_version: str, kind: str) -> None:
         """Drops a kind and the documents it came from: it may be gone, or served in another way."""
-        finding = self._found.pop((api_version, kind), None)
+        finding = self._findings.pop((api_version, kind), None)
         if finding is not None and finding.resource is not None:
             self._listings.forget(api_version)
 
@@ -179,11 +179,11 @@ class RestMapper:
         except UnknownKind as error:
             finding = _Finding(now, None, str(error))
         except KubeError:
-            old = self._found.get(key)
+            old = self._findings.get(key)
             if old is None or old.resource is None:
                 raise
             finding = _Finding(now - HIT_SECONDS + MISS_SECONDS, old.resource)
-        self._found[key] = finding
+        self._findings[key] = finding
         return finding
 
     async def _discover(self, api_version: str, kind: str) -> RestMapping:

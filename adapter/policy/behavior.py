@@ -67,7 +67,10 @@ def permits(policy: Policy, hpa: Hpa, direction: str) -> bool:
     """Whether scaling policies of another manager let the count go as far as the policy ever does."""
     rules, limits = (hpa.scale_up, _up(policy, hpa)) if direction == DIRECTIONS[0] else (hpa.scale_down, _down(policy))
     return rules.select in {"", MAX} and all(
-        any(own.kind == limit.kind and own.value >= limit.value and own.period <= LOOSE for own in rules.policies)
+        any(
+            present.kind == limit.kind and present.value >= limit.value and present.period <= LOOSE
+            for present in rules.policies
+        )
         for limit in limits
     )
 
@@ -95,7 +98,10 @@ def _percent(percent: int) -> tuple[ScalingPolicy, ...]:
 
 def policies_json(policies: Iterable[ScalingPolicy]) -> list[dict[str, Any]]:
     """Scaling policies as an HPA has them."""
-    return [{"type": one.kind, "value": one.value, "periodSeconds": one.period} for one in policies]
+    return [
+        {"type": scaling_policy.kind, "value": scaling_policy.value, "periodSeconds": scaling_policy.period}
+        for scaling_policy in policies
+    ]
 
 
 def highest_allowed(current: int, rules: ScalingRules, changes: Iterable[ReplicaChange], now: float) -> int:
@@ -163,10 +169,10 @@ def following_behavior(
     windows = {"scaleUp": 0, "scaleDown": (down and down.stabilization) or 0}
     behavior: dict[str, Any] = {}
     fields: Iterable[BehaviorField] = required_behavior(policy, parse_hpa(manifest), tolerance=tolerance)
-    for one in fields:
-        direction, _, key = one.name.partition(".")
+    for field in fields:
+        direction, _, key = field.name.partition(".")
         rules = behavior.setdefault(direction, {"stabilizationWindowSeconds": windows[direction]})
-        rules[key] = one.value
+        rules[key] = field.value
     if down is not None and policy.velocity.down is None and policy.hpa_wiring is not HpaWiring.ENFORCE:
         behavior["scaleDown"]["policies"] = policies_json(down.policies)
     return behavior

@@ -69,7 +69,7 @@ class FieldReader:
     def texts(self, key: str, most: int, *, longest: int = MAX_NAME_LENGTH) -> tuple[str, ...]:
         """A list of distinct texts."""
         values = self.sequence(key, most)
-        if not all(isinstance(one, str) and 0 < len(one) <= longest for one in values):
+        if not all(isinstance(value, str) and 0 < len(value) <= longest for value in values):
             self.fault(key, values, f"write a list of texts of at most {longest} characters")
             return ()
         if len(set(values)) < len(values):
@@ -107,11 +107,11 @@ class FieldReader:
         value = self.get(key)
         if value is None:
             return None
-        known = {one.value: one for one in among}
+        members = {member.value: member for member in among}
         # Only texts are looked up: the enumeration's own error would print any other value, however deep.
-        if isinstance(value, str) and value in known:
-            return known[value]
-        self.one_of(key, value, list(known))
+        if isinstance(value, str) and value in members:
+            return members[value]
+        self.one_of(key, value, list(members))
         return None
 
     def one_of(self, key: str, value: object, among: Collection[str]) -> None:
@@ -137,8 +137,8 @@ class FieldReader:
 
     def sections(self, key: str, most: int) -> Iterator["FieldReader"]:
         """The mappings of the list at `key`."""
-        for index, one in enumerate(self.sequence(key, most)):
-            yield FieldReader({} if one is None else one, f"{self.at(key)}[{index}]", self.faults)
+        for index, item in enumerate(self.sequence(key, most)):
+            yield FieldReader({} if item is None else item, f"{self.at(key)}[{index}]", self.faults)
 
     def quantity_text(self, key: str) -> str:
         """A quantity or percentage as text, from a text or a whole number; empty where absent or faulty."""
@@ -149,8 +149,8 @@ class FieldReader:
             return str(value)
         if isinstance(value, str) and value and len(value) <= _LONGEST_QUANTITY:
             return value
-        more = f': "{value}"' if isinstance(value, float) else ""
-        self.fault(key, value, f"write an integer, or a quantity in quotes{more}")
+        quoted = f': "{value}"' if isinstance(value, float) else ""
+        self.fault(key, value, f"write an integer, or a quantity in quotes{quoted}")
         return ""
 
     def nano(self, key: str) -> int | None:
@@ -174,11 +174,11 @@ class FieldReader:
     def close(self) -> None:
         """Add a fault for every key that was not read."""
         unknown = [key for key in self._data if key not in self._read]
-        known = ", ".join(sorted(self._read)) if unknown else ""
+        read = ", ".join(sorted(self._read)) if unknown else ""
         for number, key in enumerate(unknown):
             # A suggestion takes time to find; further ones would not be read.
             meant = closest(str(key), self._read) if number < _MOST_GUESSES else ""
-            self.fault(str(key), self._data[key], f"unknown field{meant}; known are {known}")
+            self.fault(str(key), self._data[key], f"unknown field{meant}; known are {read}")
 
 
 def percent_as_quantity(text: str) -> str:

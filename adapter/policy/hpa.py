@@ -335,9 +335,11 @@ def _pace(rules: FieldReader) -> ScalingRules:
         select=_text(rules, "selectPolicy"),
         policies=tuple(
             ScalingPolicy(
-                _text(one, "type"), one.integer("value", 0, 0, _LARGEST), one.integer("periodSeconds", 0, 0, 1800)
+                _text(scaling_policy, "type"),
+                scaling_policy.integer("value", 0, 0, _LARGEST),
+                scaling_policy.integer("periodSeconds", 0, 0, 1800),
             )
-            for one in rules.sections("policies", _MOST)
+            for scaling_policy in rules.sections("policies", _MOST)
         ),
     )
 

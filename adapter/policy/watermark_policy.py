@@ -186,7 +186,7 @@ def _metric(fields: FieldReader, delay: Delay) -> Metric:
     if (resource is None) == (query is None):
         fields.fault("", name, "give exactly one of resource (metrics.k8s.io) and query (Prometheus)")
     # A faulty `of` has its fault already; the watermarks are read as ratios all the same.
-    of = any(isinstance(one := fields.get(key), Mapping) and one.get("of") for key in ("resource", "query"))
+    of = any(isinstance(source := fields.get(key), Mapping) and source.get("of") for key in ("resource", "query"))
     high, low = (_watermark(fields, key, of=of) for key in ("highWatermark", "lowWatermark"))
     if high is not None and low is not None and low >= high:
         fields.fault("lowWatermark", fields.get("lowWatermark"), "lowWatermark must be below highWatermark")

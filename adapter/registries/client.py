@@ -82,19 +82,19 @@ def limit_of(settings: HttpAsked) -> Limit:
 
 
 @contextlib.asynccontextmanager
-async def answering(client: Client, method: str, url: str, **more: Any) -> AsyncIterator[SegmentedReply]:
+async def answering(client: Client, method: str, url: str, **request: Any) -> AsyncIterator[SegmentedReply]:
     """An answer of any status, held in memory until the context ends. Raises SourceError with the URL."""
     async with contextlib.AsyncExitStack() as reading:
         try:
-            answer = await reading.enter_async_context(client.answer(method, url, **more))
+            answer = await reading.enter_async_context(client.answer(method, url, **request))
         except SourceError as error:
             raise error.with_context(url) from error
         yield answer
 
 
-async def send(client: Client, method: str, url: str, **more: Any) -> Reply:
+async def send(client: Client, method: str, url: str, **request: Any) -> Reply:
     """As `answering`, for answers that are small, or of which only the headers matter."""
-    async with answering(client, method, url, **more) as answer:
+    async with answering(client, method, url, **request) as answer:
         return answer.plain
 
 

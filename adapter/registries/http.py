@@ -89,63 +89,63 @@ async def read_document(body: Body) -> RosterDocument:
         for piece in pieces(body, _ARRAY):
             if piece.is_last:
                 envelope = _envelope(piece.text)
-            for one in envelope.instances if envelope is not None else _many(piece.text):
-                _check(one, len(stated))
-                stated.append(one)
+            for pod in envelope.instances if envelope is not None else _many(piece.text):
+                _check(pod, len(stated))
+                stated.append(pod)
             await slices.breathe()
     except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
         raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {error}") from error
     assert envelope is not None
     # Sorted, so that a list in another order is no change.
     ordered: list[Instance] = []
-    for one in merge(*[sorted(stated[at : at + _RUN], key=_order) for at in range(0, len(stated), _RUN)], key=_order):
+    for pod in merge(*[sorted(stated[at : at + _RUN], key=_order) for at in range(0, len(stated), _RUN)], key=_order):
         ordered.append(
             Instance(
-                ip=one.ip,
-                port=one.port,
-                weight=_weight_of(one),
-                status={"out": OUT, "unknown": UNKNOWN}.get(one.state, ""),
-                pod_uid=one.uid,
-                pod_name=one.pod,
-                metadata={"reason": one.reason} if one.reason else {},
+                ip=pod.ip,
+                port=pod.port,
+                weight=_weight_of(pod),
+                status={"out": OUT, "unknown": UNKNOWN}.get(pod.state, ""),
+                pod_uid=pod.uid,
+                pod_name=pod.pod,
+                metadata={"reason": pod.reason} if pod.reason else {},
             )
         )
         await slices.breathe()
     return RosterDocument(envelope.complete, tuple(ordered), envelope.service, envelope.revision)
 
 
-def _check(one: StatedPod, place: int) -> None:
+def _check(pod: StatedPod, place: int) -> None:
     """Normalize the address to the form of pod IPs. Raises WrongRegistryAnswer where it can match no pod."""
     try:
-        _weight_of(one)
+        _weight_of(pod)
     except msgspec.MsgspecError as error:
         raise WrongRegistryAnswer(f"the document's instances[{place}].weight: {error}") from error
-    if not one.ip:
-        if not (one.pod or one.uid):
+    if not pod.ip:
+        if not (pod.pod or pod.uid):
             raise WrongRegistryAnswer(f"the document's instances[{place}] names no pod: give ip, pod or uid")
         return
     try:
-        address = ipaddress.ip_address(one.ip.strip().strip("[]").partition("%")[0])
+        address = ipaddress.ip_address(pod.ip.strip().strip("[]").partition("%")[0])
     except ValueError:
-        if one.pod or one.uid:
+        if pod.pod or pod.uid:
             return
         raise WrongRegistryAnswer(
-            f"the document's instances[{place}].ip {one.ip!r} is no IP address and matches nobody: write the address "
+            f"the document's instances[{place}].ip {pod.ip!r} is no IP address and matches nobody: write the address "
             "alone, its port under port, a pod's name under pod"
         ) from None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    one.ip = str(mapped or address)
+    pod.ip = str(mapped or address)
 
 
-def _weight_of(one: StatedPod) -> float | None:
+def _weight_of(pod: StatedPod) -> float | None:
     """The weight; one that is too small for a float is the smallest float, since 0 means pulled out."""
-    weight = _weight(one.weight)
-    is_zero = not bytes(one.weight).lower().partition(b"e")[0].strip(b"-0.")
+    weight = _weight(pod.weight)
+    is_zero = not bytes(pod.weight).lower().partition(b"e")[0].strip(b"-0.")
     return sys.float_info.min if weight == 0 and not is_zero else weight
 
 
-def _order(one: StatedPod) -> tuple[str, int, str, str]:
-    return one.ip, one.port or 0, one.pod, one.uid
+def _order(pod: StatedPod) -> tuple[str, int, str, str]:
+    return pod.ip, pod.port or 0, pod.pod, pod.uid
 
 
 class HttpSource(PollingSource[TaggedDocument]):

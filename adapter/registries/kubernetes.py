@@ -52,22 +52,22 @@ def decode_listing(body: bytes | msgspec.Raw) -> Listing:
     return listing(decode_slice(body))
 
 
-def listing(one: EndpointSlice) -> Listing:
+def listing(endpoint_slice: EndpointSlice) -> Listing:
     """The listing of a slice."""
-    namespace = sys.intern(one.metadata.namespace)
+    namespace = sys.intern(endpoint_slice.metadata.namespace)
     copies: dict[str, tuple[_Copy, ...]] = {}
-    for name, copy in _copies(one, namespace):
+    for name, copy in _copies(endpoint_slice, namespace):
         copies[name] = (*copies.get(name, ()), copy)
-    return Listing(namespace, one.metadata.name, copies)
+    return Listing(namespace, endpoint_slice.metadata.name, copies)
 
 
 def endpoints_serving(slices: Iterable[EndpointSlice], namespace: str, pod_name: str, pod_uid: str) -> bool | None:
     """True where a copy of the pod in these slices serves, False where none does, None where none is listed."""
     copies = [
         copy
-        for one in slices
-        if one.metadata.namespace in {"", namespace}
-        for name, copy in _copies(one, namespace)
+        for endpoint_slice in slices
+        if endpoint_slice.metadata.namespace in {"", namespace}
+        for name, copy in _copies(endpoint_slice, namespace)
         if name == pod_name
     ]
     return _any_serving(copies, pod_uid)
@@ -134,9 +134,9 @@ def _any_serving(copies: Iterable[_Copy], uid: str) -> bool | None:
     return listed
 
 
-def _copies(one: EndpointSlice, namespace: str) -> Iterator[tuple[str, _Copy]]:
+def _copies(endpoint_slice: EndpointSlice, namespace: str) -> Iterator[tuple[str, _Copy]]:
     """The pods of this namespace that a slice lists."""
-    for endpoint in one.endpoints or ():
+    for endpoint in endpoint_slice.endpoints or ():
         target = endpoint.target_ref
         if target is not None and target.kind == "Pod" and target.namespace in {"", namespace}:
-            yield target.name, _Copy(one.metadata.name, target.uid, endpoint.is_serving)
+            yield target.name, _Copy(endpoint_slice.metadata.name, target.uid, endpoint.is_serving)

@@ -71,7 +71,7 @@ class RegistryManager:
 
     def reload(self, registries: Iterable[Registry]) -> None:
         """Apply new settings: changed registries are connected to anew, the others keep their connections."""
-        self._settings = {one.name: one for one in registries}
+        self._settings = {registry.name: registry for registry in registries}
         self._allowlist = ServiceAllowlist(self._settings.values())
         self._choose()
         self._changed.set()
@@ -125,7 +125,9 @@ class RegistryManager:
 
     async def _reconcile(self) -> None:
         """End connections that are not desired or have other settings, and make the missing ones."""
-        await self._end(*(name for name, one in self._connections.items() if not one.fits(self._desired(name))))
+        await self._end(
+            *(name for name, connection in self._connections.items() if not connection.fits(self._desired(name)))
+        )
         for name in self._choice.followed:
             settings = self._desired(name)
             if settings is not None and name not in self._connections:

@@ -222,8 +222,8 @@ class Tags:
 
     def of(self, key: ServiceKey) -> str:
         """The tag to send; empty where the whole answer is wanted."""
-        known = self._tags.get(key)
-        return known.tag if known is not None and 0 <= known.until - self._clock() <= TRUSTED_SECONDS else ""
+        last = self._tags.get(key)
+        return last.tag if last is not None and 0 <= last.until - self._clock() <= TRUSTED_SECONDS else ""
 
     def put(self, key: ServiceKey, tag: str) -> None:
         """Keep the tag of a whole answer that came just now; empty: it has none."""
@@ -290,10 +290,10 @@ class PollSchedule:
 
     def follow(self, services: Mapping[ServiceKey, str]) -> None:
         """Poll exactly these services from now on, each for a Kubernetes namespace."""
-        known = {*self._all, *self._new, *self._late}
+        followed = {*self._all, *self._new, *self._late}
         self._all = deque(key for key in self._all if key in services)
         self._late = {key: at for key, at in self._late.items() if key in services}
-        self._new = [*(key for key in self._new if key in services), *sorted(services.keys() - known)]
+        self._new = [*(key for key in self._new if key in services), *sorted(services.keys() - followed)]
         self._namespaces = services
         self._news.set()
 
@@ -366,10 +366,10 @@ class PollSchedule:
 
     def _put_first(self, keys: Sequence[ServiceKey]) -> None:
         """Ask about these first the next time, as about new ones: time ended before their turn."""
-        known = set(keys).intersection(self._all)
-        if known:
-            self._all = deque(key for key in self._all if key not in known)
-            self._new = [*(key for key in keys if key in known), *self._new]
+        unasked = set(keys).intersection(self._all)
+        if unasked:
+            self._all = deque(key for key in self._all if key not in unasked)
+            self._new = [*(key for key in keys if key in unasked), *self._new]
 
     async def pop_late(self) -> Sequence[ServiceKey]:
         """Wait for late services that are due, at most LATE_TOGETHER of them."""

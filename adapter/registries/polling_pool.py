@@ -93,7 +93,11 @@ class Pool:
                 self._on_loss()
         outcomes = [batch.outcome_of(index) for index in range(len(requests))]
         # A request under way may still be answered.
-        if batch.error is not None and not batch.answered and not any(isinstance(one, Unanswered) for one in outcomes):
+        if (
+            batch.error is not None
+            and not batch.answered
+            and not any(isinstance(outcome, Unanswered) for outcome in outcomes)
+        ):
             raise batch.error
         return Answers(outcomes, batch.answered)
 
@@ -150,7 +154,7 @@ class _Batch(Generic[T]):
                 spare.close()  # the server would close an idle one some day, which would look like a loss
         try:
             async with asyncio.TaskGroup() as tasks:
-                working = [tasks.create_task(self._work(one)) for one in self._connections[:used]]
+                working = [tasks.create_task(self._work(connection)) for connection in self._connections[:used]]
                 if seconds is not None:
                     _, late = await asyncio.wait(working, timeout=seconds)
                     for task in late:
@@ -163,7 +167,7 @@ class _Batch(Generic[T]):
             if self._tls is not None:
                 self._tls.cancel()
         self._cut = any(task.cancelled() for task in working)
-        return [one for task in working if not task.cancelled() and (one := task.result()) is not None]
+        return [connection for task in working if not task.cancelled() and (connection := task.result()) is not None]
 
     def outcome_of(self, index: int) -> T | SourceError | Unanswered:
         """The outcome of one request."""
@@ -187,8 +191,8 @@ class _Batch(Generic[T]):
                 except SurplusAnswer as error:
                     connection = None
                     self._pool.on_surplus()
-                    for one in (*answered, index):
-                        self._fail(one, error)
+                    for number in (*answered, index):
+                        self._fail(number, error)
                 except TimeoutError as error:
                     connection = None
                     late = SourceUnreachable(reservation.late(self._pool.timeout), public="timed out")

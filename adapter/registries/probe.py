@@ -33,7 +33,7 @@ async def probe(settings: Registry, keys: Collection[ServiceKey], clock: Callabl
 
     Takes the settings' timeout and a second at most. `clock` gives epoch seconds.
     """
-    probes = (_probe_server(one, settings.with_address(one), keys, clock) for one in settings.addresses)
+    probes = (_probe_server(address, settings.with_address(address), keys, clock) for address in settings.addresses)
     return list(await asyncio.gather(*probes))
 
 
@@ -91,6 +91,6 @@ def _valid(cache: RosterCache, key: ServiceKey) -> bool:
 
 
 def _result(server: str, cache: RosterCache, keys: Collection[ServiceKey], otherwise: Trouble) -> ProbeResult:
-    known = {key: roster for key in keys if _valid(cache, key) and (roster := cache.roster(key)) is not None}
-    troubles = {key: cache.trouble(key) or otherwise for key in keys if key not in known}
-    return ProbeResult(server=server, rosters=known, troubles=troubles)
+    rosters = {key: roster for key in keys if _valid(cache, key) and (roster := cache.roster(key)) is not None}
+    troubles = {key: cache.trouble(key) or otherwise for key in keys if key not in rosters}
+    return ProbeResult(server=server, rosters=rosters, troubles=troubles)

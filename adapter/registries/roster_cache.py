@@ -94,9 +94,9 @@ class RosterCache:
         """Follow exactly these services, each for a Kubernetes namespace; forget the others."""
         self.namespaces = services
         self._history = self._history.follow(services)
-        for known in (self._valid, self._troubles):
-            for key in known.keys() - self.keys:
-                del known[key]
+        for by_service in (self._valid, self._troubles):
+            for key in by_service.keys() - self.keys:
+                del by_service[key]
 
     def roster(self, key: ServiceKey) -> Roster | None:
         """The last valid answer, with the error since; an invalid roster before the first valid one.
@@ -116,12 +116,12 @@ class RosterCache:
         """Why the last question about a service has no valid answer; None where it has one, or none was asked."""
         return self._troubles.get(key)
 
-    def update(self, key: ServiceKey, instances: Iterable[Instance], **more: bool | int | None) -> None:
+    def update(self, key: ServiceKey, instances: Iterable[Instance], **fields: bool | int | None) -> None:
         """Judge a list that came just now, and keep it where it is valid. It is dropped if nobody follows the service.
 
-        `more`: further fields of `RegistryAnswer` (partial, index, …).
+        `fields`: further ones of `RegistryAnswer` (partial, index, …).
         """
-        answer = RegistryAnswer(at=self.clock(), instances=tuple(instances), **more)  # type: ignore[arg-type]  # by name
+        answer = RegistryAnswer(at=self.clock(), instances=tuple(instances), **fields)  # type: ignore[arg-type]  # by name
         if key not in self.keys:
             return
         reconnected_at = self._history.reconnected_at
@@ -198,7 +198,9 @@ class RosterCache:
 
 def count_states(instances: Iterable[Instance]) -> Mapping[str, float]:
     """The number of instances in each of INSTANCE_STATES, by their own registration."""
-    counts = Counter("out" if out_reason(one) else "in" if one.healthy else "unhealthy" for one in instances)
+    counts = Counter(
+        "out" if out_reason(instance) else "in" if instance.healthy else "unhealthy" for instance in instances
+    )
     return {state: float(counts[state]) for state in INSTANCE_STATES}
 
 

@@ -24,7 +24,7 @@ class ServiceAllowlist:
     """The services that the settings allow policies to name."""
 
     def __init__(self, registries: Iterable[Registry]) -> None:
-        self._settings = {one.name: one for one in registries}
+        self._settings = {registry.name: registry for registry in registries}
         self._rules: dict[tuple[str, str], tuple[AllowedServices, ...]] = {}
         """By registry and namespace."""
 
@@ -32,8 +32,8 @@ class ServiceAllowlist:
         """Why a policy of this namespace may not name this service; empty where it may."""
         settings = self._settings.get(key.registry)
         if settings is None:
-            known = ", ".join(sorted(self._settings)) or "none yet"
-            return f"registry {key.registry!r} is not in the adapter's settings ({known}); name one of them"
+            names = ", ".join(sorted(self._settings)) or "none yet"
+            return f"registry {key.registry!r} is not in the adapter's settings ({names}); name one of them"
         if not settings.allow or self._is_allowed(settings, key, namespace):
             return ""
         group = f" of group {key.group!r}" if key.group else ""
@@ -64,7 +64,7 @@ class ServiceAllowlist:
             placed = grant_slots(of_one, self._settings[name].services_per_namespace)
             counts = Counter(namespace for namespace, _ in placed)
             # Of several namespaces the one with the fewest services counts: the others' claims must not slow a service.
-            ordered = sorted(placed, key=lambda one: (-counts[one[0]], one[0]))
+            ordered = sorted(placed, key=lambda slot: (-counts[slot[0]], slot[0]))
             followed[name] = {key: namespace for namespace, key in ordered}
             left_out |= {claim.item for claim in of_one} - followed[name].keys()
         return ServiceChoice(followed, frozenset(left_out))
@@ -72,18 +72,18 @@ class ServiceAllowlist:
     def _is_allowed(self, settings: Registry, key: ServiceKey, namespace: str) -> bool:
         rules = self._rules.get((settings.name, namespace))
         if rules is None:
-            rules = tuple(one for one in settings.allow if _matches(namespace, one.namespaces))
+            rules = tuple(rule for rule in settings.allow if _matches(namespace, rule.namespaces))
             self._rules[settings.name, namespace] = rules
         if (end := settings.group_separator) and (end in key.service or end in key.group + end[0]):
             return False
         registry_namespace, group = settings.place(key.namespace, key.group)
         return any(
-            _matches(key.service, one.services)
-            and _matches(registry_namespace, one.registry_namespaces)
-            and _matches(group, one.groups)
-            for one in rules
+            _matches(key.service, rule.services)
+            and _matches(registry_namespace, rule.registry_namespaces)
+            and _matches(group, rule.groups)
+            for rule in rules
         )
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, one) for one in patterns)
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

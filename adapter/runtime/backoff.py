@@ -74,8 +74,8 @@ class KeyedBackoff(Generic[K]):
 
     def forget(self, key: K) -> None:
         """Drops all kinds of a key."""
-        for known in [known for known in self._failures if known[0] == key]:
-            del self._failures[known]
+        for failed in [failed for failed in self._failures if failed[0] == key]:
+            del self._failures[failed]
 
 
 class LogOnce:

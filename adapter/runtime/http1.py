@@ -41,11 +41,11 @@ class Request(NamedTuple):
 
     def written(self, head: str, prefix: str) -> bytes:
         """Its bytes. `head`: the header lines that all requests share; `prefix`: the path of the server's address."""
-        own = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
         length = f"Content-Length: {len(self.body)}\r\n" if self.body else ""
         path = f"{prefix}{self.target}"
         first = f"{self.method} {path if path.startswith('/') else f'/{path}'} HTTP/1.1\r\n"
-        return f"{first}{head}{own}{length}\r\n".encode("latin-1") + self.body
+        return f"{first}{head}{lines}{length}\r\n".encode("latin-1") + self.body
 
 
 class RawReply(NamedTuple):

@@ -141,9 +141,9 @@ class Client:
                 raise SourceUnreachable(error_text(error), public=connection_fault(error)) from error
             yield answer
 
-    async def send(self, method: str, url: str | URL, **more: Any) -> Reply:
+    async def send(self, method: str, url: str | URL, **request: Any) -> Reply:
         """As `answer`, for answers that are small."""
-        async with self.answer(method, url, **more) as reply:
+        async with self.answer(method, url, **request) as reply:
             return reply.plain
 
     async def _read(
@@ -287,4 +287,4 @@ class Connector(aiohttp.TCPConnector):
             await asyncio.sleep(0)
 
     def _open(self) -> list[socket.socket]:
-        return [one for one in self._sockets if one.fileno() >= 0]
+        return [each for each in self._sockets if each.fileno() >= 0]

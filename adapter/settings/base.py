@@ -25,8 +25,8 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """The sections that a field of this type may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for one in get_args(annotation):
-        yield from models_in(one)
+    for argument in get_args(annotation):
+        yield from models_in(argument)
 
 
 def type_of(section: type[BaseModel]) -> str:

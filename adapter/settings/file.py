@@ -191,18 +191,18 @@ def _document(text: str) -> Mapping[str, Any]:
 
 def _fault(detail: ErrorDetails) -> Fault:
     location, section = _place(detail["loc"])
-    known = tuple(field.alias or name for name, field in section.model_fields.items()) if section else ()
+    keys = tuple(field.alias or name for name, field in section.model_fields.items()) if section else ()
     path = path_of(location)
     # The value is shown unless it may be a misplaced secret.
     hidden = detail["type"] in {"missing", *_TAG_FAULTS} or _SECRETIVE.search(path)
-    return Fault(path, None if hidden else detail["input"], _advice(detail, known))
+    return Fault(path, None if hidden else detail["input"], _advice(detail, keys))
 
 
-def _advice(detail: ErrorDetails, known: Sequence[str]) -> str:
+def _advice(detail: ErrorDetails, keys: Sequence[str]) -> str:
     """What to do about a fault that the types found. `known` are the keys of the section it stands in."""
     match detail["type"]:
         case "extra_forbidden":
-            return f"there is no such key{closest(str(detail['loc'][-1]), known)}; there are {', '.join(known)}"
+            return f"there is no such key{closest(str(detail['loc'][-1]), keys)}; there are {', '.join(keys)}"
         case "union_tag_invalid":
             return f"has a type that is not known ({detail['ctx']['tag']}); {_WRITE_TYPE}"
         case kind if kind in _ADVICE:
@@ -220,14 +220,16 @@ def _place(location: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], type
     written: list[str | int] = []
     inside: type[BaseModel] | None = Settings
     for part in location:
-        chosen = [one for one in sections if len(sections) > 1 and type_of(one) == part]
+        chosen = [section for section in sections if len(sections) > 1 and type_of(section) == part]
         if chosen:
             sections = chosen
             continue
         written.append(part)
         inside = sections[0] if len(sections) == 1 else inside
         if isinstance(part, str):
-            field = next((f for one in sections for n, f in one.model_fields.items() if part in {f.alias, n}), None)
+            field = next(
+                (f for section in sections for n, f in section.model_fields.items() if part in {f.alias, n}), None
+            )
             sections = list(models_in(field.annotation)) if field else []
     return tuple(written), inside
 
@@ -275,17 +277,19 @@ def _total_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
     limits = [("resourceMetrics", resource_metrics, default_of(ResourceMetricsSettings, "max_answer_mib"))]
     by_type = {type_of(kind): kind for kind in get_args(Registry) if "max_answer_mib" in kind.model_fields}
     limits += [
-        (f"registries[{index}]", one, default_of(by_type[str(one["type"])], "max_answer_mib"))
-        for index, one in raw_items(document, "registries")
-        if str(one.get("type")) in by_type
+        (f"registries[{index}]", registry, default_of(by_type[str(registry["type"])], "max_answer_mib"))
+        for index, registry in raw_items(document, "registries")
+        if str(registry.get("type")) in by_type
     ]
     servers = raw_items(raw_section(document, "prometheus"), "servers")
     default = default_of(PrometheusServer, "max_answer_mib")
-    limits += [(f"prometheus.servers[{index}]", one, default) for index, one in servers]
+    limits += [(f"prometheus.servers[{index}]", server, default) for index, server in servers]
     default = default_of(Upstream, "max_answer_mib")
     upstreams = raw_section(document, "upstreams")
     limits += [
-        (f"upstreams.{one}", raw_section(upstreams, one), default) for one in UPSTREAM_GROUPS if one in upstreams
+        (f"upstreams.{group}", raw_section(upstreams, group), default)
+        for group in UPSTREAM_GROUPS
+        if group in upstreams
     ]
     for path, section, usual in limits:
         limit = section.get("maxAnswerMiB", usual)

@@ -94,8 +94,8 @@ class _Registry(Section):
 
     def with_address(self, address: str) -> Self:
         """These settings with one of their addresses alone."""
-        one: Any = (address,) if isinstance(getattr(self, self.address_field), tuple) else address
-        return self.model_copy(update={self.address_field: one})
+        chosen: Any = (address,) if isinstance(getattr(self, self.address_field), tuple) else address
+        return self.model_copy(update={self.address_field: chosen})
 
     @property
     def credentials(self) -> str:
@@ -324,13 +324,13 @@ def registry_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
     """What the types cannot say of one registry."""
     if registry.get("name") == "kubernetes":
         yield Fault(f"{path}.name", "kubernetes", "is what Kubernetes' own facts are called; choose another")
-    for one, other in _PAIRS:
-        for given, lacking in ((one, other), (other, one)):
+    for key, other in _PAIRS:
+        for given, lacking in ((key, other), (other, key)):
             if registry.get(given) and not registry.get(lacking):
                 yield Fault(f"{path}.{lacking}", None, f"is missing beside {given}; write both or neither")
-    for one, other in _RIVALS:
-        if registry.get(one) and registry.get(other):
-            yield Fault(path, registry.get("name"), f"has both {one} and {other}; keep one")
+    for key, other in _RIVALS:
+        if registry.get(key) and registry.get(other):
+            yield Fault(path, registry.get("name"), f"has both {key} and {other}; keep one")
     yield from header_faults(
         path, registry, authorized=bool(registry.get("username") or registry.get("bearerTokenFile"))
     )
@@ -340,7 +340,7 @@ def registry_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _address_faults(path: str, registry: Mapping[str, Any]) -> Iterator[Fault]:
     kind: type[Registry] | None = next(
-        (one for one in get_args(Registry) if type_of(one) == registry.get("type")), None
+        (section for section in get_args(Registry) if type_of(section) == registry.get("type")), None
     )
     servers = registry.get("servers")
     for index, server in enumerate(servers if isinstance(servers, list) else ()):
@@ -395,8 +395,8 @@ def url_faults(path: str, url: str) -> Iterator[Fault]:
         parts, host = urlsplit(""), None
     if parts.scheme not in {"http", "https"} or not host:
         # One with a user in it is not shown either.
-        shown = None if "@" in url else url
-        yield Fault(path, shown, "write http:// or https://, a host, and the port where it is not the usual one")
+        value = None if "@" in url else url
+        yield Fault(path, value, "write http:// or https://, a host, and the port where it is not the usual one")
     elif parts.username is not None:
         # The value is not shown: it holds a password.
         yield Fault(path, None, "carries a user; write it as a key of its own, with the password in a file")

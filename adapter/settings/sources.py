@@ -163,8 +163,8 @@ def query_faults(path: str, query: Mapping[str, Any], servers: Sequence[Any]) ->
     """The faults of one named query; `servers` are the names of the servers."""
     server = query.get("server")
     if isinstance(server, str) and server not in servers:
-        known = ", ".join(str(name) for name in servers) or "none yet"
-        yield Fault(f"{path}.server", server, f"is not among prometheus.servers ({known}); name one of them")
+        names = ", ".join(str(name) for name in servers) or "none yet"
+        yield Fault(f"{path}.server", server, f"is not among prometheus.servers ({names}); name one of them")
     if isinstance(query.get("name"), str):
         yield from _name_faults(f"{path}.name", query["name"])
     if isinstance(query.get("query"), str):

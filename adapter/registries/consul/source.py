@@ -62,9 +62,9 @@ class ConsulSource:
     def refresh(self) -> None:
         """Follow the services of the cache from now on."""
         self._end([key for key in self._followers if key not in self._cache.keys])
-        for known in (self._indexes, self._criticals):
-            for key in known.keys() - self._cache.keys:
-                del known[key]
+        for remembered in (self._indexes, self._criticals):
+            for key in remembered.keys() - self._cache.keys:
+                del remembered[key]
         self._wake.set()
 
     async def run(self) -> None:
@@ -200,7 +200,7 @@ class ConsulSource:
                 f"{server}: an empty list for {key} without a token, where Consul denies by default, means nothing; "
                 "set tokenFile to a token with service:read and node:read"
             )
-        instances = tuple(one.instance for one in listed)
+        instances = tuple(registration.instance for registration in listed)
         went_back = headers.revision < self._indexes.get(key, 0)
         if not went_back:  # else it is the first answer after a restart, which the cache rejects
             criticals = self._criticals.setdefault(key, CriticalChecks())
@@ -267,7 +267,7 @@ class CriticalChecks:
     def judge(self, listed: Iterable[wire.Registration], now: float, hold_until: float) -> tuple[Instance, ...]:
         """The instances, the doubtful ones marked. `hold_until`: when the doubt after a reconnect ends."""
         before, self._seen = self._seen, {}
-        return tuple(self._judge(one, before, now, hold_until) for one in listed)
+        return tuple(self._judge(registration, before, now, hold_until) for registration in listed)
 
     def _judge(
         self,
@@ -276,26 +276,26 @@ class CriticalChecks:
         now: float,
         hold_until: float,
     ) -> Instance:
-        one = listed.instance
-        key = *listed.id, one.ip, one.port
+        instance = listed.instance
+        key = *listed.id, instance.ip, instance.port
         # Of the first answer it is not known how its registrations came to be.
         last = before.get(key, _Seen(node_failed=True)) if before is not None else _Seen()
         is_back = last.node_failed and not listed.node_failed
         back_until = now + RECOVERY_SECONDS if is_back else last.back_until
-        is_critical = one.status == wire.CRITICAL
+        is_critical = instance.status == wire.CRITICAL
         unreported = is_critical and listed.unreported and (last.unreported or now < back_until)
         since = None
-        if one.status in _OUT:
-            since = last.since if last.status == one.status else now
-        was_critical = is_critical and last.status == one.status
+        if instance.status in _OUT:
+            since = last.since if last.status == instance.status else now
+        was_critical = is_critical and last.status == instance.status
         until = last.until if was_critical and last.until <= now else hold_until
         assert self._seen is not None
         if last.unreported and not unreported:
             back_until = 0.0
-        self._seen[key] = _Seen(one.status, since, until, listed.node_failed, back_until, unreported)
+        self._seen[key] = _Seen(instance.status, since, until, listed.node_failed, back_until, unreported)
         if since is None:
-            return one
+            return instance
         if not is_critical:
-            return replace(one, registered_at=since)
-        until = max(until, one.doubtful_until or 0.0, wire.UNTIL_CHECKED if unreported else 0.0)
-        return replace(one, registered_at=since, doubtful_until=until if until > now else None)
+            return replace(instance, registered_at=since)
+        until = max(until, instance.doubtful_until or 0.0, wire.UNTIL_CHECKED if unreported else 0.0)
+        return replace(instance, registered_at=since, doubtful_until=until if until > now else None)

@@ -158,7 +158,7 @@ async def registrations(
 def server_ids(body: bytes, server: str) -> frozenset[str]:
     """The ids of the nodes that Consul's own servers run on. Raises WrongRegistryAnswer."""
     try:
-        return frozenset(one.node.id for one in _SERVERS.decode(body))
+        return frozenset(server.node.id for server in _SERVERS.decode(body))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _not_consul(server, error) from error
 
@@ -167,10 +167,10 @@ def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> It
     service, status = entry.service, _status(entry.checks)
     critical = [check for check in entry.checks if check.status == "critical"]
     of_node = [check for check in critical if check.id == _SERF_HEALTH]
-    own = [check for check in critical if check.id != _SERF_HEALTH]
+    of_service = [check for check in critical if check.id != _SERF_HEALTH]
     node_failed = not all(_is_outdated(check, entry.checks) for check in of_node)
-    has_failed = node_failed or any(_has_failed(check) for check in own)
-    unreported = not has_failed and any(check.type in _SILENT for check in own)
+    has_failed = node_failed or any(_has_failed(check) for check in of_service)
+    unreported = not has_failed and any(check.type in _SILENT for check in of_service)
     doubtful_until = None if status != CRITICAL or has_failed or unreported else UNTIL_CHECKED
     meta = service.meta or {}
     for ip, port in _addresses(entry):
@@ -192,10 +192,10 @@ def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> It
 
 def _addresses(entry: _Entry) -> Iterator[tuple[str, int]]:
     """The registered address, and those of the other family. Virtual and WAN addresses belong to no pod."""
-    own = entry.service.address or entry.node.address
-    yield own, entry.service.port
+    address = entry.service.address or entry.node.address
+    yield address, entry.service.port
     for name, tagged in (entry.service.tagged_addresses or {}).items():
-        if name in _LAN and tagged.address not in {"", own}:
+        if name in _LAN and tagged.address not in {"", address}:
             yield tagged.address, tagged.port or entry.service.port
 
 

@@ -151,7 +151,7 @@ class RegistryCopy:
                 store(name, summary)
                 await slices.breathe()
 
-    def _store(self, name: str, summary: InstanceSummary, known: CopiedInstance | None) -> CopiedInstance:
+    def _store(self, name: str, summary: InstanceSummary, before: CopiedInstance | None) -> CopiedInstance:
         """Stores an instance; an equal one that is known already is used again."""
         copied = CopiedInstance(summary.counted_status)
         if isinstance(summary, InstanceInfo):
@@ -161,7 +161,7 @@ class RegistryCopy:
                     summary.lease.evictable_at, self._first_evictions.get(name, summary.lease.evictable_at)
                 )
                 self._last_alive_at = max(summary.lease.alive_at, self._last_alive_at)
-        copied = known if known is not None and known == copied else copied
+        copied = before if before is not None and before == copied else copied
         self._remove(name, summary)
         self._applications.setdefault(name, {})[summary.id] = copied
         self._counts[copied.status] += 1
@@ -183,13 +183,17 @@ def _newest_registrations(instances: Sequence[Instance]) -> tuple[Instance, ...]
     The server updates the registration time whenever an instance registers again, so a leftover is always older.
     """
     dated = [
-        ((canonical_ip(one.ip), one.port, one.pod_name) if one.ip else id(one), one.registered_at or 0.0, one)
-        for one in instances
+        (
+            (canonical_ip(instance.ip), instance.port, instance.pod_name) if instance.ip else id(instance),
+            instance.registered_at or 0.0,
+            instance,
+        )
+        for instance in instances
     ]
     newest: dict[object, float] = {}
     for address, at, _ in dated:
         newest[address] = max(at, newest.get(address, at))
-    return tuple(one for address, at, one in dated if at >= newest[address])
+    return tuple(instance for address, at, instance in dated if at >= newest[address])
 
 
 class _Reported(NamedTuple):

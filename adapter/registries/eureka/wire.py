@@ -82,8 +82,10 @@ class InstanceInfo(InstanceSummary):
 
     def instance(self, pod_name_key: str) -> Instance:
         """Converts to the common form of all registries; host name and id become metadata."""
-        own = {key: str(value) for key, value in (self.metadata or {}).items() if not key.startswith("@")}
-        metadata = {"hostName": self.host_name or "", "instanceId": self.id, **own}
+        registered_metadata = {
+            key: str(value) for key, value in (self.metadata or {}).items() if not key.startswith("@")
+        }
+        metadata = {"hostName": self.host_name or "", "instanceId": self.id, **registered_metadata}
         registered = _number(self.lease_info.registration_timestamp) if self.lease_info else None
         return Instance(
             ip=self.ip_addr or "",

@@ -325,8 +325,8 @@ class InstanceListClient:
             clusters = _data(decode_body(_DETAIL, answer.plain.body, url), url).cluster_map
         instances = list(listed.instances)
         for cluster in sorted(clusters.keys() - listed.clusters - {DEFAULT_CLUSTER}):
-            more, _ = await self._try_calls(server, service._replace(cluster=cluster), credentials, ADMIN_CALLS)
-            instances += more.instances
+            of_cluster, _ = await self._try_calls(server, service._replace(cluster=cluster), credentials, ADMIN_CALLS)
+            instances += of_cluster.instances
         return listed._replace(instances=tuple(sorted(instances, key=attrgetter("ip", "port"))))
 
     def _refused(self, reply: Reply, url: str) -> SourceError:

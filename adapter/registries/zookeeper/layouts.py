@@ -185,16 +185,23 @@ def parse_service_instance(body: bytes, created_at: float, pod_name_key: str) ->
 def newest_registrations(instances: Iterable[ServiceInstance]) -> list[ServiceInstance]:
     """The newest registration of each endpoint: a restarted process leaves one behind until its session expires."""
     newest: dict[tuple[object, ...], ServiceInstance] = {}
-    for one in instances:
-        endpoint = (one.instance.ip, one.instance.port, one.protocol, one.interface, one.version, one.group)
-        known = newest.get(endpoint)
-        if known is None or _registered_at(one) >= _registered_at(known):
-            newest[endpoint] = one
+    for registration in instances:
+        endpoint = (
+            registration.instance.ip,
+            registration.instance.port,
+            registration.protocol,
+            registration.interface,
+            registration.version,
+            registration.group,
+        )
+        newer = newest.get(endpoint)
+        if newer is None or _registered_at(registration) >= _registered_at(newer):
+            newest[endpoint] = registration
     return list(newest.values())
 
 
-def _registered_at(one: ServiceInstance) -> float:
-    return one.instance.registered_at or 0.0
+def _registered_at(registration: ServiceInstance) -> float:
+    return registration.instance.registered_at or 0.0
 
 
 def _metadata(payload: msgspec.Raw) -> dict[str, str]:
@@ -289,24 +296,26 @@ def parse_configurator(node: str, body: bytes) -> OverrideRules:
 
 def apply_rules(instances: Iterable[ServiceInstance], rules: Sequence[OverrideRule]) -> Iterator[ServiceInstance]:
     """Yields the instances with these rules applied."""
-    for one in instances:
-        by_url = bool(one.protocol)
-        own = {key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := one.instance.metadata.get(key))}
-        query = own
+    for registration in instances:
+        by_url = bool(registration.protocol)
+        registered = {
+            key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := registration.instance.metadata.get(key))
+        }
+        query = registered
         for rule in rules:
-            if _matches(rule, one):
+            if _matches(rule, registration):
                 query = {**rule.parameters, **query} if rule.keeps else {**query, **rule.parameters}
-        if query == own:
-            yield one
+        if query == registered:
+            yield registration
             continue
         # Consumers ignore a provider that is registered with `enabled=false`, regardless of rules.
-        allowed = own.get("enabled", "").lower() != "false" if by_url else one.instance.enabled
+        allowed = registered.get("enabled", "").lower() != "false" if by_url else registration.instance.enabled
         enabled = allowed and is_enabled(query)
-        weight = parse_weight(query) if "weight" in query else one.instance.weight
-        if one.instance.enabled == enabled and one.instance.weight == weight:
-            yield one
+        weight = parse_weight(query) if "weight" in query else registration.instance.weight
+        if registration.instance.enabled == enabled and registration.instance.weight == weight:
+            yield registration
         else:
-            yield replace(one, instance=replace(one.instance, enabled=enabled, weight=weight))
+            yield replace(registration, instance=replace(registration.instance, enabled=enabled, weight=weight))
 
 
 def rule_key(node: str) -> str:
@@ -317,14 +326,16 @@ def rule_key(node: str) -> str:
     return node.removesuffix(CONFIGURATORS_SUFFIX).partition(":")[0].rpartition("*")[2]
 
 
-def _matches(rule: OverrideRule, one: ServiceInstance) -> bool:
-    if rule.application and rule.application != one.application:
+def _matches(rule: OverrideRule, registration: ServiceInstance) -> bool:
+    if rule.application and rule.application != registration.application:
         return False
-    if rule.service != "*" and rule.service != _service_key(one.group, one.interface, one.version):
+    if rule.service != "*" and rule.service != _service_key(
+        registration.group, registration.interface, registration.version
+    ):
         return False
-    ip, port = one.instance.ip, one.instance.port
-    known = {ANY_HOST, f"{ANY_HOST}:*", f"{ANY_HOST}:{port}", ip, _address(ip, port)}
-    return any(address in known for address in rule.addresses)
+    ip, port = registration.instance.ip, registration.instance.port
+    patterns = {ANY_HOST, f"{ANY_HOST}:*", f"{ANY_HOST}:{port}", ip, _address(ip, port)}
+    return any(address in patterns for address in rule.addresses)
 
 
 def _service_key(group: str, interface: str, number: str) -> str:
@@ -332,8 +343,8 @@ def _service_key(group: str, interface: str, number: str) -> str:
 
 
 def _address(host: str, port: int | None) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    return shown if port is None else f"{shown}:{port}"
+    bracketed = f"[{host}]" if ":" in host else host
+    return bracketed if port is None else f"{bracketed}:{port}"
 
 
 def _rule_of_url(url: DubboUrl) -> OverrideRule | None:

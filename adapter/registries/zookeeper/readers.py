@@ -59,7 +59,7 @@ class ChildrenCache(Generic[T]):
         self.path = path
         self._decode = decode
         self._in_thread = in_thread
-        self._known: dict[str, T | None] = {}
+        self._decoded: dict[str, T | None] = {}
         self._stale: set[str] = set()
         self.warnings: dict[str, str] = {}
 
@@ -71,24 +71,24 @@ class ChildrenCache(Generic[T]):
 
     def invalidate_all(self) -> None:
         """Marks all children as changed."""
-        self._stale.update(self._known)
+        self._stale.update(self._decoded)
 
     async def read(self, session: ZooKeeperSession, wanted: Callable[[str], bool] = bool) -> Mapping[str, T] | None:
         """Updates the cache; returns the children by name, None if the path does not exist. Raises SourceError."""
         listed = await session.children(self.path)
         names = sorted(name for name in listed or () if wanted(name))
-        for known in (self._known, self.warnings):
-            for name in known.keys() - set(names):
-                del known[name]
+        for by_name in (self._decoded, self.warnings):
+            for name in by_name.keys() - set(names):
+                del by_name[name]
         self._stale.intersection_update(names)
-        lacking = [name for name in names if name not in self._known or name in self._stale]
+        lacking = [name for name in names if name not in self._decoded or name in self._stale]
         outcomes = await asyncio.gather(*(self._read(session, name) for name in lacking), return_exceptions=True)
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
         if listed is None:
             return None
-        return {name: document for name in names if (document := self._known.get(name)) is not None}
+        return {name: document for name in names if (document := self._decoded.get(name)) is not None}
 
     async def _read(self, session: ZooKeeperSession, name: str) -> None:
         # Before the read, because the node may change again during it.
@@ -99,15 +99,15 @@ class ChildrenCache(Generic[T]):
             self._stale.add(name)
             raise
         if node is None:
-            self._known.pop(name, None)
+            self._decoded.pop(name, None)
             return
         try:
             decoded = await asyncio.to_thread(self._decode, name, node) if self._in_thread else self._decode(name, node)
-            self._known[name] = decoded
+            self._decoded[name] = decoded
             self.warnings.pop(name, None)
         except ValueError as error:
             # The last valid document stays in the cache: an invalid one is no evidence that the pod is out.
-            self._known.setdefault(name, None)
+            self._decoded.setdefault(name, None)
             self.warnings[name] = f"{self.path}/{name} cannot be read: {error}"
 
 
@@ -149,7 +149,7 @@ class DubboInterfaceReader:
         self._providers = f"{self._root}/{interface}/providers"
         self._configurators = f"{self._root}/{interface}/configurators"
         self.paths: tuple[str, ...] = (self._providers, self._configurators, self._root or "/")
-        self._known: dict[str, ServiceInstance | None] = {}
+        self._parsed: dict[str, ServiceInstance | None] = {}
         self._warnings: dict[str, str] = {}
         self.instances: tuple[ServiceInstance, ...] = ()
         self.overrides = OverrideRules()
@@ -166,13 +166,15 @@ class DubboInterfaceReader:
         if names is None:
             await _require_root(session, self._root)
         rules = parse_override_urls(await session.children(self._configurators) or ())
-        self._known = {name: self._known.get(name) or self._decode(name) for name in sorted(names or ())}
-        self._warnings = {name: warning for name, warning in self._warnings.items() if name in self._known}
+        self._parsed = {name: self._parsed.get(name) or self._decode(name) for name in sorted(names or ())}
+        self._warnings = {name: warning for name, warning in self._warnings.items() if name in self._parsed}
         self.instances = tuple(
             newest_registrations(
-                one
-                for one in self._known.values()
-                if one is not None and self._group in {"", one.group} and self._version in {"", one.version}
+                registration
+                for registration in self._parsed.values()
+                if registration is not None
+                and self._group in {"", registration.group}
+                and self._version in {"", registration.version}
             )
         )
         self.overrides = rules

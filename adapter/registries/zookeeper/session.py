@@ -185,11 +185,11 @@ class ZooKeeperSession:
         await self._send("/", "exists_async")
         return self._loop.time() - began
 
-    async def _request(self, path: str, method: str, **more: Any) -> Any:
+    async def _request(self, path: str, method: str, **arguments: Any) -> Any:
         async with self._slots:
-            return await self._send(path, method, **more)
+            return await self._send(path, method, **arguments)
 
-    async def _send(self, path: str, method: str, **more: Any) -> Any:
+    async def _send(self, path: str, method: str, **arguments: Any) -> Any:
         """Sends a request; returns None if the node does not exist. Raises SourceError."""
         seconds = self._settings.timeout_seconds
         if not self.connected:
@@ -197,7 +197,7 @@ class ZooKeeperSession:
         answer: asyncio.Future[Any] = self._loop.create_future()
         try:
             async with asyncio.timeout(seconds):
-                getattr(self._client, method)(path, **more).rawlink(
+                getattr(self._client, method)(path, **arguments).rawlink(
                     lambda result: self._call_in_loop(partial(_resolve, answer, result))  # in kazoo's thread
                 )
                 return await answer

@@ -172,7 +172,7 @@ class ZooKeeperSource:
             self._cache.reconnected()
         self._was_slow = False
         if self._rules is None or self._rules.current:
-            self._cache.confirm([one.key for one in self._services.values() if one.current])
+            self._cache.confirm([service.key for service in self._services.values() if service.current])
 
     # Services
 
@@ -238,16 +238,16 @@ class ZooKeeperSource:
         if not service.was_read or (self._rules is not None and self._rules.by_rule_key is None):
             return
         dynamic = self._rules.matching(service) if self._rules is not None else ()
-        rules = [rule for one in (service.reader.overrides, *dynamic) for rule in one.rules]
-        self._log_warnings(service, [warning for one in dynamic for warning in one.warnings])
-        instances = [one.instance for one in apply_rules(registered, rules)]
+        rules = [rule for matching in (service.reader.overrides, *dynamic) for rule in matching.rules]
+        self._log_warnings(service, [warning for matching in dynamic for warning in matching.warnings])
+        instances = [registration.instance for registration in apply_rules(registered, rules)]
         self._cache.update(service.key, instances, alive=service.others_alive and not instances)
 
     def _log_warnings(self, service: _FollowedService, of_rules: Iterable[str]) -> None:
-        known = set(service.warnings)
+        logged = set(service.warnings)
         service.warnings = (*service.reader.warnings(), *of_rules)
         for warning in service.warnings:
-            if warning not in known:
+            if warning not in logged:
                 _log.warning(warning, registry=self._settings.name, service=str(service.key))
 
     # Rules of Dubbo's dynamic configuration
@@ -276,7 +276,7 @@ class ZooKeeperSource:
 
     async def _check_others(self, session: ZooKeeperSession) -> None:
         """Updates `others_alive` of empty services, once the session is old enough for all instances to be back."""
-        empty = [one for one in self._services.values() if one.current and not one.reader.instances]
+        empty = [service for service in self._services.values() if service.current and not service.reader.instances]
         if not empty or session.started_at is None:
             return
         age = asyncio.get_running_loop().time() - session.started_at
@@ -290,7 +290,9 @@ class ZooKeeperSource:
         if self._populated_path and await session.has_children(self._populated_path):
             return True
         below = "/providers" if self._settings.layout == "DubboInterface" else ""
-        mine = {one.key.service.partition(":")[0] for one in self._services.values() if not one.reader.instances}
+        mine = {
+            service.key.service.partition(":")[0] for service in self._services.values() if not service.reader.instances
+        }
         others = [
             name for name in sorted(await session.children(self._root or "/", watch=False) or ()) if name not in mine
         ]
@@ -314,5 +316,8 @@ class _DubboRules:
     def matching(self, service: _FollowedService) -> tuple[OverrideRules, ...]:
         """The rules for the service's applications, then those for its interface; later ones win."""
         instances = service.reader.instances
-        keys = [*sorted({one.application for one in instances}), *sorted({one.interface for one in instances} - {""})]
+        keys = [
+            *sorted({registration.application for registration in instances}),
+            *sorted({registration.interface for registration in instances} - {""}),
+        ]
         return tuple(rules for key in keys for rules in (self.by_rule_key or {}).get(key, ()))
