@@ -178,7 +178,11 @@ class _Check:
         assert self._cluster is not None
         section = ReportSection("cluster")
         try:
-            policies = await _list_policies(self._cluster, self._settings, self._scope)
+            if self._scope.policy:
+                namespace, _, name = self._scope.policy.partition("/")
+                policies = [await self._cluster.policy(namespace, name)]
+            else:
+                policies = await self._cluster.policies(self._settings.kubernetes.namespaces)
         except NotFound:
             section.wrong(
                 "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)",
@@ -238,9 +242,14 @@ class _Check:
     ) -> tuple[list[ReportSection], Mapping[str, Sequence[ProbeResult]]]:
         """The findings about the registries and the services in scope, and what the registries answered."""
         if not self._from_here:
-            return [_not_asked(one) for one in self._registries.values()], {}
+            sections = []
+            for registry in self._registries.values():
+                sections.append(ReportSection(f"registry {registry.name} ({registry.type})", SubjectKind.REGISTRY))
+                sections[-1].skipped(ONLY_WITH_SETTINGS)
+            return sections, {}
         services = _services(self._scope, self._registries, policies)
-        looks = await _look_at_all(self._registries, services)
+        answers = (probe(self._registries[name], keys, time.time) for name, keys in services.items())
+        looks = dict(zip(services, await asyncio.gather(*answers), strict=True))
         sections = [registry_section(self._registries[name], looks[name]) for name in sorted(looks)]
         named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
         sections += [service_section(key, looks[key.registry]) for key in named]
@@ -270,12 +279,6 @@ class _Check:
 
 def _key(policy: Policy) -> tuple[str, str]:
     return policy.namespace, policy.name
-
-
-def _not_asked(registry: Registry) -> ReportSection:
-    section = ReportSection(f"registry {registry.name} ({registry.type})", SubjectKind.REGISTRY)
-    section.skipped(ONLY_WITH_SETTINGS)
-    return section
 
 
 def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
@@ -359,13 +362,6 @@ def _registry_of(policy: Policy) -> str:
     return registry.name if registry is not None else KUBERNETES
 
 
-async def _list_policies(cluster: Cluster, settings: Settings, scope: Scope) -> list[ListedPolicy]:
-    if not scope.policy:
-        return await cluster.policies(settings.kubernetes.namespaces)
-    namespace, _, name = scope.policy.partition("/")
-    return [await cluster.policy(namespace, name)]
-
-
 def _services(
     scope: Scope, registries: Mapping[str, Registry], policies: Iterable[Policy]
 ) -> dict[str, set[ServiceKey]]:
@@ -381,13 +377,6 @@ def _services(
             asked.setdefault(named.registry, set()).add(named)
     chosen = (scope.registry,) if scope.registry else asked if scope.policy else registries
     return {name: asked.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in chosen}
-
-
-async def _look_at_all(
-    registries: Mapping[str, Registry], services: Mapping[str, set[ServiceKey]]
-) -> dict[str, Sequence[ProbeResult]]:
-    looks = await asyncio.gather(*(probe(registries[name], keys, time.time) for name, keys in services.items()))
-    return dict(zip(services, looks, strict=True))
 
 
 def _admitted_service(section: ReportSection, settings: Settings, policy: Policy) -> ServiceKey | None:

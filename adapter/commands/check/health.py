@@ -10,7 +10,6 @@ from adapter.commands.check.report import ReportSection, SubjectKind, all_ok, re
 from adapter.kube.api import PODS
 from adapter.kube.cluster import Cluster, ListedPolicy
 from adapter.kube.errors import KubeError
-from adapter.kube.objects import Condition
 from adapter.load.conditions import ConditionType, Reason
 from adapter.runtime.times import parse_time
 
@@ -89,15 +88,14 @@ def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
     section, concerned = ReportSection("watches"), dict[str, list[str]]()
     for policy in policies:
         if _age(policy, now) <= STALE_STATUS_SECONDS:
-            for text in dict.fromkeys(one.message for one in policy.status.conditions if _is_silent(one)):
+            silent = [
+                one for one in policy.status.conditions if one.reason == Reason.WATCH_SILENT and one.status != "True"
+            ]
+            for text in dict.fromkeys(one.message for one in silent):
                 concerned.setdefault(text, []).append(str(policy))
     for text, names in concerned.items():
         section.wrong(f"{text} (reported by the status of {listed(names)})")
     return section
-
-
-def _is_silent(one: Condition) -> bool:
-    return one.reason == Reason.WATCH_SILENT and one.status != "True"
 
 
 def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -> ReportSection:

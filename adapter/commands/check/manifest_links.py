@@ -206,7 +206,8 @@ def _sources(folder: _Folder, policy: Known[Policy]) -> Iterator[Finding]:
         if all(refusals):
             yield _wrong(refusals[0], at, "spec.registry")
     for name in read.notify:
-        if not any(_has_route(one, name, read.namespace) for one in folder.objects.settings):
+        routes = (route for one in folder.objects.settings for route in one.companion.notifications.routes)
+        if not any(route.name == name and route.serves(read.namespace) for route in routes):
             text = f"the settings define no route {name} for namespace {read.namespace}; add it, or name another"
             yield _wrong(text, at, "spec.notify")
 
@@ -217,10 +218,6 @@ def _query_fault(settings: Settings, metric: Metric, policy: Policy) -> str:
     catalog = QueryCatalog(servers, settings.prometheus.queries, inline_allowed=settings.prometheus.inline_queries)
     resolved = catalog.resolve(WorkloadQuery(metric.query, policy.namespace, policy.name))
     return resolved if isinstance(resolved, str) else ""
-
-
-def _has_route(settings: Settings, name: str, namespace: str) -> bool:
-    return any(route.name == name and route.serves(namespace) for route in settings.companion.notifications.routes)
 
 
 # --- HPAs ---

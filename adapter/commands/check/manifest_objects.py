@@ -426,7 +426,8 @@ def _workload(at: Located) -> DeclaredWorkload | None:
     version = str(at.data.get("apiVersion"))
     try:
         pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
-        scale = target_decoder(version, at.kind, BUILT_IN)(msgspec.json.encode(_without_status(at.data))).scale
+        without_status = {key: value for key, value in at.data.items() if key != "status"}
+        scale = target_decoder(version, at.kind, BUILT_IN)(msgspec.json.encode(without_status)).scale
     except (msgspec.MsgspecError, TypeError):
         return None
     selector = None
@@ -440,10 +441,6 @@ def _labels(template: object) -> Mapping[str, str]:
     metadata = template.get("metadata") if isinstance(template, Mapping) else None
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
     return {key: one for key, one in labels.items() if isinstance(one, str)} if isinstance(labels, Mapping) else {}
-
-
-def _without_status(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key != "status"}
 
 
 def _is_settings(at: Located) -> bool:

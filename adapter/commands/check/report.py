@@ -199,11 +199,10 @@ def summary(sections: Iterable[ReportSection]) -> str:
 def counted(sections: Iterable[ReportSection]) -> str:
     """The number of sections of each kind; empty where there are none."""
     numbers = Counter(section.kind for section in sections)
-    return ", ".join(f"{numbers[kind]} {_noun(kind, numbers[kind])}" for kind in SubjectKind if numbers[kind])
-
-
-def _noun(kind: SubjectKind, number: int) -> str:
-    return kind.value if number == 1 else _PLURALS.get(kind, f"{kind.value}s")
+    words = {
+        kind: kind.value if number == 1 else _PLURALS.get(kind, f"{kind}s") for kind, number in numbers.items() if kind
+    }
+    return ", ".join(f"{numbers[kind]} {words[kind]}" for kind in SubjectKind if numbers[kind])
 
 
 def _number(sections: Iterable[ReportSection], verdict: FindingLevel) -> int:
