@@ -118,6 +118,11 @@ def failing_hpa(message: str) -> dict[str, Any]:
     }
 
 
+OURS = {
+    "spec": {"service": dict.fromkeys(("namespace", "name"), "effective-load")},
+    "status": {"conditions": [{"type": "Available", "status": "True"}]},
+}
+"""An APIService as it should be."""
 HPAS = "/apis/autoscaling/v2/{}horizontalpodautoscalers"
 IN_SHOP = "namespaces/shop/"
 
@@ -151,12 +156,7 @@ async def test_one_policy_is_checked_with_its_hpas_own_condition_and_with_all_th
         f"/apis/apps/v1/{IN_SHOP}deployments": items(deployment),
         f"/api/v1/{IN_SHOP}pods": items(),
     }
-    available = [{"type": "Available", "status": "True"}]
-    ours = {
-        "spec": {"service": dict.fromkeys(("namespace", "name"), "effective-load")},
-        "status": {"conditions": available},
-    }
-    api.answers |= {f"/apis/apiregistration.k8s.io/v1/apiservices/{name}": text(json.dumps(ours)) for name in CUSTOM}
+    api.answers |= {f"/apis/apiregistration.k8s.io/v1/apiservices/{name}": text(json.dumps(OURS)) for name in CUSTOM}
     sections = await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)
     found = list(report_lines(sections, verbose=True))
     assert "  wrong  it does not act (FailedGetObjectMetric): no server answers" in found
@@ -194,6 +194,20 @@ async def test_of_one_policy_every_broken_link_is_told_and_the_others_say_what_t
     assert [line for line in found if line.startswith("  wrong  it does not exist, so no HPA is answered")]
     explained = {name for section in sections for one in section.findings for name in one.explains}
     assert {"HPA shop/web of policy web", "policy shop/web"} <= explained
+
+
+async def test_of_one_policy_the_hpas_own_error_is_told_under_a_misspelt_metric_too(
+    api: FakeApi, kubeconfig: str
+) -> None:
+    misspelt = failing_hpa("no such metric")
+    misspelt["spec"]["metrics"][0]["object"]["metric"]["name"] = "desired_replica"
+    api.answers[ONE_POLICY] = items(policy("web"))
+    api.answers[HPAS.format(IN_SHOP)] = items(misspelt)
+    api.answers |= {f"/apis/apiregistration.k8s.io/v1/apiservices/{name}": text(json.dumps(OURS)) for name in CUSTOM}
+    found = list(report_lines(await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)))
+    of_hpa = found[found.index("HPA shop/web of policy web") + 1 :]
+    assert of_hpa[0].startswith("  wrong  HPA web does not ask for desired_replicas")
+    assert "  wrong  it does not act (FailedGetObjectMetric): no such metric" in of_hpa
 
 
 @pytest.mark.parametrize("exists", [True, False])

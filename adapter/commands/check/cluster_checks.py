@@ -121,7 +121,7 @@ def hpa_sections(
     by_name = {section.about: section for section in sections}
     found = []
     for hpa in hpas:
-        if not hpa.inactive or not hpa.desired_metrics:
+        if not hpa.inactive or not (every or hpa.desired_metrics):
             continue
         name = f"HPA {hpa.namespace}/{hpa.name}"
         policy = of_policy.get((hpa.namespace, hpa.name))
