@@ -91,11 +91,16 @@ def test_a_status_without_an_error_or_with_one_reported_elsewhere_adds_nothing(s
     assert section.findings == []
 
 
-def test_a_policy_with_another_wrong_finding_gets_no_second_one() -> None:
+def test_a_policy_with_another_wrong_finding_gets_no_second_one_unless_every_one_is_asked_for() -> None:
     section = ReportSection("policy shop/a")
     section.wrong("there is no HorizontalPodAutoscaler a, which the policy names")
     health.add_policy_error(section, named("a", ("Ready", "False", "NotFound", "HorizontalPodAutoscaler a …")), NOW)
     assert len(section.findings) == 1
+    undecided = named("a", ("Ready", "False", "NoDecision", "no pod serves"))
+    health.add_policy_error(section, undecided, NOW)
+    assert len(section.findings) == 1
+    health.add_policy_error(section, undecided, NOW, every=True)
+    assert section.findings[1].text.endswith("(NoDecision): no pod serves"), "of one policy every fault is told"
 
 
 class Pods(Cluster):

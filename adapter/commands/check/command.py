@@ -150,7 +150,7 @@ class _Check:
                 sections.append(hpa_section(wiring if known else replace(wiring, has_tolerance=has_tolerance)))
         sections = [one for one in sections if one.findings]
         if cluster:
-            sections += _status_sections(cluster, settings, listed, sections)
+            sections += _status_sections(cluster, settings, listed, sections, every=bool(self._scope.policy))
             if whole:
                 sections += self._hpa_sections(hpas or [], listed, sections)
                 sections += await server_sections(cluster, settings)
@@ -347,13 +347,18 @@ async def _silence(session: Session) -> str:
 
 
 def _status_sections(
-    cluster: Cluster, settings: Settings, policies: Sequence[ListedPolicy], sections: Sequence[ReportSection]
+    cluster: Cluster,
+    settings: Settings,
+    policies: Sequence[ListedPolicy],
+    sections: Sequence[ReportSection],
+    *,
+    every: bool,
 ) -> list[ReportSection]:
     """The findings of the policies' statuses: those of one policy in its section, those of several in new ones."""
     by_name = {section.about: section for section in sections}
     checked = [one for one in policies if f"policy {one}" in by_name]
     for one in checked:
-        health.add_policy_error(by_name[f"policy {one}"], one, cluster.now())
+        health.add_policy_error(by_name[f"policy {one}"], one, cluster.now(), every=every)
     return health.status_sections(checked, cluster.now(), written=settings.companion.features.status)
 
 

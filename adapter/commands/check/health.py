@@ -27,12 +27,17 @@ def status_sections(policies: Sequence[ListedPolicy], now: float, *, written: bo
     return [one for one in (_silent(policies, now), _unwritten(policies, now, written=written)) if one.findings]
 
 
-def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float) -> None:
-    """Add the error that the policy's status reports, unless something else is wrong or the status is stale."""
-    if _age(policy, now) > STALE_STATUS_SECONDS or not all_ok([section]):
+def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float, *, every: bool = False) -> None:
+    """Add the error that the policy's status reports, unless something else is wrong or the status is stale.
+
+    With `every` other faults do not hide that nothing could be decided; all other errors they explain.
+    """
+    if _age(policy, now) > STALE_STATUS_SECONDS:
         return
+    is_well = all_ok([section])
     for one in policy.status.conditions:
-        if (one.type, one.status) == (ConditionType.READY, "False") and one.reason != Reason.WATCH_SILENT:
+        is_told = one.reason == Reason.WATCH_SILENT or not (is_well or (every and one.reason == Reason.NO_DECISION))
+        if (one.type, one.status) == (ConditionType.READY, "False") and not is_told:
             since = f" since {one.last_transition_time}" if one.last_transition_time else ""
             text = f"its HPA gets an error{since} ({one.reason}): {one.message}"
             apis = (CUSTOM_METRICS,) if one.reason == Reason.HPA_INACTIVE else ()
