@@ -92,11 +92,11 @@ async def test_services_stand_for_themselves(plays: Callable[[Play], None]) -> N
 
 async def test_an_answer_that_is_not_valid_says_why(plays: Callable[[Play], None]) -> None:
     async def play(book: RosterCache, _server: str) -> None:
-        book.update(WEB, [], filtered=True)
+        book.update(WEB, [], partial=True)
 
     plays(play)
     [found] = await probe.probe(settings(), {WEB}, time.time)
-    assert found.troubles[WEB].reason == "filtered"
+    assert found.troubles[WEB].reason == "partial"
 
 
 async def test_silence_ends_with_the_settings_timeout(plays: Callable[[Play], None]) -> None:
