@@ -1,18 +1,15 @@
-"""Runs fuzz tests: a few fixed cases in CI, or new ones for a given time; and limits the time of a step.
+"""Runs fuzz tests: a few fixed cases in CI, or new ones for a given time; and limits the calls of a step.
 
 EFFECTIVE_LOAD_FUZZ=3600 runs each test for an hour; EFFECTIVE_LOAD_FUZZ_SEED=7 starts at another seed.
 """
 
 import asyncio
 import atexit
-import contextlib
 import functools
-import gc
 import os
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 import hypothesis
@@ -20,15 +17,16 @@ import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis.strategies import SearchStrategy
 
-from tests.processor import slowness
+from tests.effort import Effort, effort, seconds, steps
 
 SECONDS = float(os.environ.get("EFFECTIVE_LOAD_FUZZ", "0"))
 """Seconds for each test; 0: its own number of cases, once."""
 SEED = int(os.environ.get("EFFECTIVE_LOAD_FUZZ_SEED", "10"))
-STEP_SECONDS = 0.010
-"""The maximum processor time (seconds) of one step of the event loop."""
+STEP_CALLS = 150_000
+"""The most calls of functions in one step of the event loop: twice as many as any makes, some 20 ms."""
+HANG_SECONDS = 2.0
+"""Processor time that no step takes, however slow the processor: its inputs are short."""
 TRIES = 5
-"""The minimum of this many attempts counts, because a shared processor may be slow once."""
 
 FUZZ_SECONDS = pytest.mark.timeout(300 + SECONDS)
 
@@ -78,26 +76,26 @@ def uncached(function: Callable[..., T]) -> Callable[..., T]:
     return getattr(function, "__wrapped__", function)
 
 
-def in_a_step(work: Callable[[], T], most: float = STEP_SECONDS) -> T:
-    """The result or the exception of the work, which must take at most `most` seconds; it may be repeated."""
-
-    def once() -> tuple[Callable[[], T], float]:
-        began = time.thread_time()
-        outcome = _outcome(work)
-        return outcome, time.thread_time() - began
-
-    return _short(once, most)
+def in_a_step(work: Callable[[], T], most: int = STEP_CALLS) -> T:
+    """The result or the exception of the work, which makes at most `most` calls and hangs in none of them."""
+    return _bounded(work, effort, most)
 
 
 def in_steps(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Like `in_a_step` for coroutines: each step of the event loop is measured separately."""
+    """Like `in_a_step` for coroutines: the calls of each step of the event loop are counted separately."""
+    return _bounded(lambda: _runner().run(work()), steps, STEP_CALLS)
 
-    def once() -> tuple[Callable[[], T], float]:
-        with steps() as longest:
-            outcome = _outcome(lambda: _runner().run(work()))
-        return outcome, longest.seconds
 
-    return _short(once, STEP_SECONDS)
+def _bounded(work: Callable[[], T], counting: Callable[[], AbstractContextManager[Effort]], most: int) -> T:
+    outcomes: list[Callable[[], T]] = []
+    with counting() as done:
+        spent = seconds(lambda: outcomes.append(_outcome(work)))
+    assert done.calls <= most, f"{done.calls} calls in one step of the event loop"
+    for _ in range(TRIES - 1):
+        if spent > HANG_SECONDS:
+            spent = min(spent, seconds(lambda: _outcome(work)))
+    assert spent <= HANG_SECONDS, f"{spent:.1f} s of processor time"
+    return outcomes[0]()
 
 
 @functools.cache
@@ -106,42 +104,6 @@ def _runner() -> asyncio.Runner:
     runner = asyncio.Runner()
     atexit.register(runner.close)
     return runner
-
-
-@dataclass
-class Longest:
-    """The longest step so far, in seconds of processor time."""
-
-    seconds: float = 0.0
-
-
-@contextlib.contextmanager
-def steps() -> Iterator[Longest]:
-    """Measures the steps of this thread's event loop."""
-    longest, run, thread = Longest(), asyncio.Handle._run, threading.get_ident()
-
-    def measured(handle: asyncio.Handle) -> None:
-        if threading.get_ident() != thread:
-            return run(handle)
-        began = time.thread_time()
-        try:
-            return run(handle)
-        finally:
-            longest.seconds = max(longest.seconds, time.thread_time() - began)
-
-    with _without_collections(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asyncio.Handle, "_run", measured)
-        yield longest
-
-
-def _short(once: Callable[[], tuple[Callable[[], T], float]], most: float) -> T:
-    outcome, seconds = once()
-    for _ in range(TRIES - 1):
-        if seconds > most:
-            outcome, again = once()
-            seconds = min(seconds, again / slowness())
-    assert seconds <= most, f"{seconds * 1000:.1f} ms of processor time at a stretch"
-    return outcome()
 
 
 def _outcome(work: Callable[[], T]) -> Callable[[], T]:
@@ -154,15 +116,3 @@ def _outcome(work: Callable[[], T]) -> Callable[[], T]:
 
 def _raise(error: Exception) -> NoReturn:
     raise error
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Disables garbage collection, as the adapter has no automatic full collections."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

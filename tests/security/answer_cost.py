@@ -1,7 +1,6 @@
 """What one large Prometheus answer costs the process that reads it: run as a program, it prints JSON.
 
-Memory is the process's own peak above what it held before; the longest step is that of the event loop, in processor
-time, so that a busy machine does not count.
+Memory is the process's own peak above what it held before; the longest step of the event loop is counted in calls.
 """
 
 import asyncio
@@ -9,7 +8,6 @@ import gc
 import json
 import multiprocessing
 import sys
-import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import INPUT_LABEL
+from tests.effort import steps
 
 MIB = 1024 * 1024
 NOW = 1_767_268_800.0
@@ -71,21 +70,6 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-class LongestStep:
-    """Records the event loop's longest step, in seconds of this thread's processor time."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        run = asyncio.Handle._run
-
-        def timed(handle: asyncio.Handle) -> None:
-            began = time.thread_time()
-            run(handle)
-            self.seconds = max(self.seconds, time.thread_time() - began)
-
-        asyncio.Handle._run = timed  # type: ignore[method-assign]
-
-
 async def measure(port: int) -> dict[str, object]:
     answered = asyncio.Event()
     server = PrometheusServer(name="main", url=f"http://127.0.0.1:{port}", timeout_seconds=60)
@@ -101,15 +85,16 @@ async def measure(port: int) -> dict[str, object]:
     gc.collect()
     gc.disable()  # as the server has it: collections are made at times of its own
     forget_peak()
-    before, step = rss(), LongestStep()
-    task = asyncio.create_task(source.run())
-    await answered.wait()
+    before = rss()
+    with steps() as longest:
+        task = asyncio.create_task(source.run())
+        await answered.wait()
     found = source.named_result("cpu")
     assert found is not None
     after = {
         "peak": rss("VmHWM") - before,
         "kept": rss() - before,
-        "longest_step": step.seconds,
+        "calls": longest.calls,
         "error": found.error,
         "series": sum(map(len, found.series.values())),
     }

@@ -1,6 +1,5 @@
 """Requests of users whom the API server has authenticated are bounded as well."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,14 +60,6 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(request_info, "_segments", spied_path)
     monkeypatch.setattr(selectors._Reader, "__init__", spied_selector)
     return found
-
-
-async def cost(handler: Handler, request: Any) -> float:
-    """Milliseconds of processor time."""
-    before = time.process_time()
-    answer = await handler(request)
-    assert answer.status == 401
-    return 1000 * (time.process_time() - before)
 
 
 # --- who is known has bounds as well
