@@ -45,7 +45,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     """
     policy, target, now = inputs.policy, inputs.target, inputs.now
     memory, pods = _classified(inputs)
-    memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
+    memory = after_scale(after_rollout(memory, target, now), inputs.scale, now, inputs.bounds.last_scale)
     remembered = remembered_seconds(inputs.samples)
     memory = after_replacing_step(memory, inputs.scale, is_away=any(one.state in _AWAY for one in pods))
     inputs = replace(inputs, memory=memory)
@@ -53,7 +53,9 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
     readings = {one.assessment.name: one.readings for one in measured}
     ahead = {one.assessment.name: one.ahead for one in measured}
-    memory = after_samples(memory, inputs.pods, readings, ahead, now)
+    memory = after_samples(
+        memory, inputs.pods, readings, ahead, {one.assessment.name: one.read for one in measured}, now
+    )
     memory = after_delays(memory, {one.assessment.name: one.assessment.beyond for one in measured})
     memory = forget_departed(memory, now, remembered)
     memory = after_zeros(memory, any(_is_doubted_zero(one.assessment) for one in measured), now)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
@@ -54,6 +54,14 @@ class Departed(NamedTuple):
     last_sample: Mapping[str, LastSample]
 
 
+class Listing(StrEnum):
+    """What a roster says of a pod."""
+
+    IN = "In"
+    OUT = "Out"
+    ABSENT = "Absent"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMemory:
     """The memory of one pod. Times are seconds since the epoch.
@@ -62,6 +70,7 @@ class PodMemory:
     `back_since`: when it was last seen back from being pulled out, or registered at last; a doubt that followed counts
     as being out.
     `absent_since`, `absent_count`: since when, and in how many valid rosters in a row, it has been absent while Ready.
+    `listing`: what the latest roster that counted says of it (`Listing`); empty where none did.
     `out_since`, `doubt_since`: since when it is pulled out, or doubtful. `by_absence`: it is out on absence alone.
     `served`: it has been serving or doubtful before, and has not left.
     """
@@ -70,6 +79,7 @@ class PodMemory:
     registration_lost: bool = False
     absent_since: float | None = None
     absent_count: int = 0
+    listing: str = ""
     out_since: float | None = None
     by_absence: bool = False
     back_since: float | None = None
@@ -82,12 +92,14 @@ class SampleMemory:
     """The memory of the pods' samples of one metric, by UID.
 
     `last`: the newest samples that counted. `ahead`: those dated ahead of their answer. `lacking`: the pods of which no
-    sample counts now, so that their last one stands for them.
+    sample counts now, so that their last one stands for them. `read`: when a service total last had samples of the pod;
+    with an empty UID, when its window was whole, or bounded.
     """
 
     last: Mapping[str, LastSample] = field(default_factory=dict)
     ahead: Mapping[str, AheadSample] = field(default_factory=dict)
     lacking: frozenset[str] = frozenset()
+    read: Mapping[str, float] = field(default_factory=dict)
 
 
 NO_SAMPLES = SampleMemory()
@@ -180,7 +192,7 @@ KEPT: Mapping[type, Mapping[str, Kept]] = {
         "observing_since": Kept.IN_PROCESS,
     },
     PodMemory: {"absent_count": Kept.LAZILY},
-    SampleMemory: {"ahead": Kept.IN_DOCUMENTS, "lacking": Kept.IN_PROCESS},
+    SampleMemory: {"ahead": Kept.IN_DOCUMENTS, "lacking": Kept.IN_PROCESS, "read": Kept.IN_PROCESS},
     Beyond: {"until": Kept.LAZILY},
     Roster: {
         "instances": Kept.IN_DOCUMENTS,

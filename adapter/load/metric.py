@@ -1,8 +1,8 @@
 """One metric of a target: from its samples to the scenarios that the watermarks decide."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain
 
@@ -44,12 +44,14 @@ class MeasuredMetric:
     """One metric's assessment and the samples behind it; no `readings`: it is a number for the whole service.
 
     `ahead`: that number, where it is dated ahead. `known_until`: when the windows of the samples that count ended.
+    `read`: when that number was last read with samples of each pod, by UID; with an empty one, as a whole.
     """
 
     assessment: MetricAssessment
     readings: Readings | None
     ahead: AheadSample | None = None
     known_until: Sequence[float] = ()
+    read: Mapping[str, float] = field(default_factory=dict)
 
 
 def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
@@ -133,7 +135,12 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, re
     oldest = known_until.index(min(known_until)) if counted else None
     limits = metric if metric.target is None else policy.limits_of(metric)
     lacking = (one for one in chain(readings.serving, readings.doubtful) if one.bound is None)
-    overdue = [one for one in lacking if not _is_new(inputs, metric, one.pod)]
+    # A window of which nobody can tell how full it is, is told at once.
+    overdue = [
+        one
+        for one in lacking
+        if _is_late(inputs, metric, one.pod, one.newest.at if one.newest and one.usage is None else None)
+    ]
     assessment = MetricAssessment(
         name=metric.name,
         high=limits.high,
@@ -159,11 +166,15 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, re
     return MeasuredMetric(assessment, readings, inputs.memory.ahead.get(metric.name), known_until)
 
 
-def _is_new(inputs: AssessmentInputs, metric: Metric, pod: Pod) -> bool:
-    """Whether a pod has not been in service for long enough to have a whole sample, as in any scale-up."""
+def _is_late(inputs: AssessmentInputs, metric: Metric, pod: Pod, last: float | None) -> bool:
+    """Whether a pod without a whole sample should have one: it is not new in service, and has missed several.
+
+    `last`: the time of its last whole sample (seconds; None: unknown). One missed scrape is no trouble to tell of.
+    """
     source = source_of(metric, inputs.samples)
     window = source.window if isinstance(source, QuerySamples) else 0.0
-    return inputs.now - in_service_since(pod, inputs.memory.pods.get(pod.uid)) < FIRST_SAMPLE_SECONDS + window
+    is_new = inputs.now - in_service_since(pod, inputs.memory.pods.get(pod.uid)) < FIRST_SAMPLE_SECONDS + window
+    return not is_new and (last is None or inputs.now - last > source.max_age + window)
 
 
 def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) -> bool:
@@ -223,8 +234,14 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     at = aging_from(sample, ahead)
     began = began_at(at, source.window, ahead)
     stale = now - at > source.max_age or point.is_hollow
-    pod, lack = _lack_of_total(inputs, groups, source, began)
-    is_expected = pod is not None and _is_new(inputs, metric, pod)
+    seen = inputs.memory.samples_of(metric.name).read
+    read = {pod.uid: seen[pod.uid] for pod in (*groups.serving, *groups.doubtful) if pod.uid in seen}
+    read |= {pod.uid: now for pod in (*groups.serving, *groups.doubtful) if pod.name in source.reads}
+    bounded = None if point.is_hollow else point.bound
+    read |= {"": now} if bounded is not None else {"": seen[""]} if "" in seen else {}
+    lack, is_late = _lack_of_total(inputs, metric, groups, source, began, read)
+    if bounded is None:
+        is_late = not point.window_samples or now - read.get("", 0.0) > source.max_age + source.window
     n, running = len(groups.serving) + len(groups.doubtful), groups.running
     # A share of the total needs no departed load: the total includes it.
     departed = departed_load(inputs.memory, metric.name, began) if policy.average is Average.TOTAL else NO_DEPARTURES
@@ -246,11 +263,11 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         usage=None if stale else _share_of(point.value, n, policy.average),
         raw=None if stale else _share_of(point.value, running, policy.average),
         partial=n if point.is_partial or lack else 0,
-        overdue_partial=n if not stale and ((lack and not is_expected) or point.bound is None) else 0,
+        overdue_partial=n if is_late and not stale else 0,
         fullness=point.fullness if point.is_partial else lack,
         total=True,
         total_value=None if stale else point.value,
-        total_bound=None if stale else point.bound,
+        total_bound=None if stale else bounded,
         scenarios=scenarios,
         sampled_at=began_at(at, None, ahead),
         began_at=began,
@@ -259,27 +276,33 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         error=error,
         floor=metric.floor,
     )
-    return MeasuredMetric(assessment, None, ahead)
+    return MeasuredMetric(assessment, None, ahead, read=read)
 
 
 def _lack_of_total(
-    inputs: AssessmentInputs, groups: PodGroups, source: QuerySamples, began: float
-) -> tuple[Pod | None, str]:
-    """A pod that a service total's window does not tell of, with a predicate about it; None where it tells of all.
+    inputs: AssessmentInputs,
+    metric: Metric,
+    groups: PodGroups,
+    source: QuerySamples,
+    began: float,
+    read: Mapping[str, float],
+) -> tuple[str, bool]:
+    """A predicate about a pod that a service total's window does not tell of, and whether that is late.
 
-    Where one of several pods is read, it speaks for all, as the leader of a group does; where none is, something else
-    counts their load, such as an ingress.
+    Empty where it tells of all. Where one of several pods is read, it speaks for all, as the leader of a group does;
+    where none is, something else counts their load, such as an ingress. `read`: when each was last read, by UID.
     """
     pods = [*groups.serving, *groups.doubtful]
     for pod in pods if source.window else ():
         if in_service_since(pod, inputs.memory.pods.get(pod.uid)) > began:
-            return pod, f"began before {pod.name} came into service"
+            return f"began before {pod.name} came into service", _is_late(inputs, metric, pod, None)
     unread = [pod for pod in pods if pod.name not in source.reads]
-    read = len(pods) - len(unread)
-    if not unread or (read <= 1 and read != len(unread)):
-        return None, ""
-    first = min(unread, key=lambda pod: pod.name)
-    return first, f"holds no sample of {first.name}"
+    are_read = len(pods) - len(unread)
+    if not unread or (are_read <= 1 and are_read != len(unread)):
+        return "", False
+    late = [pod for pod in unread if _is_late(inputs, metric, pod, read.get(pod.uid))]
+    first = min(late or unread, key=lambda pod: pod.name)
+    return f"holds no sample of {first.name}", bool(late)
 
 
 def _without_total(inputs: AssessmentInputs, metric: Metric) -> MeasuredMetric:

@@ -16,13 +16,23 @@ from typing import Any, TypeGuard
 
 from adapter.load.assessment import PodAssessment
 from adapter.load.matching import Registrations, registrations
-from adapter.load.memory import AheadSample, Beyond, Departed, Memory, PodMemory, Replacement, SampleMemory, recent
+from adapter.load.memory import (
+    AheadSample,
+    Beyond,
+    Departed,
+    Listing,
+    Memory,
+    PodMemory,
+    Replacement,
+    SampleMemory,
+    recent,
+)
 from adapter.load.pod_samples import Readings
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from adapter.load.states import Classification, ready_since, service_registry
+from adapter.load.states import Classification, out_reason_of, ready_since, service_registry
 
 RECOVERY_SECONDS = 90.0
 COLLAPSE_PERCENT = 30
@@ -75,10 +85,16 @@ def after_roster(
     remembered, at, hold_until = memory.pods, roster.at, _hold_until(memory, pods, roster, listed, now)
     before = memory.roster_at if memory.ever_in_roster else None
     recovering = hold_until is not None and (at < hold_until or hold_until != memory.hold_until)
+
+    def listing(uid: str) -> Listing:
+        if uid not in listed:
+            return Listing.ABSENT
+        return Listing.OUT if out_reason_of(listed[uid], registry, protected=roster.protected) else Listing.IN
+
     return replace(
         memory,
         pods={
-            pod.uid: _after_listing(remembered.get(pod.uid), pod, at, pod.uid in listed, recovering, before)
+            pod.uid: _after_listing(remembered.get(pod.uid), pod, at, listing(pod.uid), recovering, before)
             for pod in pods
         },
         ever_in_roster=memory.ever_in_roster or bool(listed),
@@ -99,7 +115,15 @@ def without_registry(memory: Memory) -> Memory:
     return replace(
         memory,
         pods={
-            uid: replace(known, seen=None, registration_lost=False, absent_since=None, absent_count=0, by_absence=False)
+            uid: replace(
+                known,
+                seen=None,
+                registration_lost=False,
+                absent_since=None,
+                absent_count=0,
+                listing="",
+                by_absence=False,
+            )
             for uid, known in memory.pods.items()
         },
         ever_in_roster=False,
@@ -116,14 +140,14 @@ def without_registry(memory: Memory) -> Memory:
 
 
 def _after_listing(
-    remembered: PodMemory | None, pod: Pod, at: float, is_listed: bool, recovering: bool, before: float | None
+    remembered: PodMemory | None, pod: Pod, at: float, listing: Listing, recovering: bool, before: float | None
 ) -> PodMemory:
     """The memory of a pod after a roster of time `at`. `recovering`: what it lacks, the registry may have lost.
 
     `before`: the time of the roster before, if the registry had listed pods of this target by then. A pod that was
     Ready then and is registered only now comes into service now.
     """
-    known = remembered or _NO_MEMORY
+    known, is_listed = remembered or _NO_MEMORY, listing is not Listing.ABSENT
     absent_since, absent_count, lost = None, 0, known.registration_lost and not is_listed
     if not is_listed and known.seen is not None:
         lost = lost or recovering
@@ -136,17 +160,16 @@ def _after_listing(
         seen = at
         if remembered is not None and before is not None and pod.is_ready and ready_since(pod) <= before:
             back_since = at
-    after = (seen, absent_since, absent_count, lost, back_since)
-    if after == (known.seen, known.absent_since, known.absent_count, known.registration_lost, known.back_since):
-        return known
-    return replace(
+    after = replace(
         known,
         seen=seen,
         absent_since=absent_since,
         absent_count=absent_count,
+        listing="" if seen is None else listing,
         registration_lost=lost,
         back_since=back_since,
     )
+    return known if after == known else after
 
 
 def _earliest(since: float | None, at: float) -> float:
@@ -225,10 +248,7 @@ def _after_state(known: PodMemory, one: Classification, now: float, back_until: 
     back_since = now if _is_back(known, state) else known.back_since
     if back_since is not None and now - back_since > back_until:
         back_since = None
-    after = (out_since, one.by_absence, back_since, doubt_since, served)
-    if after == (known.out_since, known.by_absence, known.back_since, known.doubt_since, known.served):
-        return known
-    return replace(
+    after = replace(
         known,
         out_since=out_since,
         by_absence=one.by_absence,
@@ -236,6 +256,7 @@ def _after_state(known: PodMemory, one: Classification, now: float, back_until: 
         doubt_since=doubt_since,
         served=served,
     )
+    return known if after == known else after
 
 
 def _is_back(known: PodMemory, state: PodState) -> bool:
@@ -251,14 +272,18 @@ def after_samples(
     pods: Iterable[Pod],
     measured: Mapping[str, Readings | None],
     ahead: Mapping[str, AheadSample | None],
+    read: Mapping[str, Mapping[str, float]],
     now: float,
 ) -> Memory:
     """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones.
 
-    `measured` (None: a number for the whole service) and `ahead` (of service totals) are by metric name.
+    `measured` (None: a number for the whole service), `ahead` and `read` (of service totals) are by metric name.
     """
     uids = [pod.uid for pod in pods]
-    samples = {name: _after_metric(memory.samples_of(name), uids, read, now) for name, read in measured.items()}
+    samples = {
+        name: replace(_after_metric(memory.samples_of(name), uids, readings, now), read=read[name])
+        for name, readings in measured.items()
+    }
     return replace(
         memory, samples=samples, ahead={name: sample for name, sample in ahead.items() if sample is not None}
     )
@@ -297,17 +322,23 @@ def rolling_out(memory: Memory, now: float) -> bool:
     return memory.rollout_since is not None and now - memory.rollout_since <= ROLLOUT_SECONDS
 
 
-def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
-    """The memory of the watched count, and of its last observed change and rise."""
+def after_scale(memory: Memory, scale: Scale, now: float, by_hpa: float | None = None) -> Memory:
+    """The memory of the watched count, and of its last observed change and rise.
+
+    `by_hpa`: when the HPA last scaled. It dates a change that a process finds when it takes over.
+    """
     before = memory.last_replicas
     if before == scale.replicas:
         return memory
-    changed, rose = before is not None, before is not None and scale.replicas > before
+    changed, rose, at = before is not None, before is not None and scale.replicas > before, now
+    takes_over = memory.observing_since is not None and memory.observing_since >= now
+    if takes_over and by_hpa is not None and (memory.last_scale or 0.0) < by_hpa < now:
+        at = by_hpa
     return replace(
         memory,
         last_replicas=scale.replicas,
-        last_scale=now if changed else memory.last_scale,
-        last_rise=now if rose else memory.last_rise,
+        last_scale=at if changed else memory.last_scale,
+        last_rise=at if rose else memory.last_rise,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.load.memory import Beyond, Departed, Kept, Memory, PodMemory, SampleMemory
+from adapter.load.memory import Beyond, Departed, Kept, Listing, Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory_json
 from adapter.policy.memory_json import MemoryDecodeError
@@ -38,7 +38,7 @@ def to_status(memory: Memory) -> dict[str, Any]:
     before = _last_samples(memory)
     for uid in sorted({uid for seen in before.values() for uid in seen.last}):
         known = memory.pods.get(uid, _EMPTY)
-        kept.setdefault(uid, PodMemory(seen=known.seen, back_since=known.back_since, served=known.served))
+        kept.setdefault(uid, replace(known, doubt_since=None))
     bounded = replace(memory, pods=kept, samples=before, departed=_last_departed(memory.departed))
     data = _for_status(memory_json.memory_without_pods(bounded), Memory, Kept.IN_DOCUMENTS)
     data["pods"] = dict(memory_json.remembered_pods(bounded))
@@ -167,14 +167,25 @@ def _at_most(value: object, most: int, key: str) -> None:
 def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:
     """The last valid roster, rebuilt from the pods' memory: the pods that it listed, and whether as enabled."""
     listed = [
-        Instance(pod_uid=uid, enabled=known.out_since is None and known.doubt_since is None)
+        Instance(pod_uid=uid, enabled=listing != Listing.OUT)
         for uid, known in pods.items()
-        if known.seen is not None and known.absent_since is None and not known.registration_lost
+        if (listing := _listing(known)) != Listing.ABSENT
     ]
     return replace(last, instances=tuple(listed) if memory.empty_since is not None else (*listed, _FOREIGN))
 
 
+def _listing(known: PodMemory) -> str:
+    """What the last valid roster said of a pod. A registered one of which nothing else is known was in."""
+    if known.seen is None or known.absent_since is not None or known.registration_lost:
+        return Listing.ABSENT
+    if known.listing:
+        return known.listing
+    return Listing.IN if known.out_since is None and known.doubt_since is None else Listing.OUT
+
+
 def _since(known: PodMemory) -> float | None:
     """Since when a pod is absent, out, in doubt or back; None where it simply serves."""
-    moments = (known.absent_since, known.out_since, known.doubt_since, known.back_since)
+    moments = [known.absent_since, known.out_since, known.doubt_since, known.back_since]
+    if known.served and _listing(known) != Listing.IN:
+        moments.append(known.seen)  # it is not Ready, and the registry would not have it serve if it were
     return min((at for at in moments if at is not None), default=None)

@@ -88,6 +88,10 @@ class Windows:
         self._held: list[set[int]] = [set() for _ in self._windows]
         """The numbers of samples that windows held at this poll."""
         self._learned_at = float("-inf")
+        self._overfull: dict[tuple[int, Place], int] = {}
+        """Places that were asked for because their windows held more samples than full ones, with these numbers."""
+        self._explained: dict[tuple[int, Place], int] = {}
+        """Numbers of samples that are more than a full window holds at usual, although the interval is the same."""
         self._seen: dict[bytes, _Seen] = {}
 
     @property
@@ -159,12 +163,20 @@ class Windows:
     async def learn(self, ask: AskRange, at: float) -> None:
         """Learn the scrape intervals of some places whose counts no regular scrape explains, once in a window.
 
+        A place whose window holds more than a full one is asked for at once: its gaps would be taken for full windows.
         `at` is the time of the answer (epoch seconds). Raises SourceError.
         """
         if not self._are_asked or self._steady is not None:
             return
-        soonest = self._learned_at + max(window.seconds for window in self._windows)
-        if at >= soonest or None in self._usual:
+        is_due = at >= self._learned_at + max(window.seconds for window in self._windows)
+        overfull = {
+            (number, place): count
+            for number, counts in enumerate(self._counts)
+            for place, count in counts.items()
+            if self._is_overfull(number, place, count)
+        }
+        asked = self._overfull
+        if is_due or None in self._usual or any(count > asked.get(key, 0) for key, count in overfull.items()):
             for number, window in enumerate(self._windows):
                 counts, intervals = self._counts[number], self._intervals[number]
                 odd = [each for each, count in counts.items() if count not in self._regular(number, each)]
@@ -179,6 +191,10 @@ class Windows:
                 self._intervals[number] = {place: known for place, known in intervals.items() if place in counts}
                 self._note(number, distances)
                 self._learned_at = at
+            # What was asked for a window ago: by now, the times would have shown a shorter interval.
+            explained = self._explained | {key: count for key, count in overfull.items() if is_due and key in asked}
+            self._explained = {key: count for key, count in explained.items() if key[1] in self._counts[key[0]]}
+            self._overfull = overfull if is_due else asked | overfull
         self._steady = self._full_and_alike()
 
     def _add_distances(self, distances: defaultdict[Place, list[float]], samples: Iterable[Sample]) -> None:
@@ -197,8 +213,12 @@ class Windows:
             return
         usual, intervals = self._usual[number] or _interval(together), self._intervals[number]
         for place, apart in distances.items():
-            interval = _interval(apart)
-            if max(apart) <= _ALIKE * interval or interval <= _ALIKE * intervals.get(place, usual):
+            interval, known = _interval(apart), intervals.get(place, usual)
+            if not known / _ALIKE < interval < known * _ALIKE:
+                self._explained.pop((number, place), None)
+            if max(apart) <= _SPREAD * min(apart):
+                self._explained[number, place] = self._counts[number].get(place, 0)
+            if max(apart) <= _ALIKE * interval or interval <= _ALIKE * known:
                 intervals[place] = interval
         self._usual[number] = statistics.median_low(intervals.values()) if intervals else usual
 
@@ -223,9 +243,12 @@ class Windows:
         intervals = self._windows[number].seconds / interval
         return range(max(1, int(intervals + _ROUNDING)), max(1, math.ceil(intervals - _ROUNDING)) + 1)
 
-    def _full(self, number: int, place: Place) -> int | None:
-        """How many samples a window without a gap holds at least."""
-        return self._regular(number, place).start or None
+    def _is_overfull(self, number: int, place: Place, count: int) -> bool:
+        """Whether the window holds more samples than a full one would, and no times have explained that yet.
+
+        Its interval is shorter than it was, or was learned while targets failed: nobody knows whether it is full.
+        """
+        return count >= self._regular(number, place).stop and count > self._explained.get((number, place), 0)
 
     def _place(self, labels: Mapping[str, str]) -> Place:
         return labels.get(self._query.namespace_label, ""), labels.get(self._query.pod_label, "")
@@ -272,18 +295,22 @@ class Windows:
                 return UNKNOWN
         least = min(fills, key=_share, default=None)
         if least is not None and least.full is not None and not labels.pod and least.samples - 1 < least.full / 2:
-            return UNKNOWN  # the series of a pod that left or came; what the others show still counts on the way up
+            # The series of a pod that left, came or missed a scrape; what others show still counts on the way up.
+            return least._replace(full=None)
         return least
 
     def _of_place(self, number: int, place: Place) -> Fill | None:
         count = self._counts[number].get(place)
-        return None if count is None else Fill(count, self._full(number, place))
+        if count is None:
+            return None
+        is_unknown = self._is_overfull(number, place, count)
+        return Fill(count, None if is_unknown else self._regular(number, place).start or None)
 
     def _by_namespace(self, number: int) -> dict[str, Fill]:
         """The least full window of each namespace."""
         least: dict[str, Fill] = {}
-        for place, count in self._counts[number].items():
-            fill = Fill(count, self._full(number, place))
+        for place in self._counts[number]:
+            fill = self._of_place(number, place) or UNKNOWN
             least[place[0]] = min(least.get(place[0], fill), fill, key=_share)
         return least
 

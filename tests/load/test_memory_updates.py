@@ -70,7 +70,17 @@ class TestRosters:
     def test_being_listed_ends_absence(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 40)
         memory = hear(hear(memory, at=NOW - 30), "10.0.0.1", at=NOW - 20)
-        assert memory.pods[A] == PodMemory(seen=NOW - 40)
+        assert memory.pods[A] == PodMemory(seen=NOW - 40, listing="In")
+
+    def test_what_the_latest_roster_says_of_a_pod_is_remembered(self) -> None:
+        memory = hear(Memory(), "10.0.0.1", "10.0.0.2", at=NOW - 40)
+        assert [memory.pods[uid].listing for uid in (A, B)] == ["In", "In"]
+        out = roster("10.0.0.1", "10.0.0.2", at=NOW - 30)
+        out = replace(out, instances=(replace(out.instances[0], enabled=False), out.instances[1]))
+        memory = after_roster(memory, REGISTERED, PODS, out, NOW)
+        assert [memory.pods[uid].listing for uid in (A, B)] == ["Out", "In"]
+        memory = hear(memory, "10.0.0.1", at=NOW - 20)
+        assert [memory.pods[uid].listing for uid in (A, B)] == ["In", "Absent"]
 
     def test_a_roster_counts_once(self) -> None:
         memory = hear(Memory(), "10.0.0.1", at=NOW - 20)

@@ -204,3 +204,60 @@ class TestTotals:
         rule = policy(RPS, replace(QUEUE, low=None, floor=True))
         both = Samples(queries=over_a_window("100m", None, None).queries | a_total("300", 5, 8).queries)
         assert asked(rule, both).desired == 6  # ⌈600/100⌉
+
+
+class TestMissedScrapes:
+    """A condition that changed with each of them would be a write with each of them."""
+
+    def conditions(self, rule: Policy, first: Samples, then: Samples, seconds: float) -> list[str]:
+        """What is told while the first samples are followed by these for so long."""
+        memory, told = assess_and_decide(rule, same(10, None)[0], first)[0].memory, set[str]()
+        for later in range(15, round(seconds) + 1, 15):
+            queries = {
+                name: replace(
+                    one,
+                    pods={pod: replace(point, at=point.at + later) for pod, point in one.pods.items()},
+                    total=one.total and replace(one.total, at=one.total.at + later),
+                    fetched_at=NOW - 5 + later,
+                )
+                for name, one in then.queries.items()
+            }
+            assessment, _ = assess_and_decide(
+                rule, same(10, None)[0], Samples(queries=queries), memory=memory, now=NOW + later
+            )
+            memory = assessment.memory
+            told |= {*assessment.conditions.values()}
+        return sorted(told)
+
+    def test_a_pod_without_a_sample_is_told_of_once_its_last_one_is_really_late(self) -> None:
+        whole, gap = over_a_window("600m", None, None), over_a_window("600m", None, None, pods=9)
+        assert self.conditions(policy(RPS), whole, gap, 90 + WINDOW - 15) == []
+        text = "metric rps: 1 pod without a fresh sample"
+        assert self.conditions(policy(RPS), whole, gap, 90 + WINDOW) == [text]
+
+    def test_so_is_a_window_of_few_samples(self) -> None:
+        points = over_a_window("600m", 3, 3).queries["rps"].pods
+        hollow = {**points, "web-3": Point(NOW - 5, nano("600m"), 2, 3)}
+        gap = Samples(queries={"rps": QuerySamples(pods=hollow, window=WINDOW, fetched_at=NOW - 5)})
+        whole = over_a_window("600m", 3, 3)
+        assert self.conditions(policy(RPS), whole, gap, 90 + WINDOW - 15) == []
+        assert len(self.conditions(policy(RPS), whole, gap, 90 + WINDOW)) == 1
+
+    @pytest.mark.parametrize("window", [0.0, WINDOW])
+    def test_so_is_one_target_of_several_in_a_total(self, window: float) -> None:
+        def of(read: int) -> Samples:
+            one = a_total("600", window=window).queries["queue"]
+            return Samples(queries={"queue": replace(one, reads=frozenset(f"web-{at}" for at in range(read)))})
+
+        assert self.conditions(policy(QUEUE), of(10), of(9), 90 + window) == []
+        text = f"metric queue: {'its window' if window else 'it'} holds no sample of web-9"
+        assert self.conditions(policy(QUEUE), of(10), of(9), 105 + window) == [text]
+
+    def test_and_a_total_whose_window_lacks_a_half(self) -> None:
+        whole, gap = a_total("600", 3, 3), a_total("600", 2, None)
+        assert self.conditions(policy(QUEUE), whole, gap, 90 + WINDOW) == []
+        assert len(self.conditions(policy(QUEUE), whole, gap, 105 + WINDOW)) == 1
+
+    def test_windows_that_nobody_counts_are_told_of_at_once(self) -> None:
+        assert len(self.conditions(policy(RPS), over_a_window("600m", 3, 3), over_a_window("600m", 0, None), 15)) == 1
+        assert len(self.conditions(policy(QUEUE), a_total("600", 3, 3), a_total("600", 0, None), 15)) == 1

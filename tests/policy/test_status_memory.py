@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
-from adapter.load.pods import PodState
+from adapter.load.pods import PodCondition, PodState
 from adapter.load.states import classify, is_set_aside, registry_problem
 from adapter.policy import memory_json, status_memory
 from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
@@ -32,7 +32,7 @@ def taken_over(shop: Registering) -> Registering:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["answer", "disable", "silence", "empty", "collapse"]),
+        st.sampled_from(["answer", "disable", "annotate", "ready", "silence", "empty", "collapse"]),
         st.sets(st.integers(0, 7), max_size=5),
         st.integers(1, 120),
     ),
@@ -54,6 +54,16 @@ def lived(steps: list[tuple[str, set[int], int]]) -> Registering:
                 listed = roster(*(p.ips[0] for p in shop.pods), at=shop.now)
                 out = [replace(one, enabled=index not in whom) for index, one in enumerate(listed.instances)]
                 shop.hear(replace(listed, instances=tuple(out)))
+            case "annotate":
+                for index in whom:
+                    one = shop.pods[index]
+                    shop.pods[index] = replace(one, pulled_out_annotation=not one.pulled_out_annotation)
+                shop.wait(after)
+            case "ready":
+                for index in whom:
+                    is_ready = not shop.pods[index].is_ready
+                    shop.pods[index] = replace(shop.pods[index], ready=PodCondition(is_ready, shop.now))
+                shop.wait(after)
             case "silence":
                 shop.wait(after)
             case "empty":
@@ -63,13 +73,15 @@ def lived(steps: list[tuple[str, set[int], int]]) -> Registering:
     return shop
 
 
-@given(steps=STEPS, later=st.sampled_from([0.0, 5.0, 400.0, 2000.0]))
+@given(steps=STEPS, later=st.sampled_from([0.0, 5.0, 400.0, 2000.0]), put_back=st.booleans())
 def test_a_successor_sees_every_pod_as_its_predecessor_does_before_its_own_registry_answers(
-    steps: list[tuple[str, set[int], int]], later: float
+    steps: list[tuple[str, set[int], int]], later: float, put_back: bool
 ) -> None:
     shop = lived(steps)
     successor = taken_over(shop)
     now = shop.now + later
+    if put_back:
+        shop.pods = [replace(one, pulled_out_annotation=False, ready=PodCondition(True, now)) for one in shop.pods]
     before = classify(shop.rule, shop.pods, shop.memory, now)
     after = classify(shop.rule, shop.pods, successor.memory, now)
     assert {uid: (s.state, s.by_absence) for uid, s in after.items()} == {

@@ -27,6 +27,17 @@ def test_a_process_that_takes_over_asks_for_no_less_than_the_one_before_would() 
     assert {seed: less for seed in range(TAKE_OVERS) if (less := less_after_take_over(seed))} == {}
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(287, id="a pod put back by hand while the registry is silent"),
+        pytest.param(414, id="the HPA scaled between the last status and the take-over"),
+    ],
+)
+def test_take_overs_that_once_asked_for_less(seed: int) -> None:
+    assert less_after_take_over(seed) == []
+
+
 def _loop(seed: int) -> ClosedLoop:
     loop = random_loop(seed)
     if seed % 2:

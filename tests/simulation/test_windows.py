@@ -26,6 +26,11 @@ def test_random_gaps_shrink_nothing_and_hide_no_fall(part: int) -> None:
     assert faults(range(part * each, part * each + each)) == {}
 
 
+@pytest.mark.parametrize("seed", [250, 550, 760, 804, 848])
+def test_an_interval_that_was_learned_while_every_other_scrape_failed_shrinks_nothing(seed: int) -> None:
+    assert fault(gap_loop(seed)) == ""
+
+
 def test_values_that_count_although_their_windows_have_gaps_lead_the_same_loops_astray(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -108,6 +108,8 @@ class Gapped:
     def __init__(self, held: int) -> None:
         self.held, self.now, self.interval = held, NOW, 15.0
         self.refuses: tuple[str, ...] = ()
+        self.pauses: set[float] = set()
+        """After these times three samples are missing."""
 
     async def __call__(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         query = form["query"]
@@ -117,7 +119,7 @@ class Gapped:
             return matrix((A, [self.now - self.interval * number for number in reversed(range(8))]))
         if asks_times(query):
             return vector((A, str(self.now)), at=self.now)
-        self.now += 15
+        self.now += 60 if self.now in self.pauses else 15
         label = {"effective_load_samples": str(self.held)} if "count_values" in query else A
         counts = [({**label, "effective_load_input": "0"}, str(self.held))] if query != values_of(query) else []
         return vector((A, "1"), *counts, at=self.now)
@@ -198,3 +200,11 @@ class TestAsking:
         assert [point.at for point in points if point.is_partial] == [points[0].at + 15 * at for at in range(8)]
         assert all(point.bound is None for point in points[:8])
         assert sum(each["event"] == "windows cannot be asked for" for each in logs) == 1
+
+    async def test_so_they_are_after_each_gap_that_the_dates_show(self, fake: FakePrometheus) -> None:
+        server = Gapped(4)
+        server.refuses, server.pauses = ("count_over_time",), {NOW + 15 * 12, NOW + 15 * 30}
+        points = {point.at: point for point in await self.points(fake, server, 42)}
+        unknown = [round(at - NOW) // 15 for at, point in points.items() if point.is_partial and point.bound is None]
+        begins = [round(min(points) - NOW) // 15, 12 + 4, 30 + 4]
+        assert unknown == [begin + number for begin in begins for number in range(8)]
