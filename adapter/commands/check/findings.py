@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from adapter.commands.check.report import ReportSection, SubjectKind
+from adapter.commands.check.unmatched import address, why_unmatched
 from adapter.kube.cluster import ListedPolicy
 from adapter.load.conditions import Reason
 from adapter.load.findings import at_limit
-from adapter.load.matching import RegistrationMatch, address, match_registrations, why_unmatched
+from adapter.load.matching import RegistrationMatch, match_registrations
 from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.load.matching import Mismatch, RegistrationMatch, address, match_registrations, why_unmatched
+from adapter.commands.check.unmatched import address, why_unmatched
+from adapter.load.matching import Mismatch, RegistrationMatch, match_registrations
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Registry
