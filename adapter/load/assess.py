@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from adapter.load.assessment import Assessment, AssessmentInputs, MetricAssessment, PodAssessment, PodAssessments
+from adapter.load.assessment import Assessment, AssessmentInputs, PodAssessment, PodAssessments
 from adapter.load.decide import decide, in_error
 from adapter.load.findings import condition_sentences, distrust
 from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import Memory
 from adapter.load.metric import assess_metric
 from adapter.load.pod_groups import group_pods
-from adapter.load.pods import Pod, PodState
+from adapter.load.pods import PodState
 from adapter.load.remembering import (
-    after_delays,
     after_departures,
-    after_errors,
     after_pull_outs,
     after_replacement_request,
     after_replacing_step,
@@ -23,15 +21,15 @@ from adapter.load.remembering import (
     after_samples,
     after_scale,
     after_states,
-    after_zeros,
-    forget_departed,
     is_new_roster,
+    lasting,
+    recently_departed,
     remembered_seconds,
     without_future_times,
 )
 from adapter.load.schedule import schedule_windows
 from adapter.load.spec import Policy
-from adapter.load.states import Classification, classify, registry_problem, service_registry
+from adapter.load.states import classify, registry_problem, service_registry
 
 _ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 """The pods that `minServingPercent` is a share of."""
@@ -51,21 +49,26 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     inputs = replace(inputs, memory=memory)
     groups = group_pods(inputs, memory, pods)
     measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
+    metrics = tuple(one.assessment for one in measured)
     readings = {one.assessment.name: one.readings for one in measured}
     ahead = {one.assessment.name: one.ahead for one in measured}
     memory = after_samples(
         memory, inputs.pods, readings, ahead, {one.assessment.name: one.read for one in measured}, now
     )
-    memory = after_delays(memory, {one.assessment.name: one.assessment.beyond for one in measured})
-    memory = forget_departed(memory, now, remembered)
-    memory = after_zeros(memory, any(_is_doubted_zero(one.assessment) for one in measured), now)
+    doubts_zero = any(one.scenarios and one.scenarios[-1].is_doubted_zero for one in metrics)
+    memory = replace(
+        memory,
+        beyond={one.name: one.beyond for one in metrics if one.beyond is not None},
+        departed=recently_departed(memory, now, remembered),
+        zero_since=lasting(memory.zero_since, doubts_zero, now),
+    )
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
         at=now,
         pods=PodAssessments(pods, readings),
         counts=groups.counts,
-        metrics=tuple(one.assessment for one in measured),
+        metrics=metrics,
         may_shrink=_may_shrink(policy, groups.counts),
         has_floors=any(metric.floor for metric in policy.metrics),
         windows=schedule_windows(policy.schedules, now),
@@ -82,11 +85,6 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     return _with_own_decision(assessment, inputs)
 
 
-def _is_doubted_zero(metric: MetricAssessment) -> bool:
-    """Whether the metric's usage is exactly 0, with the doubtful pods in, and is not believed."""
-    return bool(metric.scenarios) and metric.scenarios[-1].is_doubted_zero
-
-
 def _classified(inputs: AssessmentInputs) -> tuple[Memory, tuple[PodAssessment, ...]]:
     """The memory after this roster and these pods, and every pod with its state."""
     policy, pods, now = inputs.policy, inputs.pods, inputs.now
@@ -100,11 +98,8 @@ def _classified(inputs: AssessmentInputs) -> tuple[Memory, tuple[PodAssessment, 
     states = classify(policy, pods, memory, now, listed)
     memory = after_pull_outs(memory, states, now)
     memory = after_states(memory, states, now, remembered_seconds(inputs.samples))
-    return memory, tuple(_assessed(pod, states[pod.uid]) for pod in pods)
-
-
-def _assessed(pod: Pod, one: Classification) -> PodAssessment:
-    return PodAssessment(pod, one.state, one.reason, one.evidence, guarded=one.guarded)
+    found = ((pod, states[pod.uid]) for pod in pods)
+    return memory, tuple(PodAssessment(pod, s.state, s.reason, s.evidence, guarded=s.guarded) for pod, s in found)
 
 
 def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:
@@ -119,5 +114,5 @@ def _with_own_decision(assessment: Assessment, inputs: AssessmentInputs) -> Asse
     decision = decide(assessment, scale, inputs.bounds, now)
     replaced = decision.outcome.replaced if decision.outcome else 0
     memory = after_replacement_request(assessment.memory, scale.replicas, replaced, decision.desired, now)
-    memory = after_errors(memory, in_error(assessment, scale.replicas), now)
-    return assessment if memory is assessment.memory else replace(assessment, memory=memory)
+    error_since = lasting(memory.error_since, in_error(assessment, scale.replicas), now)
+    return replace(assessment, memory=replace(memory, error_since=error_since))

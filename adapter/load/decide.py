@@ -1,6 +1,7 @@
 """`decide`: from an assessment and the live count to the count that the policy asks for; at each request."""
 
-from dataclasses import replace
+from collections.abc import Iterable
+from functools import partial
 
 from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Scenario, Verdict
 from adapter.load.explanation import metric_errors
@@ -10,7 +11,7 @@ from adapter.load.pods import PodState
 from adapter.load.remembering import after_scale, last_scaled
 from adapter.load.schedule import ScheduleLimits, limits_at
 from adapter.load.served import served_value, within_hpa_tolerance
-from adapter.load.spec import Bounds, Converge, Scale, Strategy
+from adapter.load.spec import Bounds, Converge, Policy, Scale, Strategy
 
 _GONE = {PodState.TERMINATING, PodState.FINISHED}
 
@@ -74,15 +75,11 @@ def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, 
     """The count while no metric has an answer: the current, the fallback's or a schedule's, whichever is largest."""
     substitute = Paced(current, None)
     fallback = assessment.policy.fallback
-    if fallback is not None and fallback.replicas > current and _error_age(assessment, current, now) >= fallback.after:
+    since = assessment.memory.error_since if in_error(assessment, current) else None  # the watched count may differ
+    is_long = fallback is not None and since is not None and now - since >= fallback.after
+    if fallback is not None and is_long and fallback.replicas > current:
         substitute = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
     return raise_to_floor(substitute, open_now.floor)
-
-
-def _error_age(assessment: Assessment, current: int, now: float) -> float:
-    """For how long nothing could be decided (seconds); -1 where it can be at this count, if not at the watched one."""
-    since = assessment.memory.error_since
-    return now - since if since is not None and in_error(assessment, current) else -1.0
 
 
 def _bounded(paced: Paced, bounds: Bounds) -> Paced:
@@ -132,16 +129,31 @@ def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) 
             for metric in assessment.metrics
             if metric.total_value is not None
         )
-    metrics = [metric for metric in assessment.metrics if metric.error is None]
+    last_change = _last_change(assessment, scale, bounds, now)
+    once = partial(_acting_once, policy, last_change, is_seen=current == assessment.memory.last_replicas)
+    return tuple(
+        _outcome(metric, [*map(partial(once, metric), metric.scenarios)], current, bounds, multiple)
+        for metric in assessment.metrics
+        if metric.error is None
+    )
+
+
+def _acting_once(
+    policy: Policy, changed_at: float | None, metric: MetricAssessment, scenario: Scenario, *, is_seen: bool
+) -> Scenario:
+    """The scenario without a step that the same samples have led to already, or that was assessed at another count.
+
+    A step down of strategy Step needs samples that began after the count last changed (seconds; None: never). So does
+    one up inside the band: pods that were added since have no sample, so the others alone would ask for one step after
+    the other. One down there counts the load of departed pods instead. `is_seen`: the count is that of the assessment.
+    """
+    is_old = changed_at is not None and metric.began_at is not None and metric.began_at < changed_at
     if policy.strategy is Strategy.STEP:
-        last_change = _last_change(assessment, scale, bounds, now)
-        metrics = [one_step_down(metric, last_change) for metric in metrics]
-    elif policy.converge_towards is not None and current != assessment.memory.last_replicas:
-        metrics = [without_drift(metric) for metric in metrics]
-    elif policy.converge_towards is Converge.LOW:
-        last_change = _last_change(assessment, scale, bounds, now)
-        metrics = [one_drift_up(metric, last_change) for metric in metrics]
-    return tuple(_outcome(metric, current, bounds, multiple) for metric in metrics)
+        if not is_old or scenario.shrink is None:
+            return scenario
+        return scenario._replace(shrink=None, zero=False, held=HeldBy.DEPARTED)
+    drifts = is_seen and not (policy.converge_towards is Converge.LOW and scenario.drift > 0 and is_old)
+    return scenario if drifts or policy.converge_towards is None else scenario._replace(drift=0, edge=None)
 
 
 def _from_zero(metric: MetricAssessment) -> Outcome:
@@ -174,11 +186,13 @@ def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessme
     return [metric for metric in assessment.metrics if (current or metric.total) and not metric.floor]
 
 
-def _outcome(metric: MetricAssessment, current: int, bounds: Bounds, multiple_of: int) -> Outcome:
+def _outcome(
+    metric: MetricAssessment, scenarios: Iterable[Scenario], current: int, bounds: Bounds, multiple_of: int
+) -> Outcome:
     """The scenario with the largest proposal wins; on a tie the one with the most doubtful pods in."""
     if metric.floor:
         return floor_outcome(metric, current, multiple_of)
-    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in metric.scenarios]
+    proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in scenarios]
     if not proposals:
         empty = Scenario(inside=0, verdict=Verdict.INSIDE)
         return Outcome(metric=metric, scenario=empty, proposal=current)
@@ -251,42 +265,3 @@ def in_error(assessment: Assessment, current: int) -> bool:
         return True
     # At zero replicas a total has an answer although no pod serves.
     return bool(usable) and all(metric.error and (current or metric.total_value is None) for metric in usable)
-
-
-def one_step_down(metric: MetricAssessment, changed_at: float | None) -> MetricAssessment:
-    """The metric without a step down if its samples began before the count last changed (seconds; None: never)."""
-    if _samples_began_after(metric, changed_at):
-        return metric
-    return replace(metric, scenarios=tuple(map(_without_shrink, metric.scenarios)))
-
-
-def one_drift_up(metric: MetricAssessment, changed_at: float | None) -> MetricAssessment:
-    """The metric without a step up inside the band if its samples began before the count last changed.
-
-    Pods that were added since have no sample, so the others alone would ask for one step after the other. A step down
-    counts the load of departed pods instead.
-    """
-    if _samples_began_after(metric, changed_at):
-        return metric
-    return replace(metric, scenarios=tuple(map(_without_drift_up, metric.scenarios)))
-
-
-def _samples_began_after(metric: MetricAssessment, changed_at: float | None) -> bool:
-    return changed_at is None or metric.began_at is None or metric.began_at >= changed_at
-
-
-def without_drift(metric: MetricAssessment) -> MetricAssessment:
-    """The metric at another count than it was assessed at: without a step inside the band."""
-    return replace(metric, scenarios=tuple(map(_without_drift, metric.scenarios)))
-
-
-def _without_drift(scenario: Scenario) -> Scenario:
-    return scenario._replace(drift=0, edge=None)
-
-
-def _without_drift_up(scenario: Scenario) -> Scenario:
-    return _without_drift(scenario) if scenario.drift > 0 else scenario
-
-
-def _without_shrink(scenario: Scenario) -> Scenario:
-    return scenario if scenario.shrink is None else scenario._replace(shrink=None, zero=False, held=HeldBy.DEPARTED)

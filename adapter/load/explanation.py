@@ -11,7 +11,6 @@ from adapter.load.assessment import (
     HeldBy,
     MetricAssessment,
     Outcome,
-    PodAssessment,
     Scenario,
     Verdict,
     without_usage,
@@ -63,7 +62,7 @@ def decision_reason(assessment: Assessment, decision: Decision) -> str:
     if decision.error is not None:
         return ""
     metrics = _usage(decision.outcome, assessment.policy) if decision.outcome else "no metric has an answer"
-    return f"{metrics}{_because(decision.held_by)}"
+    return metrics if decision.held_by is None else f"{metrics} (held by {decision.held_by.value})"
 
 
 def swallowed_step(decision: Decision, bounds: Bounds) -> str:
@@ -82,14 +81,9 @@ def _pods(assessment: Assessment) -> Iterator[str]:
     yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
     notable = [one for one in without_usage(assessment.pods) if one.state not in _PLAIN]
     for one in notable[:_NAMED_AT_MOST]:
-        yield _pod(one)
+        yield f"{one.pod.name} is {one.state.value}: {one.reason}{f' ({one.evidence})' if one.evidence else ''}"
     if len(notable) > _NAMED_AT_MOST:
         yield f"… and {len(notable) - _NAMED_AT_MOST} more pods that do not plainly serve"
-
-
-def _pod(one: PodAssessment) -> str:
-    evidence = f" ({one.evidence})" if one.evidence else ""
-    return f"{one.pod.name} is {one.state.value}: {one.reason}{evidence}"
 
 
 def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
@@ -99,8 +93,10 @@ def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
         if outcome is None:
             continue  # the condition InputsFresh or the last sentence has its error
         as_percent = is_utilization(assessment.policy, metric.name)
-        raw = "" if metric.floor else _raw(metric, as_percent=as_percent)
-        yield f"{_usage(outcome, assessment.policy)}{raw}"
+        is_other = not metric.floor and metric.raw is not None and metric.raw != metric.usage
+        raw = value_text(metric.raw or 0, as_percent=as_percent)
+        also = f"; over all running pods it would be {raw}" if is_other else ""
+        yield f"{_usage(outcome, assessment.policy)}{also}"
         yield _proposal(outcome, decision, assessment.policy)
 
 
@@ -157,12 +153,6 @@ def _stand_to_target(verdict: Verdict, target: str, high: str, low: str) -> str:
             return f"below the target {target} (acts under {low})"
         case _:
             return f"near the target {target} ({low} … {high})"
-
-
-def _raw(metric: MetricAssessment, *, as_percent: bool) -> str:
-    if metric.raw is None or metric.raw == metric.usage:
-        return ""
-    return f"; over all running pods it would be {value_text(metric.raw, as_percent=as_percent)}"
 
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
@@ -303,10 +293,6 @@ def _cooldown(assessment: Assessment, bounds: Bounds, now: float) -> str:
     ago = "" if last is None else f", and the count last changed {max(0.0, now - last):.0f} s ago"
     cooldown = assessment.policy.cooldown
     return f"the policy's cooldown is {cooldown.up:g} s up and {cooldown.down:g} s down{ago}"
-
-
-def _because(held: HeldBy | None) -> str:
-    return f" (held by {held.value})" if held is not None else ""
 
 
 def _many(count: int, noun: str) -> str:

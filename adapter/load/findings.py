@@ -120,16 +120,12 @@ def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
         beyond = high if metric.target is not None else high * (1 + policy.tolerance)
         most = _most_shown(metric, source, pods)
         if most is not None and beyond >= most:
-            show = nano_text if metric.of is None else _percent
+            show = nano_text if metric.of is None else lambda nano: percent_text(nano / NANO)
             sentences[metric.name] = (
                 f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(most)}, where "
                 "its CPU limit throttles it; lower the watermark or target, or raise the limit"
             )
     return sentences
-
-
-def _percent(nano: Fraction) -> str:
-    return percent_text(nano / NANO)
 
 
 def _most_shown(metric: Metric, source: ResourceMetric, pods: Sequence[Pod]) -> Fraction | None:

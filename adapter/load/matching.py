@@ -3,7 +3,7 @@
 import functools
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -125,7 +125,9 @@ class _Index:
         pod = self.pod_of(instance)
         if isinstance(pod, Mismatch):
             return RegistrationMatch(instance, None, pod)
-        return RegistrationMatch(instance, pod, Mismatch.OLDER if _older_than(instance, pod) else None)
+        started = (pod.started_at if pod.started_at is not None else pod.created_at) - CLOCK_SLACK_SECONDS
+        is_older = instance.registered_at is not None and instance.registered_at < started
+        return RegistrationMatch(instance, pod, Mismatch.OLDER if is_older else None)
 
     def pod_of(self, instance: Instance) -> Pod | Mismatch:
         """The pod of a registration. UID and name take precedence over the address, which has to fit them."""
@@ -147,25 +149,17 @@ class _Index:
         return pod
 
     def _by_address(self, instance: Instance) -> Pod | Mismatch:
-        port = self._registry.port
+        port, named = instance.port, self._registry.port
         here = self._by_ip.get(canonical_ip(instance.ip), [])
         if not here:
             return Mismatch.ADDRESS
-        if self._registry.match is Match.IP_PORT and not _is_one_pods_own(here):
-            here = [pod for pod in here if _listens(pod, instance.port, port)]
+        is_one_pods_own = len(here) == 1 and not here[0].host_network
+        if self._registry.match is Match.IP_PORT and not is_one_pods_own:
+            declared = [pod for pod in here if any(port in container.ports for container in pod.containers)]
+            here = [] if port is None else here if port == named else declared
         if not here:
             return Mismatch.UNDECLARED_PORT
         return here[0] if len(here) == 1 else Mismatch.AMBIGUOUS
-
-
-def _is_one_pods_own(pods: Sequence[Pod]) -> bool:
-    """Whether the address identifies a pod: no other pod has it, nor the node."""
-    return len(pods) == 1 and not pods[0].host_network
-
-
-def _listens(pod: Pod, port: int | None, named: int | None) -> bool:
-    """Whether the pod declares the port, or the policy names it."""
-    return port is not None and (port == named or any(port in container.ports for container in pod.containers))
 
 
 @functools.lru_cache(65_536)  # the same addresses are compared at every assessment
@@ -186,11 +180,6 @@ def _has_address(pod: Pod, text: str) -> bool:
     except ValueError:
         return True
     return canonical_ip(text) in {canonical_ip(ip) for ip in (*pod.ips, pod.host_ip)}
-
-
-def _older_than(instance: Instance, pod: Pod) -> bool:
-    started = pod.started_at if pod.started_at is not None else pod.created_at
-    return instance.registered_at is not None and instance.registered_at < started - CLOCK_SLACK_SECONDS
 
 
 def _replaced(pod: Pod, instances: Iterable[Instance]) -> list[Instance]:

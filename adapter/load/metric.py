@@ -103,7 +103,9 @@ def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Mea
 def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, readings: Readings) -> MeasuredMetric:
     policy, samples = inputs.policy, inputs.samples
     band = band_of(policy, metric, total=False)
-    weights = Weights(band, _mean_capacity(readings), is_utilization=metric.of is not None)
+    capacities = [one.capacity for one in readings.all if one.capacity]
+    mean = Fraction(sum(capacities), len(capacities)) if capacities else None
+    weights = Weights(band, mean, is_utilization=metric.of is not None)
     counted = [one for one in chain(readings.serving, readings.doubtful) if one.usage is not None]
     known_until = [one.knows_until or 0.0 for one in counted]
     began = min([at - (one.window or 0.0) for at, one in zip(known_until, counted, strict=True)], default=None)
@@ -205,12 +207,6 @@ def _fullness(samples: Iterable[PodSample]) -> str:
         samples, key=lambda one: (one.bound is None, Fraction(one.bound, one.usage) if one.bound and one.usage else 0)
     )
     return order[-1].fullness if order else ""
-
-
-def _mean_capacity(readings: Readings) -> Fraction | None:
-    """The mean capacity of the running pods that have one; None where none has."""
-    known = [one.capacity for one in readings.all if one.capacity]
-    return Fraction(sum(known), len(known)) if known else None
 
 
 def _doubtful_pod(groups: PodGroups, uid: str, load: PodLoad) -> DoubtfulPod:

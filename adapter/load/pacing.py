@@ -21,18 +21,15 @@ def pace(
 
     A schedule's floor holds regardless of velocity and cooldown.
     """
-    paced = _cooled(_limited(_scheduled(wanted, limits), current, policy), current, policy, last_scale, now)
-    return raise_to_floor(paced, limits.floor)
+    if limits.cap is not None and limits.cap < wanted.desired:
+        wanted = Paced(limits.cap, HeldBy.SCHEDULE)
+    wanted = _limited(raise_to_floor(wanted, limits.floor), current, policy)
+    return raise_to_floor(_cooled(wanted, current, policy, last_scale, now), limits.floor)
 
 
 def raise_to_floor(paced: Paced, floor: int | None) -> Paced:
     """The count, or the floor where that is larger."""
     return Paced(floor, HeldBy.SCHEDULE) if floor is not None and floor > paced.desired else paced
-
-
-def _scheduled(wanted: Paced, limits: ScheduleLimits) -> Paced:
-    capped = Paced(limits.cap, HeldBy.SCHEDULE) if limits.cap is not None and limits.cap < wanted.desired else wanted
-    return raise_to_floor(capped, limits.floor)
 
 
 def _limited(wanted: Paced, current: int, policy: Policy) -> Paced:

@@ -38,7 +38,11 @@ def parse_quantity(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise QuantityError(f"{text[:_LONGEST]!r} is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
-    value = Fraction(match["number"]) * _scale(match["suffix"] or "")
+    suffix = match["suffix"] or ""
+    scale = Fraction(_BINARY.get(suffix, 0))
+    if not scale:
+        scale = Fraction(10) ** (int(suffix[1:]) if suffix not in _DECIMAL else _DECIMAL[suffix])
+    value = Fraction(match["number"]) * scale
     if value > _LIMIT:
         raise QuantityError(f"{text!r} is beyond what a quantity can hold (2^63 - 1)")
     return -value if match["sign"] == "-" else value
@@ -101,10 +105,3 @@ def _canonical(count: int, exponent: int) -> str:
         count //= 1000
         exponent += 3
     return f"{count}{_BY_EXPONENT[exponent]}"
-
-
-def _scale(suffix: str) -> Fraction:
-    if suffix in _BINARY:
-        return Fraction(_BINARY[suffix])
-    exponent = int(suffix[1:]) if suffix[:1] in {"e", "E"} and len(suffix) > 1 else _DECIMAL[suffix]
-    return Fraction(10) ** exponent

@@ -18,7 +18,6 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import (
     AheadSample,
-    Beyond,
     Departed,
     Listing,
     Memory,
@@ -300,12 +299,6 @@ def _after_metric(seen: SampleMemory, uids: Iterable[str], readings: Readings | 
     return SampleMemory(last=last, ahead=early, lacking=lacking)
 
 
-def after_delays(memory: Memory, beyond: Mapping[str, Beyond | None]) -> Memory:
-    """The memory of since when the usage of each metric with a delay has been beyond a watermark."""
-    kept = {name: one for name, one in beyond.items() if one is not None}
-    return memory if kept == memory.beyond else replace(memory, beyond=kept)
-
-
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
     """The memory of when the current rollout was first observed."""
     if target is None or not target.progressing or target.progressing == _SETTLED:
@@ -381,18 +374,9 @@ def after_replacement_request(memory: Memory, current: int, replaced: int, desir
     return replace(memory, replacement=replace(noted, noted_at=now, noted_current=current))
 
 
-def after_errors(memory: Memory, in_error: bool, now: float) -> Memory:
-    """The memory of since when no metric has had an answer."""
-    if in_error is (memory.error_since is not None):
-        return memory
-    return replace(memory, error_since=now if in_error else None)
-
-
-def after_zeros(memory: Memory, is_zero: bool, now: float) -> Memory:
-    """The memory of since when a usage of exactly 0 has not been believed."""
-    if is_zero is (memory.zero_since is not None):
-        return memory
-    return replace(memory, zero_since=now if is_zero else None)
+def lasting(since: float | None, holds: bool, now: float) -> float | None:
+    """Since when something holds without a break (seconds); None where it does not."""
+    return None if not holds else now if since is None else since
 
 
 def replacement_ineffective(memory: Memory, pods: Sequence[PodAssessment]) -> bool:
@@ -505,10 +489,7 @@ def _departed(memory: Memory, uid: str, now: float) -> Departed:
     return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})
 
 
-def forget_departed(memory: Memory, now: float, remembered: float) -> Memory:
-    """The memory without the pods that departed more than `remembered` seconds ago."""
-    departed = memory.departed
-    if all(0 <= now - one.at <= remembered for one in departed.values()):
-        return memory
-    kept = {uid: one if one.at <= now else one._replace(at=now) for uid, one in departed.items()}
-    return replace(memory, departed={uid: one for uid, one in kept.items() if now - one.at <= remembered})
+def recently_departed(memory: Memory, now: float, remembered: float) -> dict[str, Departed]:
+    """The pods that departed at most `remembered` seconds ago; in the future, by a wrong clock, is now."""
+    dated = {uid: one._replace(at=min(one.at, now)) for uid, one in memory.departed.items()}
+    return {uid: one for uid, one in dated.items() if now - one.at <= remembered}

@@ -36,7 +36,11 @@ def schedule_windows(schedules: Iterable[Schedule], now: float) -> tuple[Window,
     time is its first occurrence. A `*` for minutes or hours follows elapsed time.
     """
     minute = int(now) // 60
-    windows = (_window(one, start) for one in schedules for start in _starts(one.cron, one.zone, minute))
+    windows = (
+        Window(one.name, start, start + one.duration, one.minimum, one.maximum)
+        for one in schedules
+        for start in _starts(one.cron, one.zone, minute)
+    )
     return tuple(window for window in windows if window.end > now)
 
 
@@ -55,10 +59,6 @@ def _starts(cron: str, zone: tzinfo, minute: int) -> tuple[float, ...]:
         if starts[-1] > moment.timestamp():
             break
     return tuple(starts)
-
-
-def _window(schedule: Schedule, start: float) -> Window:
-    return Window(schedule.name, start, start + schedule.duration, schedule.minimum, schedule.maximum)
 
 
 def limits_at(among: Iterable[Window], now: float) -> ScheduleLimits:

@@ -98,9 +98,10 @@ def registry_problem(policy: Policy, pods: Sequence[Pod], memory: Memory, now: f
 
 
 def _classify(pod: Pod, known: PodMemory, view: "_RegistryView | None") -> Classification:
-    gone = _terminated(pod)
-    if gone is not None:
-        return gone
+    if pod.deleting:
+        return Classification(PodState.TERMINATING, "it is being deleted")
+    if pod.phase in FINISHED_PHASES:
+        return Classification(PodState.FINISHED, f"its phase is {pod.phase}")
     if not pod.is_ready or pod.started_at is None:
         return _not_ready(pod)
     if pod.pulled_out_annotation:
@@ -117,20 +118,13 @@ def _by_endpoints(pod: Pod, known: PodMemory) -> Classification:
     return _READY
 
 
-def _terminated(pod: Pod) -> Classification | None:
-    if pod.deleting:
-        return Classification(PodState.TERMINATING, "it is being deleted")
-    if pod.phase in FINISHED_PHASES:
-        return Classification(PodState.FINISHED, f"its phase is {pod.phase}")
-    return None
-
-
 def _not_ready(pod: Pod) -> Classification:
     if any(container.crash_looping for container in pod.containers):
         return Classification(PodState.UNREADY, "a container crash-loops")
     if pod.phase == "Pending" or pod.started_at is None or pod.ready is None:
         return Classification(PodState.STARTING, "it has not started yet")
-    if _never_was_ready(pod.ready.since, pod.started_at, pod.created_at):
+    since = pod.ready.since
+    if since is None or since <= pod.created_at or since - pod.started_at <= NEVER_READY_SECONDS:
         return Classification(PodState.STARTING, "it has not been Ready yet")
     shut = [gate for gate, is_open in pod.gates.items() if not is_open]
     if shut and pod.containers_ready:
@@ -141,10 +135,6 @@ def _not_ready(pod: Pod) -> Classification:
 def ready_since(pod: Pod) -> float:
     """Since when a Ready pod is Ready (seconds)."""
     return pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
-
-
-def _never_was_ready(since: float | None, started_at: float, created_at: float) -> bool:
-    return since is None or since <= created_at or since - started_at <= NEVER_READY_SECONDS
 
 
 def _guard_absence(
@@ -273,13 +263,9 @@ class _RegistryView:
             return "by an answer older than 5 min"
         if memory.absent_count < CONFIRMING_ROSTERS or roster.at - since < self._registry.absent:
             return "not confirmed yet"
-        if not roster.instances and not self._empty_confirmed(roster):
-            return "in an empty answer"
-        return ""
-
-    def _empty_confirmed(self, roster: Roster) -> bool:
-        since = self._memory.empty_since
-        return roster.alive and since is not None and roster.at - since >= EMPTY_CONFIRMED_SECONDS
+        empty = self._memory.empty_since
+        is_confirmed = roster.alive and empty is not None and roster.at - empty >= EMPTY_CONFIRMED_SECONDS
+        return "" if roster.instances or is_confirmed else "in an empty answer"
 
 
 def out_reason_of(instances: Iterable[Instance], registry: Registry, *, protected: bool) -> str:

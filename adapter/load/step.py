@@ -83,7 +83,9 @@ def _below(totals: Totals, step: Step, beyond: Edge, under: Edge) -> Recommendat
     if totals.departed.is_unknown:
         return BELOW_BUT_DEPARTED
     departed = totals.departed_load()
-    if departed and _with_share(totals, least, departed) * under.denominator >= under.numerator:
+    # The least usage, of a pod or on average, with an equal share of the departed pods' load.
+    with_share = (Fraction(least[0]) / least[1] + departed / totals.weight) * totals.unit
+    if departed and with_share * under.denominator >= under.numerator:
         return BELOW_BUT_DEPARTED
     needs_none = totals.usage == 0 and totals.total
     shrink = Shrink(
@@ -94,12 +96,6 @@ def _below(totals: Totals, step: Step, beyond: Edge, under: Edge) -> Recommendat
     )
     extreme = None if totals.least is None else _usage_of(totals.least, totals)
     return Recommendation(Verdict.BELOW, zero=needs_none, shrink=shrink, extreme=extreme)
-
-
-def _with_share(totals: Totals, least: _Load, departed: Fraction) -> Fraction:
-    """The least usage, of a pod or on average, with an equal share of the departed pods' load (nano-units)."""
-    usage, weight = least
-    return (Fraction(usage) / weight + departed / totals.weight) * totals.unit
 
 
 def _fewest(totals: Totals, usage: Rational, beyond: Edge) -> int:

@@ -19,18 +19,14 @@ def recommend(totals: Totals, band: Band, converge: Converge | None = None) -> R
     recommended = compare(totals, band, rounded_down)
     if recommended is not None:
         return recommended
-    return HOLD if converge is None else _inside(totals, band, converge)
+    if converge is None:
+        return HOLD
+    return (_towards_low if converge is Converge.LOW else _towards_high)(totals, band) or HOLD
 
 
-def _inside(totals: Totals, band: Band, converge: Converge) -> Recommendation:
+def _towards_low(totals: Totals, band: Band) -> Recommendation | None:
     """One step of `multipleOf` towards a watermark, unless the step would carry usage past it."""
-    if converge is Converge.LOW:
-        return _towards_low(totals, band, totals.effective_usage(band.average)) or HOLD
-    return _towards_high(totals, band) or HOLD
-
-
-def _towards_low(totals: Totals, band: Band, usage: Fraction) -> Recommendation | None:
-    step = band.multiple_of
+    step, usage = band.multiple_of, totals.effective_usage(band.average)
     if band.low is None or usage * totals.n / (totals.n + step) < band.low:
         return None
     if step > 1 or band.high is None:

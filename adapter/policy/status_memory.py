@@ -8,9 +8,9 @@ its facts about the pods are kept; reading makes a roster of them again, so that
 out pod as pulled out before its registry answers.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from heapq import nsmallest
 from typing import Any
 
 from adapter.load.memory import Beyond, Departed, Kept, Listing, Memory, PodMemory, SampleMemory
@@ -24,8 +24,6 @@ MOST_STATUS_PODS = 200
 MOST_REGISTERED = 5000
 REGISTERED = "registered"
 _EMPTY = PodMemory()
-_SAMPLED = 16
-"""One in so many UIDs tells which come first."""
 _FOREIGN = Instance(pod_uid="of no pod here")
 """Stands for the instances of no pod, so that a roster that had only such instances is not read as empty."""
 
@@ -54,47 +52,25 @@ def to_status(memory: Memory) -> dict[str, Any]:
 
 def _not_serving(pods: Mapping[str, PodMemory], *, doubts: bool) -> dict[str, PodMemory]:
     """The pods that do not serve without doubt, the longest first; without `doubts`, doubt does not count."""
-    kinds = {id(known): known for known in pods.values()}  # few: equal ones are one object
-    if not doubts:
-        kinds = {key: replace(one, doubt_since=None) if one.doubt_since else one for key, one in kinds.items()}
-    since = {key: at for key, known in kinds.items() if (at := _since(known)) is not None}
-    by_since: dict[float, list[str]] = defaultdict(list)
-    for uid, known in pods.items() if since else ():
-        if (at := since.get(id(known))) is not None:
-            by_since[at].append(uid)
-    return {uid: kinds[id(pods[uid])] for uid in _foremost(by_since)}
+    known = pods if doubts else {uid: replace(one, doubt_since=None) for uid, one in pods.items()}
+    since = {uid: at for uid, one in known.items() if (at := _since(one)) is not None}
+    return {uid: known[uid] for uid in _foremost(since)}
 
 
 def _last_departed(departed: Mapping[str, Departed]) -> dict[str, Departed]:
     """The pods that departed last."""
-    by_age: dict[float, list[str]] = defaultdict(list)
-    for uid, pod in departed.items():
-        by_age[-pod.at].append(uid)
-    return {uid: departed[uid] for uid in _foremost(by_age)}
+    return {uid: departed[uid] for uid in _foremost({uid: -pod.at for uid, pod in departed.items()})}
 
 
-def _foremost(groups: Mapping[float, list[str]]) -> list[str]:
-    """The first MOST_STATUS_PODS UIDs of these groups, in the order of the groups' keys."""
-    uids: list[str] = []
-    for key in sorted(groups):
-        uids += _first(groups[key], MOST_STATUS_PODS - len(uids))
-    return uids
+def _foremost(order: Mapping[str, float]) -> list[str]:
+    """The first MOST_STATUS_PODS UIDs in this order."""
+    return nsmallest(MOST_STATUS_PODS, order, key=lambda uid: (order[uid], uid))
 
 
 def _registered(pods: Mapping[str, PodMemory]) -> list[str]:
     """The pods that a roster listed since the registry's last loss of data."""
-    listed = [uid for uid, known in pods.items() if known.seen is not None and not known.registration_lost]
-    return _first(listed, MOST_REGISTERED)
-
-
-def _first(uids: list[str], most: int) -> list[str]:
-    """The first UIDs in alphabetical order, at most so many. Of a long list only a part is sorted."""
-    sample = sorted(uids[::_SAMPLED]) if len(uids) > most else []
-    place = most // _SAMPLED + _SAMPLED
-    if place < len(sample):
-        some = [uid for uid in uids if uid <= sample[place]]
-        uids = some if len(some) >= most else uids
-    return sorted(uids)[:most]
+    listed = (uid for uid, known in pods.items() if known.seen is not None and not known.registration_lost)
+    return nsmallest(MOST_REGISTERED, listed)
 
 
 def _for_status(data: Mapping[str, Any], kind: type, *dropped: Kept) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.memory import LastSample, Memory, PodMemory, Replacement
 from adapter.load.pods import Pod, PodState
 from adapter.load.remembering import (
-    after_errors,
     after_replacement_request,
     after_replacing_step,
     after_rollout,
     after_roster,
     after_scale,
     last_scaled,
+    lasting,
     replacement_ineffective,
     rolling_out,
     since_first_step,
@@ -293,9 +293,9 @@ class TestReplacing:
 
 class TestErrors:
     def test_they_are_dated_at_their_beginning_and_end_with_an_answer(self) -> None:
-        memory = after_errors(Memory(), True, NOW)
-        assert after_errors(memory, True, NOW + 5).error_since == NOW
-        assert after_errors(memory, False, NOW + 5).error_since is None
+        since = lasting(None, True, NOW)
+        assert lasting(since, True, NOW + 5) == NOW
+        assert lasting(since, False, NOW + 5) is None
 
     def test_one_metric_that_answers_is_enough(self) -> None:
         pods, loads = same(2, "1")
