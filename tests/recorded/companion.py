@@ -25,6 +25,7 @@ _POD = {
     "seen": _AT,
     "absentSince": _AT,
     "absentCount": 1,
+    "listing": "Out",
     "outSince": _AT,
     "byAbsence": True,
     "doubtSince": _AT,
