@@ -318,15 +318,16 @@ def rolling_out(memory: Memory, now: float) -> bool:
 def after_scale(memory: Memory, scale: Scale, now: float, by_hpa: float | None = None) -> Memory:
     """The memory of the watched count, and of its last observed change and rise.
 
-    `by_hpa`: when the HPA last scaled. It dates a change that a process finds when it takes over.
+    `by_hpa`: when the HPA last scaled. If that is after the last change that is remembered, it dates one that a process
+    finds when it takes over.
     """
     before = memory.last_replicas
     if before == scale.replicas:
         return memory
     changed, rose, at = before is not None, before is not None and scale.replicas > before, now
     takes_over = memory.observing_since is not None and memory.observing_since >= now
-    if takes_over and by_hpa is not None and (memory.last_scale or 0.0) < by_hpa < now:
-        at = by_hpa
+    if takes_over and by_hpa is not None and memory.last_scale is not None:
+        at = by_hpa if memory.last_scale + MARGIN_SECONDS < by_hpa < now else now
     return replace(
         memory,
         last_replicas=scale.replicas,

@@ -113,6 +113,6 @@ def deployment(replicas: int, selector: str = "app=web", *, scale: bool = True) 
     )
 
 
-def loads(count: int, load: str) -> ResourceSamples:
+def loads(count: int, load: str, at: float = NOW - 10) -> ResourceSamples:
     """The same CPU on so many pods."""
-    return usage({f"web-{index}": load for index in range(count)}).resources
+    return usage({f"web-{index}": load for index in range(count)}, at=at).resources

@@ -286,6 +286,10 @@ def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand:
     assert row.conditions == fine
     stand.inputs.samples = loads(4, "1500m")
     (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), NOW)
+    assert row.conditions == fine, "one sample that is missing is not late yet"
+    stand.now += 91
+    stand.inputs.samples = loads(4, "1500m", at=stand.now)
+    (row,) = policy_rows(Snapshot(policies={KEY: stand.view()}), stand.now)
     assert row.conditions == fine | {"InputsFresh": False}
 
 

@@ -99,7 +99,12 @@ def rollout_progresses(facts: Facts, memory: Memory) -> bool:
 
 def see_replicas(facts: Facts, memory: Memory) -> None:
     if memory.last_replicas is not None and memory.last_replicas != facts.watched:
-        memory.last_scale = facts.now
+        # A server that takes over finds a change that it did not see: the HPA's, if that scaled since the last.
+        by_hpa, last, seen = facts.last_scale, memory.last_scale, facts.now
+        is_heir = facts.observing_since is not None and facts.observing_since >= facts.now
+        if is_heir and by_hpa is not None and last is not None and last + 5 < by_hpa < facts.now:
+            seen = by_hpa
+        memory.last_scale = seen
     memory.last_replicas = facts.watched
 
 
