@@ -53,10 +53,22 @@ def schedules(spec: FieldReader) -> tuple[Schedule, ...]:
 
 
 def _schedule(fields: FieldReader) -> Schedule:
+    name = fields.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_NAME)
+    cron = fields.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
+    if cron and (reason := _cron_fault(cron)):
+        fields.fault("cron", cron, f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
+        cron = ""
+    zone: tzinfo = UTC
+    zone_name = fields.text("timeZone") or "UTC"
+    try:
+        zone = ZoneInfo(zone_name)
+    except (ValueError, OSError, LookupError):
+        advice = "is not a time zone; write a name of the IANA database, such as Asia/Shanghai"
+        fields.fault("timeZone", zone_name, advice)
     schedule = Schedule(
-        name=fields.text("name", required="Required value: a schedule needs a name", longest=_LONGEST_NAME),
-        cron=_cron(fields),
-        zone=_zone(fields),
+        name=name,
+        cron=cron or "0 0 * * *",
+        zone=zone,
         duration=fields.integer("durationSeconds", 3600, 60, _WEEK),
         minimum=fields.optional_integer("minReplicas", 0, MOST_REPLICAS),
         maximum=fields.optional_integer("maxReplicas", 1, MOST_REPLICAS),
@@ -71,14 +83,6 @@ def _schedule(fields: FieldReader) -> Schedule:
     return schedule
 
 
-def _cron(fields: FieldReader) -> str:
-    text = fields.text("cron", required="Required value: when it begins, such as 0 11 * * 1-5")
-    reason = _cron_fault(text) if text else ""
-    if reason:
-        fields.fault("cron", text, f"is no cron expression ({reason}); write five fields, such as 0 11 * * 1-5")
-    return text if text and not reason else "0 0 * * *"
-
-
 def _cron_fault(cron: str) -> str:
     fields = [field for field in cron.split(" ") if field]
     if len(fields) != _CRON_FIELDS or fields != cron.split():
@@ -88,15 +92,6 @@ def _cron_fault(cron: str) -> str:
     except CronSimError as error:
         return str(error)
     return "" if first is not None else "it never comes"
-
-
-def _zone(fields: FieldReader) -> tzinfo:
-    name = fields.text("timeZone") or "UTC"
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, LookupError):
-        fields.fault("timeZone", name, "is not a time zone; write a name of the IANA database, such as Asia/Shanghai")
-        return UTC
 
 
 def fallback(spec: FieldReader) -> Fallback | None:

@@ -118,20 +118,15 @@ class RegistryManager:
         try:
             while True:
                 self._changed.clear()
-                await self._reconcile()
+                unfit = [name for name, each in self._connections.items() if not each.fits(self._desired(name))]
+                await self._end(*unfit)
+                for name in self._choice.followed:
+                    settings = self._desired(name)
+                    if settings is not None and name not in self._connections:
+                        self._connections[name] = self._begin(settings)
                 await self._changed.wait()
         finally:
             await self._end(*self._connections)
-
-    async def _reconcile(self) -> None:
-        """End connections that are not desired or have other settings, and make the missing ones."""
-        await self._end(
-            *(name for name, connection in self._connections.items() if not connection.fits(self._desired(name)))
-        )
-        for name in self._choice.followed:
-            settings = self._desired(name)
-            if settings is not None and name not in self._connections:
-                self._connections[name] = self._begin(settings)
 
     def _desired(self, name: str) -> Registry | None:
         return self._settings.get(name) if name in self._choice.followed else None

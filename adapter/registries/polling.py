@@ -180,19 +180,16 @@ class PollingSource(ABC, Generic[T]):
             elif isinstance(answer, SourceError):
                 self._cache.failed(answer, [key])
             else:
-                self._write(key, answer)
+                try:
+                    tag = self.write(key, answer)
+                except SourceError as error:
+                    self._cache.failed(error, [key])
+                else:
+                    # An answer that the cache did not accept must not be confirmed by its tag.
+                    self._tags.put(key, tag if self._cache.trouble(key) is None else "")
             await slices.breathe()
         if unchanged:
             self._cache.confirm(unchanged)
-
-    def _write(self, key: ServiceKey, answer: T) -> None:
-        try:
-            tag = self.write(key, answer)
-        except SourceError as error:
-            self._cache.failed(error, [key])
-            return
-        # An answer that the cache did not accept must not be confirmed by its tag.
-        self._tags.put(key, tag if self._cache.trouble(key) is None else "")
 
     def _pool(self, server: str, *, late: bool) -> Pool:
         if (server, late) not in self._pools:

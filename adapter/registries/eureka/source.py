@@ -16,6 +16,7 @@ an answer: these appear with the next change, or when its cache expires (180 s;
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -241,27 +242,20 @@ class EurekaSource:
                     self._services_changed.clear()
                     await self._services_changed.wait()
                 self._services_changed.clear()
-                await self._sleep(await self._poll(client, backoff))
+                pause = self._settings.interval_seconds
+                try:
+                    await self._peers.ask(lambda server: self._fetch_registry(client, server))
+                    backoff.reset()
+                except SourceError as error:
+                    down = isinstance(error, SourceUnreachable | SourceFailing)
+                    self._was_unreachable = self._was_unreachable or down
+                    self._cache.failed(error)
+                    pause = max(backoff.next(), pause)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._services_changed.wait()
         finally:
             await client.close()
-
-    async def _poll(self, client: Client, backoff: Backoff) -> float:
-        """Polls once; returns the seconds until the next poll."""
-        try:
-            await self._peers.ask(lambda server: self._fetch_registry(client, server))
-        except SourceError as error:
-            self._was_unreachable = self._was_unreachable or isinstance(error, SourceUnreachable | SourceFailing)
-            self._cache.failed(error)
-            return max(backoff.next(), self._settings.interval_seconds)
-        backoff.reset()
-        return self._settings.interval_seconds
-
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._services_changed.wait()
-        except TimeoutError:
-            return
 
     def _on_failover(self) -> None:
         # Peers replicate changes with a delay, so a peer's delta does not apply to another peer's copy.

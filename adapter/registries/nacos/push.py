@@ -318,19 +318,16 @@ class Subscription:
                 every = True
 
     async def _synchronize(self, server: str, connection: GrpcConnection, *, every: bool) -> None:
-        before = set(self._services)
-        self._replace_services(self._listener.services)
-        new = [service for service, keys in self._services.items() if every or not self._subscribed.issuperset(keys)]
-        await for_each(before - self._services.keys(), lambda service: self._unsubscribe(server, connection, service))
-        await for_each(new, lambda service: self._subscribe(server, connection, service))
-
-    def _replace_services(self, services: Mapping[ServiceKey, NacosService]) -> None:
+        before, services = set(self._services), self._listener.services
         self._services, self._by_grouped_name = {}, {}
         for key, service in sorted(services.items()):
             if service not in self._services:
                 self._by_grouped_name.setdefault(service.grouped_name, []).append(service)
             self._services[service] = (*self._services.get(service, ()), key)
         self._subscribed &= services.keys()
+        new = [service for service, keys in self._services.items() if every or not self._subscribed.issuperset(keys)]
+        await for_each(before - self._services.keys(), lambda service: self._unsubscribe(server, connection, service))
+        await for_each(new, lambda service: self._subscribe(server, connection, service))
 
     async def _subscribe(self, server: str, connection: GrpcConnection, service: NacosService) -> None:
         pushes = self._push_counts.get(service, 0)

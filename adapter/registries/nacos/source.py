@@ -141,19 +141,16 @@ class NacosSource:
     async def _poll_lists(self, lists: InstanceListClient) -> None:
         while True:
             self._wake.clear()
-            pause = await self._list_all(lists, self._keys_to_list())
+            keys, now = self._due, asyncio.get_running_loop().time()
+            if now >= self._poll_at:
+                self._poll_at = now + self._settings.interval_seconds
+                keys = self._due | (self._cache.keys - self._pushed)
+            pause = await self._list_all(lists, sorted(keys))
             try:
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
             except TimeoutError:
                 pass
-
-    def _keys_to_list(self) -> list[ServiceKey]:
-        now = asyncio.get_running_loop().time()
-        if now < self._poll_at:
-            return sorted(self._due)
-        self._poll_at = now + self._settings.interval_seconds
-        return sorted(self._due | (self._cache.keys - self._pushed))
 
     async def _list_all(self, lists: InstanceListClient, keys: list[ServiceKey]) -> float | None:
         """Lists these services; returns the seconds until the next poll, None if nothing needs polling."""

@@ -159,20 +159,17 @@ class ZooKeeperSource:
                 continue
             session.unblock()
             try:
-                await self._ping(session)
+                slow = await session.ping() > SLOW_SECONDS
+                if slow or self._was_slow:
+                    # The sessions of registered instances may have expired meanwhile, although this one did not.
+                    self._cache.reconnected()
+                self._was_slow = False
+                if self._rules is None or self._rules.current:
+                    self._cache.confirm([service.key for service in self._services.values() if service.current])
                 await self._check_others(session)
             except SourceError as error:
                 self._was_slow = True
                 self._cache.failed(error)
-
-    async def _ping(self, session: ZooKeeperSession) -> None:
-        slow = await session.ping() > SLOW_SECONDS
-        if slow or self._was_slow:
-            # The sessions of registered instances may have expired meanwhile, although this one did not.
-            self._cache.reconnected()
-        self._was_slow = False
-        if self._rules is None or self._rules.current:
-            self._cache.confirm([service.key for service in self._services.values() if service.current])
 
     # Services
 
@@ -201,20 +198,19 @@ class ZooKeeperSource:
         while True:
             await service.dirty.wait()
             service.dirty.clear()
-            try:
-                await self._read(service)
+            session = self._session
+            if session is None or not session.connected:
                 backoff.reset()
+                continue  # a new connection marks every service as dirty
+            try:
+                await service.reader.read(session)
             except SourceError as error:
                 await self._retry_later(service.dirty, error, backoff.next(), [service.key])
-
-    async def _read(self, service: _FollowedService) -> None:
-        session = self._session
-        if session is None or not session.connected:
-            return  # a new connection marks every service as dirty
-        await service.reader.read(session)
-        service.was_read = True
-        service.current = session.connected and not service.dirty.is_set()
-        self._report(service)
+                continue
+            backoff.reset()
+            service.was_read = True
+            service.current = session.connected and not service.dirty.is_set()
+            self._report(service)
 
     async def _retry_later(
         self, dirty: asyncio.Event, error: SourceError, pause: float, keys: Iterable[ServiceKey]
@@ -239,16 +235,14 @@ class ZooKeeperSource:
             return
         dynamic = self._rules.matching(service) if self._rules is not None else ()
         rules = [rule for matching in (service.reader.overrides, *dynamic) for rule in matching.rules]
-        self._log_warnings(service, [warning for matching in dynamic for warning in matching.warnings])
-        instances = [registration.instance for registration in apply_rules(registered, rules)]
-        self._cache.update(service.key, instances, alive=service.others_alive and not instances)
-
-    def _log_warnings(self, service: _FollowedService, of_rules: Iterable[str]) -> None:
         logged = set(service.warnings)
+        of_rules = (warning for matching in dynamic for warning in matching.warnings)
         service.warnings = (*service.reader.warnings(), *of_rules)
         for warning in service.warnings:
             if warning not in logged:
                 _log.warning(warning, registry=self._settings.name, service=str(service.key))
+        instances = [registration.instance for registration in apply_rules(registered, rules)]
+        self._cache.update(service.key, instances, alive=service.others_alive and not instances)
 
     # Rules of Dubbo's dynamic configuration
 
