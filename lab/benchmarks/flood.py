@@ -50,8 +50,8 @@ _PROBE_SECONDS = 1.0
 _KUBELET = "127.0.0.2"
 
 _CROWD, _TENANT = "crowd", "tenant"
-_CONTROLLERS = "clusterrole-aggregation-controller,namespace-controller"
-"""They give the role `view` the metrics, and end the namespace of the crowd."""
+_CONTROLLERS = "clusterrole-aggregation-controller,namespace-controller,serviceaccount-controller"
+"""They give the role `view` the metrics, end the namespace of the crowd, and make what the harness waits for."""
 _POLICIES = 5000
 _PATCHES_A_SECOND = 25
 
