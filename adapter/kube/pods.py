@@ -2,7 +2,6 @@
 
 import functools
 import re
-import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -24,7 +23,7 @@ from adapter.kube.objects import (
 )
 from adapter.load import quantity
 from adapter.load.pods import Container, Owner, Pod, PodCondition
-from adapter.runtime.decoding import Decoder
+from adapter.runtime.decoding import Decoder, shared
 from adapter.runtime.times import parse_time
 
 _TEMPLATE_HASHES = ("pod-template-hash", "rollouts-pod-template-hash")
@@ -86,14 +85,14 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
             if (at := parse_time(each.state.running.started_at)) is not None
         )
         return Pod(
-            namespace=sys.intern(meta.namespace),
+            namespace=shared(meta.namespace),
             name=meta.name,
             uid=meta.uid,
             created_at=parse_time(meta.creation_timestamp) or 0.0,
             started_at=parse_time(status.start_time),
             restarted_at=max(restarts, default=None),
             deleting=meta.deletion_timestamp is not None,
-            phase=sys.intern(status.phase or "Running"),
+            phase=shared(status.phase or "Running"),
             ready=PodCondition(ready.status == "True", parse_time(ready.last_transition_time)) if ready else None,
             containers_ready=_is_true(conditions.get("ContainersReady")),
             gates={gate.condition_type: _is_true(conditions.get(gate.condition_type)) for gate in gates[:_MOST]}
@@ -103,7 +102,7 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
             deletion_cost=_cost(meta.annotations.deletion_cost) if meta.annotations is not None else 0,
             marked=meta.annotations is not None and meta.annotations.mark == "true",
             ips=ips,
-            host_ip=sys.intern(status.host_ip or ""),
+            host_ip=shared(status.host_ip or ""),
             host_network=bool(spec.host_network),
             owner=self._owners.once(_bounded(meta.owner_references), _owner, len),
             template_hash=named.template_hash,
@@ -181,7 +180,7 @@ def _bounded(body: msgspec.Raw) -> bytes:
 
 
 def _labels(body: bytes) -> _Labels:
-    labels = {sys.intern(name): value for name, value in (_LABELS.decode(body) or {}).items()}
+    labels = {shared(name): value for name, value in (_LABELS.decode(body) or {}).items()}
     return _Labels(labels, next((labels[name] for name in _TEMPLATE_HASHES if name in labels), ""))
 
 
@@ -221,13 +220,13 @@ def _parse_containers(raws: Iterable[_RawContainer]) -> tuple[Container, ...]:
         resources = _RESOURCES.decode(raw.resources)
         containers.append(
             Container(
-                name=sys.intern(raw.name),
+                name=shared(raw.name),
                 requests=_amounts(resources.requests if resources else None),
                 limits=_amounts(resources.limits if resources else None),
                 running=raw.running,
                 crash_looping=raw.crash_looping,
                 ports=tuple(port.container_port for port in _PORTS.decode(raw.ports) or () if port.container_port),
-                image=sys.intern(raw.image),
+                image=shared(raw.image),
             )
         )
     return tuple(containers)
@@ -236,7 +235,7 @@ def _parse_containers(raws: Iterable[_RawContainer]) -> tuple[Container, ...]:
 def _amounts(quantities: Mapping[str, Quantity] | None) -> Mapping[str, int]:
     if not quantities:
         return _NONE
-    read = ((sys.intern(name), _nano(str(amount))) for name, amount in quantities.items())
+    read = ((shared(name), _nano(str(amount))) for name, amount in quantities.items())
     return {name: nano for name, nano in read if nano is not None}
 
 

@@ -6,14 +6,13 @@ moves between slices. It is out only where no copy serves, because any serving c
 with publishNotReadyAddresses `ready` is always true, and `serving` is still correct.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from adapter.kube.objects import EndpointSlice
-from adapter.runtime.decoding import Decoder
+from adapter.runtime.decoding import Decoder, shared
 
 
 class _Copy(NamedTuple):
@@ -54,7 +53,7 @@ def decode_listing(body: bytes | msgspec.Raw) -> Listing:
 
 def listing(endpoint_slice: EndpointSlice) -> Listing:
     """The listing of a slice."""
-    namespace = sys.intern(endpoint_slice.metadata.namespace)
+    namespace = shared(endpoint_slice.metadata.namespace)
     copies: dict[str, tuple[_Copy, ...]] = {}
     for name, copy in _copies(endpoint_slice, namespace):
         copies[name] = (*copies.get(name, ()), copy)

@@ -4,6 +4,7 @@ msgspec's own also raise RecursionError for JSON nested deeper than Python's sta
 text that is not UTF-8. Any tenant or server can cause both.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar, overload
@@ -24,6 +25,17 @@ WHOLE_BYTES = 1024 * 1024
 """The most that one step decodes, in about 5 ms: an answer that cannot be cut, or one element of its array."""
 _LONGEST_BETWEEN = 1024
 """The longest match of `between` in bytes; elements further apart are not separated."""
+
+_SHARED_TEXTS, _SHARED_LENGTH = 1 << 14, 256
+_first = functools.lru_cache(_SHARED_TEXTS)(str)
+
+
+def shared(text: str) -> str:
+    """The first of equal texts, where it is short and was seen lately.
+
+    Not sys.intern: Python 3.12 never frees what it interned, and a tenant may write ever new labels.
+    """
+    return _first(text) if len(text) <= _SHARED_LENGTH else text
 
 
 class TooDeepError(msgspec.DecodeError):

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import ResourceSamples, Usage
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.backoff import LogOnce
-from adapter.runtime.decoding import Decoder, Uncut, array, pieces
+from adapter.runtime.decoding import Decoder, Uncut, array, pieces, shared
 from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
@@ -108,12 +107,12 @@ def _add(builder: UsageColumnsBuilder, items: Iterable[_PodMetrics]) -> None:
     usages: dict[str, dict[int, Mapping[str, str | int | float]]] = {}
     for item in items:
         containers = item.containers or ()
-        shape = tuple([sys.intern(one.name) for one in containers])
+        shape = tuple([shared(one.name) for one in containers])
         row = builder.add(item.metadata.name, _seconds(item.timestamp), parse_go_duration(item.window), shape)
         for one in containers:
             by_row = usages.get(one.name)
             if by_row is None:
-                by_row = usages[sys.intern(one.name)] = {}
+                by_row = usages[shared(one.name)] = {}
             by_row[row] = one.usage
     for container, by_row in usages.items():
         for resource in dict.fromkeys(chain.from_iterable(by_row.values())):

@@ -12,7 +12,6 @@ creates nodes that look old. Only a leftover is old by both.
 import ipaddress
 import itertools
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
@@ -22,7 +21,7 @@ import msgspec
 
 from adapter.load.roster import Instance
 from adapter.runtime import document_text
-from adapter.runtime.decoding import Decoder, decode
+from adapter.runtime.decoding import Decoder, decode, shared
 
 DUBBO_WEIGHT = 100.0
 """Dubbo's default weight of a provider."""
@@ -83,7 +82,7 @@ def parse_dubbo_url(node: str) -> DubboUrl:
         raise ValueError("it is not a URL with a protocol and a host")
     pairs = (pair.partition("=") for pair in parts.query.split("&") if pair)
     # Thousands of providers share most of their keys and values.
-    query = {sys.intern(key): sys.intern(value) for key, _, value in pairs}
+    query = {shared(key): shared(value) for key, _, value in pairs}
     return DubboUrl(parts.scheme, parts.hostname, parts.port, parts.path.strip("/"), query)
 
 
@@ -209,7 +208,7 @@ def _metadata(payload: msgspec.Raw) -> dict[str, str]:
         metadata = _PAYLOAD.decode(payload).metadata or {}
     except msgspec.MsgspecError:
         return {}  # a payload of another framework is not an error
-    return {sys.intern(key): value if isinstance(value, str) else str(value) for key, value in metadata.items()}
+    return {shared(key): value if isinstance(value, str) else str(value) for key, value in metadata.items()}
 
 
 def _host_name(address: str) -> str:
