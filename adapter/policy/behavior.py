@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from adapter.load.spec import Bounds, HpaWiring, Policy
+from adapter.load.spec import Bounds, Policy
 from adapter.policy.hpa import (
     DESIRED_REPLICAS,
     DIRECTIONS,
@@ -162,8 +162,7 @@ def following_behavior(
 ) -> dict[str, Any]:
     """The behavior with which an HPA without limits of its own follows a policy: tolerance 0, and no tighter rate.
 
-    `down`: the pace of the way down (its window, and its policies unless the policy has a velocity downwards, or the
-    companion sets them); without it, and on the way up, nothing waits. `tolerance`: whether the cluster's HPAs have
+    `down`: the pace of the way down (its window, and its policies unless the policy has a velocity downwards); without it, and on the way up, nothing waits. `tolerance`: whether the cluster's HPAs have
     that field.
     """
     windows = {"scaleUp": 0, "scaleDown": (down and down.stabilization) or 0}
@@ -173,6 +172,6 @@ def following_behavior(
         direction, _, key = field.name.partition(".")
         rules = behavior.setdefault(direction, {"stabilizationWindowSeconds": windows[direction]})
         rules[key] = field.value
-    if down is not None and policy.velocity.down is None and policy.hpa_wiring is not HpaWiring.ENFORCE:
+    if down is not None and policy.velocity.down is None:
         behavior["scaleDown"]["policies"] = policies_json(down.policies)
     return behavior

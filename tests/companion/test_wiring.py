@@ -16,8 +16,8 @@ from adapter.companion.state import State, ToleranceField
 from adapter.companion.writer import HpaWriter
 from adapter.kube.errors import MalformedAnswer
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy
-from adapter.policy.behavior import required_behavior
+from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy, Velocity
+from adapter.policy.behavior import SHIPPED_PACE, required_behavior
 from adapter.policy.hpa import (
     FIELD_MANAGER,
     CrossVersionReference,
@@ -64,11 +64,7 @@ BEHAVIOR = {
         "policies": [{"type": "Pods", "value": 100, "periodSeconds": 1}],
         "selectPolicy": "Max",
     },
-    "scaleDown": {
-        "tolerance": "0",
-        "policies": [{"type": "Percent", "value": 100, "periodSeconds": 1}],
-        "selectPolicy": "Max",
-    },
+    "scaleDown": {"tolerance": "0"},
 }
 SET = replace(
     PLAIN,
@@ -187,6 +183,17 @@ class TestSetting:
         (action,) = hpa_wiring.plan(case)
         assert isinstance(action, WireHpa)
         assert action.behavior["scaleUp"]["policies"][0]["value"] == 200
+
+
+    def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one(self) -> None:
+        paced = replace(SET.scale_down, policies=SHIPPED_PACE.policies)
+        for managers in (FieldManagers(), FieldManagers(owners={"scaleDown.policies": ("kubectl",)})):
+            case = context(replace(SET, scale_down=paced, managers=managers))
+            assert list(hpa_wiring.plan(case)) == []
+            assert finding(case).reason == "Conformant"
+        (action,) = hpa_wiring.plan(context(rule=replace(ENFORCED, velocity=Velocity(down=10))))
+        assert isinstance(action, WireHpa)
+        assert [one["value"] for one in action.behavior["scaleDown"]["policies"]] == [1, 10]
 
 
 class TestOthers:

@@ -120,10 +120,13 @@ def _is_enforced(context: Context) -> bool:
 
 
 def _wanted(context: Context, hpa: Hpa) -> tuple[BehaviorField, ...]:
+    """The fields that the policy needs. Without a velocity downwards the pace of the way down is the HPA's own."""
     policy = context.view.policy
     if not hpa.asks_for(policy.name):
         return ()
-    return tuple(required_behavior(policy, hpa, tolerance=context.tolerance_field.known is not False))
+    fields = required_behavior(policy, hpa, tolerance=context.tolerance_field.known is not False)
+    left = () if policy.velocity.down is not None else ("scaleDown.policies", "scaleDown.selectPolicy")
+    return tuple(field for field in fields if field.name not in left)
 
 
 def _open(context: Context, hpa: Hpa) -> list[BehaviorField]:
