@@ -162,8 +162,8 @@ def following_behavior(
 ) -> dict[str, Any]:
     """The behavior with which an HPA without limits of its own follows a policy: tolerance 0, and no tighter rate.
 
-    `down`: the pace of the way down (its window, and its policies unless the policy has a velocity downwards); without it, and on the way up, nothing waits. `tolerance`: whether the cluster's HPAs have
-    that field.
+    `down`: the pace of the way down (its window, and its policies unless the policy has a velocity downwards);
+    without it, and on the way up, nothing waits. `tolerance`: whether the cluster's HPAs have that field.
     """
     windows = {"scaleUp": 0, "scaleDown": (down and down.stabilization) or 0}
     behavior: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from adapter.commands.replay.suggest import Plan
+from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import ScalingRules
 from lab.benchmarks.control import quick
 from lab.benchmarks.control.contest import BANDS, LAGS, SHIPPED, policy, replayed, rules
@@ -55,7 +56,9 @@ def test_the_quick_model_is_the_replay(name: str, share: Fraction) -> None:
     begin, seconds = 8 * 3600.0, 3 * 3600.0
     part = [tick.load["cpu"] / CAPACITY for tick in ticks(name, 1, begin, seconds)]
     wide = Plan(policy(share, Fraction(3, 5)), ScalingRules(stabilization=300))
-    for plan in (None, SHIPPED, wide):
+    bold = Plan(replace(policy(share), saturation_factor=Fraction(8, 5)), ScalingRules(stabilization=60))
+    patient = Plan(replace(policy(share), saturation_factor=Fraction(1)), SHIPPED_PACE, 60)
+    for plan in (None, SHIPPED, wide, bold, patient):
         kind = quick.Rules(1.0) if plan is None else rules(plan)
         found = quick.play(part, replace(kind, level=float(share)))
         known = replayed(plan, share, name, 1, begin, seconds)

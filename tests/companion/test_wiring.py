@@ -184,7 +184,6 @@ class TestSetting:
         assert isinstance(action, WireHpa)
         assert action.behavior["scaleUp"]["policies"][0]["value"] == 200
 
-
     def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one(self) -> None:
         paced = replace(SET.scale_down, policies=SHIPPED_PACE.policies)
         for managers in (FieldManagers(), FieldManagers(owners={"scaleDown.policies": ("kubectl",)})):

@@ -1,14 +1,13 @@
 """The stock HPA beside a policy: as safe as the policy, so that pods are compared at the same risk."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from fractions import Fraction
+from dataclasses import replace
 
-import pytest
-
-from adapter.commands.replay.aim import aimed_fairly, highest_share, risk
+from adapter.commands.replay.aim import aimed_fairly
 from adapter.commands.replay.comparison import SUBJECT, compare, replay
-from adapter.commands.replay.service import History, Setup, Summary
+from adapter.commands.replay.levels import risk_of
+from adapter.commands.replay.service import History, Setup
 from tests.load.kit import cpu, policy
 from tests.replay.services import POD, hpa, wandering
 
@@ -23,36 +22,14 @@ def history() -> Iterator[History]:
     yield iter(TICKS)
 
 
-def summary(shortfall: float) -> Summary:
-    return Summary(60.0, 0.0, 0.0, shortfall, 0, 0, 0, 0, 60.0, 1, 1)
-
-
-@pytest.mark.parametrize("edge", [41, 55, 99, 139])
-def test_the_highest_share_that_is_safe_is_found_within_two_percent(edge: int) -> None:
-    tried: list[Fraction] = []
-
-    def play(shares: Sequence[Fraction]) -> list[Summary]:
-        tried.extend(shares)
-        return [summary(0.5 if share > Fraction(edge, 100) else 0.0) for share in shares]
-
-    aim = highest_share(play, 0.0)
-    assert aim is not None
-    assert 0 <= Fraction(edge, 100) - aim.share < Fraction(2, 100)
-    assert len(tried) == len(set(tried)) <= 11
-
-
-def test_where_no_share_is_safe_enough_there_is_none() -> None:
-    assert highest_share(lambda shares: [summary(0.5) for _ in shares], 0.1) is None
-
-
 def test_the_stock_hpa_has_the_shortfall_of_the_policy() -> None:
     found = replay(compare(BAND, hpa(2, 60), SETUP), TICKS)
     assert found is not None
-    at_high = risk(found.runs[0].summary)
-    wanted = risk(found.runs[SUBJECT].summary)
+    at_high = risk_of(found.runs[0].summary)
+    wanted = risk_of(found.runs[SUBJECT].summary)
     fair = aimed_fairly(found, history)
-    assert risk(fair.runs[0].summary) <= 1.01 * wanted
-    assert abs(risk(fair.runs[0].summary) - wanted) < abs(at_high - wanted)
+    assert risk_of(fair.runs[0].summary) <= 1.01 * wanted
+    assert abs(risk_of(fair.runs[0].summary) - wanted) < abs(at_high - wanted)
     assert "where its shortfall is at most the policy's" in fair.comparison.stock_is
     assert fair.runs[SUBJECT:] == found.runs[SUBJECT:]
 
@@ -73,3 +50,12 @@ def test_an_hpa_that_runs_today_stays_as_it_is() -> None:
     assert found is not None
     assert aimed_fairly(found, history) is found
     assert found.comparison.stock_is == "the HPA as it is today"
+
+
+def test_no_target_with_its_tolerance_is_above_the_limit() -> None:
+    limited = replace(SETUP, throttles={"cpu": 12 * POD // 10}, capacity={"cpu": 20 * POD // 10})
+    found = replay(compare(BAND, hpa(2, 60), limited), TICKS[:400])
+    assert found is not None
+    (metric,) = aimed_fairly(found, history).comparison.stock.metrics
+    assert metric.aim is not None
+    assert metric.aim * 11 / 10 <= 12 * POD // 10

@@ -5,11 +5,16 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.commands.replay.front import Level, at_level, levels_at
+from adapter.commands.replay.front import LEVELS, at_level
+from adapter.commands.replay.levels import Level, Play, highest_safe, level_at, search_levels
 from adapter.commands.replay.service import Summary
 from tests.load.kit import cpu, policy
 
 HOUR = 3600.0
+
+
+def level_of(play: Play, shortfall: float) -> Level | None:
+    return level_at(search_levels(play, [shortfall], LEVELS, 2), shortfall)
 
 
 class Model:
@@ -29,7 +34,7 @@ class Model:
 @pytest.mark.parametrize("shortfall", [0.0001, 0.001, 0.005, 0.04])
 def test_pod_hours_at_a_shortfall_are_exact_within_one_percent(shortfall: float) -> None:
     model = Model()
-    (level,) = levels_at(model, [shortfall])
+    level = level_of(model, shortfall)
     share = (shortfall / 0.05) ** (1 / 6)
     assert level is not None
     assert level.pod_hours == pytest.approx(10 / share, rel=0.01)
@@ -43,19 +48,30 @@ def test_a_level_beyond_which_an_autoscaler_ceases_to_act_lends_nothing_to_the_s
         ceased = safe._replace(shortfall=0.6, pod_seconds=HOUR)
         return [safe if share <= Fraction(9, 10) else ceased for share in shares]
 
-    (level,) = levels_at(play, [0.005])
+    level = level_of(play, 0.005)
     assert level is not None
     assert level.share == pytest.approx(0.9, abs=0.05)
     assert level.pod_hours == pytest.approx(10, rel=0.01)
 
 
 def test_a_shortfall_that_no_level_is_safe_enough_for_has_none() -> None:
-    assert levels_at(lambda shares: [Summary(HOUR, 0, 0, 0.5, 0, 0, 0, 0, HOUR, 1, 1) for _ in shares], [0.1]) == [None]
+    assert level_of(lambda shares: [Summary(HOUR, 0, 0, 0.5, 0, 0, 0, 0, HOUR, 1, 1) for _ in shares], 0.1) is None
 
 
 def test_where_every_level_is_safe_the_capacity_itself_is_the_level() -> None:
-    safe = levels_at(lambda shares: [Summary(HOUR, 0, 0, 0.0, 0, 0, 2, 0, HOUR, 1, 1) for _ in shares], [0.1])
-    assert safe == [Level(1.0, 1.0, 2.0)]
+    safe = level_of(lambda shares: [Summary(HOUR, 0, 0, 0.0, 0, 0, 2, 0, HOUR, 1, 1) for _ in shares], 0.1)
+    assert safe == Level(1.0, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("edge", [41, 55, 83, 99])
+def test_the_highest_safe_level_is_found_within_two_percent(edge: int) -> None:
+    def play(shares: Sequence[Fraction]) -> list[Summary]:
+        risks = (0.5 if share > Fraction(edge, 100) else 0.0 for share in shares)
+        return [Summary(HOUR, 0, 0, risk, 0, 0, 0, 0, HOUR, 1, 1) for risk in risks]
+
+    safe = highest_safe(search_levels(play, [0.0], LEVELS, 6), 0.0)
+    assert safe is not None
+    assert 0 <= Fraction(edge, 100) - safe < Fraction(2, 100)
 
 
 def test_a_level_moves_both_watermarks() -> None:

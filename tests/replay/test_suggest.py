@@ -202,7 +202,7 @@ def test_a_low_watermark_above_what_a_saturated_step_leaves_has_a_warning(factor
     limit = Fraction(1500 * NANO, 1000)
     near = replace(with_watermarks(CPU_ONLY, limit * 95 / 100, limit * 80 / 100), saturation_factor=factor)
     found = suggest(Plan(near), 10, yardstick(near, limit), Model(), budget=1, limit=limit)
-    assert any("above 1200m, what pods at their limit use" in one for one in found.candidates[0].warnings) is warns
+    assert any("above 1160m, what pods at their limit use" in one for one in found.candidates[0].warnings) is warns
 
 
 def test_candidates_of_a_short_history_are_not_checked_and_say_so() -> None:
@@ -245,13 +245,15 @@ def merged(data: Any, patch: Any) -> Any:
 @pytest.mark.parametrize(
     ("resource", "share", "text"),
     [
-        ({"name": "cpu"}, Fraction(7777, 10_000), "780m"),
-        ({"name": "cpu"}, Fraction(12_345, 10_000), "1200m"),
-        ({"name": "memory", "of": "Limit"}, Fraction(777, 1000), "78%"),
-        ({"name": "memory"}, Fraction(777 * 2**20), "780Mi"),
+        ({"name": "cpu"}, Fraction(7777, 10_000), "770m"),
+        ({"name": "cpu"}, Fraction(12_345, 10_000), "1220m"),
+        ({"name": "memory", "of": "Limit"}, Fraction(777, 1000), "77%"),
+        ({"name": "memory"}, Fraction(777 * 2**20), "770Mi"),
     ],
 )
-def test_watermarks_have_two_digits_in_the_unit_that_people_write(resource, share, text) -> None:
+def test_watermarks_are_rounded_down_by_at_most_two_percent_in_the_unit_that_people_write(
+    resource, share, text
+) -> None:
     high = "80%" if "of" in resource else "1200m"
     metrics = [{"name": "load", "resource": resource, "highWatermark": high}]
     policy = parse_policy({"metadata": {"name": "web"}, "spec": {"metrics": metrics}})

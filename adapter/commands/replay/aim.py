@@ -4,61 +4,22 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
-from typing import NamedTuple
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler
 from adapter.commands.replay.comparison import EFFECTIVE, RAW, SUBJECT, Result
-from adapter.commands.replay.hpas import scaled_targets
+from adapter.commands.replay.hpas import HIGHEST, highest_level, scaled_targets
+from adapter.commands.replay.levels import highest_safe, risk_of, search_levels
 from adapter.commands.replay.service import History, Summary
 from adapter.commands.replay.simulation import simulate
 from adapter.load.quantity import percent_text
+from adapter.policy.hpa import DEFAULT_TOLERANCE
 
 OpenHistory = Callable[[], AbstractContextManager[History]]
 """Opens the history anew, from its beginning; it is pickled, so it is a module's function or a partial of one."""
 
-_LEAST, _MOST = Fraction(40, 100), Fraction(140, 100)
-_PASSES, _PARTS = 3, 4
-_SLACK = 1.01
-"""Risks within 1 % are the same."""
-
-
-class Aim(NamedTuple):
-    """The share of its targets at which an autoscaler is as safe as wanted, and what it does there."""
-
-    share: Fraction
-    summary: Summary
-
-
-def risk(summary: Summary) -> float:
-    """The share of the load beyond the capacity; without a capacity, the share of the time over the high watermark."""
-    if summary.shortfall is not None:
-        return summary.shortfall
-    return summary.over_high / summary.seconds if summary.seconds else 0.0
-
-
-def highest_share(
-    play: Callable[[Sequence[Fraction]], Sequence[Summary]],
-    wanted: float,
-    least: Fraction = _LEAST,
-    most: Fraction = _MOST,
-    passes: int = _PASSES,
-) -> Aim | None:
-    """The highest share of its targets at which an autoscaler's risk is at most `wanted`; None where none is so safe.
-
-    `play` plays several shares in one pass. Each pass divides what is left by four, so three find it within 2 %.
-    """
-    known: dict[Fraction, Summary] = {}
-    fits: list[Fraction] = []
-    for _ in range(passes):
-        shares = [least + (most - least) * part / _PARTS for part in range(_PARTS + 1)]
-        new = [share for share in shares if share not in known]
-        known |= dict(zip(new, play(new), strict=True))
-        fits = [share for share in sorted(known) if risk(known[share]) <= wanted * _SLACK]
-        if not fits or fits[-1] == max(known):
-            break
-        least, most = next(pair for pair in pairwise(sorted(known)) if pair[0] == fits[-1])
-    return Aim(fits[-1], known[fits[-1]]) if fits else None
+_SHARES = tuple(Fraction(percent, 100) for percent in (40, 65, 90, 115, 140))
+"""The shares of its target at which the stock HPA is played first."""
+_ROUNDS = 4
 
 
 def aimed_fairly(result: Result, history: OpenHistory) -> Result:
@@ -75,14 +36,18 @@ def aimed_fairly(result: Result, history: OpenHistory) -> Result:
         with history() as ticks:
             return [run.summary for run in simulate(ticks, compared.setup, autoscalers, compared.judge)]
 
-    aim = highest_share(play, risk(result.runs[SUBJECT].summary))
-    share = _LEAST if aim is None else aim.share
+    high = compared.judge.high.items()
+    most = min((highest_level(compared.setup, name, DEFAULT_TOLERANCE, mark) for name, mark in high), default=HIGHEST)
+    wanted = risk_of(result.runs[SUBJECT].summary)
+    shares = sorted({min(most, share) for share in _SHARES})
+    safe = highest_safe(search_levels(play, [wanted], shares, _ROUNDS), wanted)
+    share = shares[0] if safe is None else safe
     stock = scaled_targets(compared.stock, share)
     with history() as ticks:
         pair = HpaAutoscaler(stock, RAW), HpaAutoscaler(stock, EFFECTIVE, effective=True)
         runs = simulate(ticks, compared.setup, pair, compared.judge)
     what = "shortfall" if compared.setup.capacity else "time over the high watermark"
-    verdict = "at most" if aim is not None else "still above"
+    verdict = "at most" if safe is not None else "still above"
     said = f"aimed at {percent_text(round(share, 3))} of the high watermark, where its {what} is {verdict} the policy's"
     return replace(
         result, comparison=replace(compared, stock=stock, stock_is=said), runs=[*runs, *result.runs[SUBJECT:]]

@@ -20,6 +20,8 @@ from adapter.policy.hpa import (
 )
 
 DEFAULT_MAXIMUM = 1000
+HIGHEST = Fraction(140, 100)
+"""The highest level that is tried, as a share of a watermark."""
 
 
 def hpa_following(policy: Policy, hpa: Hpa | None, tolerance: Fraction = DEFAULT_TOLERANCE) -> Hpa:
@@ -110,6 +112,12 @@ def throttles_of(metrics: Iterable[Metric], setup: Setup) -> Mapping[str, int]:
         if resource_of(metric) == "cpu" and not metric.floor
     }
     return {name: amount for name, amount in most.items() if amount}
+
+
+def highest_level(setup: Setup, metric: str, tolerance: Fraction, unit: Fraction) -> Fraction:
+    """The highest target or watermark that samples can pass by its tolerance, as a share of `unit`; at most 1.4."""
+    throttle = setup.throttles.get(metric)
+    return HIGHEST if throttle is None else min(HIGHEST, throttle / (1 + tolerance) / unit)
 
 
 def judge_of(policy: Policy, setup: Setup, minimum: int = 1) -> Judge:

@@ -13,29 +13,36 @@ from adapter.policy.watermark_policy import API_VERSION, KIND
 
 
 def patch_text(present: Policy, plan: Plan, manifest: Mapping[str, Any]) -> str:
-    """What changes `present` into the plan's policy, and the pace of its HPA if the plan has another one.
+    """What changes `present` into the plan's policy, and the behavior of its HPA if the plan has another one.
 
     `manifest` is the present policy's object, whose metrics are kept. Raises ValueError for a plan that changes a field
     of the policy that no patch writes: its text would not be what was played.
     """
     wanted = plan.policy
-    kept = [one.name for one in fields(Policy) if one.name != "metrics"]
+    kept = [one.name for one in fields(Policy) if one.name not in {"metrics", "saturation_factor"}]
     if unwritten := [name for name in kept if getattr(wanted, name) != getattr(present, name)]:
         raise ValueError(f"a patch cannot write {', '.join(unwritten)}")
     metrics = [dict(metric) for metric in manifest["spec"]["metrics"]]
     if wanted.metrics[0] != present.metrics[0]:
         metrics[0] |= _watermarks(wanted.metrics[0])
+    spec: dict[str, Any] = {"metrics": metrics}
+    if wanted.saturation_factor != present.saturation_factor:
+        spec["saturationFactor"] = f"{float(wanted.saturation_factor):g}"
     metadata = {"namespace": present.namespace, "name": present.name}
-    patches = [{"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"metrics": metrics}}]
+    patches = [{"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}]
+    behavior: dict[str, Any] = {}
+    if plan.up is not None:
+        behavior["scaleUp"] = {"stabilizationWindowSeconds": plan.up}
     if plan.down is not None:
         policies = policies_json(plan.down.policies) or None
-        pace = {"stabilizationWindowSeconds": plan.down.stabilization, "policies": policies}
+        behavior["scaleDown"] = {"stabilizationWindowSeconds": plan.down.stabilization, "policies": policies}
+    if behavior:
         patches.append(
             {
                 "apiVersion": "autoscaling/v2",
                 "kind": "HorizontalPodAutoscaler",
                 "metadata": {**metadata, "name": present.hpa},
-                "spec": {"behavior": {"scaleDown": pace}},
+                "spec": {"behavior": behavior},
             }
         )
     text: str = yaml.safe_dump_all(

@@ -27,7 +27,7 @@ from adapter.commands.replay.suggest import (
 )
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Capacity, Metric
-from adapter.policy.hpa import Hpa, ScalingRules
+from adapter.policy.hpa import Hpa
 
 _CHECKED_FROM_DAYS = 3
 _DAY = 86_400.0
@@ -65,7 +65,7 @@ class Player:
             if part is Part.CHECK:
                 setup = replace(setup, replicas=first_count(first, compared.hpa, compared.judge))
             autoscalers = [
-                PolicyAutoscaler(plan.policy, _paced(compared.hpa, plan.down), "", compared.totals) for plan in plans
+                PolicyAutoscaler(plan.policy, paced(compared.hpa, plan), "", compared.totals) for plan in plans
             ]
             return [run.summary for run in simulate(ticks, setup, autoscalers, self.judge)]
 
@@ -115,11 +115,14 @@ def suggest_for(
         return suggest(Plan(policy), minimum, measure, play, aim=aim, limit=limit, budget=budget, progress=progress)
 
 
-def _paced(hpa: Hpa, down: ScalingRules | None) -> Hpa:
-    """The HPA with another pace downwards, and its own tolerance."""
-    if down is None:
-        return hpa
-    return replace(hpa, scale_down=replace(down, tolerance=hpa.scale_down.tolerance), has_behavior=True)
+def paced(hpa: Hpa, plan: Plan) -> Hpa:
+    """The HPA with a plan's behavior, and its own tolerances."""
+    if plan.down is not None:
+        down = replace(plan.down, tolerance=hpa.scale_down.tolerance)
+        hpa = replace(hpa, scale_down=down, has_behavior=True)
+    if plan.up is not None:
+        hpa = replace(hpa, scale_up=replace(hpa.scale_up, stabilization=plan.up), has_behavior=True)
+    return hpa
 
 
 def _dealt(shares: Sequence[Sequence[Summary | None]]) -> Iterator[Summary | None]:

@@ -1,15 +1,16 @@
-"""Suggests watermarks and the pace of scaling down from a history: the fewest pod-hours at the risk that is aimed at.
+"""Suggests watermarks and an HPA's behavior from a history: the fewest pod-hours at the risk that is aimed at.
 
 The search is pure: `play` runs the model. Every candidate is judged by one yardstick, never by its own watermark: a
 policy with a higher watermark would otherwise look safer. Nothing is applied; a candidate is text to paste.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from adapter.commands.replay.levels import SLACK, Level, level_at, search_levels
 from adapter.commands.replay.service import Summary
 from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.spec import Metric, Policy, Strategy
@@ -18,25 +19,30 @@ from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import ScalingRules
 
 MOST_CANDIDATES = 6
-BUDGET = 60
+BUDGET = 150
 """How many plans a search plays at most."""
 _BATCH = 8
-_SHARES = Fraction(40, 100), Fraction(130, 100)
-"""The high watermarks that are searched, as shares of the yardstick; of a capacity at most all of it."""
-_LOW_OF_HIGH = tuple(Fraction(percent, 100) for percent in (60, 75, 85, 90))
 SHIPPED_LOW = Fraction(80, 100)
 """The low watermark that docs and examples recommend, as a share of the high one, from 5 pods on."""
-_PACES = (
-    *(ScalingRules(stabilization=window, policies=SHIPPED_PACE.policies) for window in (60, 300, 600)),
-    ScalingRules(stabilization=SHIPPED_PACE.stabilization),
-)
-_NEAR = Fraction(12, 100)
-_SLACK = 1.01
-"""Risks within 1 % are the same."""
+_LEVELS = tuple(Fraction(percent, 100) for percent in (15, 35, 60, 85, 100, 130))
+"""The high watermarks that are played first, as shares of the yardstick; of a capacity at most all of it."""
+_ROUNDS = 3
+_NEAR = Fraction(78, 100), Fraction(110, 100)
+"""The levels that are played first for a further shape, as shares of the best one's."""
+_PLAYS = len(_NEAR) + 2
+_RATIOS = tuple(Fraction(percent, 100) for percent in (60, 75, 80, 85, 90))
+_DOWN = (SHIPPED_PACE, *(ScalingRules(stabilization=window) for window in (60, 300, 600)))
+_UP = (30, 60)
+_SATURATION = Fraction(1), Fraction(16, 10)
+"""Saturation factors that are tried where the limit is known: none at all, and a bold one."""
+_FINE = Fraction(1), Fraction(98, 100), Fraction(96, 100)
+"""The levels around the one that was computed at which the plan of the best shape is looked for."""
 _MOST_RISK = {True: 0.0005, False: 0.005}
 """What a candidate of the front may risk in any case, by whether the yardstick is a capacity."""
-_DIGITS = 100
+_STEPS = 50
+"""A watermark is rounded down by less than one of so many parts."""
 _DAY = 86_400.0
+_FLAPS, _SAME = 1.5, 1.005
 
 
 class Part(Enum):
@@ -47,10 +53,14 @@ class Part(Enum):
 
 
 class Plan(NamedTuple):
-    """A policy, and how its HPA scales down; None: as the HPA does now. The HPA keeps its tolerance."""
+    """A policy, and how its HPA scales down and for how long it stabilizes upwards (seconds); None: as it does now.
+
+    The HPA keeps its tolerances and its policies upwards.
+    """
 
     policy: Policy
     down: ScalingRules | None = None
+    up: int | None = None
 
 
 Play = Callable[[Sequence[Plan], Part], Sequence[Summary | None]]
@@ -162,12 +172,7 @@ def suggest(
     high watermark with its tolerance is above it. Plays at most `budget` plans, the same ones for the same history.
     """
     search = _Search(present, measure, play, aim, limit, budget, progress)
-    has_low = present.policy.metrics[0].low is not None or present.policy.metrics[0].high is None
-    shapes = [
-        _Shape(ratio, down) for ratio in (_LOW_OF_HIGH if has_low else (None,)) for down in (present.down, SHIPPED_PACE)
-    ]
-    search.climb(shapes, rounds=4)
-    search.climb([_Shape(search.best_ratio(), down) for down in _PACES], rounds=3, near=search.best())
+    search.descend()
     best = search.best()
     recommended = None if best == present else best
     chosen = dict.fromkeys([present, *([recommended] if recommended else []), *_spread(search.front(), search)])
@@ -192,10 +197,12 @@ def suggest(
 
 
 class _Shape(NamedTuple):
-    """What a search tries high watermarks for: the low one as a share of the high one, and the pace downwards."""
+    """What a search moves the level of: all of a plan but how high its watermarks are."""
 
     ratio: Fraction | None
+    saturation: Fraction
     down: ScalingRules | None
+    up: int | None
 
 
 class _Search:
@@ -214,11 +221,8 @@ class _Search:
         self.figures: dict[Plan, Summary] = {}
         self._present, self._play, self._budget = present, play, max(1, budget)
         self._measure, self._progress = measure, progress
-        self._most = min(
-            _SHARES[1] if not measure.is_capacity else Fraction(1),
-            _SHARES[1] if limit is None else limit / (1 + present.policy.tolerance) / measure.load,
-        )
-        self._shapes: dict[Plan, tuple[_Shape, Fraction]] = {}
+        self._limit = limit
+        self._chosen: list[Plan] = []
         self._try_all([present])
         self.aim = self.risk(present) if aim is None else aim
 
@@ -233,51 +237,91 @@ class _Search:
             if self._progress:
                 self._progress(len(batch))
 
-    def climb(self, shapes: Sequence[_Shape], rounds: int, near: Plan | None = None) -> None:
-        """Finds for each shape the highest watermark that is safe, by bisection; all shapes step together."""
-        around = self._shapes[near][1] if near in self._shapes else None
-        begin, end = _SHARES[0], self._most
-        if around is not None:
-            begin, end = around * (1 - _NEAR), min(self._most, around * (1 + _NEAR))
-        bounds = dict.fromkeys(shapes, (begin, end))
-        for _ in range(rounds):
-            middles = {shape: (least + most) / 2 for shape, (least, most) in bounds.items()}
-            plans = {shape: self._plan(shape, share) for shape, share in middles.items()}
-            self._try_all(plans.values())
-            for shape, plan in plans.items():
-                self._shapes.setdefault(plan, (shape, middles[shape]))
-                least, most = bounds[shape]
-                bounds[shape] = (middles[shape], most) if self._fits(plan) else (least, middles[shape])
+    def descend(self) -> None:
+        """Moves one part of the shape after the other to what is best at the risk that is aimed at, twice."""
+        present = self._present
+        metric, factor = present.policy.metrics[0], present.policy.saturation_factor
+        has_low = metric.low is not None or metric.high is None
+        shape = _Shape(SHIPPED_LOW if has_low else None, factor, present.down, present.up)
+        factors = [factor] if self._limit is None else [factor, *_SATURATION]
+        choices: list[list[dict[str, Any]]] = [
+            [{"saturation": each, "down": down} for each in factors for down in (present.down, *_DOWN)],
+            [{"up": up} for up in (present.up, *_UP)],
+            [{"ratio": ratio} for ratio in _RATIOS if has_low],
+        ]
+        level = self._level(shape, _LEVELS, _ROUNDS)
+        if level is None:
+            return
+        tried = {shape: level}
+        for parts in choices * 2:
+            near = [Fraction(tried[shape].share) * share for share in _NEAR]
+            shapes = dict.fromkeys(shape._replace(**part) for part in parts)
+            others = [other for other in shapes if other not in tried]
+            others = others[: (self._budget - len(self.figures) - len(_FINE)) // _PLAYS]
+            self._try_all(self._plan(other, share) for other in others for share in self._within(other, near))
+            levels = {other: self._level(other, near, 2) for other in others}
+            tried |= {other: level for other, level in levels.items() if level is not None}
+            shape = self._best_shape(tried)
+        self._chosen = [self._plan(shape, Fraction(tried[shape].share) * share) for share in _FINE]
+        self._try_all(self._chosen)
+
+    def _best_shape(self, tried: Mapping[_Shape, Level]) -> _Shape:
+        """The cheapest calm shape. Where costs are the same but for luck, the narrowest band, and saturation as now."""
+        calm = {shape: level for shape, level in tried.items() if self._is_calm(level.flaps)} or tried
+        least = min(level.pod_hours for level in calm.values())
+        same = [shape for shape, level in calm.items() if level.pod_hours <= least * _SAME]
+        factor = self._present.policy.saturation_factor
+        return max(same, key=lambda shape: (shape.ratio or 0, -abs(shape.saturation - factor), -calm[shape].pod_hours))
+
+    def _level(self, shape: _Shape, first: Sequence[Fraction], rounds: int) -> Level | None:
+        """Where a shape has the risk that is aimed at; None where it has more, or the budget does not suffice."""
+        if len(self.figures) + len(first) + rounds > self._budget:
+            return None
+
+        def play(shares: Sequence[Fraction]) -> list[Summary]:
+            plans = [self._plan(shape, share) for share in shares]
+            self._try_all(plans)
+            return [self.figures[plan] for plan in plans]
+
+        risk = self._measure.risk
+        played = search_levels(play, [self.aim], self._within(shape, first), rounds, risk)
+        return level_at(played, self.aim, risk)
+
+    def _within(self, shape: _Shape, levels: Iterable[Fraction]) -> list[Fraction]:
+        """The levels, none above what samples can pass, or without a saturation factor what is surely passed."""
+        most = Fraction(1) if self._measure.is_capacity else _LEVELS[-1]
+        if self._limit is not None:
+            seen = self._limit if shape.saturation > 1 else self._limit * SATURATED
+            most = min(most, seen / (1 + self._present.policy.tolerance) / self._measure.load)
+        return sorted({min(most, level) for level in levels})
 
     def _plan(self, shape: _Shape, share: Fraction) -> Plan:
         high = self._measure.load * share
         low = None if shape.ratio is None else high * shape.ratio
-        return Plan(with_watermarks(self._present.policy, high, low), shape.down)
+        policy = replace(self._present.policy, saturation_factor=shape.saturation)
+        return Plan(with_watermarks(policy, high, low), shape.down, shape.up)
 
     def _fits(self, plan: Plan) -> bool:
-        return plan in self.figures and self.risk(plan) <= self.aim * _SLACK
+        return self.risk(plan) <= self.aim * SLACK
 
-    def _is_calm(self, plan: Plan) -> bool:
-        """Whether a plan flaps no more than now, or at most once a day."""
+    def _is_calm(self, flaps: float) -> bool:
+        """Whether so many flaps are at most half as many again as now, or at most one a day."""
         present = self.figures[self._present]
-        return self.figures[plan].flaps <= max(present.flaps, round(present.seconds / _DAY))
+        return flaps <= max(_FLAPS * present.flaps, round(present.seconds / _DAY))
 
     def best(self) -> Plan:
-        """The cheapest plan that is safe enough; the present one where none is cheaper, or none is safe."""
-        fits = [plan for plan in self.figures if self._fits(plan) and self._is_calm(plan)]
-        return min(fits, key=self.cost, default=self._present)
-
-    def best_ratio(self) -> Fraction | None:
-        """Low watermark to high of the best plan that a climb has found."""
-        fits = [plan for plan in self._shapes if self._fits(plan) and self._is_calm(plan)]
-        return self._shapes[min(fits, key=self.cost)][0].ratio if fits else _LOW_OF_HIGH[1]
+        """The cheapest plan of the best shape, or of all, that is safe enough; the present one where none is better."""
+        fits = [plan for plan in self.figures if self._fits(plan) and self._is_calm(self.figures[plan].flaps)]
+        chosen = [plan for plan in fits if plan in self._chosen or plan == self._present]
+        return min(chosen if len(chosen) > 1 else fits, key=self.cost, default=self._present)
 
     def front(self) -> list[Plan]:
         """Those that no other one beats in cost and risk, by falling cost; none with much more risk than aimed at."""
         best: list[Plan] = []
         most = max(2 * self.aim, _MOST_RISK[self._measure.is_capacity])
         for plan in sorted(self.figures, key=lambda one: (self.cost(one), self.risk(one))):
-            if self.risk(plan) <= most and self._is_calm(plan) and (not best or self.risk(plan) < self.risk(best[-1])):
+            is_safer = not best or self.risk(plan) < self.risk(best[-1])
+            if is_safer and self.risk(plan) <= most and self._is_calm(self.figures[plan].flaps):
                 best.append(plan)
         return best[::-1]
 
@@ -299,7 +343,7 @@ def _disagreements(search: _Search, plan: Plan, later: Summary | None, present: 
     if later is None or present is None or later is present:
         return
     risk, before = search.later_risk(later), search.later_risk(present)
-    if risk > max(search.aim, before) * _SLACK:
+    if risk > max(search.aim, before) * SLACK:
         yield (
             f"on the later part its risk is {100 * risk:.3g} %, more than the {100 * search.aim:.3g} % aimed at (the "
             f"present policy: {100 * before:.3g} %)"
@@ -323,7 +367,7 @@ def _spread(front: Sequence[Plan], search: _Search) -> list[Plan]:
 
 
 def with_watermarks(policy: Policy, high: Fraction, low: Fraction | None) -> Policy:
-    """The policy with other watermarks of its first metric, rounded to two digits. `low`: None for none."""
+    """The policy with other watermarks of its first metric, rounded down by at most 2 %. `low`: None for none."""
     first, *others = policy.metrics
     grain = _grain(first)
     high, low = _rounded(high, grain), None if low is None else _rounded(low, grain)
@@ -339,11 +383,12 @@ def _grain(metric: Metric) -> Fraction:
 
 
 def _rounded(value: Fraction, grain: Fraction) -> Fraction:
-    count = max(1, round(value / grain))
-    digit = 1
-    while count // digit >= _DIGITS:
-        digit *= 10
-    return Fraction(max(1, round(Fraction(count, digit))) * digit) * grain
+    """The value rounded down to a step of 1, 2 or 5 and zeros, of at most 2 % of it."""
+    count = max(1, value // grain)
+    most = max(1, count // _STEPS)
+    zeros = 10 ** (len(str(most)) - 1)
+    step = max(digit * zeros for digit in (1, 2, 5) if digit * zeros <= most)
+    return Fraction(count // step * step) * grain
 
 
 def _warnings(policy: Policy, minimum: int, limit: Fraction | None) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from adapter.commands.replay.patch import patch_text
 from adapter.commands.replay.service import Summary
-from adapter.commands.replay.suggest import Candidate, Suggestions, watermark_text
+from adapter.commands.replay.suggest import Candidate, Plan, Suggestions, watermark_text
 from adapter.load.quantity import nano_text
 from adapter.load.spec import Policy
 from adapter.policy.hpa import ScalingRules
@@ -49,14 +49,15 @@ def sentence(suggestions: Suggestions) -> str:
         return suggestions.recommendation()
     metric = best.policy.metrics[0]
     marks = f"highWatermark {watermark_text(metric, metric.high)}, lowWatermark {watermark_text(metric, metric.low)}"
-    pace = f"scaleDown {pace_text(best.plan.down)}"
+    pace = "; ".join(f"{name} {text}" for name, text in behavior_texts(best.plan).items())
     return " ".join(
         [suggestions.recommendation(), f"{metric.name}: {marks}; {pace}.", *(f"But {one}." for one in best.warnings)]
     )
 
 
 _TITLES = (
-    "CANDIDATE", "HIGH", "LOW", "SCALE DOWN", "POD-HOURS", "MINUTES OVER", "SHORTFALL", "FLAPS",
+    "CANDIDATE", "HIGH", "LOW", "SATURATION", "SCALE UP", "SCALE DOWN", "POD-HOURS", "MINUTES OVER",
+    "SHORTFALL", "FLAPS",
     "LATER: POD-HOURS", "MINUTES OVER", "FLAPS",
 )  # fmt: skip
 
@@ -69,13 +70,22 @@ def _row(known: Candidate) -> tuple[str, ...]:
         known.name,
         watermark_text(metric, metric.high),
         watermark_text(metric, metric.low),
-        pace_text(known.plan.down),
+        *behavior_texts(known.plan).values(),
         f"{learned.pod_seconds / _HOUR:.1f}",
         f"{learned.over_high / 60:.1f}",
         "" if learned.shortfall is None else f"{100 * learned.shortfall:.3f} %",
         str(learned.flaps),
         *(("", "", "") if later is None else _later(later)),
     )
+
+
+def behavior_texts(plan: Plan) -> dict[str, str]:
+    """What a plan says besides watermarks, by the name of the field."""
+    return {
+        "saturationFactor": f"{float(plan.policy.saturation_factor):g}",
+        "scaleUp": "as now" if plan.up is None else f"{plan.up}s",
+        "scaleDown": pace_text(plan.down),
+    }
 
 
 def pace_text(down: ScalingRules | None) -> str:
@@ -115,6 +125,8 @@ def _candidate(known: Candidate, present: Policy, manifest: Mapping[str, Any]) -
         "velocity": {"scaleUpPercent": policy.velocity.up, "scaleDownPercent": policy.velocity.down},
         "cooldown": {"scaleUpSeconds": policy.cooldown.up, "scaleDownSeconds": policy.cooldown.down},
         "isRecommended": known.is_recommended,
+        "saturationFactor": float(policy.saturation_factor),
+        "scaleUp": None if known.plan.up is None else {"stabilizationWindowSeconds": known.plan.up},
         "scaleDown": None
         if known.plan.down is None
         else {

@@ -11,12 +11,14 @@ from itertools import islice
 from typing import Any
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.front import Level, at_level, levels_at
+from adapter.commands.replay.front import LEVELS, at_level
 from adapter.commands.replay.hpas import stock_hpa_for
+from adapter.commands.replay.levels import Level, level_at, search_levels
+from adapter.commands.replay.player import paced
 from adapter.commands.replay.service import Judge, Summary
 from adapter.commands.replay.simulation import simulate
 from adapter.commands.replay.suggest import SHIPPED_LOW, Part, Plan, Suggestions, suggest, yardstick
-from adapter.commands.replay.suggestion_report import pace_text
+from adapter.commands.replay.suggestion_report import behavior_texts
 from adapter.load.spec import Bounds, Metric, Policy, ResourceMetric
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import CrossVersionReference, Hpa, ScalingRules
@@ -63,11 +65,13 @@ def native(down: ScalingRules = SHIPPED_PACE) -> Hpa:
 def rules(plan: Plan) -> Rules:
     """What the quick model plays of a plan."""
     (metric,), down = plan.policy.metrics, plan.down or SHIPPED_PACE
+    factor = float(plan.policy.saturation_factor)
     assert metric.high
     assert metric.low
     assert down.stabilization is not None
     percent = down.policies[0].value if down.policies else None
-    return Rules(float(metric.high / CAPACITY), float(metric.low / metric.high), down.stabilization, percent)
+    band = float(metric.high / CAPACITY), float(metric.low / metric.high)
+    return Rules(*band, down.stabilization, percent, factor=factor, up_window=plan.up or 0)
 
 
 def replayed(
@@ -79,7 +83,7 @@ def replayed(
         hpa = stock_hpa_for(policy(share), native(ScalingRules()), setup(1))
         autoscaler: HpaAutoscaler | PolicyAutoscaler = HpaAutoscaler(hpa)
     else:
-        autoscaler = PolicyAutoscaler(at_level(plan.policy, share * CAPACITY), native(plan.down or SHIPPED_PACE))
+        autoscaler = PolicyAutoscaler(at_level(plan.policy, share * CAPACITY), paced(native(), plan))
     (run,) = simulate(ticks(name, seed, begin, seconds), late, [autoscaler], _JUDGE)
     return run.summary
 
@@ -112,7 +116,9 @@ class Service:
         def play(shares: Sequence[Fraction]) -> list[Summary]:
             return [quick.play(self.second, replace(kind, level=float(share))) for share in shares]
 
-        return levels_at(play, aims, rounds=_ROUNDS)
+        first = sorted({min(Fraction(kind.highest), level) for level in LEVELS})
+        played = search_levels(play, aims, first, _ROUNDS)
+        return [level_at(played, aim) for aim in aims]
 
     def suggestions(self, aims: Sequence[float]) -> Iterator[Suggestions]:
         """What the search of `replay --suggest --shortfall` finds on the first half for each aim."""
@@ -165,7 +171,7 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
                 "suggestion": _level(level)
                 | {
                     "low_of_high": round(as_found.ratio or 0.0, 2),
-                    "scale_down": pace_text(best.down),
+                    "behavior": behavior_texts(best),
                     "plans": suggested.tried,
                     "as_set": {
                         "high": round(as_found.level, 3),

@@ -18,7 +18,7 @@ from lab.benchmarks.control.services import CAPACITY, FIRST_REPLICAS, MAXIMUM, M
 
 _STOPS, _LATE = 5.0, 5.0
 _MINUTE = 60.0
-_HPA_TOLERANCE, _TOLERANCE, _SATURATION = 0.1, 0.01, 1.25
+_HPA_TOLERANCE, _TOLERANCE = 0.1, 0.01
 _SATURATED = float(SATURATED)
 _FEW_PODS, _TWICE = 4, 2
 _EXACT = 1e-9
@@ -31,7 +31,8 @@ class Rules:
 
     `ratio`: the low watermark as a share of the high one; None is the stock HPA. `window` of stabilization downwards
     in seconds, and how many `percent` of the pods may go in a minute (None: all). Pods `start` in so many steps, and
-    samples are averages over as many as `covered`.
+    samples are averages over as many as `covered`. `factor`: the policy's saturationFactor; `up_window`: of
+    stabilization upwards in seconds.
     """
 
     level: float
@@ -40,6 +41,15 @@ class Rules:
     percent: float | None = None
     start: int = 2
     covered: int = 1
+    factor: float = 1.25
+    up_window: float = 0.0
+
+    @property
+    def highest(self) -> float:
+        """The highest level that samples can pass by the tolerance of the stock HPA or of the policy."""
+        if self.ratio is None:
+            return 1 / (1 + _HPA_TOLERANCE)
+        return (1 if self.factor > 1 else _SATURATED) / (1 + _TOLERANCE)
 
 
 @dataclass(slots=True)
@@ -115,9 +125,12 @@ def play(loads: Sequence[float], rules: Rules) -> Summary:
         pods.advance(tick)
         sample = (covered + (shares[0] - shares[-1]) * _LATE / STEP) / rules.covered
         desired = min(MAXIMUM, max(MINIMUM, recommend(rules, pods, count, sample)))
-        while wanted and wanted[0][0] <= now - rules.window:
+        while wanted and wanted[0][0] <= now - max(rules.window, rules.up_window):
             wanted.popleft()
-        stable = min(max(count, desired), max([desired, *(one for _, one in wanted)]))
+        least = desired
+        if rules.up_window and desired > count:
+            least = min([desired, *(one for at, one in wanted if at > now - rules.up_window)])
+        stable = min(max(count, least), max([desired, *(one for _, one in wanted)]))
         wanted.append((now, desired))
         reached = _limited(rules, changes, count, stable, now)
         if reached != count:
@@ -170,11 +183,11 @@ def _policy(rules: Rules, pods: _Pods, count: int, sample: float) -> int:
     if measured <= 0:
         return count
     high, low, used = rules.level, rules.level * (rules.ratio or 0.0), sample * measured
-    above, saturated = high * (1 + _TOLERANCE) + _EXACT, sample >= _SATURATED
+    above, saturated = high * (1 + _TOLERANCE) + _EXACT, rules.factor > 1 and sample >= _SATURATED
     if saturated or sample > above:
         over_all = used / pods.serve
         if saturated and (over_all > above or over_all >= _SATURATED):
-            return max(count, ceil(_SATURATION * used / min(high, 1.0) - _EXACT))
+            return max(count, ceil(rules.factor * used / min(high, 1.0) - _EXACT))
         return max(count, ceil(used / high - _EXACT)) if over_all > above else count
     below = low * (1 - _TOLERANCE) - _EXACT
     filled, over = used + gaps * high * (1 + _TOLERANCE), measured + gaps

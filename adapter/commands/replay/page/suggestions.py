@@ -9,7 +9,7 @@ from adapter.commands.replay.page.texts import NOT_KNOWN, change_text, count_tex
 from adapter.commands.replay.patch import patch_text
 from adapter.commands.replay.service import Summary
 from adapter.commands.replay.suggest import Candidate, Suggestions, watermark_text
-from adapter.commands.replay.suggestion_report import pace_text
+from adapter.commands.replay.suggestion_report import behavior_texts
 from adapter.load.spec import Policy
 
 
@@ -76,7 +76,7 @@ def _risk_title(suggestions: Suggestions) -> str:
 
 
 def _titles(*, capacity: bool, checked: bool) -> Iterable[str]:
-    yield from ("Candidate", "High", "Low", "Scale down", "Pod-hours", "Minutes over")
+    yield from ("Candidate", "High", "Low", "Saturation", "Scale up", "Scale down", "Pod-hours", "Minutes over")
     if capacity:
         yield "Shortfall"
     yield "Flaps"
@@ -90,7 +90,7 @@ def _row(known: Candidate, present: Candidate, *, capacity: bool) -> Html:
     cells = [
         watermark_text(metric, metric.high) or NOT_KNOWN,
         watermark_text(metric, metric.low) or NOT_KNOWN,
-        pace_text(known.plan.down),
+        *behavior_texts(known.plan).values(),
         _pod_hours(known.learned, None if known.is_present else present.learned),
         count_text(minutes(known.learned.over_high)),
         *([share_text(known.learned.shortfall)] if capacity else []),
