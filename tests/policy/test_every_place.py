@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.commands.replay.patch import patch_text
+from adapter.commands.replay.patch import WRITTEN, patch_text
 from adapter.commands.replay.suggest import Plan
 from adapter.load.spec import Policy
 from tests.load.kit import cpu, policy
@@ -99,7 +99,7 @@ def test_a_place_knows_every_field_or_says_why_not(place: str) -> None:
 def test_a_suggestion_that_changes_what_a_patch_does_not_write_is_refused() -> None:
     present = policy(cpu("1200m", "400m"))
     manifest = {"spec": {"metrics": [{"name": "cpu"}]}}
-    other = {one.name: object() for one in fields(Policy) if one.name not in {"metrics", "namespace", "name", "hpa"}}
+    other = {one.name: object() for one in fields(Policy) if one.name not in WRITTEN | {"namespace", "name", "hpa"}}
     for name, value in other.items():
         with pytest.raises(ValueError, match=name):
             patch_text(present, Plan(replace(present, **{name: value})), manifest)

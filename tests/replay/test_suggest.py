@@ -32,6 +32,7 @@ from adapter.commands.replay.suggest import (
 )
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Policy
+from adapter.load.totals import SATURATED
 from adapter.policy.hpa import ScalingPolicy, ScalingRules, parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from tests.replay.services import START, hpa, wandering
@@ -219,6 +220,38 @@ def test_the_patch_makes_the_policy_the_candidate(high, low_percent) -> None:
     wanted = with_watermarks(POLICY, high, high * Fraction(low_percent, 100))
     patch = yaml.safe_load(patch_text(POLICY, Plan(wanted), MANIFEST))
     assert parse_policy(merged(deepcopy(MANIFEST), patch)) == wanted
+
+
+def test_saturation_and_the_window_upwards_are_patches_of_the_policy_and_of_the_hpa() -> None:
+    wanted = replace(POLICY, saturation_factor=Fraction(8, 5))
+    change, behavior = yaml.safe_load_all(patch_text(POLICY, Plan(wanted, up=30), MANIFEST))
+    assert parse_policy(merged(deepcopy(MANIFEST), change)) == wanted
+    before = scenario_hpa(behavior={"scaleUp": {"policies": [{"type": "Pods", "value": 9, "periodSeconds": 15}]}})
+    after = parse_hpa(merged(before, behavior))
+    assert after.scale_up == replace(parse_hpa(before).scale_up, stabilization=30)
+    assert after.scale_down == parse_hpa(before).scale_down
+
+
+def test_without_the_saturation_rule_no_watermark_is_above_what_a_throttled_pod_surely_shows() -> None:
+    model, limit = Model(), Fraction(NANO)
+    search(model, capacity=limit, aim=1.0, limit=limit)
+    for plan in model.played[1:]:
+        seen = limit if plan.policy.saturation_factor > 1 else SATURATED * limit
+        assert (plan.policy.metrics[0].high or 0) * (1 + plan.policy.tolerance) <= seen
+
+
+def test_shapes_that_cost_the_same_but_for_luck_keep_the_narrowest_band_and_saturation_as_it_is() -> None:
+    class Flat(Model):
+        def summary(self, policy: Policy) -> Summary:
+            high = float(policy.metrics[0].high or 0) / NANO
+            luck = 1 + float(policy.saturation_factor) / 1000
+            return super().summary(policy)._replace(pod_seconds=luck * DAY / high, flaps=0)
+
+    best = search(Flat(), capacity=Fraction(2 * NANO), aim=0.001, limit=Fraction(2 * NANO)).recommended
+    assert best is not None
+    first = best.policy.metrics[0]
+    assert (first.low or 0) / (first.high or 1) == pytest.approx(0.9, abs=0.02)
+    assert best.policy.saturation_factor == CPU_ONLY.saturation_factor
 
 
 def test_a_pace_is_a_patch_of_the_hpa() -> None:

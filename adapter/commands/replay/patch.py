@@ -11,6 +11,9 @@ from adapter.load.spec import Metric, Policy
 from adapter.policy.behavior import policies_json
 from adapter.policy.watermark_policy import API_VERSION, KIND
 
+WRITTEN = frozenset({"metrics", "saturation_factor"})
+"""The fields of a policy that a patch writes."""
+
 
 def patch_text(present: Policy, plan: Plan, manifest: Mapping[str, Any]) -> str:
     """What changes `present` into the plan's policy, and the behavior of its HPA if the plan has another one.
@@ -19,7 +22,7 @@ def patch_text(present: Policy, plan: Plan, manifest: Mapping[str, Any]) -> str:
     of the policy that no patch writes: its text would not be what was played.
     """
     wanted = plan.policy
-    kept = [one.name for one in fields(Policy) if one.name not in {"metrics", "saturation_factor"}]
+    kept = [one.name for one in fields(Policy) if one.name not in WRITTEN]
     if unwritten := [name for name in kept if getattr(wanted, name) != getattr(present, name)]:
         raise ValueError(f"a patch cannot write {', '.join(unwritten)}")
     metrics = [dict(metric) for metric in manifest["spec"]["metrics"]]
