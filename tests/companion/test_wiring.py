@@ -171,7 +171,8 @@ class TestSetting:
     def test_no_tolerance_is_set_where_there_is_no_such_field(self) -> None:
         (action,) = hpa_wiring.plan(context(tolerance_field=replace(KNOWN, known=False)))
         assert isinstance(action, WireHpa)
-        assert {"tolerance"}.isdisjoint({*action.behavior["scaleUp"], *action.behavior["scaleDown"]})
+        assert {"tolerance"}.isdisjoint(action.behavior["scaleUp"])
+        assert "scaleDown" not in action.behavior
 
     def test_wiring_that_is_undone_long_after_is_repaired(self) -> None:
         case = acted(context(), 90_000, hpa=replace(PLAIN, resource_version="9"))
