@@ -44,12 +44,12 @@ def search_levels(
     """
     played = dict(zip(first, play(first), strict=True))
     for _ in range(rounds):
-        ends = [_ends(played, wanted, risk) for wanted in risks]
-        wanted = {
-            _between(*pair, *(risk(played[end]) for end in pair), aim)
-            for pair, aim in zip(ends, risks, strict=True)
-            if pair is not None and pair[0] != pair[1]
-        }
+        wanted = set()
+        for aim in risks:
+            ends = _ends(played, aim, risk)
+            if ends is not None and ends[0] != ends[1]:
+                below, above = ends
+                wanted.add(_between(below, above, risk(played[below]), risk(played[above]), aim))
         new = sorted(wanted - played.keys())
         played |= dict(zip(new, play(new) if new else (), strict=True))
     return played
