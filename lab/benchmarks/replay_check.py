@@ -18,8 +18,7 @@ import yaml
 
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
 from adapter.commands.replay.history.prometheus import PrometheusHistory
-from adapter.commands.replay.history.queries import derive_queries
-from adapter.commands.replay.history.sources import choose_sources
+from adapter.commands.replay.history.queries import choose_sources, derive_queries
 from adapter.commands.replay.history.span import Span
 from adapter.commands.replay.hpas import judge_of
 from adapter.commands.replay.service import Change, Setup, Tick

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from adapter.commands.replay.patch import WRITTEN, patch_text
 from adapter.commands.replay.suggest import Plan
+from adapter.commands.replay.suggestion_report import WRITTEN, patch_text
 from adapter.load.spec import Policy
 from tests.load.kit import cpu, policy
 from tools import policy_reference

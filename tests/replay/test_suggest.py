@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.commands.replay.comparison import Result, compare, replay
-from adapter.commands.replay.patch import patch_text
 from adapter.commands.replay.player import suggest_for
 from adapter.commands.replay.scenarios.scenario import hpa as scenario_hpa
-from adapter.commands.replay.service import Setup, Summary, Tick
-from adapter.commands.replay.spool import open_spool, spooled
+from adapter.commands.replay.service import Setup, Summary, Tick, open_spool, spooled
 from adapter.commands.replay.suggest import (
     MOST_CANDIDATES,
     Part,
@@ -30,6 +28,7 @@ from adapter.commands.replay.suggest import (
     with_watermarks,
     yardstick,
 )
+from adapter.commands.replay.suggestion_report import patch_text
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Policy
 from adapter.load.totals import SATURATED

@@ -1,17 +1,16 @@
 """The autoscalers that a replay compares: a policy with its HPA, and the stock HPA alone."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from adapter.commands.replay.answers import MAX_AGE, NO_ANSWER, ModelPods, answer, looks_at_pods, usages_of
 from adapter.commands.replay.hpas import hpa_following, resource_of
 from adapter.commands.replay.resting import UNBOUNDED, RestingRange, resting_range
 from adapter.commands.replay.service import Rest, View
 from adapter.hpa.calculator import Tolerances
 from adapter.hpa.controller import Controller, Flags, Values
 from adapter.hpa.go_numbers import milli
-from adapter.hpa.pods import ModelPod
+from adapter.hpa.pods import ModelPod, ModelSample
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
 from adapter.load.decide import decide
@@ -19,13 +18,93 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.remembering import last_scaled
 from adapter.load.roster import Roster
-from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
+from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Capacity, Metric, Policy, Scale, Target
-from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricTargetType
+from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
+MAX_AGE = 90.0
+"""How long a sample counts (seconds)."""
+NO_ANSWER = "no metrics returned"
+_BY_POD = {MetricSourceType.PODS, MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}
 _MILLI = 10**6
 """Nano-units in a milli-unit."""
 _TARGET = Target(api_version="apps/v1", kind="Deployment", name="service", uid="service")
+
+
+class ModelPods:
+    """Pods as the model of the HPA takes them; made anew only where the pods change."""
+
+    def __init__(self) -> None:
+        self._pods: Sequence[Pod] = ()
+        self._models: tuple[ModelPod, ...] = ()
+
+    def of(self, pods: Sequence[Pod]) -> tuple[ModelPod, ...]:
+        """The models of these pods."""
+        if pods is not self._pods:
+            self._pods, self._models = pods, tuple(map(_model, pods))
+        return self._models
+
+
+def _model(pod: Pod) -> ModelPod:
+    ready = "" if pod.ready is None else str(pod.ready.status)
+    since = pod.ready.since if pod.ready is not None else None
+    containers = {
+        container.name: {name: milli(amount) for name, amount in container.requests.items()}
+        for container in pod.containers
+    }
+    return ModelPod(
+        name=pod.name,
+        phase=pod.phase,
+        deleting=pod.deleting,
+        ready=ready,
+        ready_since=since or 0.0,
+        started=pod.started_at,
+        requests=next(iter(containers.values()), {}),
+        containers=containers,
+    )
+
+
+def answer(metric: HpaMetric, view: View, max_age: float) -> Values:
+    """What the metrics APIs tell an HPA of a metric of the service; a sentence where there is no fresh sample."""
+    if view.now - view.sampled_at > max_age:
+        return NO_ANSWER
+    if metric.kind not in _BY_POD:
+        value = view.load.get(metric.name)
+        return NO_ANSWER if value is None else (milli(value),)
+    samples = view.samples.get(metric.name)
+    if samples is None:
+        return NO_ANSWER
+    made: dict[int, ModelSample] = {}
+    answers: dict[str, ModelSample] = {}
+    for pod, value in samples.items():
+        sample = made.get(value)
+        if sample is None:
+            sample = made[value] = ModelSample(milli(value), view.sampled_at, view.window or 0.0)
+        answers[pod] = sample
+    return answers
+
+
+def looks_at_pods(hpa: Hpa) -> bool:
+    return any(metric.kind in _BY_POD or metric.target is not MetricTargetType.AVERAGE_VALUE for metric in hpa.metrics)
+
+
+def usages_of(resources: Mapping[str, Mapping[str, int]], at: float, window: float) -> dict[str, PodUsage]:
+    """Resource usage by pod, as metrics.k8s.io reports it; pods with the same values share one object."""
+    if len(resources) == 1:
+        ((resource, samples),) = resources.items()
+        made: dict[int, PodUsage] = {}
+        usages: dict[str, PodUsage] = {}
+        for pod, value in samples.items():
+            usage = made.get(value)
+            if usage is None:
+                usage = made[value] = PodUsage(at, window, {"app": {resource: value}})
+            usages[pod] = usage
+        return usages
+    pods = {pod for samples in resources.values() for pod in samples}
+    return {
+        pod: PodUsage(at, window, {"app": {name: by_pod[pod] for name, by_pod in resources.items() if pod in by_pod}})
+        for pod in pods
+    }
 
 
 class PolicyAutoscaler:

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from adapter.commands.replay.aim import aimed_fairly
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
 from adapter.commands.replay.comparison import Comparison, compare, first_count, probed, replay, within
 from adapter.commands.replay.csv_history import CsvHistory, require_metrics
+from adapter.commands.replay.front import aimed_fairly
 from adapter.commands.replay.history.prometheus import PrometheusHistory
 from adapter.commands.replay.history.source import open_source
 from adapter.commands.replay.history.span import read_moment
@@ -25,8 +25,7 @@ from adapter.commands.replay.manifests import Manifests, read_manifests
 from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
 from adapter.commands.replay.outputs import ReplayOutcome, front_from, suggestions_from
 from adapter.commands.replay.pods import MOST_PODS
-from adapter.commands.replay.service import Autoscaler, History, Setup, Tick
-from adapter.commands.replay.spool import open_spool, spooled
+from adapter.commands.replay.service import Autoscaler, History, Setup, Tick, open_spool, spooled
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric
 from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.replay.aim import OpenHistory
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.comparison import RAW, Comparison, Result
-from adapter.commands.replay.hpas import highest_level, stock_hpa_for
-from adapter.commands.replay.levels import Level, level_at, search_levels
-from adapter.commands.replay.service import Autoscaler, Summary
+from adapter.commands.replay.comparison import EFFECTIVE, RAW, SUBJECT, Comparison, Result
+from adapter.commands.replay.hpas import HIGHEST, highest_level, scaled_targets, stock_hpa_for
+from adapter.commands.replay.levels import Level, highest_safe, level_at, risk_of, search_levels
+from adapter.commands.replay.service import Autoscaler, OpenHistory, Summary
 from adapter.commands.replay.simulation import simulate
 from adapter.commands.replay.suggest import SHIPPED_LOW, watermark_text
 from adapter.commands.replay.text_table import aligned
+from adapter.load.quantity import percent_text
 from adapter.load.spec import Metric, Policy
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import DEFAULT_TOLERANCE, Hpa
@@ -26,6 +26,9 @@ SHORTFALLS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)
 LEVELS = tuple(Fraction(percent, 100) for percent in (15, 35, 60, 85, 100))
 """The levels that are played first, as shares of a pod's capacity."""
 _ROUNDS = 2
+_SHARES = tuple(Fraction(percent, 100) for percent in (40, 65, 90, 115, 140))
+"""The shares of its target at which the stock HPA is played first."""
+_AIM_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,3 +137,35 @@ def data(front: Front) -> list[dict[str, Any]]:
         }
         for index, shortfall in enumerate(front.shortfalls)
     ]
+
+
+def aimed_fairly(result: Result, history: OpenHistory) -> Result:
+    """The result with the stock HPA aimed to have the policy's risk.
+
+    An HPA that was given stays as it is. So does one without a target, or where nothing says what is too much.
+    """
+    compared = result.comparison
+    if compared.is_given or not compared.stock.metrics or not (compared.setup.capacity or compared.judge.high):
+        return result
+
+    def play(shares: Sequence[Fraction]) -> list[Summary]:
+        autoscalers = [HpaAutoscaler(scaled_targets(compared.stock, share)) for share in shares]
+        with history() as ticks:
+            return [run.summary for run in simulate(ticks, compared.setup, autoscalers, compared.judge)]
+
+    high = compared.judge.high.items()
+    most = min((highest_level(compared.setup, name, DEFAULT_TOLERANCE, mark) for name, mark in high), default=HIGHEST)
+    wanted = risk_of(result.runs[SUBJECT].summary)
+    shares = sorted({min(most, share) for share in _SHARES})
+    safe = highest_safe(search_levels(play, [wanted], shares, _AIM_ROUNDS), wanted)
+    share = shares[0] if safe is None else safe
+    stock = scaled_targets(compared.stock, share)
+    with history() as ticks:
+        pair = HpaAutoscaler(stock, RAW), HpaAutoscaler(stock, EFFECTIVE, effective=True)
+        runs = simulate(ticks, compared.setup, pair, compared.judge)
+    what = "shortfall" if compared.setup.capacity else "time over the high watermark"
+    verdict = "at most" if safe is not None else "still above"
+    said = f"aimed at {percent_text(round(share, 3))} of the high watermark, where its {what} is {verdict} the policy's"
+    return replace(
+        result, comparison=replace(compared, stock=stock, stock_is=said), runs=[*runs, *result.runs[SUBJECT:]]
+    )

@@ -14,7 +14,7 @@ from adapter.commands.replay.history.progress import Progress
 from adapter.commands.replay.page.markup import write_text
 from adapter.commands.replay.page.report import Report, page
 from adapter.commands.replay.player import capacity_of, suggest_for
-from adapter.commands.replay.spool import open_spool
+from adapter.commands.replay.service import open_spool
 from adapter.commands.replay.suggest import BUDGET, SuggestError, Suggestions
 from adapter.runtime.faults import Fault, FaultyDocument
 

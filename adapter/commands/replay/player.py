@@ -8,11 +8,10 @@ from fractions import Fraction
 from itertools import chain, repeat
 from multiprocessing import get_context
 
-from adapter.commands.replay.aim import OpenHistory
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
 from adapter.commands.replay.comparison import Comparison, Result, first_count, probed, within
 from adapter.commands.replay.hpas import resource_of
-from adapter.commands.replay.service import Judge, Setup, Summary
+from adapter.commands.replay.service import Judge, OpenHistory, Setup, Summary
 from adapter.commands.replay.simulation import simulate
 from adapter.commands.replay.suggest import (
     BUDGET,

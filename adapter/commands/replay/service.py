@@ -1,9 +1,12 @@
 """A service that is replayed: what it carried over time, how its pods behave, and what an autoscaler sees of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
+from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from adapter.commands.replay.resting import RestingRange
@@ -26,6 +29,8 @@ class Tick(NamedTuple):
 
 History = Iterable[Tick]
 """Ticks in order of time, read once: a history is never in memory as a whole."""
+OpenHistory = Callable[[], AbstractContextManager[History]]
+"""Opens the history anew, from its beginning; it is pickled, so it is a module's function or a partial of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,3 +197,18 @@ class Run:
     summary: Summary
     buckets: Sequence[Bucket] = ()
     changes: Sequence[Change] = ()
+
+
+def spooled(history: History, file: Path) -> Iterator[Tick]:
+    """The ticks of a history, each written to the file as it passes. Exact: numbers come back as they were."""
+    with file.open("w", encoding="utf-8") as lines:
+        for tick in history:
+            lines.write(json.dumps(tick) + "\n")
+            yield tick
+
+
+@contextmanager
+def open_spool(file: Path) -> Iterator[History]:
+    """The ticks of such a file."""
+    with file.open(encoding="utf-8") as lines:
+        yield (Tick(*json.loads(line)) for line in lines)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapter.cli import main
-from adapter.commands.replay.fleet.page import fleet_page
+from adapter.commands.replay.fleet.command import fleet_page
 from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, to_json
 from lab.harness.chromium import Tab, chromium_tab, find_chromium
 from tests.replay.fleet.kit import part, row

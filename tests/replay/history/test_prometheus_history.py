@@ -8,8 +8,7 @@ import pytest
 
 from adapter.commands.replay.history.progress import Progress
 from adapter.commands.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
-from adapter.commands.replay.history.queries import HistoryQueries, Overrides, derive_queries
-from adapter.commands.replay.history.sources import choose_sources
+from adapter.commands.replay.history.queries import HistoryQueries, Overrides, choose_sources, derive_queries
 from adapter.commands.replay.history.span import Span
 from adapter.usage import prometheus_range
 from tests.replay.history.kit import WEB, FakePrometheus, always, policy

@@ -4,8 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.commands.replay.history.queries import Overrides, derive_queries
-from adapter.commands.replay.history.sources import Sources, choose_sources
+from adapter.commands.replay.history.queries import Overrides, Sources, choose_sources, derive_queries
 from adapter.load.spec import Metric, Query
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import FaultyDocument

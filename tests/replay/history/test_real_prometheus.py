@@ -9,8 +9,7 @@ import pytest
 
 from adapter import cli
 from adapter.commands.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
-from adapter.commands.replay.history.queries import Overrides, derive_queries
-from adapter.commands.replay.history.sources import choose_sources
+from adapter.commands.replay.history.queries import Overrides, choose_sources, derive_queries
 from adapter.commands.replay.history.span import Span
 from adapter.settings import parse_settings
 from lab.harness.prometheus import Exporter, Prometheus

@@ -11,8 +11,7 @@ from adapter.cli import INVALID, OK, main
 from adapter.commands.migrate.migration import migrate
 from adapter.commands.migrate.originals import Keda, Wpa
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.originals import autoscaler_of
-from adapter.commands.replay.originals.keda import KedaAutoscaler
+from adapter.commands.replay.originals import KedaAutoscaler, autoscaler_of
 from adapter.commands.replay.service import Judge, Run, Setup, Tick
 from adapter.commands.replay.simulation import simulate
 from adapter.load.quantity import NANO

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from adapter.cli import main
-from adapter.commands.replay.scenarios.report import duration
+from adapter.commands.replay.scenarios.command import duration
 from tests.replay.scenarios.recorded import PAGE, page
 
 FIGURES = ("OVERSHOOT", "SHORTFALL", "TO THE GOAL", "FLAPS", "POD-HOURS", "PODS")

@@ -18,7 +18,6 @@ from typing import Protocol
 import msgspec
 
 from adapter.commands.replay import report, suggestion_report
-from adapter.commands.replay.aim import aimed_fairly
 from adapter.commands.replay.command import (
     Service,
     comparison_of,
@@ -32,11 +31,11 @@ from adapter.commands.replay.comparison import Result, probed
 from adapter.commands.replay.comparison import replay as replay_ticks
 from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, row_of
 from adapter.commands.replay.fleet.services import FleetService
+from adapter.commands.replay.front import aimed_fairly
 from adapter.commands.replay.history.source import PrometheusSource
 from adapter.commands.replay.manifests import Manifests
 from adapter.commands.replay.player import suggest_for
-from adapter.commands.replay.service import History
-from adapter.commands.replay.spool import open_spool, spooled
+from adapter.commands.replay.service import History, open_spool, spooled
 from adapter.commands.replay.suggest import SuggestError
 
 _DIED = "the process that replayed it ended (out of memory?)"

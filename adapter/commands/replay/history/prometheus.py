@@ -1,14 +1,19 @@
 """A service's history from Prometheus, Thanos or Mimir: read in parts, kept on disk, given out moment by moment."""
 
 import asyncio
+import hashlib
 import io
+import json
+import os
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from adapter.commands.replay.history.chunks import ChunkCache, Values
+import msgspec
+
 from adapter.commands.replay.history.progress import Progress
 from adapter.commands.replay.history.queries import HistoryQueries, RangeQuery
 from adapter.commands.replay.history.span import Span
@@ -20,6 +25,10 @@ from adapter.usage.series import sample_nano
 
 SETTLED = 300_000
 """Milliseconds. What is younger may still change (late samples, recording rules), so it is read again each time."""
+Values = list[str | None]
+"""Values as Prometheus writes them, one for each moment of a span; None where there is none."""
+_VERSION = 1
+_LEVEL = 6
 
 
 class HistoryUnavailable(Exception):  # noqa: N818  named after what happened
@@ -169,3 +178,51 @@ def _without_ends(ticks: Iterable[Tick]) -> Iterator[Tick]:
             held = []
         elif held is not None:
             held.append(tick)
+
+
+class _Chunk(msgspec.Struct, array_like=True):
+    """`key` is the file's own: a file under a wrong name does not count."""
+
+    key: Annotated[str, msgspec.Meta(max_length=64)]
+    values: Values
+
+
+_DECODER = msgspec.msgpack.Decoder(_Chunk)
+
+
+class ChunkCache:
+    """A folder of chunks; it is made where it does not exist. Raises OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+
+    def load(self, query: RangeQuery, span: Span) -> Values | None:
+        """The values of a finished part; None where there is no whole file of it."""
+        key = _key(query, span)
+        try:
+            content = (self._folder / f"{key}.chunk").read_bytes()
+            chunk = _DECODER.decode(zlib.decompress(content))
+        except (FileNotFoundError, zlib.error, msgspec.MsgspecError):
+            return None
+        return chunk.values if chunk.key == key and len(chunk.values) == len(span) else None
+
+    def store(self, query: RangeQuery, span: Span, values: Values) -> None:
+        """Keeps a finished part: the file gets its name only when it is whole."""
+        key = _key(query, span)
+        content = zlib.compress(msgspec.msgpack.encode(_Chunk(key, values)), _LEVEL)
+        part = self._folder / f"{key}.{os.getpid()}.part"
+        try:
+            part.write_bytes(content)
+            part.replace(self._folder / f"{key}.chunk")
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def _key(query: RangeQuery, span: Span) -> str:
+    """A digest of all that the values depend on; secrets of the address do not show."""
+    server = query.server
+    source = [server.url, sorted(server.headers.items()), sorted(server.header_files.items()), query.text]
+    text = json.dumps([_VERSION, *source, query.pick, query.namespace, query.namespace_label, *span])
+    return hashlib.sha256(text.encode()).hexdigest()

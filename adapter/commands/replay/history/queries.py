@@ -1,19 +1,20 @@
 """The range queries of a policy's history: the load of the service, its pulled-out pods and its replicas. Pure."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from adapter.commands.replay.history.sources import Sources
 from adapter.load.spec import Metric, Policy, Query, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import Fault, FaultyDocument, closest
-from adapter.settings import PrometheusServer
+from adapter.settings import NamedQuery, PrometheusServer, Settings
 from adapter.usage.prometheus_range import RangeSeries
 from adapter.usage.promql import PromqlError, substitute
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 
+_SERVER_TITLE = "the server with the history is not known"
 _CHOSEN, _OF = "effective_load_chosen", "effective_load_of"
 _PODS, _TOTAL = "pods", "total"
 _TITLE = "the queries for the history cannot be derived"
@@ -38,6 +39,44 @@ _KUBE_STATE = {
     "ReplicaSet": ("kube_replicaset_spec_replicas", "replicaset"),
 }
 """The series and label of kube-state-metrics, by kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where histories are read: the settings' servers and named queries, and the server for all else.
+
+    With `is_only` the server answers the named queries as well, whatever server the settings name for them.
+    """
+
+    server: PrometheusServer
+    servers: Mapping[str, PrometheusServer] = field(default_factory=dict)
+    queries: Sequence[NamedQuery] = ()
+    is_only: bool = False
+
+
+def choose_sources(settings: Settings | None, server: str, url: str) -> Sources:
+    """The sources of `--settings`, `--server` and `--prometheus` (empty: not given). Raises FaultyDocument."""
+    known = {one.name: one for one in settings.prometheus.servers} if settings else {}
+    queries = settings.prometheus.queries if settings else ()
+    if url and server:
+        raise _faulty("--prometheus", url, "leave --server away: the address already says which server")
+    if url:
+        if not re.match(r"https?://[^/\s]", url):
+            raise _faulty("--prometheus", url, "write the address where its API begins, such as http://prometheus:9090")
+        return Sources(server=PrometheusServer(name=url, url=url), queries=queries, is_only=True)
+    names = ", ".join(known) or "none"
+    if server:
+        if server not in known:
+            raise _faulty("--server", server, f"is not among the settings' prometheus.servers ({names})")
+        return Sources(server=known[server], servers=known, queries=queries)
+    if len(known) != 1:
+        advice = "name the server with --prometheus URL, or with --settings FILE"
+        raise _faulty("--server", None, f"{advice} and --server NAME (the settings have {names})")
+    return Sources(server=next(iter(known.values())), servers=known, queries=queries)
+
+
+def _faulty(option: str, value: str | None, advice: str) -> FaultyDocument:
+    return FaultyDocument([Fault(option, value, advice)], _SERVER_TITLE)
 
 
 class Pick(StrEnum):

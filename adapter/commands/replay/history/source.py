@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adapter.commands.replay.history.prometheus import PrometheusHistory
-from adapter.commands.replay.history.queries import Overrides, derive_queries
-from adapter.commands.replay.history.sources import Sources, choose_sources
+from adapter.commands.replay.history.queries import Overrides, Sources, choose_sources, derive_queries
 from adapter.commands.replay.history.span import Span, read_span
 from adapter.load.spec import Metric, Policy
 from adapter.policy.hpa import CrossVersionReference

@@ -18,13 +18,18 @@ from adapter.commands.replay.scenarios.scenario import (
     Contender,
     Object,
     ShippedScenario,
+    constant,
     hpa,
     policy,
+    polyline,
     resource,
+    sawtooth,
     service,
+    spells,
+    step,
     usual,
+    valley,
 )
-from adapter.commands.replay.scenarios.shapes import constant, polyline, sawtooth, spells, step, valley
 from adapter.commands.replay.service import Setup
 
 SHARE = {"name": "cpu", "resource": {"name": "cpu", "of": "Request"}}

@@ -1,27 +1,70 @@
 """A scenario: a service, its load and what happens to it, and the objects of the autoscalers that it is played with."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from adapter.commands.replay.scenarios.shapes import Shape
 from adapter.commands.replay.service import Setup, Tick
 from adapter.load.quantity import NANO
 from adapter.policy.behavior import count_metric
 
+Shape = Callable[[float], float]
 Object = dict[str, Any]
-
 BEGAN = 1_767_571_200
 """Monday, 5 January 2026, 00:00 UTC, in seconds since the epoch."""
 MILLI = NANO // 1000
 MINUTE, HOUR, DAY = 60, 3600, 86_400
-
 RAW, EFFECTIVE = "HPA, raw average", "HPA, effective average"
 WATERMARK, STEP, BUILT_IN = "Watermark", "Step", "HPA of 2018"
-
 CPU_REQUEST, CPU_LIMIT = 1000, 1500
 HIGH, LOW, TARGET = 1000, 750, 800
 """The watermarks of CPU in millicores, and the target of the stock HPA: the middle of the band."""
+CPU_METRIC = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": f"{HIGH}m", "lowWatermark": f"{LOW}m"}
+
+
+def constant(level: float) -> Shape:
+    """The same load all the time."""
+    return lambda _: level
+
+
+def polyline(*points: tuple[float, float]) -> Shape:
+    """Straight lines between (seconds, load); constant before the first point and after the last one.
+
+    Two points at the same time are a jump.
+    """
+
+    def shape(at: float) -> float:
+        if at < points[0][0]:
+            return points[0][1]
+        for (begin, low), (end, high) in pairwise(points):
+            if begin <= at < end:
+                return low + (high - low) * (at - begin) / (end - begin)
+        return points[-1][1]
+
+    return shape
+
+
+def step(low: float, high: float, begin: float, end: float) -> Shape:
+    """`high` in [begin, end), `low` otherwise."""
+    return lambda at: high if begin <= at < end else low
+
+
+def sawtooth(low: float, high: float, period: float, begin: float = 0.0) -> Shape:
+    """From `begin` on the load rises from `low` to `high` within each period, and falls at once."""
+    return lambda at: low + (high - low) * ((at - begin) % period) / period if at >= begin else low
+
+
+def valley(low: float, high: float, period: float) -> Shape:
+    """A cosine: `high` at the beginning and the end of each period, `low` in its middle."""
+    return lambda at: (high + low) / 2 + (high - low) / 2 * math.cos(2 * math.pi * at / period)
+
+
+def spells(*ranges: tuple[float, float]) -> Callable[[float], bool]:
+    """Whether a time lies in one of the ranges [begin, end)."""
+    kept: Sequence[tuple[float, float]] = ranges
+    return lambda at: any(begin <= at < end for begin, end in kept)
 
 
 class Contender(NamedTuple):
@@ -80,9 +123,6 @@ def service(replicas: int, **changes: Any) -> Setup:
         throttles={"cpu": CPU_LIMIT * MILLI},
     )
     return replace(usual, **changes)
-
-
-CPU_METRIC = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": f"{HIGH}m", "lowWatermark": f"{LOW}m"}
 
 
 def policy(*metrics: Object, **spec: Any) -> Object:

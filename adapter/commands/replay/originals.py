@@ -1,20 +1,126 @@
-"""DataDog's WatermarkPodAutoscaler as its controller computes, truncations and floats included (main of April 2026).
-
-Every 15 s: one proposal for each metric, the largest wins; then the limits of one step, the bounds, and the forbidden
-windows with the delays. All counts start from the scale's spec.
-"""
+"""The algorithms of the autoscalers that objects are migrated from, to be replayed against the migrated pairs."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from adapter.commands.migrate.originals import Wpa, WpaMetric
-from adapter.commands.replay.service import View
+from adapter.commands.migrate.migration import migrate
+from adapter.commands.migrate.original import MigrationError
+from adapter.commands.migrate.originals import Keda, Original, StockHpa, Wpa, WpaMetric
+from adapter.commands.migrate.pair import Migrated
+from adapter.commands.replay.autoscalers import MAX_AGE, ModelPods, answer
+from adapter.commands.replay.service import Autoscaler, View
+from adapter.hpa.controller import Controller, Values
 from adapter.hpa.go_numbers import milli
 from adapter.load.pods import FINISHED_PHASES, Pod
+from adapter.load.spec import Policy
+from adapter.policy.hpa import MetricSourceType
+from adapter.runtime.faults import Fault
 
+_RESOURCE = MetricSourceType.RESOURCE
+_RESOURCES = {_RESOURCE, MetricSourceType.CONTAINER_RESOURCE}
 _PENDING = "Pending"
+
+
+class AgainstOriginal(NamedTuple):
+    """An original to compare a policy with: what reports call it, and the metrics that it needs."""
+
+    name: str
+    original: Original
+    metrics: tuple[str, ...]
+
+
+def read_original(text: str, file: str, policy: Policy) -> AgainstOriginal:
+    """The original of a file: the one that becomes this policy, or the only one. Raises MigrationError.
+
+    Its metrics have the names that the migration gives them.
+    """
+    pairs = migrate([(file, text)]).pairs
+    chosen = [one for one in pairs if (one.namespace or "default", one.name) == (policy.namespace, policy.name)]
+    chosen = chosen or list(pairs)
+    if len(chosen) != 1:
+        names = ", ".join(one.name for one in pairs)
+        advice = f"has several originals ({names}) and none that becomes policy {policy.name}; give a file with one"
+        raise MigrationError([Fault(file, None, advice)], "this cannot be replayed")
+    return _against(chosen[0])
+
+
+def _against(pair: Migrated) -> AgainstOriginal:
+    assert pair.original is not None
+    metrics = tuple(str(metric["name"]) for metric in pair.policy["spec"]["metrics"])
+    return AgainstOriginal(f"{pair.source} {pair.name}", pair.original, metrics)
+
+
+def autoscaler_of(original: Original, name: str) -> Autoscaler:
+    """A new autoscaler with the original's algorithm; `name` is what reports call it."""
+    match original:
+        case Wpa():
+            return WpaAutoscaler(original, name)
+        case Keda():
+            return KedaAutoscaler(original, name)
+        case StockHpa():
+            return StockAutoscaler(original, name)
+
+
+class StockAutoscaler:
+    """The controller for an original's HPA; metrics that were not migrated are left out, for nobody knows them."""
+
+    def __init__(self, stock: StockHpa, name: str) -> None:
+        self.name = name
+        self._places = [place for place, known in enumerate(stock.names) if known]
+        self._stock = stock
+        metrics = [stock.hpa.metrics[one] for one in self._places]
+        # A history has whole pods only.
+        whole = [replace(one, kind=_RESOURCE, container="") if one.kind in _RESOURCES else one for one in metrics]
+        self._controller = Controller(replace(stock.hpa, metrics=tuple(whole)))
+        self._models = ModelPods()
+
+    def sync(self, view: View) -> int:
+        """One sync of the controller."""
+        values = [self._answer(place, view) for place in self._places]
+        pods = self._models.of(view.pods)
+        return self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas).replicas
+
+    def _answer(self, place: int, view: View) -> Values:
+        metric, name = self._stock.hpa.metrics[place], self._stock.names[place]
+        values = answer(replace(metric, name=name), view, MAX_AGE)
+        if place not in self._stock.per_replica or isinstance(values, str | Mapping) or not view.status_replicas:
+            return values
+        # kube-metrics-adapter divides in floats, and cuts to milli-units.
+        return [int(value / 1000 / view.status_replicas * 1000) for value in values]
+
+
+class KedaAutoscaler:
+    """A ScaledObject. An HPA does nothing at 0, so leaving it is up to KEDA."""
+
+    def __init__(self, keda: Keda, name: str) -> None:
+        self.name = name
+        self._keda = keda
+        self._stock = StockAutoscaler(keda.stock, name)
+        self._last_active: float | None = None
+        self._last_poll: float | None = None
+
+    def sync(self, view: View) -> int:
+        """One sync of the HPA, and a look of KEDA where it is time for one."""
+        count = self._stock.sync(view)
+        idle = self._keda.idle
+        if idle is None or (self._last_poll is not None and view.now - self._last_poll < self._keda.polling):
+            return count
+        self._last_poll = view.now
+        minimum = self._keda.stock.hpa.bounds.minimum
+        if self._is_active(view):
+            self._last_active = view.now
+            return minimum if view.replicas <= idle else count
+        if self._last_active is None:
+            self._last_active = view.now  # the history begins in the middle: it was active until now
+        rests = view.now - self._last_active >= self._keda.cooldown
+        return idle if rests and view.replicas > idle else count
+
+    def _is_active(self, view: View) -> bool:
+        """Whether one trigger's value is above its activation threshold; one without a value is not."""
+        loads = {name: view.load.get(name) for name in self._keda.activations}
+        return any(load is not None and milli(load) > self._keda.activations[name] for name, load in loads.items())
 
 
 class WpaProposal(NamedTuple):
