@@ -158,7 +158,7 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
         strict=True,
     ):
         best = (suggested.recommended or suggested.candidates[0]).plan
-        as_found = rules(best)
+        as_found, behavior = rules(best), behavior_texts(best)
         level = service.levels(as_found, [aim])[0]
         as_set = quick.play(shown, as_found)
         known = perfect.pod_hours(shown, STEP, setup(1).starts + setup(1).stops, MINIMUM, aim)
@@ -171,7 +171,9 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
                 "suggestion": _level(level)
                 | {
                     "low_of_high": round(as_found.ratio or 0.0, 2),
-                    "behavior": behavior_texts(best),
+                    "scale_down": behavior["scaleDown"],
+                    "scale_up": behavior["scaleUp"],
+                    "saturation_factor": behavior["saturationFactor"],
                     "plans": suggested.tried,
                     "as_set": {
                         "high": round(as_found.level, 3),
