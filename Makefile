@@ -10,6 +10,9 @@ VERSIONS ?= 1.34.4 1.35.4 1.36.3 1.37.2
 # Each has a lock of its own, so that an image may go without it.
 EXTRAS := nacos notify zookeeper
 
+# Tests start the adapter hundreds of times: 1 s of processor time each, and 4 s where nothing compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help image-steps setup demo scenarios faults soak endurance performance test test-all test-versions test-unit test-pythons test-e2e check docs pictures format lock clean
 .DEFAULT_GOAL := help
 
