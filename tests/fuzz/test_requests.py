@@ -23,6 +23,8 @@ from tests.fuzz.spoil import TEXTS
 LONGEST_TARGET = 64 * 1024
 """The server's limit on a request line (bytes)."""
 SILENCE_SECONDS = 1.0
+HANG_SECONDS = 30.0
+"""For a request that is answered and ends its connection, however slow the processor."""
 TARGETS = [
     f"{POLICY}/desired_replicas",
     f"{PODS}/effective_cpu?labelSelector=app%3Dweb%2Ctier+in+(a,b)",
@@ -92,12 +94,12 @@ class Client:
     def __init__(self, service: Service, proxy: trustme.LeafCert) -> None:
         self._port, self._context = service.server.port, service.context(proxy)
 
-    def send(self, request: bytes) -> bytes:
-        """The server's bytes until it closes the connection or sends nothing for a while."""
+    def send(self, request: bytes, silence: float = SILENCE_SECONDS) -> bytes:
+        """The server's bytes until it closes the connection or sends nothing for `silence` seconds."""
         found = b""
         with (
             contextlib.suppress(TimeoutError, ConnectionError, ssl.SSLError),
-            socket.create_connection(("127.0.0.1", self._port), timeout=SILENCE_SECONDS) as bare,
+            socket.create_connection(("127.0.0.1", self._port), timeout=silence) as bare,
             self._context.wrap_socket(bare) as line,
         ):
             line.sendall(request)
@@ -143,7 +145,7 @@ def check(client: Client, longest: Effort, request: bytes) -> None:
             assert (status["kind"], status["status"], status["code"]) == ("Status", "Failure", code)
             assert status["message"]
     assert longest.calls <= STEP_CALLS, f"{longest.calls} calls in one step of the event loop"
-    assert [code for code, _ in told(client.send(GOOD))] == [200]
+    assert [code for code, _ in told(client.send(GOOD, HANG_SECONDS))] == [200]
 
 
 def forget() -> None:
