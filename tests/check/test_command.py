@@ -196,6 +196,28 @@ async def test_of_one_policy_every_broken_link_is_told_and_the_others_say_what_t
     assert {"HPA shop/web of policy web", "policy shop/web"} <= explained
 
 
+async def test_settings_that_this_account_may_not_read_lack_nothing(api: FakeApi, kubeconfig: str) -> None:
+    of_tenant = policy("web")
+    of_tenant["spec"]["registry"] = {"name": "main", "service": "web"}
+    of_tenant["spec"]["metrics"].append({"name": "queue", "query": {"name": "length"}, "highWatermark": "1"})
+    api.answers[CONFIG_MAP] = status(403, "Forbidden")
+    api.answers[ONE_POLICY] = items(of_tenant)
+    (section,) = (
+        one for one in await run_checks(None, Scope(policy="shop/web"), kubeconfig) if one.about == "policy shop/web"
+    )
+    told = [one.text for one in section.findings]
+    assert told[0] == "not checked: whether the settings have its registry and queries, for they are not known"
+    assert not [one for one in told if "registry 'main'" in one or "no such query" in one]
+
+
+async def test_a_namespace_that_the_settings_leave_out_is_said_of_its_policy(api: FakeApi, kubeconfig: str) -> None:
+    api.answers[ONE_POLICY] = items(policy("web"))
+    elsewhere = parse_settings('{"kubernetes": {"namespaces": ["elsewhere"]}}')
+    found = list(report_lines(await run_checks(elsewhere, Scope(policy="shop/web"), kubeconfig)))
+    told = found[found.index("policy shop/web") + 1]
+    assert told == "  wrong  the settings leave namespace shop out (kubernetes.namespaces)"
+
+
 async def test_of_one_policy_the_hpas_own_error_is_told_under_a_misspelt_metric_too(
     api: FakeApi, kubeconfig: str
 ) -> None:

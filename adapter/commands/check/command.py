@@ -234,7 +234,8 @@ class _Check:
         targets = ((policy, ways[_key(policy)].target) for policy in policies)
         scaled = [Scaled(policy, *((one.pods, one.target.name) if one else ((), ""))) for policy, one in targets]
         await check_metrics_server(session, self._settings, scaled, report)
-        await check_prometheus(self._settings, scaled, session.now, report, from_here=self._from_here)
+        if self._settings_known:
+            await check_prometheus(self._settings, scaled, session.now, report, from_here=self._from_here)
         return report
 
     async def _registry_sections(
@@ -260,7 +261,7 @@ class _Check:
     ) -> ReportSection:
         """Findings about a policy: whether it may name its service, and its pods and their load."""
         section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
-        key = _admitted_service(section, self._settings, policy)
+        key = self._admitted_service(section, policy)
         if way.fault:
             section.wrong(way.fault)
             section.skipped("its pods, and what the registry and the sources know of them, which wait for that")
@@ -275,6 +276,22 @@ class _Check:
             for text in (*at_limit(policy, serving).values(), *of_hpa):
                 section.wrong(text)
         return section
+
+    def _admitted_service(self, section: ReportSection, policy: Policy) -> ServiceKey | None:
+        """The service that the policy names, if the settings let it; adds what they leave out of the policy."""
+        service, settings = service_of(policy), self._settings
+        namespaces = settings.kubernetes.namespaces
+        if namespaces and policy.namespace not in namespaces:
+            section.wrong(f"the settings leave namespace {policy.namespace} out (kubernetes.namespaces)")
+        if not self._settings_known:
+            if service is not None or any(metric.query is not None for metric in policy.metrics):
+                section.skipped("whether the settings have its registry and queries, for they are not known")
+        elif service is not None:
+            if refusal := ServiceAllowlist(settings.registries).refusal(service, policy.namespace):
+                section.wrong(refusal)
+                return None
+            section.ok(f"the settings let it name service {service.service} of registry {service.registry}")
+        return service
 
 
 def _key(policy: Policy) -> tuple[str, str]:
@@ -382,17 +399,6 @@ def _services(
             asked.setdefault(named.registry, set()).add(named)
     chosen = (scope.registry,) if scope.registry else asked if scope.policy else registries
     return {name: asked.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in chosen}
-
-
-def _admitted_service(section: ReportSection, settings: Settings, policy: Policy) -> ServiceKey | None:
-    """The service that the policy names, if the settings let it."""
-    service = service_of(policy)
-    if service is not None:
-        if refusal := ServiceAllowlist(settings.registries).refusal(service, policy.namespace):
-            section.wrong(refusal)
-            return None
-        section.ok(f"the settings let it name service {service.service} of registry {service.registry}")
-    return service
 
 
 def _add_pods(section: ReportSection, policy: Policy, scaled: WiredTarget, roster: Roster | None) -> None:
