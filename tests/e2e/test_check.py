@@ -230,6 +230,7 @@ def test_text_output_has_no_line_without_faults_and_ends_with_a_summary(check: C
 
 def counts_of(lines: list[str]) -> str:
     """The summary's counts as the findings above it give them: what other tests leave in the cluster is found too."""
-    levels = [line.split()[0] for line in lines if line.startswith(("  wrong ", "  note "))]
-    notes = levels.count("note")
-    return f"{levels.count('wrong')} wrong, {notes} note{'s' * (notes != 1)}"
+    levels = [line.split()[0] for line in lines if line.startswith(("  wrong ", "  note ", "  skip "))]
+    notes, skipped = levels.count("note"), levels.count("skip")
+    more = f", {skipped} not checked" if skipped else ""
+    return f"{levels.count('wrong')} wrong, {notes} note{'s' * (notes != 1)}{more}"
