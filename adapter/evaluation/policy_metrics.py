@@ -54,9 +54,9 @@ def _row(view: PolicyView, now: float, wiring: Wiring | None) -> PolicyRow:
 
 
 def _conditions_of_hpa(wiring: Wiring) -> dict[str, bool]:
-    """HPAConformant, and the HPA's own ScalingActive where it takes its count from the policy."""
+    """HPAConformant, and the HPA's own ScalingActive where that depends on the policy."""
     conditions = {ConditionType.HPA_CONFORMANT.value: not any(flaws(wiring))}
-    if wiring.hpa.asks_for(wiring.policy.name) and wiring.hpa.scaling_active is not None:
+    if wiring.hpa.depends_on(wiring.policy.name) and wiring.hpa.scaling_active is not None:
         conditions["ScalingActive"] = not wiring.hpa.inactive
     return conditions
 

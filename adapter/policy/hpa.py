@@ -196,6 +196,10 @@ class Hpa:
         """Whether it takes its replica count from that policy, by the policy's name or by the scale target."""
         return any(metric.names(policy) or metric.describes(self.target) for metric in self.desired_metrics)
 
+    def depends_on(self, policy: str) -> bool:
+        """Whether any of its metrics is of that policy, under a misspelt name too."""
+        return self.asks_for(policy) or any(metric.names(policy) for metric in self.metrics)
+
 
 def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
     """Read the parts of an HPA that a policy needs. Raises PolicyError with every fault in them.

@@ -116,6 +116,7 @@ def undone(case: Context, seconds: float, version: str = "9") -> Context:
 
 REFUSED = ScalingActive("False", "FailedGetObjectMetric", "unable to get metric desired_replicas")
 """What an HPA says while no adapter answers it."""
+MISSPELT = replace(SET.metrics[0], name="desired_replica")
 
 
 @pytest.mark.parametrize(
@@ -126,9 +127,13 @@ REFUSED = ScalingActive("False", "FailedGetObjectMetric", "unable to get metric 
         (replace(SET, scaling_active=REFUSED), False, "HPAInactive"),
         (replace(SET, scaling_active=ScalingActive("False", "ScalingDisabled", "at 0")), True, "Decided"),
         (replace(SET, scaling_active=REFUSED, metrics=()), True, "Decided"),
+        (replace(SET, scaling_active=REFUSED, metrics=(MISSPELT,)), False, "HPAInactive"),
     ],
-    ids=["it acts", "it has not synced yet", "it gets an error", "its target is at 0", "it asks another metric"],
-)
+    ids=[
+        "it acts", "it has not synced yet", "it gets an error", "its target is at 0", "it asks another metric",
+        "it asks for what the policy does not have",
+    ],
+)  # fmt: skip
 def test_a_policy_is_ready_while_the_hpa_that_asks_for_it_acts(hpa: Hpa, ready: bool, reason: str) -> None:
     found = judged(context(hpa)).conditions["Ready"]
     assert (found.is_true, found.reason) == (ready, reason)

@@ -325,8 +325,12 @@ def test_the_metrics_of_a_policy_have_its_current_mode(stand: Stand) -> None:
             replace(hpa(), metrics=ASKS, scaling_active=ScalingActive("False")),
             {"HPAConformant": True, "ScalingActive": False},
         ),
+        (
+            replace(hpa(), metrics=(replace(ASKS[0], name="desired_replica"),), scaling_active=ScalingActive("False")),
+            {"HPAConformant": False, "ScalingActive": False},
+        ),
     ],
-    ids=["no HPA", "it asks for another metric", "it has not synced", "it acts", "it gets an error"],
+    ids=["no HPA", "it asks for another metric", "it has not synced", "it acts", "it gets an error", "misspelt"],
 )
 def test_the_metrics_of_a_policy_say_whether_its_hpa_follows(
     stand: Stand, of_hpa: Hpa | None, conditions: dict[str, bool]

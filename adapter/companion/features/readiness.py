@@ -69,7 +69,7 @@ def _ready(context: Context) -> PolicyCondition:
     if decision.error is not None:
         return PolicyCondition(ConditionType.READY, False, context.view.reason_of_error, decision.error)
     hpa = context.hpa
-    if hpa is not None and hpa.inactive and hpa.asks_for(context.view.policy.name):
+    if hpa is not None and hpa.inactive and hpa.depends_on(context.view.policy.name):
         message = f"a count is decided, and HPA {hpa.name} does not follow: {hpa.inactive}"
         return PolicyCondition(ConditionType.READY, False, Reason.HPA_INACTIVE, message)
     return PolicyCondition(ConditionType.READY, True, Reason.DECIDED, "a count is decided")
