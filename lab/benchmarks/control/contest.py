@@ -201,4 +201,5 @@ def figures(name: str, seed: int, days: float, aims: Sequence[float]) -> dict[st
 def _level(level: Level | None) -> dict[str, Any]:
     if level is None:
         return {"level": None, "pod_hours": None, "flaps": None}
-    return {"level": round(level.share, 3), "pod_hours": round(level.pod_hours, 1), "flaps": round(level.flaps, 1)}
+    flaps = max(0.0, round(level.flaps, 1))  # the line through two levels may fall below
+    return {"level": round(level.share, 3), "pod_hours": round(level.pod_hours, 1), "flaps": flaps}
