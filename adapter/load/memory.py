@@ -54,7 +54,7 @@ class Departed(NamedTuple):
     last_sample: Mapping[str, LastSample]
 
 
-class Listing(StrEnum):
+class Listed(StrEnum):
     """What a roster says of a pod."""
 
     IN = "In"
@@ -70,7 +70,7 @@ class PodMemory:
     `back_since`: when it was last seen back from being pulled out, or registered at last; a doubt that followed counts
     as being out.
     `absent_since`, `absent_count`: since when, and in how many valid rosters in a row, it has been absent while Ready.
-    `listing`: what the latest roster that counted says of it (`Listing`); empty where none did.
+    `listing`: what the latest roster that counted says of it; None where none did.
     `out_since`, `doubt_since`: since when it is pulled out, or doubtful. `by_absence`: it is out on absence alone.
     `served`: it has been serving or doubtful before, and has not left.
     """
@@ -79,7 +79,7 @@ class PodMemory:
     registration_lost: bool = False
     absent_since: float | None = None
     absent_count: int = 0
-    listing: str = ""
+    listing: Listed | None = None
     out_since: float | None = None
     by_absence: bool = False
     back_since: float | None = None

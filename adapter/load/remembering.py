@@ -19,7 +19,7 @@ from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import (
     AheadSample,
     Departed,
-    Listing,
+    Listed,
     Memory,
     PodMemory,
     Replacement,
@@ -85,10 +85,10 @@ def after_roster(
     before = memory.roster_at if memory.ever_in_roster else None
     recovering = hold_until is not None and (at < hold_until or hold_until != memory.hold_until)
 
-    def listing(uid: str) -> Listing:
+    def listing(uid: str) -> Listed:
         if uid not in listed:
-            return Listing.ABSENT
-        return Listing.OUT if out_reason_of(listed[uid], registry, protected=roster.protected) else Listing.IN
+            return Listed.ABSENT
+        return Listed.OUT if out_reason_of(listed[uid], registry, protected=roster.protected) else Listed.IN
 
     return replace(
         memory,
@@ -120,7 +120,7 @@ def without_registry(memory: Memory) -> Memory:
                 registration_lost=False,
                 absent_since=None,
                 absent_count=0,
-                listing="",
+                listing=None,
                 by_absence=False,
             )
             for uid, known in memory.pods.items()
@@ -139,14 +139,14 @@ def without_registry(memory: Memory) -> Memory:
 
 
 def _after_listing(
-    remembered: PodMemory | None, pod: Pod, at: float, listing: Listing, recovering: bool, before: float | None
+    remembered: PodMemory | None, pod: Pod, at: float, listing: Listed, recovering: bool, before: float | None
 ) -> PodMemory:
     """The memory of a pod after a roster of time `at`. `recovering`: what it lacks, the registry may have lost.
 
     `before`: the time of the roster before, if the registry had listed pods of this target by then. A pod that was
     Ready then and is registered only now comes into service now.
     """
-    known, is_listed = remembered or _NO_MEMORY, listing is not Listing.ABSENT
+    known, is_listed = remembered or _NO_MEMORY, listing is not Listed.ABSENT
     absent_since, absent_count, lost = None, 0, known.registration_lost and not is_listed
     if not is_listed and known.seen is not None:
         lost = lost or recovering
@@ -164,7 +164,7 @@ def _after_listing(
         seen=seen,
         absent_since=absent_since,
         absent_count=absent_count,
-        listing="" if seen is None else listing,
+        listing=None if seen is None else listing,
         registration_lost=lost,
         back_since=back_since,
     )

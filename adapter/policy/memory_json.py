@@ -4,8 +4,9 @@ Times are RFC 3339 with microseconds (UTC), values canonical quantities; pods ar
 fields are not remembered. The last valid roster has the form in which `decide` reads rosters.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sized
+from collections.abc import Container, Iterable, Iterator, Mapping, Sized
 from dataclasses import fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from adapter.load.assessment import Verdict
@@ -15,6 +16,7 @@ from adapter.load.memory import (
     Departed,
     Kept,
     LastSample,
+    Listed,
     Memory,
     PodMemory,
     Replacement,
@@ -116,6 +118,8 @@ def _plain(item: Any, skip: Container[str] = ()) -> dict[str, Any]:
             data[key] = nano_text(value)
         elif name == "is_above":
             data["verdict"] = (Verdict.ABOVE if value else Verdict.BELOW).value
+        elif isinstance(value, StrEnum):
+            data[key] = value.value
         elif isinstance(value, Mapping):
             data[key] = {inner: each if isinstance(each, str) else _plain(each) for inner, each in value.items()}
         else:
@@ -229,16 +233,18 @@ class MemoryReader:
             elif name == "value":
                 values.append(self.nano(known.get(key), (*at, key)))
             elif name == "is_above":
-                values.append(self._side(known.get("verdict"), (*at, "verdict")))
+                values.append(_SIDES[self._one_of(_SIDES, known.get("verdict"), (*at, "verdict"))])
             else:
                 values.append(self._tuples(LastSample, known.get(key), (*at, key)))
         return kind(*values)
 
-    def _side(self, verdict: object, at: tuple[str | int, ...]) -> bool:
-        if not isinstance(verdict, str) or verdict not in _SIDES:
-            self.fault(at, verdict, f"must be one of {', '.join(_SIDES)}")
-            return False
-        return _SIDES[verdict]
+    def _one_of(self, names: Iterable[str], value: object, at: tuple[str | int, ...]) -> str:
+        """The value if it is one of these names; else the first one, and a fault."""
+        first, *_ = every = [*map(str, names)]
+        if isinstance(value, str) and value in every:
+            return value
+        self.fault(at, value, f"must be one of {', '.join(every)}")
+        return first
 
     def mapping(self, data: object, at: tuple[str | int, ...]) -> Mapping[str, Any]:
         """A mapping; empty where it is null or faulty."""
@@ -314,6 +320,8 @@ class MemoryReader:
 
     def _typed(self, value: Any, kind: object, at: tuple[str | int, ...]) -> Any:
         wanted = (kind.__name__ if isinstance(kind, type) else str(kind)).removesuffix(" | None")
+        if kind == Listed | None:
+            return Listed(self._one_of(Listed, value, at))
         expected = _TYPES.get(wanted)
         if expected is None:
             return value

@@ -13,7 +13,7 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import Any
 
-from adapter.load.memory import Beyond, Departed, Kept, Listing, Memory, PodMemory, SampleMemory
+from adapter.load.memory import Beyond, Departed, Kept, Listed, Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory_json
 from adapter.policy.memory_json import MemoryDecodeError
@@ -143,25 +143,23 @@ def _at_most(value: object, most: int, key: str) -> None:
 def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:
     """The last valid roster, rebuilt from the pods' memory: the pods that it listed, and whether as enabled."""
     listed = [
-        Instance(pod_uid=uid, enabled=listing != Listing.OUT)
+        Instance(pod_uid=uid, enabled=listing != Listed.OUT)
         for uid, known in pods.items()
-        if (listing := _listing(known)) != Listing.ABSENT
+        if (listing := _listing(known)) != Listed.ABSENT
     ]
     return replace(last, instances=tuple(listed) if memory.empty_since is not None else (*listed, _FOREIGN))
 
 
-def _listing(known: PodMemory) -> str:
+def _listing(known: PodMemory) -> Listed:
     """What the last valid roster said of a pod. A registered one of which nothing else is known was in."""
     if known.seen is None or known.absent_since is not None or known.registration_lost:
-        return Listing.ABSENT
-    if known.listing:
-        return known.listing
-    return Listing.IN if known.out_since is None and known.doubt_since is None else Listing.OUT
+        return Listed.ABSENT
+    return known.listing or (Listed.IN if known.out_since is None and known.doubt_since is None else Listed.OUT)
 
 
 def _since(known: PodMemory) -> float | None:
     """Since when a pod is absent, out, in doubt or back; None where it simply serves."""
     moments = [known.absent_since, known.out_since, known.doubt_since, known.back_since]
-    if known.served and _listing(known) != Listing.IN:
+    if known.served and _listing(known) != Listed.IN:
         moments.append(known.seen)  # it is not Ready, and the registry would not have it serve if it were
     return min((at for at in moments if at is not None), default=None)

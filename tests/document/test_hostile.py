@@ -68,6 +68,7 @@ WRONG = [
     (("now",), "9999-12-31T23:59:59Z", "now: '9999-12-31T23:59:59Z': must be a time from 1970 to the year 9000"),
     (("now",), 10**4300, "now: '10000000000000000000…': is a number of 4301 digits"),
     (("memory",), {"rosters": -1}, "memory.rosters: -1: must be a whole number that is not negative"),
+    (("memory",), {"pods": {"u": {"listing": "x"}}}, "memory.pods.u.listing: 'x': must be one of In, Out, Absent"),
     (("memory",), {"lastReplicas": "x"}, "memory.lastReplicas: 'x': must be of type int"),
     (("memory",), {"holdUntil": "9999-12-31T23:59:59Z"}, "memory.holdUntil: '9999-12-31T23:59:59Z': must be a time"),
     (("policy", "metadata", "name"), "\ud800", "policy.metadata.name: '\\ud800': holds half a character"),
