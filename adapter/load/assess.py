@@ -43,7 +43,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     """
     policy, target, now = inputs.policy, inputs.target, inputs.now
     memory, pods = _classified(inputs)
-    memory = after_scale(after_rollout(memory, target, now), inputs.scale, now, inputs.bounds.last_scale)
+    memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
     remembered = remembered_seconds(inputs.samples)
     memory = after_replacing_step(memory, inputs.scale, is_away=any(one.state in _AWAY for one in pods))
     inputs = replace(inputs, memory=memory)

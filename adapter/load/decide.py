@@ -51,7 +51,8 @@ def _paced(
     assessment: Assessment, wanted: Paced, scale: Scale, bounds: Bounds, open_now: ScheduleLimits, now: float
 ) -> Paced:
     """The wanted count within schedules, velocity and cooldown."""
-    last_scale = _last_change(assessment, scale, bounds, now)
+    rises = wanted.desired > scale.replicas
+    last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now, earliest=rises)
     return pace(wanted, scale.replicas, assessment.policy, open_now, last_scale, now)
 
 

@@ -315,37 +315,32 @@ def rolling_out(memory: Memory, now: float) -> bool:
     return memory.rollout_since is not None and now - memory.rollout_since <= ROLLOUT_SECONDS
 
 
-def after_scale(memory: Memory, scale: Scale, now: float, by_hpa: float | None = None) -> Memory:
-    """The memory of the watched count, and of its last observed change and rise.
-
-    `by_hpa`: when the HPA last scaled. If that is after the last change that is remembered, it dates one that a process
-    finds when it takes over.
-    """
+def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
+    """The memory of the watched count, and of its last observed change and rise."""
     before = memory.last_replicas
     if before == scale.replicas:
         return memory
-    changed, rose, at = before is not None, before is not None and scale.replicas > before, now
-    takes_over = memory.observing_since is not None and memory.observing_since >= now
-    if takes_over and by_hpa is not None and memory.last_scale is not None:
-        at = by_hpa if memory.last_scale + MARGIN_SECONDS < by_hpa < now else now
+    changed, rose = before is not None, before is not None and scale.replicas > before
     return replace(
         memory,
         last_replicas=scale.replicas,
-        last_scale=at if changed else memory.last_scale,
-        last_rise=at if rose else memory.last_rise,
+        last_scale=now if changed else memory.last_scale,
+        last_rise=now if rose else memory.last_rise,
     )
 
 
-def last_scaled(memory: Memory, bounds: Bounds, now: float) -> float | None:
+def last_scaled(memory: Memory, bounds: Bounds, now: float, *, earliest: bool = False) -> float | None:
     """When the count last changed, as observed or from the HPA's status.
 
+    A change that a process finds as it takes over may be as old as the HPA's last; `earliest`: it counts as that old.
     A time in the future is of a wrong clock. The HPA keeps its own until it scales again, which a cooldown prevents: it
     counts as when this process began to observe, for later changes are observed; elsewhere as now.
     """
     by_hpa = bounds.last_scale
     if by_hpa is not None and by_hpa > now and memory.observing_since is not None:
         by_hpa = memory.observing_since
-    times = (memory.last_scale, by_hpa)
+    is_found = memory.last_scale is not None and memory.last_scale == memory.observing_since
+    times = (by_hpa if earliest and is_found and by_hpa is not None else memory.last_scale, by_hpa)
     return max((min(at, now) for at in times if at is not None), default=None)
 
 

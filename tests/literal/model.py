@@ -99,12 +99,7 @@ def rollout_progresses(facts: Facts, memory: Memory) -> bool:
 
 def see_replicas(facts: Facts, memory: Memory) -> None:
     if memory.last_replicas is not None and memory.last_replicas != facts.watched:
-        # A server that takes over finds a change that it did not see: the HPA's, if that scaled since the last.
-        by_hpa, last, seen = facts.last_scale, memory.last_scale, facts.now
-        is_heir = facts.observing_since is not None and facts.observing_since >= facts.now
-        if is_heir and by_hpa is not None and last is not None and last + 5 < by_hpa < facts.now:
-            seen = by_hpa
-        memory.last_scale = seen
+        memory.last_scale = facts.now
     memory.last_replicas = facts.watched
 
 
@@ -315,7 +310,10 @@ def cooled(desired: int, situation: Situation) -> int:
         cooldown = {"scaleUpSeconds": 180, "scaleDownSeconds": 300} | cooldown
     # The live count may have changed since the assessment.
     last_scale = memory.last_scale if facts.current == facts.watched else facts.decided
-    seen = [min(at, facts.decided) for at in (usage.by_hpa(facts, facts.decided), last_scale) if at is not None]
+    by_hpa = usage.by_hpa(facts, facts.decided)
+    if desired > facts.current and by_hpa is not None and last_scale == facts.observing_since:
+        last_scale = by_hpa  # a server found the change as it took over: doubt counts for the rise
+    seen = [min(at, facts.decided) for at in (by_hpa, last_scale) if at is not None]
     if not seen or desired == facts.current:
         return desired
     wait = cooldown.get("scaleUpSeconds" if desired > facts.current else "scaleDownSeconds", 0)

@@ -167,13 +167,13 @@ class TestScale:
         assert (memory.last_replicas, memory.last_scale) == (4, NOW + 5)
         assert after_scale(memory, scale(4), NOW + 9).last_scale == NOW + 5
 
-    def test_a_change_that_a_take_over_finds_is_dated_by_the_hpa_if_that_scaled_since(self) -> None:
-        known = Memory(last_replicas=4, last_scale=NOW - 90, observing_since=NOW)
-        assert after_scale(known, scale(3), NOW, by_hpa=NOW - 20).last_scale == NOW - 20
-        assert after_scale(known, scale(3), NOW, by_hpa=NOW - 88).last_scale == NOW, "that was the last one"
-        assert after_scale(known, scale(3), NOW + 9, by_hpa=NOW - 20).last_scale == NOW + 9, "it saw that itself"
-        unknown = replace(known, last_scale=None)
-        assert after_scale(unknown, scale(3), NOW, by_hpa=NOW - 20).last_scale == NOW
+    def test_a_change_that_a_take_over_finds_is_of_then_on_the_way_down_and_the_hpas_on_the_way_up(self) -> None:
+        memory = after_scale(Memory(last_replicas=4, last_scale=NOW - 90, observing_since=NOW), scale(3), NOW)
+        bounds = replace(BOUNDS, last_scale=NOW - 20)
+        assert last_scaled(memory, bounds, NOW) == NOW
+        assert last_scaled(memory, bounds, NOW, earliest=True) == NOW - 20
+        memory = after_scale(memory, scale(4), NOW + 9)
+        assert last_scaled(memory, bounds, NOW + 9, earliest=True) == NOW + 9, "it saw that itself"
 
     def test_the_hpas_last_scale_time_counts_if_it_is_later(self) -> None:
         told = replace(BOUNDS, last_scale=NOW - 30)

@@ -31,7 +31,8 @@ def test_a_process_that_takes_over_asks_for_no_less_than_the_one_before_would() 
     "seed",
     [
         pytest.param(287, id="a pod put back by hand while the registry is silent"),
-        pytest.param(414, id="the HPA scaled between the last status and the take-over"),
+        pytest.param(337, id="the HPA scaled down between the last status and the take-over"),
+        pytest.param(414, id="the HPA scaled up between the last status and the take-over"),
     ],
 )
 def test_take_overs_that_once_asked_for_less(seed: int) -> None:
