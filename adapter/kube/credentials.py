@@ -184,11 +184,6 @@ _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_FILE, _CA_FILE = _ACCOUNT / "token", _ACCOUNT / "ca.crt"
 
 
-def service_account_token_file(kubeconfig: str | None) -> str:
-    """The file of this pod's service account token where `choose_credentials` uses it; else an empty text."""
-    return str(_TOKEN_FILE) if _is_in_cluster(kubeconfig) else ""
-
-
 def _is_in_cluster(kubeconfig: str | None) -> bool:
     return kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and _TOKEN_FILE.is_file()
 

@@ -260,14 +260,6 @@ class TestInCluster:
         assert (access.server, access.authorization) == ("https://[fd00::1]:443", "Bearer first")
         assert access.lifetime == 60.0
 
-    def test_the_accounts_token_is_told_only_where_it_is_what_is_used(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert credentials.service_account_token_file(None) == str(tmp_path / "sa-token")
-        assert credentials.service_account_token_file("some-kubeconfig") == ""
-        monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-        assert credentials.service_account_token_file(None) == ""
-
     async def test_a_new_token_is_picked_up_and_the_connections_kept(self, tmp_path: Path) -> None:
         load = choose_credentials(None)
         before = await load()
