@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from adapter.companion.context import Context
 from adapter.companion.state import DesiredCount, ReplicaHistory, Scaling
+from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
 from adapter.load.pacing import CLOCK_SKEW_SECONDS
 from adapter.policy.behavior import ReplicaChange
@@ -13,6 +14,8 @@ HPA = "the HPA"
 COMPANION = "the companion"
 ATTRIBUTION_SECONDS = 3.0
 """How long a scaling waits for the HPA's status to claim it."""
+REASON_SECONDS = 20.0
+"""How long a scaling of the HPA waits for its reason: a poll at the default interval, and its assessment."""
 LEFT_BEHIND_SECONDS = 300.0
 """A count that another leader wrote is ignored after this time."""
 RISES_SECONDS = 1800.0
@@ -45,11 +48,15 @@ def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> Repl
 
 def unattributed(history: ReplicaHistory) -> ReplicaHistory:
     """What this process observed, for a new term as leader; others may have led in between."""
-    return replace(history, reported=None, changed_at=None, desired=None, credited=None, last=None)
+    return replace(history, reported=None, pending=None, desired=None, credited=None, last=None)
 
 
 def attribute(context: Context) -> ReplicaHistory:
-    """The history of the leader: a change of the count is a scaling once its author is known, or after a wait."""
+    """The history of the leader: a change of the count is a scaling once its author and reason are known, or waited for.
+
+    The HPA may act on samples of the serving process that the companion gets with its next poll only: a change by the
+    HPA without a reason waits for one that is seen then, at the count before it.
+    """
     view, history = context.view, context.state.history
     if view.scale is None or view.target is None or history.target != view.target.uid:
         return history
@@ -57,20 +64,24 @@ def attribute(context: Context) -> ReplicaHistory:
     if history.reported is None:
         left_behind = _left_behind(context)
         history = replace(history, reported=current if left_behind is None else left_behind)
+    if history.pending is not None and history.pending.by and history.pending.after != current:
+        history = _completed(history, history.pending)  # it waited for its reason, and the next change is here
     if current == history.reported:
-        return replace(history, changed_at=None, desired=_desired(context))
-    changed_at = history.changed_at if history.changed_at is not None else context.now
-    by = _author(history, context, current, changed_at)
-    if not by and context.now - changed_at < ATTRIBUTION_SECONDS:
-        return replace(history, changed_at=changed_at)
-    return replace(
-        history,
-        reported=current,
-        changed_at=None,
-        desired=None,
-        credited=_last_scale(context) if by == HPA else history.credited,
-        last=_scaling(history, current, changed_at, by),
-    )
+        return replace(history, pending=None, desired=_desired(context, current))
+    assert history.reported is not None
+    number = history.last.number + 1 if history.last is not None else 1
+    pending = history.pending or Scaling(number, context.now, history.reported, current, "", "")
+    by = pending.by or _author(history, context, current, pending.at)
+    why = _reason(history.desired, pending.before, current)
+    why = why or _reason(_desired(context, pending.before), pending.before, current)
+    pending = pending._replace(after=current, by=by, why=why)
+    history = replace(history, pending=pending, credited=_last_scale(context) if by == HPA else history.credited)
+    patience = (0.0 if why or by == COMPANION else REASON_SECONDS) if by else ATTRIBUTION_SECONDS
+    return history if context.now - pending.at < patience else _completed(history, pending)
+
+
+def _completed(history: ReplicaHistory, scaling: Scaling) -> ReplicaHistory:
+    return replace(history, reported=scaling.after, pending=None, desired=None, last=scaling)
 
 
 def _left_behind(context: Context) -> int | None:
@@ -82,12 +93,16 @@ def _left_behind(context: Context) -> int | None:
     return current
 
 
-def _desired(context: Context) -> DesiredCount | None:
-    decision, assessment = context.decision, context.view.assessment
-    if decision is None or assessment is None or decision.desired in {None, decision.current}:
+def _desired(context: Context, replicas: int) -> DesiredCount | None:
+    """What the policy asks for at this count; None where that is the count itself, or unknown."""
+    view, decision = context.view, context.decision
+    if decision is None or view.assessment is None or view.scale is None or view.bounds is None:
         return None
-    assert decision.desired is not None
-    return DesiredCount(decision.desired, decision_reason(assessment, decision))
+    if decision.current != replicas:
+        decision = decide(view.assessment, replace(view.scale, replicas=replicas), view.bounds, context.now)
+    if decision.desired is None or decision.desired == replicas:
+        return None
+    return DesiredCount(decision.desired, decision_reason(view.assessment, decision))
 
 
 def _author(history: ReplicaHistory, context: Context, current: int, changed_at: float) -> str:
@@ -102,12 +117,6 @@ def _author(history: ReplicaHistory, context: Context, current: int, changed_at:
 
 def _last_scale(context: Context) -> float | None:
     return context.view.bounds.last_scale if context.view.bounds is not None else None
-
-
-def _scaling(history: ReplicaHistory, current: int, at: float, by: str) -> Scaling:
-    assert history.reported is not None
-    number = history.last.number + 1 if history.last is not None else 1
-    return Scaling(number, at, history.reported, current, _reason(history.desired, history.reported, current), by)
 
 
 def _reason(desired: DesiredCount | None, before: int, current: int) -> str:

@@ -36,9 +36,9 @@ class ReplicaHistory:
     Every replica of the companion observes: since when, `scaled_before` (when the HPA had last scaled the target by
     then, None for never), the current count `replicas`, and its rises of the last half hour, whoever made them.
 
-    The leader attributes: `reported` is the count up to which it has (None before the first look), `changed_at` when
-    another count was first seen, `desired` what the policy last asked for before that, `credited` the HPA's last
-    scaling that was attributed to it, and `last` the last scaling.
+    The leader attributes: `reported` is the count up to which it has (None before the first look), `pending` the
+    scaling from there whose author or reason is still looked for, `desired` what the policy last asked for before that,
+    `credited` the HPA's last scaling that was attributed to it, and `last` the last scaling.
     """
 
     target: str = ""
@@ -47,7 +47,7 @@ class ReplicaHistory:
     replicas: int = 0
     rises: tuple[ReplicaChange, ...] = ()
     reported: int | None = None
-    changed_at: float | None = None
+    pending: Scaling | None = None
     desired: DesiredCount | None = None
     credited: float | None = None
     last: Scaling | None = None

@@ -35,6 +35,36 @@ def test_a_scaling_is_attributed_to_the_hpa_that_claims_it_and_to_the_policys_re
     assert step.why.startswith("cpu: 4 pods use 2400m on average, above the high watermark 1200m")
 
 
+def test_a_scaling_on_samples_that_come_with_the_next_poll_has_their_reason() -> None:
+    leader = Leader()
+    leader.look(context())
+    leader.look(context(pods=4, current=8, now=NOW + 1, bounds=by_hpa(NOW + 1)))
+    assert last(leader) is None
+    leader.look(context("2400m", pods=4, current=8, now=NOW + 12, bounds=by_hpa(NOW + 1)))
+    step = last(leader)
+    assert step is not None
+    assert (step.at, step.before, step.after, step.by) == (NOW + 1, 4, 8, "the HPA")
+    assert step.why.startswith("cpu: 4 pods use 2400m on average, above the high watermark 1200m")
+
+
+def test_a_scaling_of_the_hpa_without_a_reason_is_told_after_a_poll() -> None:
+    leader = Leader()
+    leader.look(context())
+    for after, expected in ((1, None), (20, None), (21, Scaling(1, NOW + 1, 4, 8, "", "the HPA"))):
+        leader.look(context(current=8, now=NOW + after, bounds=by_hpa(NOW + 1)))
+        assert last(leader) == expected
+
+
+def test_a_change_ends_the_wait_of_the_one_before_it() -> None:
+    leader = Leader()
+    leader.look(context())
+    leader.look(context(current=6, now=NOW + 1, bounds=by_hpa(NOW + 1)))
+    leader.look(context(current=9, now=NOW + 2, bounds=by_hpa(NOW + 2)))
+    assert last(leader) == Scaling(1, NOW + 1, 4, 6, "", "the HPA")
+    leader.look(context(current=9, now=NOW + 22, bounds=by_hpa(NOW + 2)))
+    assert last(leader) == Scaling(2, NOW + 2, 6, 9, "", "the HPA")
+
+
 def test_a_scaling_waits_three_seconds_for_the_hpa_to_claim_it() -> None:
     leader = Leader()
     leader.look(context())
@@ -77,10 +107,9 @@ def test_the_reason_of_a_count_on_the_way_to_the_desired_one_says_so() -> None:
 def test_a_count_that_nobody_asked_for_has_no_reason() -> None:
     leader = Leader()
     leader.look(context("2400m"))
-    leader.look(context(current=2, now=NOW + 2, bounds=by_hpa(NOW + 1)))
-    step = last(leader)
-    assert step is not None
-    assert step.why == ""
+    for after in (2, 22):
+        leader.look(context(current=2, now=NOW + after, bounds=by_hpa(NOW + 1)))
+    assert last(leader) == Scaling(1, NOW + 2, 4, 2, "", "the HPA")
 
 
 def test_a_count_that_returns_before_it_is_attributed_is_no_scaling() -> None:
