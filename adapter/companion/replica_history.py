@@ -52,7 +52,7 @@ def unattributed(history: ReplicaHistory) -> ReplicaHistory:
 
 
 def attribute(context: Context) -> ReplicaHistory:
-    """The history of the leader: a change of the count is a scaling once its author and reason are known, or waited for.
+    """The history of the leader: a change is a scaling once its author and reason are known, or after a wait.
 
     The HPA may act on samples of the serving process that the companion gets with its next poll only: a change by the
     HPA without a reason waits for one that is seen then, at the count before it.
