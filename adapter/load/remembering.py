@@ -247,7 +247,10 @@ def _after_state(known: PodMemory, one: Classification, now: float, back_until: 
     back_since = now if _is_back(known, state) else known.back_since
     if back_since is not None and now - back_since > back_until:
         back_since = None
-    after = replace(
+    after = (out_since, one.by_absence, back_since, doubt_since, served)
+    if after == (known.out_since, known.by_absence, known.back_since, known.doubt_since, known.served):
+        return known
+    return replace(
         known,
         out_since=out_since,
         by_absence=one.by_absence,
@@ -255,7 +258,6 @@ def _after_state(known: PodMemory, one: Classification, now: float, back_until: 
         doubt_since=doubt_since,
         served=served,
     )
-    return known if after == known else after
 
 
 def _is_back(known: PodMemory, state: PodState) -> bool:
