@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -33,17 +34,25 @@ class ComponentError(RuntimeError):
 
 _PORTS = range(12_000, 31_000)
 """Below those that systems give to outgoing connections: one of these would take a port before its server binds it."""
+_PROCESSES = 8
+"""Parallel test processes that never choose the same port: each has those with its own remainder."""
+_given: deque[int] = deque(maxlen=500)
+"""Not given again soon: their servers may not listen yet."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Free loopback ports; all are bound at the same time, so that they differ."""
+def free_ports(count: int, *, offset: int = 0) -> list[int]:
+    """Free loopback ports; all are bound at the same time, so that they differ. `offset`: port + offset is free too."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _PROCESSES
     with contextlib.ExitStack() as stack:
         found: list[int] = []
         while len(found) < count:
-            held = stack.enter_context(socket.socket())
-            port = secrets.choice(_PORTS)
+            port = secrets.choice(_PORTS[worker::_PROCESSES])
+            if port in _given:
+                continue
             with contextlib.suppress(OSError):
-                held.bind(("127.0.0.1", port))
+                for each in {port, port + offset}:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", each))
+                    _given.append(each)
                 found.append(port)
         return found
 

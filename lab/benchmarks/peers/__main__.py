@@ -1,6 +1,6 @@
 """KEDA, prometheus-adapter and this adapter on the same Prometheus.
 
-    python -m lab.benchmarks.peers PART [-o FILE]
+    python -m lab.benchmarks.peers PART [--before FOLDER] [-o FILE]
 
 Each part takes at most five minutes and stores a file of its own, by default `peers_PART.json` in the results.
 """
@@ -31,11 +31,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.peers", description=__doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("-o", "--out", type=Path, help="file for the figures (JSON)")
+    parser.add_argument("--before", type=Path, help="with `hpas`: ours and that of this other checkout, by turns")
     options = parser.parse_args()
     began = record.origin()
-    figures: dict[str, Any] = PARTS[options.part]()
+    figures: dict[str, Any] = hpas.run_before(options.before) if options.before else PARTS[options.part]()
     print(json.dumps(figures, indent=1))
-    record.write(options.out or record.RESULTS / f"peers_{options.part}.json", figures, came_from=began)
+    name = f"peers_{options.part}{'_before' if options.before else ''}.json"
+    record.write(options.out or record.RESULTS / name, figures, came_from=began)
     return 0
 
 

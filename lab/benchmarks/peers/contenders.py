@@ -10,6 +10,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lab.benchmarks import scene, store
@@ -169,6 +170,16 @@ class Ours(Contender):
         self.adapter.register()
         self.adapter.wait_available()
         self.scene.put_policies(self.queries, self.services)
+
+
+class Earlier(Ours):
+    """The adapter of another checkout (`folder`), with the same policies."""
+
+    name, title = "earlier", "an earlier adapter, a policy for each service"
+
+    def __init__(self, stage: PrometheusScene, folder: Path) -> None:
+        super().__init__(stage)
+        self.adapter.component.cwd = folder.resolve()  # `python -m` looks there first
 
 
 class OursQuery(Ours):

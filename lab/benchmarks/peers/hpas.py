@@ -2,10 +2,11 @@
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 from lab.benchmarks.attribution import Meter
-from lab.benchmarks.peers.contenders import Contender, announce
+from lab.benchmarks.peers.contenders import Contender, Earlier, Ours, announce
 from lab.benchmarks.peers.latency import ready, rest, with_shares
 from lab.benchmarks.prometheus_scene import PrometheusScene
 from lab.harness.client import condition_true
@@ -14,6 +15,9 @@ from lab.harness.workloads import until
 SECONDS = 30.0
 """Two syncs of the controller, two of our polls, one of KEDA's."""
 SETTLE_SECONDS = 5.0
+BEFORE_ROUNDS = 2
+REFILL_SECONDS = 90.0
+"""After a pause: a window of the query and two polls, after which all windows are full again."""
 _HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _DURATIONS = re.compile(
     r"^horizontal_pod_autoscaler_controller_metric_computation_duration_seconds_(sum|count)\{.*\} (\S+)$", re.MULTILINE
@@ -32,13 +36,41 @@ def run(*, cached: bool = False) -> Figures:
         return with_shares(rows, contenders, rest(stage))
 
 
-def _measured(contender: Contender) -> Figures:
+def run_before(folder: Path) -> Figures:
+    """Ours and the adapter of another checkout by turns, and the ratios of what they and Prometheus use."""
+    with PrometheusScene(controller=True) as stage:
+        contenders: list[Contender] = [Earlier(stage, folder), Ours(stage)]
+        rounds: list[Figures] = []
+        try:
+            for contender in contenders:
+                contender.start()
+                contender.wait_ready()
+                contender.pause()
+            for _ in range(BEFORE_ROUNDS):
+                rows = {}
+                for contender in contenders:
+                    rows[contender.name] = _measured(contender, settle=REFILL_SECONDS)
+                    contender.done()
+                rounds.append(with_shares(rows, contenders, rest(stage))["contenders"])
+        finally:
+            for contender in contenders:
+                contender.kill()
+    return {
+        "rounds": rounds,
+        "ratios": {
+            part: [round(each["ours"]["cost"][part] / each["earlier"]["cost"][part], 3) for each in rounds]
+            for part in ("adapter", "prometheus", "adapter_and_prometheus")
+        },
+    }
+
+
+def _measured(contender: Contender, settle: float = SETTLE_SECONDS) -> Figures:
     announce(contender.name)
     stage = contender.scene
     contender.resume()
     contender.put_hpas()
     until(lambda: active(stage) >= len(stage.scaled), 180, lambda: f"{active(stage)} HPAs of {contender.name} active")
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(settle)
     meter = Meter(lambda: {**stage.processes(), **contender.processes()}, stage.prometheus.url)
     before, asked = meter.read(), _computations(stage)
     time.sleep(SECONDS)

@@ -18,7 +18,6 @@ from lab.harness.processes import Component, Server, free_ports
 LOOPBACK = "127.0.0.1"
 NACOS_GRPC_OFFSET = 1000
 _READY_SECONDS = 60
-_LARGEST_PORT = 65535
 _CHECKER = "polaris.checker"
 _BATCH = {"open": True, "queueSize": 10240, "waitTime": "32ms", "maxBatchCount": 128, "concurrency": 16}
 
@@ -42,7 +41,7 @@ class Polaris(Server):
     ) -> None:
         self.tls, self.client_auth, self.announce = tls, client_auth, announce
         self.http_port, self.grpc_port, self.eureka_port = free_ports(3)
-        self.nacos_port = _port_with_a_neighbour()
+        [self.nacos_port] = free_ports(1, offset=NACOS_GRPC_OFFSET)
         self._token = ""
 
     @property
@@ -224,20 +223,3 @@ class Polaris(Server):
                 "option": {**switches, "clientOpen": self.client_auth, "clientStrict": self.client_auth},
             },
         }
-
-
-def _port_with_a_neighbour() -> int:
-    """A free port; port + 1000, where Nacos clients expect gRPC, is free too."""
-    while True:
-        [port] = free_ports(1)
-        if port + NACOS_GRPC_OFFSET <= _LARGEST_PORT and _is_free(port + NACOS_GRPC_OFFSET):
-            return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-        return True
