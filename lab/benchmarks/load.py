@@ -15,6 +15,7 @@ import socket
 import ssl
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -138,11 +139,12 @@ def _paced(plan: Plan, askers: list[Asker], questions: Questions, trace: "array.
     clock = time.monotonic
     start = clock()
     total = int(plan.rate * plan.seconds)
-    idle, busy, sent = list(askers), set[Asker](), 0
+    # Connections take turns: a Go server closes one that sends nothing for half a minute.
+    idle, busy, sent = deque(askers), set[Asker](), 0
     while sent < total or busy:
         now = clock()
         while sent < total and idle and start + sent / plan.rate <= now:
-            asker = idle.pop()
+            asker = idle.popleft()
             asker.ask(*next(questions), start + sent / plan.rate)
             busy.add(asker)
             sent += 1
