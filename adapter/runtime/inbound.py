@@ -30,7 +30,8 @@ Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 Refusal = Callable[[int, str], web.StreamResponse]
 """Makes the answer to a request that cannot be read, from its code and message."""
 
-_BACKLOG = 512
+_BACKLOG = 4096
+"""Connections that wait to be accepted, as many as Linux allows by default: beyond it, further ones lose a second."""
 _ACCEPTED = 8
 """Connections accepted in one pass of the event loop; the others wait in the backlog."""
 _REST_SECONDS = 1.0
