@@ -17,6 +17,7 @@ beyond what it was before that attack, or if a request, a new connection or a pr
 
 import argparse
 import itertools
+import json
 import os
 import socket
 import ssl
@@ -300,9 +301,9 @@ class Flood:
         lines.append(_aim("requests, and new connections within 1 s, that failed", failed, 0))
         return "\n".join(lines) + "\n", cost <= MOST_MS and grown <= MOST_MIB and not failed
 
-    def figures(self) -> dict[str, Any]:
-        """What is stored: each attack, and the largest of each figure beside its limit."""
-        attacks = {name: beside.figures() for name, beside in self.results.items()}
+    def figures(self, others: dict[str, Any]) -> dict[str, Any]:
+        """What is stored: each attack, and the largest of each figure beside its limit. `others`: stored before."""
+        attacks = others | {name: beside.figures() for name, beside in self.results.items()}
         return {
             "aims": {"p99_more_ms": MOST_MS, "rss_more_mib": MOST_MIB},
             "most": {
@@ -348,7 +349,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of every attack (default: %(default)s)")
     parser.add_argument("--only", nargs="*", default=[], choices=sorted({attack.kind for attack in ATTACKS.values()}))
     parser.add_argument("--pods", type=int, default=10_000, help="pods of the scene (default: %(default)s)")
-    parser.add_argument("-o", dest="output", metavar="FILE", type=Path)
+    parser.add_argument("-o", dest="output", metavar="FILE", type=Path, help="with --only, its other rows stay")
     given = parser.parse_args()
     # One namespace has all pods, for the tenant's lists.
     with Stage(50, given.pods, 1, sys.executable, announce, controllers=_CONTROLLERS) as stage:
@@ -361,7 +362,14 @@ def main() -> int:
     text, is_met = flood.report()
     print(text)
     if given.output:
-        record.write(given.output, {"rounds": given.rounds, "seconds": given.seconds, "rate": _RATE, **flood.figures()})
+        others = json.loads(given.output.read_text())["attacks"] if given.only and given.output.exists() else {}
+        figures = flood.figures(others)
+        size = f"--rounds {given.rounds} --seconds {given.seconds:g}"
+        record.write(
+            given.output,
+            {"rounds": given.rounds, "seconds": given.seconds, "rate": _RATE, **figures},
+            f"python -m lab.benchmarks.flood {size}",
+        )
     return 0 if is_met else 1
 
 
