@@ -180,6 +180,7 @@ class Earlier(Ours):
     def __init__(self, stage: PrometheusScene, folder: Path) -> None:
         super().__init__(stage)
         self.adapter.component.cwd = folder.resolve()  # `python -m` looks there first
+        self.adapter.component.ready = None  # its probes may be elsewhere; what follows waits for the API service
 
 
 class OursQuery(Ours):
