@@ -1,15 +1,20 @@
-"""The story's cluster in a model: pods as KWOK simulates them, metrics-server, the adapter, and the HPA controller.
+"""The story's cluster in a model: pods, the adapter and the HPA controller as in a replay, and metrics-server.
 
 Time is virtual, and nothing is started: `ModelStage` has what the player needs of a stage. The adapter's count is that
-of `effective-load decide` on the observed objects, and the HPAs are those of `effective-load hpa`.
+of `effective-load decide` on the observed objects, the HPAs are those of `effective-load hpa`, and pods come and go as
+those of `effective-load replay`. Unlike a replay it has the moments of each scrape, fetch and sync, as the real stage.
 """
 
 import datetime as dt
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator
 
+from adapter.commands.replay.autoscalers import ModelPods
+from adapter.commands.replay.pods import ServicePods
+from adapter.commands.replay.service import Setup
 from adapter.hpa.controller import Controller, Sync, Values
-from adapter.hpa.pods import ModelPod, ModelSample
+from adapter.hpa.pods import ModelSample
+from adapter.load.pods import Pod
 from adapter.load.quantity import parse_quantity
 from adapter.policy.hpa import parse_hpa
 from lab.demo.objects import AT_FIRST, OURS, PODS_AT_FIRST, PULLED_OUT, STOCK, USAGE, Object, manifests
@@ -18,11 +23,8 @@ from lab.demo.reasons import Reason, Reasoner
 from lab.demo.sharing import usages
 
 BEGAN = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
-_AGE = 60
-"""The pods' age at the beginning of the story, in seconds."""
-_STARTS = 1
-_STOPS = 1
-"""Seconds until KWOK makes a pod Ready, and until it removes a deleted one."""
+_SETUP = Setup(replicas=PODS_AT_FIRST, starts=1, stops=1)
+"""KWOK makes a pod Ready, and removes a deleted one, after a second."""
 _NODES = 3
 _RESOLUTION = 10
 """The interval of metrics-server in seconds, which is also the window of its samples."""
@@ -35,116 +37,77 @@ _SYNC = 3
 """The intervals at which the adapter reads samples and the HPA controller syncs, in seconds."""
 
 
-@dataclass
-class SimulatedPod:
-    """A pod. Times are seconds since the story began; `usage` is in millicores."""
-
-    name: str
-    node: int
-    created: int
-    usage: int = AT_FIRST
-    deleted: int | None = None
-    out: bool = False
-    scrapes: int = 0
-
-    def ready(self, now: int) -> bool:
-        return now >= self.created + _STARTS
-
-    def as_object(self, app: str, now: int) -> Object:
-        """The pod as the API server shows it."""
-        notes = {USAGE: f"{self.usage}m"} | ({PULLED_OUT: "true"} if self.out else {})
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{app}-abc", "uid": "rs", "controller": True}
-        metadata = {
-            "name": self.name,
-            "namespace": "demo",
-            "uid": self.name,
-            "creationTimestamp": _stamp(self.created),
-            "labels": {"app": app, "pod-template-hash": "abc"},
-            "annotations": notes,
-            "ownerReferences": [owner],
-        }
-        if self.deleted is not None:
-            metadata["deletionTimestamp"] = _stamp(self.deleted)
-        since = self.created + _STARTS if self.ready(now) else self.created
-        ready = {"type": "Ready", "status": str(self.ready(now)), "lastTransitionTime": _stamp(since)}
-        running = {"name": "app", "ready": self.ready(now), "state": {"running": {"startedAt": _stamp(self.created)}}}
-        status = {
-            "phase": "Running",
-            "startTime": _stamp(self.created),
-            "conditions": [ready],
-            "containerStatuses": [running],
-        }
-        return {"metadata": metadata, "spec": {"containers": [{"name": "app"}]}, "status": status}
-
-    def as_seen_by_hpa(self, now: int) -> ModelPod:
-        since = self.created + (_STARTS if self.ready(now) else 0)
-        return ModelPod(
-            name=self.name,
-            deleting=self.deleted is not None,
-            ready=str(self.ready(now)),
-            ready_since=since,
-            started=self.created,
-        )
-
-
-@dataclass
 class SimulatedService:
-    """A Deployment with its HPA: the count, the pods, and the samples of metrics-server (time and millicores)."""
+    """A Deployment with its HPA: the count, the pods, and what metrics-server has measured of them.
 
-    name: str
-    controller: Controller
-    count: int = PODS_AT_FIRST
-    pods: list[SimulatedPod] = field(default_factory=list)
-    samples: dict[str, tuple[int, int]] = field(default_factory=dict)
-    last: Sync | None = None
-    messages: dict[int, str] = field(default_factory=dict)
-    _made: int = 0
+    Times are seconds since the story began. `usage` is in millicores by pod, `samples` are (time, millicores) by pod.
+    """
 
-    def __post_init__(self) -> None:
-        for _ in range(self.count):
-            self._create(-_AGE)
-        for pod in self.pods:
-            pod.scrapes = _SCRAPES_BEFORE
+    def __init__(self, name: str, hpa: Object) -> None:
+        self.name = name
+        self.count = PODS_AT_FIRST
+        self.pods = ServicePods(_SETUP, 0, workload=name, nodes=_NODES)
+        self.usage: dict[str, int] = {}
+        self.samples: dict[str, tuple[int, int]] = {}
+        self.last: Sync | None = None
+        self.messages: dict[int, str] = {}
+        self._controller = Controller(parse_hpa(hpa))
+        self._models = ModelPods()
+        self._scrapes = Counter({pod.name: _SCRAPES_BEFORE for pod in self.pods.serving})
         self.scrape(_FIRST_SCRAPE - _RESOLUTION)
-
-    def _create(self, now: int) -> None:
-        self.pods.append(SimulatedPod(f"{self.name}-{self._made:02}", self._made % _NODES, now))
-        self._made += 1
-
-    @property
-    def staying(self) -> list[SimulatedPod]:
-        return [pod for pod in self.pods if pod.deleted is None]
 
     def scrape(self, now: int) -> None:
         """A scrape of metrics-server: KWOK counts a pod's present usage for all of the time since the last one."""
-        for pod in self.pods:
-            if pod.ready(now):
-                pod.scrapes += 1
-            if pod.scrapes > _SCRAPES_BEFORE and pod.deleted is None:
-                self.samples[pod.name] = now, pod.usage
+        for pod in self.pods.serving:
+            self._scrapes[pod.name] += 1
+            if self._scrapes[pod.name] > _SCRAPES_BEFORE:
+                self.samples[pod.name] = now, self.usage.get(pod.name, AT_FIRST)
 
     def sync(self, now: int, values: Values) -> None:
         """A sync of the HPA controller with the metric's answer, then the ReplicaSet controller."""
-        pods = tuple(pod.as_seen_by_hpa(now) for pod in self.pods)
-        self.last = self.controller.sync(now, self.count, [values], pods, status_replicas=len(self.staying))
+        pods = self._models.of(self.pods.shown())
+        self.last = self._controller.sync(now, self.count, [values], pods, status_replicas=self.pods.replicas)
         if self.last.replicas != self.count:
             self.count = self.last.replicas
             self.messages[self.count] = f"New size: {self.count}; reason: {self.last.reason}"
-            self._scale(now)
+            self.pods.scale(self.count, now)
 
-    def _scale(self, now: int) -> None:
-        """Creates pods, or deletes them: first on the fullest nodes, there the youngest, as a ReplicaSet does."""
-        for _ in range(self.count - len(self.staying)):
-            self._create(now)
-        nodes = [pod.node for pod in self.staying]
-        order = sorted(self.staying, key=lambda pod: (nodes.count(pod.node), pod.created, pod.name), reverse=True)
-        for pod in order[: max(0, len(order) - self.count)]:
-            pod.deleted = now
-
-    def remove_deleted(self, now: int) -> None:
-        self.pods = [pod for pod in self.pods if pod.deleted is None or now < pod.deleted + _STOPS]
-        names = {pod.name for pod in self.pods}
+    def advance(self, now: int) -> None:
+        """Pods become Ready, and deleted ones are gone, with their samples."""
+        self.pods.advance(now)
+        names = {pod.name for pod in self.pods.shown()}
         self.samples = {name: sample for name, sample in self.samples.items() if name in names}
+
+    def objects(self, now: int, pulled_out: Collection[str]) -> list[Object]:
+        """The pods as the API server shows them."""
+        return [self._object(pod, now, is_out=pod.name in pulled_out) for pod in self.pods.shown()]
+
+    def _object(self, pod: Pod, now: int, *, is_out: bool) -> Object:
+        assert pod.ready is not None
+        since = _stamp(pod.created_at)
+        metadata = {
+            "name": pod.name,
+            "namespace": "demo",
+            "uid": pod.uid,
+            "creationTimestamp": since,
+            "labels": {"app": self.name, "pod-template-hash": "abc"},
+            "annotations": {USAGE: f"{self.usage.get(pod.name, AT_FIRST)}m"} | ({PULLED_OUT: "true"} if is_out else {}),
+            "ownerReferences": [
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "name": f"{self.name}-abc",
+                    "uid": "rs",
+                    "controller": True,
+                }
+            ],
+        }
+        if pod.deleting:
+            metadata["deletionTimestamp"] = _stamp(now)
+        ready = {"type": "Ready", "status": str(pod.is_ready), "lastTransitionTime": _stamp(pod.ready.since or 0)}
+        running = {"name": "app", "ready": pod.is_ready, "state": {"running": {"startedAt": since}}}
+        status = {"phase": "Running", "startTime": since, "conditions": [ready], "containerStatuses": [running]}
+        return {"metadata": metadata, "spec": {"containers": [{"name": "app"}]}, "status": status}
 
 
 class ModelStage:
@@ -155,14 +118,12 @@ class ModelStage:
         self.pulled_out: dict[str, set[str]] = {OURS: set(), STOCK: set()}
         self.now = 0
         self._objects = {(item["kind"], item["metadata"]["name"]): item for item in manifests(self.namespace)}
-        self._services = {name: SimulatedService(name, self._controller(name)) for name in (OURS, STOCK)}
+        hpas = {name: self._objects["HorizontalPodAutoscaler", name] for name in (OURS, STOCK)}
+        self._services = {name: SimulatedService(name, hpa) for name, hpa in hpas.items()}
         self._reasoner = Reasoner(self.namespace)
         self._fetched: list[Object] = self._usage()
         self._reason: Reason | None = None
         self._sync()
-
-    def _controller(self, name: str) -> Controller:
-        return Controller(parse_hpa(self._objects["HorizontalPodAutoscaler", name]))
 
     @property
     def reader(self) -> "ModelStage":
@@ -179,7 +140,7 @@ class ModelStage:
 
     def _second(self) -> None:
         for service in self._services.values():
-            service.remove_deleted(self.now)
+            service.advance(self.now)
             if (self.now - _FIRST_SCRAPE) % _RESOLUTION == 0:
                 service.scrape(self.now)
         if self.now % _FETCH == 0:
@@ -207,7 +168,7 @@ class ModelStage:
         return Observation(
             now=BEGAN + dt.timedelta(seconds=self.now),
             pods={
-                name: [pod.as_object(name, self.now) for pod in service.pods]
+                name: service.objects(self.now, self.pulled_out[name] if name == OURS else ())
                 for name, service in self._services.items()
             },
             deployments={name: self._deployment(service) for name, service in self._services.items()},
@@ -223,16 +184,11 @@ class ModelStage:
     def load(self, observation: Observation, demand: int) -> None:
         """Sets each pod's share of the demand."""
         for name, service in self._services.items():
-            wanted = usages(observation.replicas(name), self.pulled_out[name], demand)
-            for pod in service.pods:
-                pod.usage = wanted.get(pod.name, pod.usage)
+            service.usage |= usages(observation.replicas(name), self.pulled_out[name], demand)
 
-    def pull_out(self, name: str, pods: list[str], annotation: str) -> None:
+    def pull_out(self, name: str, pods: list[str], _annotation: str) -> None:
         """Stops requests to these pods; the adapter learns it by annotation, the stock HPA has no way to learn it."""
         self.pulled_out[name].update(pods)
-        for pod in self._services[name].pods:
-            if name == OURS and pod.name in pods:
-                pod.out = annotation == PULLED_OUT
 
     def _usage(self) -> list[Object]:
         return [
@@ -243,7 +199,7 @@ class ModelStage:
 
     def _deployment(self, service: SimulatedService) -> Object:
         made = self._objects["Deployment", service.name]
-        status = {"replicas": len(service.staying), "conditions": []}
+        status = {"replicas": service.pods.replicas, "conditions": []}
         return {**made, "spec": {**made["spec"], "replicas": service.count}, "status": status}
 
     def _hpa(self, service: SimulatedService) -> Object:
@@ -265,7 +221,7 @@ def _milli(text: str) -> int:
     return round(parse_quantity(text) * 1000)
 
 
-def _stamp(seconds: int) -> str:
+def _stamp(seconds: float) -> str:
     return (BEGAN + dt.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

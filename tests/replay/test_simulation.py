@@ -75,6 +75,13 @@ def test_the_youngest_pods_are_deleted_first_and_starting_ones_before_all() -> N
     assert [int(pod.name[-2:]) for pod in views[5].pods] == [1, 2]
 
 
+def test_of_pods_on_several_nodes_those_on_the_fullest_one_are_deleted_first() -> None:
+    pods = ServicePods(Setup(replicas=7, stops=0), START, nodes=3)
+    pods.scale(4, START)
+    pods.advance(START)
+    assert [int(pod.name[-2:]) for pod in pods.shown()] == [2, 3, 5, 6]
+
+
 def test_a_delayed_sample_shows_the_load_and_the_pods_of_its_time() -> None:
     history = list(phases((8, 60), (16, 60)))
     views = seen(history, Setup(replicas=4, starts=15, delay=30), {4: 8})

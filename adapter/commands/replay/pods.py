@@ -1,7 +1,7 @@
 """The pods of a replayed service, and the ReplicaSet controller that creates and deletes them."""
 
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from math import inf
 
@@ -13,7 +13,7 @@ MOST_PODS = 100_000
 """Each pod of the model is an object in memory."""
 LONG_AGO = 86_400.0
 """The age of the pods that there are at the beginning (seconds)."""
-_NAMESPACE, _WORKLOAD = "replay", "service"
+_NAMESPACE = "replay"
 
 
 @dataclass(slots=True, eq=False)
@@ -41,12 +41,22 @@ class ServicePods:
     """All pods of a service. `serving` ones carry load, the oldest first.
 
     `out` ones are pulled out, the first of them first; at most `wanted_out` are. `version` changes with every change
-    that the API would show.
+    that the API would show. Pods are spread over `nodes`; a pod on the fullest one is deleted first.
     """
 
-    def __init__(self, setup: Setup, at: float, *, deletes_pulled_out_first: bool = False) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        at: float,
+        *,
+        deletes_pulled_out_first: bool = False,
+        workload: str = "service",
+        nodes: int = 1,
+    ) -> None:
         self._setup = setup
         self._deletes_pulled_out_first = deletes_pulled_out_first
+        self._workload = workload
+        self._nodes = nodes
         self._containers = (Container("app", requests=setup.requests, limits=setup.limits, running=True),)
         self._made = 0
         self._wanted = 0
@@ -160,16 +170,19 @@ class ServicePods:
 
     def _create(self, now: float) -> None:
         self._made += 1
-        name = f"{_replica_set(self._revision)}-{self._made:06}"
+        name = f"{self._workload}-{self._revision}-{self._made:06}"
         pod = ServicePod(self._made, name, self._revision, now, now + self._setup.starts)
         self._starting.append(pod)
         self._changed(pod)
 
     def _deletion_order(self) -> list[ServicePod]:
-        """As the ReplicaSet controller deletes: not Ready ones, then by deletion cost, then the latest Ready first."""
+        """As the ReplicaSet controller deletes: not Ready ones, then by deletion cost, node, and time of readiness."""
         ready = [*self.serving, *self.out]
-        costly = self._deletes_pulled_out_first
-        ready.sort(key=lambda pod: (costly and not pod.is_out, -pod.ready_at, -pod.number))
+        costly, nodes = self._deletes_pulled_out_first, self._nodes
+        on_node = Counter(pod.number % nodes for pod in (*ready, *self._starting))
+        ready.sort(
+            key=lambda pod: (costly and not pod.is_out, -on_node[pod.number % nodes], -pod.ready_at, -pod.number)
+        )
         return [*reversed(self._starting), *ready]
 
     def _delete(self, pod: ServicePod, now: float) -> None:
@@ -209,15 +222,11 @@ class ServicePods:
             pulled_out_annotation=pod.is_out,
             deletion_cost=LOWEST_COST if is_first else 0,
             marked=is_first,
-            owner=Owner("ReplicaSet", _replica_set(pod.revision)),
+            owner=Owner("ReplicaSet", f"{self._workload}-{pod.revision}"),
             template_hash=str(pod.revision),
             containers=self._containers,
         )
         return pod.shown
-
-
-def _replica_set(revision: int) -> str:
-    return f"{_WORKLOAD}-{revision}"
 
 
 def _number(pod: ServicePod) -> int:
