@@ -71,26 +71,21 @@ class Recorder:
         self.every, self.seen, self.checked, self.counts = every, 0, 0, set[int]()
 
     def follow(self, loop: ClosedLoop) -> None:
-        own = loop._assessment
+        given = loop.inputs
 
-        def assessed(source: Any, memory: Memory) -> Any:
+        def checked(source: Any, memory: Memory) -> AssessmentInputs:
             self.seen += 1
-            assessment = own(source, memory)
+            inputs = given(source, memory)
             if self.seen % self.every == 0:
-                self.check(loop, source.samples(), memory)
-            return assessment
+                self.check(inputs)
+            return inputs
 
-        loop._assessment = assessed  # type: ignore[method-assign]
+        loop.inputs = checked  # type: ignore[method-assign]
 
-    def check(self, loop: ClosedLoop, samples: Samples, memory: Memory) -> None:
-        now = NOW + loop.now
-        inputs = AssessmentInputs(
-            policy=loop.rule, pods=[*(one.api_pod(loop.now) for one in loop.pods)], samples=samples,
-            roster=loop._roster, scale=loop._scale(), bounds=loop.hpa.bounds, target=TARGET, memory=memory, now=now,
-        )  # fmt: skip
+    def check(self, inputs: AssessmentInputs) -> None:
         # The HPA asks later, and somebody may have scaled meanwhile.
-        live = replace(loop._scale(), replicas=loop.replicas + self.seen % 3)
-        case = DecisionCase(inputs, live, now + 7)
+        live = replace(inputs.scale, replicas=inputs.scale.replicas + self.seen % 3)
+        case = DecisionCase(inputs, live, inputs.now + 7)
         before = told(case)
         assert told(read_again(case)) == before
         self.checked += 1

@@ -1,7 +1,7 @@
-"""A service in closed loop, second by second: demand, pods, a source with a lag, the adapter, the stock HPA.
+"""A service in closed loop, second by second: demand, pods, a registry, a source with a lag, the adapter and an HPA.
 
-Unlike `model`, which simulates the registry, this loop is about samples: samples from before a change of the count must
-not cause the same change again. Deterministic and cheap: it assesses only after changes.
+Pods and samples are not those of a replay on purpose: what both got wrong would hide. Deterministic and cheap: it
+assesses only after changes.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,8 @@ from adapter.load.memory import Memory
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
-from adapter.load.spec import Metric, Policy, Query, Scale, Strategy
+from adapter.load.samples import Point, QuerySamples, Samples
+from adapter.load.spec import Metric, Policy, Query, Scale, Strategy, Target
 from tests.load.kit import NOW, TARGET, cpu, policy
 from tests.simulation.sources import Kind, LoadHistory, Measured, Source
 from tests.simulation.stock_hpa import StockHpa
@@ -24,7 +25,11 @@ from tests.simulation.stock_hpa import StockHpa
 MILLI = NANO // 1000
 ANSWERS = 5
 """The polling interval of the registry (seconds)."""
+EVERY = 5
+"""Seconds between two moments of a loop's history."""
+NEVER = 10**9
 APPLICATION = (Container("app", running=True),)
+CRASHING = (Container("app", running=False, crash_looping=True),)
 
 Demand = Callable[[int], int]
 """The load at a second (milli-units)."""
@@ -39,9 +44,23 @@ class Step(NamedTuple):
     by_hpa: bool = True
 
 
+class Moment(NamedTuple):
+    """The count, the pods that serve and the average load of each (milli), and the latest decision."""
+
+    at: int
+    replicas: int
+    in_traffic: int
+    load: float
+    decision: Decision
+    assessment: Assessment
+
+
 @dataclass(slots=True)
 class LoopPod:
-    """A pod. Times are seconds since the beginning; `serves_at` is when it gets its share of the load."""
+    """A pod. Times are seconds since the beginning, or NEVER; `serves_at` is when it gets its share of the load.
+
+    It is pulled out by annotation (`is_out`), `disabled` in the registry, or `deregistered`.
+    """
 
     measured: Measured
     ready_at: int
@@ -50,24 +69,28 @@ class LoopPod:
     deleted: int | None = None
     unready_since: int | None = None
     is_out: bool = False
+    disabled: bool = False
+    deregistered: bool = False
     shown: Pod | None = None
 
     def ready(self, now: int) -> bool:
         return self.ready_at <= now and self.unready_since is None and self.deleted is None
 
+    def registered(self, now: int) -> bool:
+        return self.serves_at <= now and self.ready(now) and not self.is_out and not self.deregistered
+
     def serves(self, now: int) -> bool:
-        return self.serves_at <= now and self.ready(now) and not self.is_out
+        return self.registered(now) and not self.disabled
 
     def api_pod(self, now: int) -> Pod:
         """The pod as the API shows it; returns the same object while it does not change."""
         ready = self.ready_at <= now and self.unready_since is None
         deleting = self.deleted is not None
-        shown = self.shown
-        if shown is not None and (shown.is_ready, shown.deleting, shown.pulled_out_annotation) == (
-            ready,
-            deleting,
-            self.is_out,
-        ):
+        containers = CRASHING if self.ready_at == NEVER and now - self.measured.created > 30 else APPLICATION
+        shown, state = self.shown, (ready, deleting, self.is_out, containers)
+        if shown is not None and state == (
+            shown.is_ready, shown.deleting, shown.pulled_out_annotation, shown.containers
+        ):  # fmt: skip
             return shown
         created = self.measured.created
         since = self.ready_at if ready else self.unready_since if self.unready_since is not None else created
@@ -82,7 +105,7 @@ class LoopPod:
             ready=PodCondition(ready, NOW + since),
             containers_ready=ready,
             ips=(self.ip,),
-            containers=APPLICATION,
+            containers=containers,
         )
         return self.shown
 
@@ -110,13 +133,41 @@ def rule_of(source: Kind, high: int, low: int, **changes: object) -> Policy:
 
 
 @dataclass
+class Registry:
+    """The registry's answers: `mode` is ok, silent (no new answer), or empty; it does not know the `forgotten` pods."""
+
+    mode: str = "ok"
+    alive: bool = False
+    reconnected: int | None = None
+    forgotten: set[str] = field(default_factory=set)
+    last: Roster | None = None
+
+    def ask(self, pods: Iterable[LoopPod], now: int) -> bool:
+        """Polls it; returns whether its instances have changed."""
+        if self.mode == "silent":
+            return False
+        listed = [pod for pod in pods if pod.registered(now) and pod.measured.name not in self.forgotten]
+        before = self.last.instances if self.last is not None else None
+        self.last = Roster(
+            at=NOW + now,
+            alive=self.alive,
+            reconnected_at=None if self.reconnected is None else NOW + self.reconnected,
+            instances=tuple(Instance(ip=pod.ip, port=8080, enabled=not pod.disabled) for pod in listed)
+            if self.mode == "ok"
+            else (),
+        )
+        return before != self.last.instances
+
+
+@dataclass
 class ClosedLoop:
     """The loop. With `eager` the adapter assesses at each change, with `restless` every second, otherwise at an HPA
     sync if something has changed or `reassess_seconds` have passed.
 
     `events` are called at their second. The ReplicaSet wants `surge` pods more than the count; at most `quota` exist.
     `strays` are pods without a ReplicaSet. `restarts` maps the memory before each assessment. With a
-    `companion`, a faster source, the count is raised between two syncs (`fastScaleUp`).
+    `companion`, a faster source, the count is raised between two syncs (`fastScaleUp`). `plan` is the total of a floor
+    of that name (milli-units) at a time, None while its query fails.
     """
 
     replicas: int
@@ -128,7 +179,9 @@ class ClosedLoop:
     eager: bool = False
     restless: bool = False
     reassess_seconds: int = 15
-    registry_silent: bool = False
+    registry: Registry = field(default_factory=Registry)
+    target: Target = TARGET
+    plan: Callable[[int], int | None] | None = None
     surge: int = 0
     quota: int = 10**6
     strays: tuple[Pod, ...] = ()
@@ -140,12 +193,12 @@ class ClosedLoop:
     pods: list[LoopPod] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     decisions: list[tuple[int, Decision]] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
     fate: Callable[[LoopPod], None] = lambda _: None
     assessment: Assessment | None = None
     _companion_memory: Memory = field(default_factory=Memory)
     _load: LoadHistory = field(init=False)
-    _roster: Roster | None = None
     _made: int = 0
     _weight: int = 0
     _changes: set[int] = field(default_factory=set)
@@ -165,12 +218,15 @@ class ClosedLoop:
     def metric(self) -> Metric:
         return self.rule.metrics[0]
 
-    def run(self, seconds: int) -> list[Step]:
-        """Advances; returns the steps of the count."""
-        begin = len(self.steps)
+    def originals(self) -> list[LoopPod]:
+        return [pod for pod in self.living if pod.measured.created < 0]
+
+    def run(self, seconds: int) -> list[Moment]:
+        """Advances; returns the moments."""
+        begin = len(self.moments)
         for _ in range(seconds):
             self._second()
-        return self.steps[begin:]
+        return self.moments[begin:]
 
     def scale(self, replicas: int, *, by_hpa: bool = False) -> None:
         """Sets the count, as a user does."""
@@ -196,7 +252,7 @@ class ClosedLoop:
             self._weigh()
         new_answer = self.source.advance(self._measured(), self._load, now)
         if self.rule.registry is not None and now % ANSWERS == 0:
-            changed |= self._ask()
+            changed |= self.registry.ask(self.pods, now)
         syncs = now % self.hpa.sync == 0
         if self.companion is not None and (self.companion.advance(self._measured(), self._load, now) or changed):
             changed |= self._raise(self.companion)
@@ -207,13 +263,17 @@ class ClosedLoop:
             self._assess()
         if syncs:
             self._sync()
+        if now % EVERY == 0 and self.assessment is not None and self.decisions:
+            busy = sum(pod.serves(now) for pod in self.pods)
+            load = self.asked[now] / busy if busy else 0.0
+            self.moments.append(Moment(now, self.replicas, busy, load, self.decisions[-1][1], self.assessment))
         self._load.add(self.asked[now] * MILLI, self._weight)
         self.now += 1
 
     def _sync(self) -> None:
         if self.assessment is None:
             return
-        decision = decide(self.assessment, self._scale(), self.hpa.bounds, NOW + self.now)
+        decision = decide(self.assessment, self.scale_object(), self.hpa.bounds, NOW + self.now)
         self.decisions.append((self.now, decision))
         self.scale(self.hpa.desired(decision, self.now), by_hpa=True)
 
@@ -222,39 +282,39 @@ class ClosedLoop:
 
     def _assess(self) -> None:
         memory = self.restarts(self.memory) if self.restarts is not None else self.memory
-        self.assessment = self._assessment(self.source, memory)
+        self.assessment = assess(self.inputs(self.source, memory))
         self.memory = self.assessment.memory
         self._assessed = self.now
 
-    def _assessment(self, source: Source, memory: Memory) -> Assessment:
+    def inputs(self, source: Source, memory: Memory) -> AssessmentInputs:
+        """What the adapter assesses now, with this source and memory."""
         pods = [*(pod.api_pod(self.now) for pod in self.pods), *self.strays]
-        inputs = AssessmentInputs(
-            policy=self.rule, pods=pods, samples=source.samples(), roster=self._roster, scale=self._scale(),
-            bounds=self.hpa.bounds, target=TARGET, memory=memory, now=NOW + self.now,
+        return AssessmentInputs(
+            policy=self.rule, pods=pods, samples=self._samples(source), roster=self.registry.last,
+            scale=self.scale_object(), bounds=self.hpa.bounds, target=self.target, memory=memory, now=NOW + self.now,
         )  # fmt: skip
-        return assess(inputs)
+
+    def _samples(self, source: Source) -> Samples:
+        samples = source.samples()
+        if self.plan is None:
+            return samples
+        total, at = self.plan(self.now), NOW + self.now
+        failed = QuerySamples(error="it failed")
+        plan = failed if total is None else QuerySamples(total=Point(at, total * MILLI), fetched_at=at)
+        return replace(samples, queries={**samples.queries, "plan": plan})
 
     def _raise(self, companion: Source) -> bool:
         """Raises the count to the need in the companion's own samples; returns whether it was raised."""
-        found = self._assessment(companion, self._companion_memory)
+        found = assess(self.inputs(companion, self._companion_memory))
         self._companion_memory = found.memory
-        desired = decide(found, self._scale(), self.hpa.bounds, NOW + self.now).desired
+        desired = decide(found, self.scale_object(), self.hpa.bounds, NOW + self.now).desired
         if desired is None or desired <= self.replicas:
             return False
         self.scale(desired)
         return True
 
-    def _scale(self) -> Scale:
+    def scale_object(self) -> Scale:
         return Scale(replicas=self.replicas, status_replicas=len(self.living), selector="app=web")
-
-    def _ask(self) -> bool:
-        """Polls the registry; returns whether its instances have changed."""
-        if self.registry_silent:
-            return False
-        listed = tuple(Instance(ip=pod.ip, port=8080) for pod in self.pods if pod.serves(self.now))
-        before = self._roster.instances if self._roster is not None else None
-        self._roster = Roster(at=NOW + self.now, instances=listed)
-        return before != listed
 
     def _control(self) -> None:
         """The ReplicaSet controller: creates and deletes pods; drops removed ones."""
@@ -281,8 +341,7 @@ class ClosedLoop:
             self.touch()
 
         pod.unready_since = self.now
-        pod.measured.away.append((self.now, self.now + seconds))
-        self._later(seconds, recover)
+        self.at(self.now + seconds, recover)
         self.touch()
 
     def pull_out(self, pod: LoopPod, seconds: int) -> None:
@@ -293,20 +352,19 @@ class ClosedLoop:
             self.touch()
 
         pod.is_out = True
-        pod.measured.away.append((self.now, self.now + seconds))
-        self._later(seconds, put_back)
+        self.at(self.now + seconds, put_back)
         self.touch()
 
-    def _later(self, seconds: int, event: Callable[["ClosedLoop"], None]) -> None:
+    def at(self, second: int, event: Callable[["ClosedLoop"], None]) -> None:
         """Adds an event to those of that second."""
-        before = self.events.get(self.now + seconds)
+        before = self.events.get(second)
 
         def both(loop: ClosedLoop) -> None:
             if before is not None:
                 before(loop)
             event(loop)
 
-        self.events[self.now + seconds] = both
+        self.events[second] = both
 
     def assess_anew(self) -> None:
         """Discards the assessment, so that the next second assesses anew."""
@@ -319,19 +377,32 @@ class ClosedLoop:
     def _create(self, at: int) -> None:
         habits, index = self.habits, self._made
         self._made += 1
-        ready = at + habits.starts
-        serves = ready + habits.registers
-        measured = Measured(
-            f"web-{index:04}", habits.weights[index % len(habits.weights)], at, ready, serves, habits.burn * MILLI
-        )
-        pod = LoopPod(measured, ready, serves, f"10.0.{index // 250}.{index % 250}")
+        weight = habits.weights[index % len(habits.weights)]
+        measured = Measured(f"web-{index:04}", weight, at, NEVER, NEVER, habits.burn * MILLI)
+        pod = LoopPod(measured, NEVER, NEVER, f"10.0.{index // 250}.{index % 250}")
+        self.start(pod, at + habits.starts)
         if at >= 0:
             self.fate(pod)
-            self._changes |= {pod.ready_at, pod.serves_at}
         self.pods.append(pod)
 
+    def start(self, pod: LoopPod, ready_at: int) -> None:
+        """Lets a pod become Ready at this second, and serve once it is registered."""
+        pod.ready_at = pod.measured.ready = ready_at
+        pod.serves_at = pod.measured.since = ready_at + self.habits.registers
+        self._changes |= {pod.ready_at, pod.serves_at}
+
     def _weigh(self) -> None:
-        self._weight = sum(int(pod.measured.weight) for pod in self.pods if pod.serves(self.now))
+        """Sums the weights of the pods that serve, and notes when the others cease to."""
+        self._weight = 0
+        for pod in self.pods:
+            away = pod.measured.away
+            is_away = bool(away) and away[-1][1] == NEVER
+            if pod.serves(self.now):
+                self._weight += int(pod.measured.weight)
+                if is_away:
+                    away[-1] = (away[-1][0], self.now)
+            elif not is_away and pod.serves_at <= self.now:
+                away.append((self.now, NEVER))
 
 
 class Truth(NamedTuple):

@@ -76,14 +76,7 @@ class GapLoop:
         self.source.stores, self.source.shards = [Store(self.scrape), Store(self.scrape)], shards
 
     def later(self, at: int, event: Callable[[], None]) -> None:
-        before = self.loop.events.get(at)
-
-        def both(loop: ClosedLoop) -> None:
-            if before is not None:
-                before(loop)
-            event()
-
-        self.loop.events[at] = both
+        self.loop.at(at, lambda _: event())
 
     def restart(self, at: int) -> None:
         """The adapter restarts then."""

@@ -113,7 +113,7 @@ def _fall_ill(loop: ClosedLoop, seconds: int) -> None:
 
 
 def _silence(loop: ClosedLoop) -> None:
-    loop.registry_silent = not loop.registry_silent
+    loop.registry.mode = "ok" if loop.registry.mode == "silent" else "silent"
 
 
 def _freeze(loop: ClosedLoop) -> None:

@@ -8,13 +8,15 @@ import pytest
 from adapter.load.assessment import Assessment
 from adapter.load.memory import Memory
 from adapter.policy import memory_json
-from tests.simulation.model import HIGH, LONG, MINUTE, Service, constant, counts, needed, replay, settled, turns
+from tests.simulation.registered import HIGH, LONG, MINUTE, Service, constant, counts, needed, replay, settled, turns
 
 
 def chaos(seed: int) -> Service:
     """Half an hour of pull-outs, lost registrations and samples, unready pods, outages and steps of demand."""
     rng = random.Random(seed)
     service = Service(rng.randint(4, 20), constant(rng.randint(4, 20) * 800))
+    lost: set[str] = set()
+    service.source.lost = lost.__contains__
     service.run(3 * MINUTE)
     for _ in range(15):
         pod = rng.choice(service.living)
@@ -28,13 +30,14 @@ def chaos(seed: int) -> Service:
             case 3:
                 service.registry.mode = rng.choice(["ok", "silent", "empty"])
             case 4:
-                service.metrics = not service.metrics
+                service.source.frozen = not service.source.frozen
             case 5:
-                service.lost_samples ^= {pod.name}
+                lost ^= {pod.measured.name}
             case _:
                 service.demand = constant(rng.randint(4, 25) * 800)
         service.run(2 * MINUTE)
-    service.registry.mode, service.metrics, service.lost_samples = "ok", True, set()
+    service.registry.mode, service.source.frozen = "ok", False
+    lost.clear()
     for pod in service.pods:
         if pod.unready_since is not None:
             pod.unready_since, pod.ready_at = None, service.now
@@ -44,7 +47,7 @@ def chaos(seed: int) -> Service:
 @pytest.mark.parametrize("seed", range(8))
 def test_after_any_half_hour_of_failures_the_service_settles_at_its_need(seed: int) -> None:
     service = chaos(seed)
-    during = len(service.history)
+    during = len(service.moments)
     after = service.run(LONG)
     demand = service.demand(0)
     away = sum(pod.disabled or pod.deregistered for pod in service.living)
@@ -52,12 +55,12 @@ def test_after_any_half_hour_of_failures_the_service_settles_at_its_need(seed: i
     assert after[-1].in_traffic * HIGH * 1.01 >= demand
     assert turns(after) <= 1
     peak = needed(20_000) + sum(pod.disabled or pod.deregistered for pod in service.pods) + away
-    assert max(counts(service.history[:during])) <= 20 + peak
+    assert max(counts(service.moments[:during])) <= 20 + peak
 
 
 class TestSameAnswers:
     def answers(self, service: Service) -> list[object]:
-        return [self.answer(moment.assessment) for moment in service.history]
+        return [self.answer(found) for found in service.found]
 
     def answer(self, found: Assessment) -> tuple[object, ...]:
         return found.metrics, found.counts, found.conditions, found.memory
@@ -65,16 +68,13 @@ class TestSameAnswers:
     @pytest.mark.parametrize("seed", [3, 5])
     def test_two_assessors_with_the_same_inputs_agree(self, seed: int) -> None:
         service = chaos(seed)
-        again = [self.answer(found) for found in replay(service.inputs, Memory())]
+        again = [self.answer(found) for found in replay(service.given, Memory())]
         assert again == self.answers(service)
 
     @pytest.mark.parametrize("seed", [3, 5, 7])
     def test_an_assessor_that_restarts_with_its_memory_agrees(self, seed: int) -> None:
         service = chaos(seed)
-        for middle in (40, 111, 250):
-            known = service.history[middle - 1].assessment.memory
-            written = json.loads(json.dumps(memory_json.memory_to_json(known)))
-            again = [
-                self.answer(found) for found in replay(service.inputs, memory_json.memory_from_json(written), middle)
-            ]
-            assert again == self.answers(service)[middle:]
+        for middle in (30, 60, 90):
+            written = json.loads(json.dumps(memory_json.memory_to_json(service.found[middle - 1].memory)))
+            again = replay(service.given[middle:], memory_json.memory_from_json(written))
+            assert [self.answer(found) for found in again] == self.answers(service)[middle:]

@@ -9,9 +9,9 @@ import pytest
 from adapter.load.memory import Memory
 from adapter.load.spec import Delay, Metric, Query
 from tests.load.kit import cpu, nano, policy
-from tests.simulation.closed_loop import ClosedLoop
+from tests.simulation.closed_loop import ClosedLoop, Moment
 from tests.simulation.loops import figures
-from tests.simulation.model import HIGH, LOW, MINUTE, POLICY, Moment, Service, counts, needed, settled, turns
+from tests.simulation.registered import HIGH, LOW, MINUTE, POLICY, Service, counts, needed, settled, turns
 from tests.simulation.test_pacing import started_anew
 
 QUIET, BUSY = 4_000, 24_000

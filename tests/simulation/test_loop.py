@@ -5,15 +5,13 @@ from dataclasses import replace
 import pytest
 
 from adapter.load.spec import Converge
-from tests.simulation.model import (
+from tests.simulation.closed_loop import NEVER, Demand, LoopPod, Moment
+from tests.simulation.registered import (
     HIGH,
     LONG,
     MINUTE,
     POLICY,
-    Demand,
-    Moment,
     Service,
-    SimPod,
     constant,
     counts,
     needed,
@@ -80,12 +78,12 @@ class TestLoad:
         assert settled(moments)
 
 
-def broken(pod: SimPod) -> None:
+def broken(pod: LoopPod) -> None:
     """Makes the pod never Ready."""
-    pod.ready_at = None
+    pod.ready_at = pod.serves_at = pod.measured.since = NEVER
 
 
-def shut_out(pod: SimPod) -> None:
+def shut_out(pod: LoopPod) -> None:
     """Makes the pod Ready, but never registered."""
     pod.deregistered = True
 
@@ -122,28 +120,28 @@ class TestRollouts:
         service.demand = constant(20_000)
         service.run(20 * MINUTE)
         for pod in service.living:
-            if pod.ready_at is None:
-                pod.ready_at = service.now + 30
+            if pod.ready_at == NEVER:
+                service.start(pod, service.now + 30)
         service.surge = 0
         service.rolling("NewReplicaSetAvailable")
         assert settled(service.run(30 * MINUTE))
 
     def test_new_pods_that_are_pulled_out_stop_being_replaced(self) -> None:
         """The new version registers, takes traffic, and operators pull it out, repeatedly."""
-        service = Service(10, constant(12_000))
+        service = Service(10, constant(11_900))
         service.run(5 * MINUTE)
         service.originals()[0].disabled = True
         moments: list[Moment] = []
         for _ in range(30):
             moments += service.run(MINUTE)
             for pod in service.living:
-                pod.disabled |= pod.created >= 0 and service.now - pod.created > 2 * MINUTE
+                pod.disabled |= pod.measured.created >= 0 and service.now - pod.measured.created > 2 * MINUTE
         assert max(counts(moments)) == 12
         assert turns(moments) == 0
         assert "ReplacementIneffective" in moments[-1].assessment.conditions
 
     def test_new_pods_that_never_register_do_not_run_away(self) -> None:
-        service = Service(10, constant(12_000), fate=shut_out)
+        service = Service(10, constant(11_900), fate=shut_out)
         service.run(5 * MINUTE)
         service.originals()[0].disabled = True
         moments = service.run(LONG)
@@ -156,7 +154,7 @@ class TestRollouts:
         moments = service.run(5 * MINUTE)
         assert moments[-1].in_traffic == 20
         for pod in service.originals():
-            pod.deleted = service.now
+            service.delete(pod)
         service.surge = 0
         service.rolling("NewReplicaSetAvailable")
         moments += service.run(10 * MINUTE)

@@ -3,11 +3,10 @@
 import pytest
 
 from adapter.load.assessment import HeldBy
-from tests.simulation.model import (
+from tests.simulation.closed_loop import Moment, Registry
+from tests.simulation.registered import (
     LONG,
     MINUTE,
-    Moment,
-    Registry,
     Service,
     changes,
     constant,
@@ -72,7 +71,7 @@ class TestRegistryOutages:
     def test_a_registry_that_refills_slowly_after_a_restart_changes_nothing(self) -> None:
         service = Service(20, constant(20 * 1_100))
         moments = service.run(5 * MINUTE)
-        names = [pod.name for pod in service.living]
+        names = [pod.measured.name for pod in service.living]
         service.registry.reconnected = service.now
         for back in range(0, 21, 2):
             service.registry.forgotten = set(names[back:])
@@ -110,7 +109,7 @@ class TestMassAbsence:
         for lost in (2, 5, 8, 10):
             service = Service(10, constant(10_000))
             service.run(5 * MINUTE)
-            service.registry.forgotten = {pod.name for pod in service.originals()[:lost]}
+            service.registry.forgotten = {pod.measured.name for pod in service.originals()[:lost]}
             moments = service.run(LONG)
             assert set(counts(moments)) == {10}, lost
 
@@ -120,13 +119,13 @@ class TestMetricsOutages:
     def test_the_count_holds_without_metrics_and_follows_once_they_return(self, after: int) -> None:
         service = Service(10, constant(8_000))
         service.run(5 * MINUTE)
-        service.metrics = False
+        service.source.frozen = True
         service.demand = constant(after)
         moments = service.run(20 * MINUTE)
         assert set(counts(moments)) == {10}
         assert moments[-1].decision.error is not None
         assert "metrics.k8s.io" in moments[-1].decision.error
-        service.metrics = True
+        service.source.frozen = False
         moments = service.run(30 * MINUTE)
         assert settled(moments)
         assert turns(moments) == 0
@@ -134,7 +133,7 @@ class TestMetricsOutages:
     def test_samples_lost_of_half_the_pods_hold(self) -> None:
         service = Service(10, constant(8_000))
         service.run(5 * MINUTE)
-        service.lost_samples = {pod.name for pod in service.living[:5]}
+        service.source.lost = {pod.measured.name for pod in service.living[:5]}.__contains__
         service.demand = constant(2_000)
         moments = service.run(20 * MINUTE)
         assert set(counts(moments)) == {10}

@@ -10,9 +10,10 @@ import pytest
 from adapter.load.spec import Cooldown, Fallback, Policy, Schedule, Velocity
 from adapter.policy import status_memory
 from tests.load.kit import NOW
-from tests.simulation.model import LONG, MINUTE, POLICY, SYNC, Moment, Service, constant, counts, needed, settled, turns
+from tests.simulation.closed_loop import Moment
+from tests.simulation.registered import LONG, MINUTE, POLICY, SYNC, Service, constant, counts, needed, settled, turns
 
-QUIET, BUSY, CALM = 4_000, 24_000, 3_000
+QUIET, BUSY, CALM = 4_000, 23_900, 3_000
 
 
 def changed(moments: list[Moment]) -> list[tuple[int, int, int]]:
@@ -89,10 +90,10 @@ def test_the_fallback_is_applied_once_and_stays_until_metrics_return() -> None:
     rule = replace(POLICY, fallback=Fallback(after=300, replicas=12))
     service = Service(5, constant(QUIET), rule=rule)
     service.run(5 * MINUTE)
-    service.metrics = False
+    service.source.frozen = True
     blind = service.run(LONG)
     assert [(before, after) for _, before, after in changed(blind)] == [(5, 12)]
     assert changed(blind)[0][0] >= 5 * MINUTE + 300
-    service.metrics = True
+    service.source.frozen = False
     assert settled(service.run(LONG))
     assert service.replicas < 12

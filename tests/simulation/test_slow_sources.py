@@ -183,11 +183,11 @@ class TestSilentRegistries:
     def test_a_dip_while_new_pods_are_not_registered_yet_shrinks_nothing(self, silent: bool, refresh: int) -> None:
         loop = self.grows(refresh=refresh)
         assert loop.replicas == 15
-        loop.registry_silent = silent
+        loop.registry.mode = "silent" if silent else "ok"
         loop.demand = lambda _: 1_000
         loop.run(55)
         loop.demand = lambda _: 17_900
-        loop.registry_silent = False
+        loop.registry.mode = "ok"
         loop.run(20 * MINUTE)
         assert counts(loop.steps) == [15]
 
@@ -195,9 +195,9 @@ class TestSilentRegistries:
     @pytest.mark.parametrize("silence", [40, 4 * MINUTE, 31 * MINUTE])
     def test_a_registry_silent_during_a_scale_up_removes_no_pod(self, silence: int, refresh: int) -> None:
         loop = self.grows(refresh=refresh, registers=10)
-        loop.registry_silent = True
+        loop.registry.mode = "silent"
         loop.run(silence)
-        loop.registry_silent = False
+        loop.registry.mode = "ok"
         loop.run(20 * MINUTE)
         assert_never_below_the_truth(loop)
         assert loop.replicas == max(counts(loop.steps))
@@ -206,10 +206,10 @@ class TestSilentRegistries:
     @pytest.mark.parametrize("silence", [40, 10 * MINUTE])
     def test_a_fall_of_load_while_the_registry_is_silent_never_undershoots(self, silence: int, refresh: int) -> None:
         loop = self.grows(refresh=refresh)
-        loop.registry_silent = True
+        loop.registry.mode = "silent"
         loop.demand = lambda _: 5_000
         loop.run(silence)
-        loop.registry_silent = False
+        loop.registry.mode = "ok"
         loop.run(30 * MINUTE)
         assert_never_below_the_truth(loop)
         assert down_to_the_truth(loop)

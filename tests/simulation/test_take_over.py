@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from adapter.load.assess import assess
 from adapter.load.decide import decide
 from adapter.load.memory import Memory
 from adapter.policy import status_memory
@@ -50,7 +51,9 @@ def less_after_take_over(seed: int) -> list[tuple[int, int, int]]:
     """When it asks for less than the process before, with both counts."""
     rng, loop = random.Random(seed), _loop(seed)
     # Soon after pods left or came, which the status need not know yet.
-    steps = [step.at for step in _loop(seed).run(20 * MINUTE)] or [10 * MINUTE]
+    before = _loop(seed)
+    before.run(20 * MINUTE)
+    steps = [step.at for step in before.steps] or [10 * MINUTE]
     moment = rng.choice(steps) + rng.choice([1, 5, 15, 30, 60])
     loop.run(max(1, moment - rng.choice([0, 1, 5, 10, 30])))
     written = json.dumps(status_memory.to_status(loop.memory))
@@ -62,9 +65,9 @@ def less_after_take_over(seed: int) -> list[tuple[int, int, int]]:
         nonlocal heir
         if heir.observing_since is None:  # its first look at the pods
             heir = replace(heir, observing_since=NOW + loop.now)
-        running, taken_over = (loop._assessment(loop.source, one) for one in (memory, heir))
+        running, taken_over = (assess(loop.inputs(loop.source, one)) for one in (memory, heir))
         heir = taken_over.memory
-        scale, bounds, now = loop._scale(), loop.hpa.bounds, NOW + loop.now
+        scale, bounds, now = loop.scale_object(), loop.hpa.bounds, NOW + loop.now
         asked, less = decide(running, scale, bounds, now).desired, decide(taken_over, scale, bounds, now).desired
         if asked is not None and less is not None and less < asked:
             found.append((loop.now, asked, less))
