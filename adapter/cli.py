@@ -20,7 +20,6 @@ from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, 
 from adapter.commands.terminal.completion import COMMAND as COMPLETION
 from adapter.commands.terminal.completion import complete, complete_for_kubectl
 from adapter.runtime.faults import FaultyDocument, closest
-from adapter.runtime.lean_imports import lean_imports
 
 __all__ = ["COMMANDS", "FAILED", "INVALID", "NO_DECISION", "OK", "main"]
 
@@ -112,6 +111,8 @@ def _add_connection(command: argparse.ArgumentParser) -> None:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
+    from adapter.runtime.garbage import lean_imports
+
     with lean_imports():
         from adapter.server_process import run_server
 
@@ -119,6 +120,8 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 
 def _companion(parsed: argparse.Namespace) -> int:
+    from adapter.runtime.garbage import lean_imports
+
     with lean_imports():
         from adapter.companion_process import run_companion
 
@@ -128,7 +131,6 @@ def _companion(parsed: argparse.Namespace) -> int:
 def _run(
     action: str, process: Callable[[str | None, str | None], Coroutine[Any, Any, int]], parsed: argparse.Namespace
 ) -> int:
-
     import asyncio
 
     from adapter.kube.errors import KubeError

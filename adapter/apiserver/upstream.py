@@ -4,6 +4,10 @@ A request is built anew from what was authorized: segments and selectors, encode
 client's. So neither its headers nor its identity nor further parameters arrive there; the upstream sees the token of
 this adapter. Nothing of this waits for another: requests are bounded in number and time, and stop for seconds once the
 upstream does not answer.
+
+Of its answers, lists pass as they are once they are checked, and errors are rewritten. What the HPA would take for zero
+never passes: an item whose value is absent or null. Neither do items of another namespace than the requested one, a
+header or `retryAfterSeconds`.
 """
 
 import math
@@ -13,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -25,14 +29,20 @@ from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
 from adapter.apiserver.request_info import CUSTOM, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
 from adapter.apiserver.status import StatusError, unavailable
-from adapter.apiserver.upstream_answers import metric_list, refuse_error
-from adapter.runtime.answer_budget import MIB, Limit
-from adapter.runtime.backoff import LogOnce
-from adapter.runtime.circuit_breaker import LONGEST_SECONDS, CircuitBreaker, CircuitOpen
+from adapter.kube.objects import Status
+from adapter.runtime.answer_budget import MIB, Body, Limit
+from adapter.runtime.backoff import LONGEST_TRIAL_SECONDS, CircuitBreaker, CircuitOpen, LogOnce
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import Client, SegmentedReply
 from adapter.runtime.slices import Slices
-from adapter.runtime.source_errors import SourceError, SourceUnreachable, WrongAnswer
+from adapter.runtime.source_errors import (
+    NotAllowed,
+    NotAuthenticated,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
+    WrongAnswer,
+)
 from adapter.settings import Upstream as UpstreamSettings
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.promql import uses_variables
@@ -111,7 +121,7 @@ class _ResourceList(msgspec.Struct, rename="camel"):
     resources: list[_Resource] | None = None
 
 
-_LIST = Decoder(_ResourceList)
+_RESOURCE_LIST = Decoder(_ResourceList)
 _MANY = Decoder(list[_Resource])
 _RESOURCES = array("resources")
 
@@ -124,7 +134,7 @@ async def read_listing(reply: SegmentedReply, group: str, version: str, own: Own
     try:
         for piece in pieces(reply.body, _RESOURCES):
             if piece.is_last:
-                resources = _last(_LIST.decode(piece.text), f"{group}/{version}")
+                resources = _last(_RESOURCE_LIST.decode(piece.text), f"{group}/{version}")
             else:
                 resources = _MANY.decode(piece.text)
             listed |= {one.name: one.namespaced for one in resources if _is_listed(one.name, group, own)}
@@ -207,7 +217,7 @@ class UpstreamAdapter:
         ends = self._clock() + seconds
         circuit = self._circuit_of(namespace)
         # A namespace that had no answer lately may be the only one: others, whose HPAs ask every 15 s, try before it.
-        after = LONGEST_SECONDS if circuit.is_open else 0.0
+        after = LONGEST_TRIAL_SECONDS if circuit.is_open else 0.0
         try:
             self._circuit.check(after)
             circuit.check()
@@ -305,3 +315,136 @@ class UpstreamAdapter:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+
+_ALL_NAMESPACES = frozenset({"", "*"})
+_LONGEST_MESSAGE = 1024
+_SHOWN = 200
+_READ = 64 * 1024  # bytes of an error's body that are read
+_REASONS = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.NOT_FOUND: "NotFound",
+    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
+    HTTPStatus.NOT_ACCEPTABLE: "NotAcceptable",
+    HTTPStatus.CONFLICT: "Conflict",
+    HTTPStatus.GONE: "Gone",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid",
+    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
+    HTTPStatus.GATEWAY_TIMEOUT: "Timeout",
+    HTTPStatus.LOOP_DETECTED: "LoopDetected",
+}
+"""The codes that pass, each with its reason: both are labels of metrics, so the upstream does not choose them."""
+
+
+class _Described(msgspec.Struct):
+    namespace: str | None = None
+
+
+class _MetricValue(msgspec.Struct, rename="camel"):
+    described_object: _Described
+    value: str | int | float
+
+
+class _ExternalMetricValue(msgspec.Struct):
+    value: str | int | float
+
+
+class _List(msgspec.Struct, rename="camel"):
+    items: msgspec.Raw = msgspec.Raw(b"null")
+    kind: str = ""
+    api_version: str = ""
+
+
+_METRIC_LIST = Decoder(_List)
+_CUSTOM_ITEMS: Decoder[list[_MetricValue] | None] = Decoder(list[_MetricValue] | None)
+_EXTERNAL_ITEMS: Decoder[list[_ExternalMetricValue] | None] = Decoder(list[_ExternalMetricValue] | None)
+_STATUS = Decoder(Status)
+_ITEMS = array("items")
+
+
+async def metric_list(reply: SegmentedReply, request: RequestInfo) -> bytes:
+    """The list that answers the request, byte for byte.
+
+    Raises StatusError for an error that the upstream answers, SourceError for what is no answer to this request.
+    """
+    refuse_error(reply)
+    content = reply.body.whole()
+    try:
+        await _check(reply.body, request)
+    except (msgspec.MsgspecError, Uncut) as error:
+        raise WrongAnswer(f"{error}: {_beginning(content)}", public="the answer is no list of metrics") from error
+    return content
+
+
+async def _check(body: Body, request: RequestInfo) -> None:
+    """Checks kind, version and items. It consumes the body, in slices."""
+    slices = Slices()
+    for piece in pieces(body, _ITEMS):
+        text: Any = piece.text
+        if piece.is_last:
+            answer = _METRIC_LIST.decode(text)
+            _check_kind(answer, request)
+            text = answer.items
+        if request.group == CUSTOM:
+            _check_namespaces(_CUSTOM_ITEMS.decode(text) or (), request)
+        else:
+            _EXTERNAL_ITEMS.decode(text)
+        await slices.breathe()
+
+
+def _check_kind(answer: _List, request: RequestInfo) -> None:
+    kind = "MetricValueList" if request.group == CUSTOM else "ExternalMetricValueList"
+    version = f"{request.group}/{request.version}"
+    if (answer.kind, answer.api_version) != (kind, version):
+        received = f"{answer.kind[:_SHOWN]!r} of {answer.api_version[:_SHOWN]!r}"
+        raise WrongAnswer(f"{received} came instead of {kind} of {version}", public=f"the answer is no {kind}")
+
+
+def _check_namespaces(items: "list[_MetricValue] | tuple[()]", request: RequestInfo) -> None:
+    if request.namespace in _ALL_NAMESPACES:
+        return
+    for item in items:
+        namespace = item.described_object.namespace
+        if namespace and namespace != request.namespace:
+            raise WrongAnswer(
+                f"an item of namespace {namespace[:_SHOWN]!r} came, {request.namespace!r} was requested",
+                public="the answer has items of another namespace",
+            )
+
+
+def refuse_error(reply: SegmentedReply) -> None:
+    """Raises the error of any answer but 200: StatusError where the upstream explains itself, SourceError otherwise."""
+    code = reply.status
+    if code == HTTPStatus.OK:
+        return
+    text = reply.body.start(_READ)
+    if code == HTTPStatus.UNAUTHORIZED:
+        raise NotAuthenticated(f"HTTP {code}: {_beginning(text)}")
+    if code == HTTPStatus.FORBIDDEN:
+        public = "the adapter's account lacks the right to this metric there"
+        raise NotAllowed(f"HTTP {code}: {_beginning(text)}", public=public)
+    if code < HTTPStatus.BAD_REQUEST:
+        is_redirect = code >= HTTPStatus.MULTIPLE_CHOICES
+        cause = "redirects are not followed" if is_redirect else "only answers of status 200 are read"
+        raise WrongAnswer(f"HTTP {code}: {_beginning(text)}", public=f"HTTP {code}: {cause}")
+    try:
+        status = _STATUS.decode(text)
+    except msgspec.MsgspecError:
+        status = Status()
+    if status.kind != "Status":
+        raise _unexplained(code, text)
+    if code not in _REASONS:
+        code = HTTPStatus.INTERNAL_SERVER_ERROR if code >= HTTPStatus.INTERNAL_SERVER_ERROR else HTTPStatus.BAD_REQUEST
+    message = f"upstream adapter: {status.message[:_LONGEST_MESSAGE] or f'HTTP {reply.status}'}"
+    raise StatusError(code, _REASONS[HTTPStatus(code)], message)
+
+
+def _unexplained(code: int, text: bytes) -> SourceError:
+    kind = SourceFailing if code >= HTTPStatus.INTERNAL_SERVER_ERROR else WrongAnswer
+    return kind(f"HTTP {code}: {_beginning(text)}", public=f"HTTP {code}, and no Kubernetes Status that explains it")
+
+
+def _beginning(text: bytes) -> str:
+    return text[:_SHOWN].decode(errors="replace")

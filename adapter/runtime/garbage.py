@@ -9,7 +9,10 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import sys
 import time
+from collections.abc import Iterator
+from types import ModuleType
 
 AIM_SECONDS = 0.001
 """Processor time of one collection of young objects."""
@@ -25,6 +28,8 @@ _MMAP_THRESHOLD = -3
 """M_MMAP_THRESHOLD of mallopt(3)."""
 LARGE_BYTES = 128 * 1024
 """glibc's own threshold at the start."""
+_FOR_TERMINALS = ("rich", "colorama", "better_exceptions")
+"""structlog imports these for colours wherever they are installed: 0.1 s and 10 MiB. Logs have no colours."""
 
 
 async def collect_in_steps() -> None:
@@ -73,3 +78,20 @@ def return_large_blocks() -> None:
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
+
+
+@contextlib.contextmanager
+def lean_imports() -> Iterator[None]:
+    """Hides packages for terminals from the imports within, and leaves automatic garbage collection off.
+
+    What is imported stays, so that a collection finds nothing; `assembly` switches collections on again.
+    """
+    gc.disable()
+    modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]  # None: the import fails
+    hidden = [name for name in _FOR_TERMINALS if name not in modules]
+    modules.update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del modules[name]

@@ -88,7 +88,7 @@ def _use_account(folder: Path) -> None:
     """Reads the service account from this folder; as first import it must be as lean as the adapter's own."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError):
-            from adapter.runtime.lean_imports import lean_imports
+            from adapter.runtime.garbage import lean_imports
 
             stack.enter_context(lean_imports())
         credentials: Any = importlib.import_module("adapter.kube.credentials")

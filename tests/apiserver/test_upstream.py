@@ -19,7 +19,7 @@ from adapter.apiserver.server import ServerOptions
 from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.circuit_breaker import CircuitBreaker
+from adapter.runtime.backoff import CircuitBreaker
 from adapter.runtime.outbound import SegmentedReply
 from adapter.runtime.source_errors import SourceUnreachable
 from lab.harness import snapshots

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.commands.check.unmatched import address, why_unmatched
+from adapter.commands.check.findings import address, why_unmatched
 from adapter.load.matching import Mismatch, RegistrationMatch, match_registrations
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Roster

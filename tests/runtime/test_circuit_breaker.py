@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapter.runtime.circuit_breaker import FAILURES, LONGEST_SECONDS, CircuitBreaker, CircuitOpen
+from adapter.runtime.backoff import FAILURES, LONGEST_TRIAL_SECONDS, CircuitBreaker, CircuitOpen
 from adapter.runtime.source_errors import SourceUnreachable, WrongAnswer
 
 
@@ -115,7 +115,7 @@ def test_trials_become_rare_up_to_a_limit(circuit: CircuitBreaker, clock: Clock)
             clock.now += 0.5
         waits.append(clock.now - began)
         fail(circuit)
-    assert waits == [2, 4, 8, LONGEST_SECONDS, LONGEST_SECONDS, LONGEST_SECONDS]
+    assert waits == [2, 4, 8, LONGEST_TRIAL_SECONDS, LONGEST_TRIAL_SECONDS, LONGEST_TRIAL_SECONDS]
 
 
 def test_requests_that_began_before_it_opened_do_not_postpone_the_trial(circuit: CircuitBreaker, clock: Clock) -> None:

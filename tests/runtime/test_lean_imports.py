@@ -5,12 +5,12 @@ import json
 import subprocess
 import sys
 
-from adapter.runtime.lean_imports import lean_imports
+from adapter.runtime.garbage import lean_imports
 
 _SERVES = """
 import json, sys
 from adapter import cli
-from adapter.runtime.lean_imports import lean_imports
+from adapter.runtime.garbage import lean_imports
 with lean_imports():
     import adapter.server_process
 rich = "rich" in sys.modules
