@@ -21,7 +21,7 @@ from adapter.evaluation.freshness import Freshness, KindKey
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_hpa, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import Targets
-from adapter.evaluation.worker import DelayQueue, Worker
+from adapter.evaluation.worker import Worker
 from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES, GroupVersionResource
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
@@ -33,6 +33,7 @@ from adapter.policy.linking import Link, Neighbours
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.manager import RegistryManager
 from adapter.runtime.answer_budget import ANSWERS, MIB
+from adapter.runtime.fairness import DelayQueue
 from adapter.settings import Settings
 from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -53,7 +54,7 @@ class Engine:
         self.snapshots = SnapshotStore()
         self.assessed = asyncio.Event()
         """Set once every listed policy was evaluated for the first time."""
-        self._queue = DelayQueue(asyncio.get_running_loop().time)
+        self._queue = DelayQueue[Key](asyncio.get_running_loop().time)
         self._links_changed = asyncio.Event()
         self._index = ObjectIndex(
             self._queue.add,

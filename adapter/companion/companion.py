@@ -25,7 +25,7 @@ from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.fairness import Turns
+from adapter.runtime.fairness import WorkQueue
 from adapter.runtime.times import parse_time
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Problem, SnapshotStore
@@ -47,48 +47,6 @@ _log = structlog.get_logger(__name__)
 PAGE = 500
 STATUS_TIMEOUT_SECONDS = 2.0
 """The time limit for reading one policy; all steady writes wait for it."""
-
-
-class WorkQueue:
-    """Policies that wait, each once; namespaces take turns. Any number of workers `get` from it.
-
-    As in client-go, a policy that a worker has got is given to no other one until it is `done`.
-    """
-
-    def __init__(self) -> None:
-        self._changed = Turns[Key]()
-        self._resynced = Turns[Key]()
-        self._in_work: set[Key] = set()
-        self._added = asyncio.Event()
-
-    def add(self, keys: Iterable[Key], *, resync: bool = False) -> None:
-        """Queues these policies, behind all others if for a `resync` only; one that waits already keeps its place."""
-        queue = self._resynced if resync else self._changed
-        for key in keys:
-            queue.add(key)
-        self._added.set()
-
-    def discard(self, key: Key) -> None:
-        """Takes the policy out of the queue."""
-        self._changed.discard(key)
-        self._resynced.discard(key)
-
-    async def get(self) -> Key:
-        """The next policy, as soon as there is one. The worker has to call `done` with it."""
-        while True:
-            key = self._changed.pop(self._in_work) or self._resynced.pop(self._in_work)
-            if key is not None:
-                self.discard(key)
-                self._in_work.add(key)
-                return key
-            self._added.clear()
-            await self._added.wait()
-
-    def done(self, key: Key) -> None:
-        """The worker has finished with the policy."""
-        self._in_work.discard(key)
-        if key in self._changed or key in self._resynced:
-            self._added.set()
 
 
 class Companion:
@@ -127,7 +85,7 @@ class Companion:
         self._looked_at: dict[Key, float] = {}
         self._leads_since = 0.0
         self._backoff = self._writer.backoff
-        self._urgent, self._steady = WorkQueue(), WorkQueue()
+        self._urgent, self._steady = WorkQueue[Key](), WorkQueue[Key]()
         self._next_turn = 0.0
 
     def changed(self, keys: Iterable[Key]) -> None:
@@ -211,7 +169,7 @@ class Companion:
             self._steady.add(due, resync=True)
             await asyncio.sleep(RESYNC_SECONDS / 10)
 
-    async def _work(self, lane: str, queue: WorkQueue, planner: Plan, turn: Turn) -> None:
+    async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan, turn: Turn) -> None:
         """Plans and acts for one policy of the queue after the other, for ever. A failure stops no other policy."""
         while True:
             key = await queue.get()

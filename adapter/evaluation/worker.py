@@ -1,8 +1,6 @@
 """Evaluates queued policies in a thread beside the event loop, and publishes their views in the next snapshot."""
 
 import asyncio
-import heapq
-import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +9,7 @@ import structlog
 
 from adapter.kube.label_index import DistinctLabels, OwnersByLabels, PodStore, distinct_labels
 from adapter.load.assessment import without_usage
-from adapter.runtime.fairness import Turns
+from adapter.runtime.fairness import DelayQueue
 from adapter.runtime.slices import turn
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, PolicyViews, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -29,89 +27,6 @@ RESYNC_SECONDS = 25.0
 """Evaluation also depends on the age of samples: a policy that no change touches is evaluated again after this time, at
 most a quarter later. New samples (polled every 10 s, 15 s apart) touch nearly every policy before that."""
 
-SPACING_SECONDS = 0.5
-"""The least time between two evaluations of one policy."""
-EXPEDITED_SPACING_SECONDS = 0.05
-"""The same for changes that must not wait; long enough to merge a burst into one evaluation."""
-
-
-class DelayQueue:
-    """Hands out each policy once, however often it was added since. Namespaces take turns.
-
-    `clock` returns monotonic seconds; `spacing` is the least number of seconds between two pops of one policy.
-    """
-
-    def __init__(self, clock: Callable[[], float], spacing: float = SPACING_SECONDS) -> None:
-        self._clock = clock
-        self._spacing = spacing
-        self._heap: list[tuple[float, int, Key]] = []
-        self._queued: dict[Key, tuple[float, int]] = {}
-        """When each queued policy is due, and the number of its heap item. Any other item of it was replaced."""
-        self._due = Turns[Key]()
-        self._popped_at: dict[Key, float] = {}
-        self._added = 0
-        self._changed = asyncio.Event()
-
-    def add(self, key: Key, *, expedited: bool = False) -> None:
-        """Queue the policy for now, or for the end of its spacing since the last pop."""
-        self._add_at(key, self._clock(), EXPEDITED_SPACING_SECONDS if expedited else self._spacing)
-
-    def add_after(self, key: Key, seconds: float) -> None:
-        """Queue the policy for `seconds` from now; an earlier time that it is queued for already stays."""
-        self._add_at(key, self._clock() + seconds, self._spacing)
-
-    def add_if_idle(self, key: Key, seconds: float) -> None:
-        """Queue the policy if its last pop is at least `seconds` ago."""
-        if self._clock() - self._popped_at.get(key, -math.inf) >= seconds:
-            self.add(key)
-
-    def _add_at(self, key: Key, at: float, spacing: float) -> None:
-        due_at = max(at, self._popped_at.get(key, 0.0) + spacing)
-        if key in self._queued and self._queued[key][0] <= due_at:
-            return
-        self._added += 1
-        self._queued[key] = due_at, self._added
-        heapq.heappush(self._heap, (due_at, self._added, key))
-        self._changed.set()
-
-    @property
-    def ready(self) -> bool:
-        """Whether a policy is due."""
-        now = self._clock()
-        while self._heap and (self._heap[0][0] <= now or not self._is_current(self._heap[0])):
-            item = heapq.heappop(self._heap)
-            if self._is_current(item):
-                self._due.add(item[2])
-        return bool(self._due)
-
-    def _is_current(self, item: tuple[float, int, Key]) -> bool:
-        return self._queued.get(item[2]) == item[:2]
-
-    def pop(self) -> Key | None:
-        """Remove and return the next policy; None if none is due yet."""
-        key = self._due.pop() if self.ready else None
-        if key is None:
-            return None
-        del self._queued[key]
-        self._popped_at[key] = self._clock()
-        return key
-
-    def forget(self, key: Key) -> None:
-        """Drop the spacing of a deleted policy."""
-        self._popped_at.pop(key, None)
-
-    async def wait(self) -> None:
-        """Return once a policy is due."""
-        while not self.ready:
-            self._changed.clear()
-            delay = self._heap[0][0] - self._clock() if self._heap else None
-            try:
-                # Not wait_for: before Python 3.12 it swallows a cancellation that coincides with the event.
-                async with asyncio.timeout(delay):
-                    await self._changed.wait()
-            except TimeoutError:
-                return
-
 
 class Worker:
     """The task that evaluates policies and publishes snapshots; the only writer of the snapshot store.
@@ -122,7 +37,7 @@ class Worker:
 
     def __init__(
         self,
-        queue: DelayQueue,
+        queue: DelayQueue[Key],
         snapshots: SnapshotStore,
         begin: Callable[[Key], PolicyView | Callable[[], PolicyView] | None],
         metrics: Metrics,

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.worker import MAX_BATCH, DelayQueue, Worker
+from adapter.evaluation.worker import MAX_BATCH, Worker
 from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
+from adapter.runtime.fairness import DelayQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult

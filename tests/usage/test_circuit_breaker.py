@@ -9,12 +9,12 @@ import pytest
 
 from adapter.kube.errors import Unreachable
 from adapter.runtime.answer_budget import Body
+from adapter.runtime.backoff import ProbeTurns
 from adapter.runtime.outbound import AT_ONCE
 from adapter.runtime.source_errors import QueryRejected, SourceUnreachable
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import prometheus as module
-from adapter.usage.polling import ProbeTurns
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.prometheus_api import CONCURRENT_SLOW_QUERIES
 from adapter.usage.resource_metrics import ResourceMetrics

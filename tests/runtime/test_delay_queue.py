@@ -1,6 +1,6 @@
 import asyncio
 
-from adapter.evaluation.worker import DelayQueue
+from adapter.runtime.fairness import DelayQueue
 from adapter.snapshot import Key
 
 A, B = Key("shop", "a"), Key("shop", "b")

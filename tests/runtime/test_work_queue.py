@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from adapter.companion.companion import WorkQueue
+from adapter.runtime.fairness import WorkQueue
 from adapter.snapshot import Key
 
 A, B, C = (Key("shop", name) for name in "abc")
