@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _SHOWN = 80
 _LONGEST_INTEGER = 1024
@@ -22,6 +22,10 @@ class Fault:
         where = f"{self.path}: " if self.path else ""
         value = "" if self.value is None else f"{shorten(self.value)}: "
         return f"{where}{value}{self.advice}"
+
+    def within(self, place: str, separator: str = ".") -> "Fault":
+        """The fault of a part, as one of the whole document that has the part at `place`."""
+        return replace(self, path=f"{place}{separator}{self.path}".rstrip(separator))
 
 
 class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and PolicyError, never raised itself

@@ -16,9 +16,7 @@ from adapter.kube.objects import EndpointSlice, decode_scale
 from adapter.kube.pods import PodDecoder
 from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.targets import TargetObject, target_decoder
-from adapter.load.assessment import (
-    AssessmentInputs,
-)
+from adapter.load.assessment import AssessmentInputs
 from adapter.load.pods import Pod
 from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples, Usage
@@ -88,26 +86,29 @@ def read_document(text: str) -> DecisionCase:
     return _DocumentReader(data).case()
 
 
-class _DocumentReader:
+class _DocumentReader(MemoryReader):
     """Reads one document; collects every fault before the decision."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
+        super().__init__()
         self._data = data
-        self._fields = DocumentFields(data)
-        self._faults = self._fields.faults
+        self._seen: dict[tuple[str, str], str] = {}
 
     def case(self) -> DecisionCase:
-        self._keys()
-        now = self._now()
+        self._unknown(self._data, _KNOWN, ())
+        for key, advice in _REQUIRED.items():
+            if self._data.get(key) is None:
+                self.fault((key,), None, f"is required: {advice}")
+        now = self._optional_time(self._data, "now", ()) or 0.0
         policy, hpa = self._parsed("policy", parse_policy), self._parsed("hpa", parse_hpa)
-        scale, target = self._scale("scale", self._data), self._target(hpa)
+        scale, target = self._scale(self._data, ()), self._target(hpa)
         assessed = self._assessed(now, scale)
         pods = self._pods(assessed.scale, target)
-        samples = SamplesReader(self._fields, assessed.at).samples(policy)
-        roster = self._fields.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
-        memory = self._fields.memory(self._data.get("memory"), ("memory",))
-        if self._faults or policy is None or hpa is None or scale is None or assessed.scale is None:
-            raise DocumentError(first_faults(self._faults), _TITLE)
+        samples = self._samples(policy, assessed.at)
+        roster = self.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
+        memory = self.memory(self._data.get("memory"), ("memory",))
+        if self.faults or policy is None or hpa is None or scale is None or assessed.scale is None:
+            raise DocumentError(first_faults(self.faults), _TITLE)
         memory = replace(memory, observing_since=assessed.observing_since)
         inputs = AssessmentInputs(
             policy=policy, pods=pods, samples=samples, roster=roster, scale=assessed.scale, bounds=hpa.bounds,
@@ -117,40 +118,29 @@ class _DocumentReader:
 
     def _assessed(self, now: float, scale: Scale | None) -> "_Assessed":
         """When a server assessed these inputs, and the scale that it watched then; `now` and `scale` by default."""
-        given = self._fields.mapping(self._data.get("assessed"), ("assessed",))
-        self._fields.unknown(given, _ASSESSED_KEYS, ("assessed",))
-        at, observing = (self._fields.optional_time(given, key, ("assessed",)) for key in ("at", "observingSince"))
-        watched = scale if given.get("scale") is None else self._scale("assessed.scale", given)
+        given = self.mapping(self._data.get("assessed"), ("assessed",))
+        self._unknown(given, _ASSESSED_KEYS, ("assessed",))
+        at, observing = (self._optional_time(given, key, ("assessed",)) for key in ("at", "observingSince"))
+        watched = scale if given.get("scale") is None else self._scale(given, ("assessed",))
         return _Assessed(now if at is None else at, watched, observing)
-
-    def _keys(self) -> None:
-        for key, value in self._data.items():
-            if key not in _KNOWN:
-                self._fault(key, value, f"is unknown here; known are {', '.join(_KNOWN)}")
-        for key, advice in _REQUIRED.items():
-            if self._data.get(key) is None:
-                self._fault(key, None, f"is required: {advice}")
-
-    def _now(self) -> float:
-        return self._fields.time(self._data["now"], ("now",)) if self._data.get("now") is not None else 0.0
 
     def _parsed(self, key: str, parse: Callable[[Mapping[str, Any]], T]) -> T | None:
         data = self._data.get(key)
         if data is None:
             return None
         try:
-            return parse(self._fields.mapping(data, (key,)))
+            return parse(self.mapping(data, (key,)))
         except FaultyDocument as error:
-            self._faults += [replace(fault, path=f"{key}.{fault.path}".rstrip(".")) for fault in error.faults]
+            self.faults += [fault.within(key) for fault in error.faults]
             return None
 
-    def _scale(self, path: str, within: Mapping[str, Any]) -> Scale | None:
-        data = within.get("scale")
-        scale = None if data is None else self._fields.decoded(decode_scale, data, tuple(path.split(".")))
+    def _scale(self, given: Mapping[str, Any], at: Path) -> Scale | None:
+        data = given.get("scale")
+        scale = None if data is None else self._decoded(decode_scale, data, (*at, "scale"))
         if scale is not None:
             for part, count in (("spec", scale.replicas), ("status", scale.status_replicas)):
                 if not 0 <= count <= MOST_REPLICAS:
-                    self._fault(f"{path}.{part}.replicas", count, f"must be a number from 0 to {MOST_REPLICAS}")
+                    self.fault((*at, "scale", part, "replicas"), count, f"must be a number from 0 to {MOST_REPLICAS}")
         return scale
 
     def _target(self, hpa: Hpa | None) -> Target | None:
@@ -160,7 +150,7 @@ class _DocumentReader:
             return None
         named = Target(api_version=hpa.target.api_version, kind=hpa.target.kind, name=hpa.target.name)
         decode = target_decoder(named.api_version, named.kind, None)
-        known: TargetObject | None = None if data is None else self._fields.decoded(decode, data, ("target",))
+        known: TargetObject | None = None if data is None else self._decoded(decode, data, ("target",))
         if known is not None:
             self._check_times(data, ("target",))
         return named if known is None else replace(known.target, name=named.name)
@@ -168,17 +158,17 @@ class _DocumentReader:
     def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
         decode = PodDecoder()
         read = []
-        for index, one in self._fields.objects("pods"):
-            pod = self._fields.decoded(decode, one, ("pods", index))
+        for index, one in self._objects("pods"):
+            pod = self._decoded(decode, one, ("pods", index))
             if pod is not None and self._named(pod, index):
                 self._check_times(one, ("pods", index))
                 # A document may leave out the UID; the name replaces it.
                 read.append(pod if pod.uid else replace(pod, uid=pod.name))
         slices = self._slices()
-        assessed = self._fields.mapping(self._data.get("assessed"), ("assessed",))
+        assessed = self.mapping(self._data.get("assessed"), ("assessed",))
         silent = assessed.get("endpointSlicesSilent", False)
         if not isinstance(silent, bool):
-            self._fault("assessed.endpointSlicesSilent", silent, "must be true or false")
+            self.fault(("assessed", "endpointSlicesSilent"), silent, "must be true or false")
         return tuple(
             replace(
                 pod,
@@ -191,24 +181,24 @@ class _DocumentReader:
     def _named(self, pod: Pod, index: int) -> bool:
         """Whether the pod has a name; adds a fault where its name or UID is not unique."""
         if not pod.name:
-            self._fault(path_of(("pods", index, "metadata", "name")), None, "is required")
+            self.fault(("pods", index, "metadata", "name"), None, "is required")
             return False
-        self._fields.once("pod", f"{pod.namespace}/{pod.name}", pod.name, ("pods", index, "metadata", "name"))
-        self._fields.once("UID", pod.uid or pod.name, pod.uid or pod.name, ("pods", index, "metadata", "uid"))
+        self._once("pod", f"{pod.namespace}/{pod.name}", pod.name, ("pods", index, "metadata", "name"))
+        self._once("UID", pod.uid or pod.name, pod.uid or pod.name, ("pods", index, "metadata", "uid"))
         return True
 
-    def _check_times(self, data: object, at: tuple[str | int, ...]) -> None:
+    def _check_times(self, data: object, at: Path) -> None:
         """Add a fault for each time that cannot be read; a decoder would take it for absent."""
         for place in _TIMES:
             for path, value in document_text.values_at(data, place, at):
                 if value not in ("", None) and parse_time(value) is None:
-                    self._fields.time(value, path)
+                    self.time(value, path)
 
     def _slices(self) -> Mapping[str, list[EndpointSlice]]:
         """EndpointSlices by the name of the pod that each endpoint targets."""
         slices: dict[str, list[EndpointSlice]] = defaultdict(list)
-        for index, item in self._fields.objects("endpointSlices"):
-            one = self._fields.decoded(_SLICES.decode, item, ("endpointSlices", index))
+        for index, item in self._objects("endpointSlices"):
+            one = self._decoded(_SLICES.decode, item, ("endpointSlices", index))
             for endpoint in (one.endpoints or ()) if one is not None else ():
                 if one is not None and endpoint.target_ref is not None:
                     slices[endpoint.target_ref.name].append(msgspec.structs.replace(one, endpoints=[endpoint]))
@@ -221,12 +211,169 @@ class _DocumentReader:
         try:
             selector = parse_selector(scale.selector)
         except SelectorError as error:
-            self._fault("scale.status.selector", scale.selector, str(error))
+            self.fault(("scale", "status", "selector"), scale.selector, str(error))
             return []
         return list(target_pods(pods, selector, target, partial=True))
 
-    def _fault(self, path: str, value: object, advice: str) -> None:
-        self._faults.append(Fault(path, value, advice))
+    def _samples(self, policy: Policy | None, now: float) -> Samples:
+        """The samples for this policy; None where its own faults are known already."""
+        given = self.mapping(self._data.get("samples"), ("samples",))
+        queries = {metric.name: metric.query for metric in policy.metrics if metric.query} if policy else {}
+        for name in given.keys() - queries.keys() if policy else ():
+            advice = f"is no query metric of the policy; those are {sorted(queries)}"
+            self.fault(("samples", name), None, advice)
+        return Samples(
+            self._resources(now),
+            {
+                str(name): self._query(data, ("samples", str(name)), queries.get(name), now)
+                for name, data in given.items()
+            },
+        )
+
+    def _resources(self, now: float) -> ResourceSamples:
+        pods = dict(self._usage())
+        # An answer cannot be older than its samples, or later than now.
+        answered_at = min(max((one.at for one in pods.values()), default=now), now) if pods else None
+        given = self.mapping(self._data.get("usageSource"), ("usageSource",))
+        self._unknown(given, _SOURCE_KEYS, ("usageSource",))
+        return ResourceSamples(pods=pods, **self._source(given, answered_at, ("usageSource",)))
+
+    def _source(self, given: Mapping[str, Any], answered_at: float | None, at: Path) -> dict[str, Any]:
+        """What the document says of a source, and `answered_at` where it has sources but no word on this."""
+        told = self._optional_time(given, "answeredAt", at)
+        knows = bool(given.keys() & _SOURCE_KEYS)
+        return {
+            "fetched_at": told if told is not None or knows else answered_at,
+            "max_age": self._seconds(given, "maxAgeSeconds", _MAX_AGE, _LONGEST_WINDOW, at),
+            "error": self._optional_text(given, "error", at),
+        }
+
+    def _usage(self) -> Iterator[tuple[str, Usage]]:
+        for index, one in self._objects("usage"):
+            window = one.get("window") if isinstance(one, Mapping) else None
+            if window and not _is_duration(window):
+                self.fault(("usage", index, "window"), window, "must be a duration such as 15s")
+                continue
+            usage = self._decoded(decode_usage, one, ("usage", index))
+            if usage is not None:
+                self._once("usage", usage[0], usage[0], ("usage", index, "metadata", "name"))
+                self.time(one["timestamp"], ("usage", index, "timestamp"))
+                yield usage
+
+    def _query(self, data: object, at: Path, query: Query | None, now: float) -> QuerySamples:
+        given = self.mapping(data, at)
+        self._unknown(given, _SAMPLES_KEYS, at)
+        # Values that the server wrote have their own times.
+        moment = None
+        if given.get("at") is not None or not given.keys() & _SOURCE_KEYS:
+            moment = self.time(given.get("at"), (*at, "at"))
+        pods = self.mapping(given.get("pods"), (*at, "pods"))
+        points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}
+        total = given.get("total")
+        return QuerySamples(
+            pods={str(name): point for name, point in points.items() if point is not None},
+            total=None if total is None else self._point(total, moment, (*at, "total")),
+            window=self._seconds(given, "windowSeconds", _window_of(query), _LONGEST_WINDOW, at),
+            behind=self._seconds(given, "offsetSeconds", 0.0, _LONGEST_WINDOW, at),
+            by_pod=self._by_pod(given, at),
+            reads=self._reads(given, at),
+            **self._source(given, None if moment is None else min(moment, now), at),
+        )
+
+    def _reads(self, given: Mapping[str, Any], at: Path) -> frozenset[str]:
+        names = given.get("readsPods", [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            self.fault((*at, "readsPods"), names, "must be a list of names of pods")
+            return frozenset()
+        return frozenset(names)
+
+    def _by_pod(self, given: Mapping[str, Any], at: Path) -> bool | None:
+        told = given.get("byPod")
+        if told is not None and not isinstance(told, bool):
+            self.fault((*at, "byPod"), told, "must be true or false")
+        if isinstance(told, bool):
+            return told
+        return True if "pods" in given else False if "total" in given else None
+
+    def _point(self, data: object, moment: float | None, path: Path) -> Point | None:
+        """A point; None for NaN and infinity, which are no samples; anything else unreadable is a fault."""
+        value, at = data, moment
+        held: int | None = None
+        full: int | None = None
+        if isinstance(data, Mapping):
+            self._unknown(data, _POINT_KEYS, path)
+            value = data.get("value")
+            at = moment if data.get("at") is None else self.time(data["at"], (*path, "at"))
+            held, full = (self._count(data, key, path) for key in _POINT_KEYS[2:])
+        if str(value).lower().lstrip("+-.") in {"nan", "inf"}:
+            return None
+        try:
+            number = parse_number(str(value))
+        except QuantityError as error:
+            self.fault(path, value, str(error))
+            return None
+        if at is None:
+            advice = "has no time: give `at` beside `pods`, or write {at: …, value: …}"
+            self.fault(path, value, advice)
+            return None
+        return Point(at, number, held, full)
+
+    def _count(self, data: Mapping[str, Any], key: str, path: Path) -> int | None:
+        """How many samples a window holds; None where that is not known."""
+        count = data.get(key)
+        if count is None:
+            return None
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_WINDOW_SAMPLES:
+            self.fault((*path, key), count, f"must be a whole number from 0 to {_MOST_WINDOW_SAMPLES}")
+            return None
+        return count
+
+    def _decoded(self, decode: Callable[[bytes], T], data: object, at: Path) -> T | None:
+        """The data as a decoder of the watches reads it; None, with a fault, where it cannot."""
+        try:
+            return decode(json.dumps(data, allow_nan=False).encode())
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+            inner, value, advice = _place_in(data, str(error))
+            self.fault((*at, *inner), value, advice)
+            return None
+
+    def _once(self, kind: str, key: str, shown: str, at: Path) -> None:
+        """Add a fault for a second occurrence of `key`."""
+        first = self._seen.setdefault((kind, key), path_of(at))
+        if first != path_of(at):
+            self.fault(at, shown, f"is a duplicate of {first}; keep one of them")
+
+    def _objects(self, key: str) -> Iterator[tuple[int, Any]]:
+        """The objects of a list of the document, with their indices."""
+        yield from enumerate(self.sequence(self._data.get(key), (key,)))
+
+    def _unknown(self, given: Mapping[str, Any], known: tuple[str, ...], at: Path) -> None:
+        """Add a fault for each key that is not known."""
+        for key, value in given.items():
+            if key not in known:
+                self.fault((*at, key), value, f"is unknown here; known are {', '.join(known)}")
+
+    def _seconds(self, given: Mapping[str, Any], key: str, default: float, most: int, at: Path) -> float:
+        """A number of seconds from 0 to `most`; the default where the key is absent."""
+        value = given.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            self.fault((*at, key), value, f"must be a number from 0 to {most}")
+            return default
+        return float(value)
+
+    def _optional_time(self, given: Mapping[str, Any], key: str, at: Path) -> float | None:
+        """Epoch seconds of a time; None where the key is absent."""
+        return None if given.get(key) is None else self.time(given[key], (*at, key))
+
+    def _optional_text(self, given: Mapping[str, Any], key: str, at: Path) -> str | None:
+        """A text; None where the key is absent or empty."""
+        value = given.get(key)
+        if value is not None and not isinstance(value, str):
+            self.fault((*at, key), value, "must be a text")
+            return None
+        return value or None
 
 
 class _Assessed(NamedTuple):
@@ -247,61 +394,6 @@ _TIMES = (
 )
 
 
-class DocumentFields(MemoryReader):
-    """Reads the parts of one document, and collects every fault."""
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.data = data
-        self._seen: dict[tuple[str, str], str] = {}
-
-    def decoded(self, decode: Callable[[bytes], T], data: object, at: Path) -> T | None:
-        """The data as a decoder of the watches reads it; None, with a fault, where it cannot."""
-        try:
-            return decode(json.dumps(data, allow_nan=False).encode())
-        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
-            inner, value, advice = _place_in(data, str(error))
-            self.fault((*at, *inner), value, advice)
-            return None
-
-    def once(self, kind: str, key: str, shown: str, at: Path) -> None:
-        """Add a fault for a second occurrence of `key`."""
-        first = self._seen.setdefault((kind, key), path_of(at))
-        if first != path_of(at):
-            self.fault(at, shown, f"is a duplicate of {first}; keep one of them")
-
-    def objects(self, key: str) -> Iterator[tuple[int, Any]]:
-        """The objects of a list of the document, with their indices."""
-        yield from enumerate(self.sequence(self.data.get(key), (key,)))
-
-    def unknown(self, given: Mapping[str, Any], known: tuple[str, ...], at: Path) -> None:
-        """Add a fault for each key that is not known."""
-        for key in given.keys() - known:
-            self.fault((*at, key), given[key], f"is unknown here; known are {', '.join(known)}")
-
-    def seconds(self, given: Mapping[str, Any], key: str, default: float, most: int, at: Path) -> float:
-        """A number of seconds from 0 to `most`; the default where the key is absent."""
-        value = given.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-            self.fault((*at, key), value, f"must be a number from 0 to {most}")
-            return default
-        return float(value)
-
-    def optional_time(self, given: Mapping[str, Any], key: str, at: Path) -> float | None:
-        """Epoch seconds of a time; None where the key is absent."""
-        return None if given.get(key) is None else self.time(given[key], (*at, key))
-
-    def optional_text(self, given: Mapping[str, Any], key: str, at: Path) -> str | None:
-        """A text; None where the key is absent or empty."""
-        value = given.get(key)
-        if value is not None and not isinstance(value, str):
-            self.fault((*at, key), value, "must be a text")
-            return None
-        return value or None
-
-
 def _place_in(data: object, message: str) -> tuple[Path, object, str]:
     """The path in a decoder's message, the value there, and the message without the path."""
     advice, _, place = message.rstrip("`").partition(" - at `$")
@@ -312,124 +404,6 @@ def _place_in(data: object, message: str) -> tuple[Path, object, str]:
             return (), None, message
         data = data[step]  # type: ignore[index]
     return path, None if isinstance(data, Mapping | list) else data, advice
-
-
-class SamplesReader:
-    """Reads the samples for an assessment at `now` (seconds)."""
-
-    def __init__(self, fields: DocumentFields, now: float) -> None:
-        self._fields = fields
-        self._now = now
-
-    def samples(self, policy: Policy | None) -> Samples:
-        """The samples for this policy; None where its own faults are known already."""
-        given = self._fields.mapping(self._fields.data.get("samples"), ("samples",))
-        queries = {metric.name: metric.query for metric in policy.metrics if metric.query} if policy else {}
-        for name in given.keys() - queries.keys() if policy else ():
-            advice = f"is no query metric of the policy; those are {sorted(queries)}"
-            self._fields.fault(("samples", name), None, advice)
-        return Samples(
-            self._resources(),
-            {str(name): self._query(one, ("samples", str(name)), queries.get(name)) for name, one in given.items()},
-        )
-
-    def _resources(self) -> ResourceSamples:
-        pods = dict(self._usage())
-        # An answer cannot be older than its samples, or later than now.
-        answered_at = min(max((one.at for one in pods.values()), default=self._now), self._now) if pods else None
-        given = self._fields.mapping(self._fields.data.get("usageSource"), ("usageSource",))
-        self._fields.unknown(given, _SOURCE_KEYS, ("usageSource",))
-        return ResourceSamples(pods=pods, **self._source(given, answered_at, ("usageSource",)))
-
-    def _source(self, given: Mapping[str, Any], answered_at: float | None, at: Path) -> dict[str, Any]:
-        """What the document says of a source, and `answered_at` where it has sources but no word on this."""
-        told = self._fields.optional_time(given, "answeredAt", at)
-        knows = bool(given.keys() & _SOURCE_KEYS)
-        return {
-            "fetched_at": told if told is not None or knows else answered_at,
-            "max_age": self._fields.seconds(given, "maxAgeSeconds", _MAX_AGE, _LONGEST_WINDOW, at),
-            "error": self._fields.optional_text(given, "error", at),
-        }
-
-    def _usage(self) -> Iterator[tuple[str, Usage]]:
-        for index, one in self._fields.objects("usage"):
-            window = one.get("window") if isinstance(one, Mapping) else None
-            if window and not _is_duration(window):
-                self._fields.fault(("usage", index, "window"), window, "must be a duration such as 15s")
-                continue
-            usage = self._fields.decoded(decode_usage, one, ("usage", index))
-            if usage is not None:
-                self._fields.once("usage", usage[0], usage[0], ("usage", index, "metadata", "name"))
-                self._fields.time(one["timestamp"], ("usage", index, "timestamp"))
-                yield usage
-
-    def _query(self, data: object, at: Path, query: Query | None) -> QuerySamples:
-        given = self._fields.mapping(data, at)
-        self._fields.unknown(given, _SAMPLES_KEYS, at)
-        # Values that the server wrote have their own times.
-        moment = None
-        if given.get("at") is not None or not given.keys() & _SOURCE_KEYS:
-            moment = self._fields.time(given.get("at"), (*at, "at"))
-        pods = self._fields.mapping(given.get("pods"), (*at, "pods"))
-        points = {name: self._point(value, moment, (*at, "pods", str(name))) for name, value in pods.items()}
-        total = given.get("total")
-        return QuerySamples(
-            pods={str(name): point for name, point in points.items() if point is not None},
-            total=None if total is None else self._point(total, moment, (*at, "total")),
-            window=self._fields.seconds(given, "windowSeconds", _window_of(query), _LONGEST_WINDOW, at),
-            behind=self._fields.seconds(given, "offsetSeconds", 0.0, _LONGEST_WINDOW, at),
-            by_pod=self._by_pod(given, at),
-            reads=self._reads(given, at),
-            **self._source(given, None if moment is None else min(moment, self._now), at),
-        )
-
-    def _reads(self, given: Mapping[str, Any], at: Path) -> frozenset[str]:
-        names = given.get("readsPods", [])
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            self._fields.fault((*at, "readsPods"), names, "must be a list of names of pods")
-            return frozenset()
-        return frozenset(names)
-
-    def _by_pod(self, given: Mapping[str, Any], at: Path) -> bool | None:
-        told = given.get("byPod")
-        if told is not None and not isinstance(told, bool):
-            self._fields.fault((*at, "byPod"), told, "must be true or false")
-        if isinstance(told, bool):
-            return told
-        return True if "pods" in given else False if "total" in given else None
-
-    def _point(self, data: object, moment: float | None, path: Path) -> Point | None:
-        """A point; None for NaN and infinity, which are no samples; anything else unreadable is a fault."""
-        value, at = data, moment
-        held: int | None = None
-        full: int | None = None
-        if isinstance(data, Mapping):
-            self._fields.unknown(data, _POINT_KEYS, path)
-            value = data.get("value")
-            at = moment if data.get("at") is None else self._fields.time(data["at"], (*path, "at"))
-            held, full = (self._count(data, key, path) for key in _POINT_KEYS[2:])
-        if str(value).lower().lstrip("+-.") in {"nan", "inf"}:
-            return None
-        try:
-            number = parse_number(str(value))
-        except QuantityError as error:
-            self._fields.fault(path, value, str(error))
-            return None
-        if at is None:
-            advice = "has no time: give `at` beside `pods`, or write {at: …, value: …}"
-            self._fields.fault(path, value, advice)
-            return None
-        return Point(at, number, held, full)
-
-    def _count(self, data: Mapping[str, Any], key: str, path: Path) -> int | None:
-        """How many samples a window holds; None where that is not known."""
-        count = data.get(key)
-        if count is None:
-            return None
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_WINDOW_SAMPLES:
-            self._fields.fault((*path, key), count, f"must be a whole number from 0 to {_MOST_WINDOW_SAMPLES}")
-            return None
-        return count
 
 
 def _is_duration(text: object) -> bool:

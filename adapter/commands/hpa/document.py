@@ -256,7 +256,7 @@ def read(text: str) -> HpaDocument:
     try:
         hpa = parse_hpa(file.hpa)
     except FaultyDocument as error:
-        within = [replace(fault, path=f"hpa.{fault.path}".rstrip(".")) for fault in error.faults]
+        within = [fault.within("hpa") for fault in error.faults]
         raise HpaDocumentError(first_faults(within), _TITLE) from error
     hpa = hpa if hpa.metrics else replace(hpa, metrics=(_DEFAULT_METRIC,))
     faults += _pace_faults(hpa)

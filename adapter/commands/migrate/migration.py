@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from adapter.commands.migrate import (
@@ -157,7 +157,7 @@ def _rules(documents: Sequence[Document], faults: list[Fault], notes: Notes) -> 
         return None
     own: list[Fault] = []
     rules = prometheus_adapter.read_rules(documents[0], own, notes)
-    faults += [replace(one, path=f"{documents[0].place}: {one.path}".rstrip(": ")) for one in own]
+    faults += [one.within(documents[0].place, ": ") for one in own]
     return rules
 
 
@@ -167,7 +167,7 @@ def _pair(
     root = Fields(document.data, "", [], Notes())
     draft = _draft(document, root, rules, part, schedules)
     if root.faults or draft is None:
-        raise MigrationError([replace(one, path=f"{document.place}: {one.path}".rstrip(": ")) for one in root.faults])
+        raise MigrationError([fault.within(document.place, ": ") for fault in root.faults])
     return write(draft, style)
 
 

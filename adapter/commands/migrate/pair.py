@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -164,7 +164,7 @@ def stock_hpa(identity: ObjectIdentity, spec: Mapping[str, Any]) -> Hpa:
 
 
 def _error(draft: Draft, faults: Iterable[Fault]) -> MigrationError:
-    return MigrationError([replace(one, path=f"{draft.place}: {one.path}".rstrip(": ")) for one in faults])
+    return MigrationError([fault.within(draft.place, ": ") for fault in faults])
 
 
 def _name(draft: Draft) -> str:

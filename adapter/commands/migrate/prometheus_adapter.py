@@ -90,7 +90,7 @@ def read_rules(document: Document, faults: list[Fault], notes: Notes) -> Adapter
     try:
         data = document_text.read_document(text) if isinstance(text, str) else None
     except document_text.TextError as error:
-        faults += [Fault(f"{path}.{one.path}".rstrip("."), one.value, one.advice) for one in error.faults]
+        faults += [fault.within(path) for fault in error.faults]
         return AdapterRules()
     return _read(Fields({} if data is None else data, path, faults, notes))
 

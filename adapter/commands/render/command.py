@@ -101,7 +101,7 @@ def from_policies(file: str, text: str, wanted: Wanted) -> list[Rendered]:
             given = document.data["metadata"].get("namespace")
             rendered.append(_hpa_of(policy, {"namespace": given} if given else {}, wanted))
         except (PolicyError, RenderError) as error:
-            faults += [replace(one, path=f"{document.place}: {one.path}".rstrip(": ")) for one in error.faults]
+            faults += [fault.within(document.place, ": ") for fault in error.faults]
     if faults:
         raise RenderError(first_faults(faults), _TITLE)
     return rendered
@@ -202,9 +202,7 @@ def pair_of(document: Document, style: Style) -> Migrated:
 
 
 def _error(document: Document, root: Fields) -> MigrationError:
-    return MigrationError(
-        [replace(one, path=f"{document.place}: {one.path}".rstrip(": ")) for one in root.faults], _HPA_TITLE
-    )
+    return MigrationError([fault.within(document.place, ": ") for fault in root.faults], _HPA_TITLE)
 
 
 class _NoAdapter:
