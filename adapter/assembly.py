@@ -9,7 +9,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -71,7 +71,14 @@ async def run(
             running = asyncio.create_task(_run_tasks(process, settings, settings_path, metrics, heartbeat))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return await _end(running, stopping)
+            stopping.cancel()
+            if not running.done():
+                running.cancel()
+            try:
+                await running
+            except asyncio.CancelledError:
+                _log.info("process stopped")
+            return 0
 
 
 async def _run_tasks(
@@ -84,17 +91,6 @@ async def _run_tasks(
         if settings_path is not None:
             following = _follow_settings(process, settings, SettingsFile(settings_path), metrics)
             tasks.create_task(following, name="settings")
-
-
-async def _end(running: asyncio.Task[None], stopping: asyncio.Task[Any]) -> int:
-    stopping.cancel()
-    if not running.done():
-        running.cancel()
-    try:
-        await running
-    except asyncio.CancelledError:
-        _log.info("process stopped")
-    return 0
 
 
 async def _collect_garbage(engine: Engine) -> None:

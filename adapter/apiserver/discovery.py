@@ -160,7 +160,9 @@ class Discovery:
         self._update(index)
         kept = f"{group}/{version}"
         if kept not in self._kept:
-            self._kept[kept] = DiscoveryDocument(_encode(self._resource_list(group, version)))
+            entries = (part.legacy for parts in self._parents(group, version).values() for part in parts)
+            head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
+            self._kept[kept] = DiscoveryDocument(_encode({**head, "resources": _array(entries)}))
         return self._kept[kept]
 
     def _update(self, index: SnapshotIndex) -> None:
@@ -182,11 +184,6 @@ class Discovery:
             if parent.namespaced or name not in parents:
                 parents.setdefault(name, []).append(parent)
         return parents
-
-    def _resource_list(self, group: str, version: str) -> dict[str, Any]:
-        entries = (part.legacy for parts in self._parents(group, version).values() for part in parts)
-        head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{group}/{version}"}
-        return {**head, "resources": _array(entries)}
 
     def _aggregated(self, version: str) -> DiscoveryDocument:
         items = [

@@ -13,7 +13,6 @@ import msgspec
 
 from adapter.kube.objects import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
 from adapter.load.assessment import AssessmentInputs
-from adapter.load.memory import Memory
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.roster import Instance, Roster
@@ -62,7 +61,15 @@ def pieces(source: DecisionSource) -> Iterator[bytes]:
         yield b',"roster":'
         yield from _roster(inputs.roster, pod_name_key)
     yield b',"memory":'
-    yield from _memory(inputs.memory, pod_name_key)
+    yield _opened("rosters", inputs.memory.rosters)
+    rest = {key: value for key, value in memory_json.memory_without_pods(inputs.memory).items() if key != "rosters"}
+    yield from _values(rest)
+    yield from _mapping("pods", memory_json.remembered_pods(inputs.memory))
+    yield from _mapping("departed", memory_json.departed_pods(inputs.memory))
+    if inputs.memory.last_valid is not None:
+        yield b',"lastValid":'
+        yield from _roster(inputs.memory.last_valid, pod_name_key)
+    yield b"}"
     yield b"}"
 
 
@@ -132,18 +139,6 @@ def _roster(roster: Roster, pod_name_key: str) -> Iterator[bytes]:
 def _instance(instance: Instance, pod_name_key: str) -> dict[str, Any]:
     metadata = {key: value for key, value in instance.metadata.items() if key == pod_name_key}
     return memory_json.instance_to_json(replace(instance, metadata=metadata))
-
-
-def _memory(memory: Memory, pod_name_key: str) -> Iterator[bytes]:
-    yield _opened("rosters", memory.rosters)
-    rest = {key: value for key, value in memory_json.memory_without_pods(memory).items() if key != "rosters"}
-    yield from _values(rest)
-    yield from _mapping("pods", memory_json.remembered_pods(memory))
-    yield from _mapping("departed", memory_json.departed_pods(memory))
-    if memory.last_valid is not None:
-        yield b',"lastValid":'
-        yield from _roster(memory.last_valid, pod_name_key)
-    yield b"}"
 
 
 def _opened(key: str, value: object) -> bytes:
@@ -245,15 +240,6 @@ def pod_object(pod: Pod) -> Object:
         metadata["ownerReferences"] = [owner]
     if annotations := _annotations(pod):
         metadata["annotations"] = annotations
-    return {"metadata": metadata, "spec": _pod_spec(pod), "status": _pod_status(pod)}
-
-
-def _annotations(pod: Pod) -> dict[str, str]:
-    annotations = {PULLED_OUT_ANNOTATION: "true"} if pod.pulled_out_annotation else {}
-    return annotations | ({DELETION_COST_ANNOTATION: str(pod.deletion_cost)} if pod.deletion_cost else {})
-
-
-def _pod_spec(pod: Pod) -> Object:
     spec: Object = {"containers": [_container(one) for one in pod.containers]}
     if pod.gates:
         spec["readinessGates"] = [{"conditionType": gate} for gate in pod.gates]
@@ -261,7 +247,12 @@ def _pod_spec(pod: Pod) -> Object:
         spec["hostNetwork"] = True
     if pod.pod_requests or pod.pod_limits:
         spec["resources"] = _resources(pod.pod_requests, pod.pod_limits)
-    return spec
+    return {"metadata": metadata, "spec": spec, "status": _pod_status(pod)}
+
+
+def _annotations(pod: Pod) -> dict[str, str]:
+    annotations = {PULLED_OUT_ANNOTATION: "true"} if pod.pulled_out_annotation else {}
+    return annotations | ({DELETION_COST_ANNOTATION: str(pod.deletion_cost)} if pod.deletion_cost else {})
 
 
 def _container(container: Container) -> Object:

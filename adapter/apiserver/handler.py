@@ -154,7 +154,13 @@ class Handler:
             document = DiscoveryDocument(_version())
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
             raise status.not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
-        return await _document_response(request, document)
+        headers = CIMultiDict({"Content-Type": document.content_type, "Vary": "Accept", "Server": SERVER})
+        if_none_match = request.headers.get("If-None-Match", "")
+        if document.etag:
+            headers["ETag"] = document.etag
+            if document.etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(",")):
+                return web.Response(status=304, headers=headers)
+        return await _whole(request, [document.body], headers)
 
     async def _json(self, request: web.BaseRequest, pieces: Sequence[bytes]) -> web.StreamResponse:
         """The answer to a metric request; a large one has left."""
@@ -213,16 +219,6 @@ async def _whole(request: web.BaseRequest, pieces: Sequence[bytes], headers: CIM
     return response
 
 
-async def _document_response(request: web.BaseRequest, document: DiscoveryDocument) -> web.StreamResponse:
-    headers = CIMultiDict({"Content-Type": document.content_type, "Vary": "Accept", "Server": SERVER})
-    if_none_match = request.headers.get("If-None-Match", "")
-    if document.etag:
-        headers["ETag"] = document.etag
-        if document.etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(",")):
-            return web.Response(status=304, headers=headers)
-    return await _whole(request, [document.body], headers)
-
-
 def _is_acceptable(accept: str) -> bool:
     """Whether the client accepts JSON; the few Accept headers of real clients are cached."""
     return _accepts_json_cached(accept) if len(accept) <= _MAX_CACHED_ACCEPT else _accepts_json(accept)
@@ -271,8 +267,13 @@ class _WholeAnswer(web.StreamResponse):
     keep_alive = True
 
     def __init__(self, body: bytes) -> None:
+        second = int(time.time())
+        if second != _Head.second:
+            date = formatdate(second, usegmt=True)
+            lines = f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nServer: {SERVER}\r\nDate: {date}\r\n"
+            _Head.second, _Head.lines = second, lines.encode()
         # Without aiohttp's own initialisation, which makes a dictionary of headers to be changed.
-        self._whole = b"%bContent-Length: %d\r\n\r\n%b" % (_head(), len(body), body)
+        self._whole = b"%bContent-Length: %d\r\n\r\n%b" % (_Head.lines, len(body), body)
         self._is_sent = False
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -292,12 +293,3 @@ class _Head:
 
     second = 0
     lines = b""
-
-
-def _head() -> bytes:
-    second = int(time.time())
-    if second != _Head.second:
-        date = formatdate(second, usegmt=True)
-        lines = f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nServer: {SERVER}\r\nDate: {date}\r\n"
-        _Head.second, _Head.lines = second, lines.encode()
-    return _Head.lines

@@ -181,7 +181,7 @@ async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[
         items.extend(
             MetricValue(described=pod_reference(pod), metric=query.name, value=_value(each))
             for each in series.of_pod(pod.name)
-            if _counts(query, each, request, now)
+            if now - each.at <= query.max_age and (request.series is None or request.series.matches(each.labels))
         )
         await slices.breathe()
     if not items:
@@ -229,10 +229,6 @@ def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, request: Requ
                     f"query {query.name} has several series of pod {name}; write it as `{by} (…)`, or select one"
                 )
             names.add(name)
-
-
-def _counts(query: NamedQueryResult, series: Series, request: RequestInfo, now: float) -> bool:
-    return now - series.at <= query.max_age and (request.series is None or request.series.matches(series.labels))
 
 
 def _selected_pods(pods: PodStore, request: RequestInfo) -> Iterable[Pod]:

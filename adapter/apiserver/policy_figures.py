@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from fractions import Fraction
 
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import Value
@@ -85,7 +84,10 @@ def metric_value(view: PolicyView, metric: str) -> Value:
         return Value(text=milli_text(1000 * assessment.counts.get(POD_COUNTS[metric], 0)), at=assessment.at)
     metric_assessment = require_metric(view, assessment, own)
     usage = metric_assessment.raw if metric.startswith(RAW_PREFIX) else metric_assessment.usage
-    return _value(view, metric_assessment, assessment, usage)
+    if usage is None:
+        raise unavailable(f"metric {metric_assessment.name} of {_name(view)}: no serving pod has a sample")
+    at = assessment.at if metric_assessment.sampled_at is None else metric_assessment.sampled_at
+    return Value(text=nano_text(usage), at=at, window=metric_assessment.window)
 
 
 def require_metric(view: PolicyView, assessment: Assessment, name: str) -> MetricAssessment:
@@ -96,15 +98,6 @@ def require_metric(view: PolicyView, assessment: Assessment, name: str) -> Metri
     if metric_assessment.error is not None:
         raise unavailable(f"metric {name} of {_name(view)}: {metric_assessment.error}")
     return metric_assessment
-
-
-def _value(
-    view: PolicyView, metric_assessment: MetricAssessment, assessment: Assessment, usage: Fraction | None
-) -> Value:
-    if usage is None:
-        raise unavailable(f"metric {metric_assessment.name} of {_name(view)}: no serving pod has a sample")
-    at = assessment.at if metric_assessment.sampled_at is None else metric_assessment.sampled_at
-    return Value(text=nano_text(usage), at=at, window=metric_assessment.window)
 
 
 def desired_replicas(view: PolicyView, decision: Decision, *, names_policy: bool = False) -> Value:

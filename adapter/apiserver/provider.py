@@ -95,7 +95,14 @@ class MetricsProvider:
         """The pieces of a MetricValueList, made in slices. Raises StatusError."""
         index = self._fresh_index(request.namespace)
         if request.resource == PODS_RESOURCE:
-            return await wire.metric_value_list(request.version, await self._on_pods(index, request))
+            if not request.namespace:
+                raise not_found("pods have metrics in a namespace only")
+            items = await pod_metrics.of_policies(index, request, Slices())
+            if items is None:
+                items = await pod_metrics.on_pods(index.snapshot, request, self._now())
+            if items is None:
+                raise _unknown_on_pods(index, request)
+            return await wire.metric_value_list(request.version, items)
         if (body := self._kept_body(index, request)) is not None:
             return [body]
         views = policies_of_objects(index, request)
@@ -166,16 +173,6 @@ class MetricsProvider:
         if sentence := self._stale_reason(Key(namespace, "")):
             raise unavailable(sentence)
         return index
-
-    async def _on_pods(self, index: SnapshotIndex, request: RequestInfo) -> list[MetricValue]:
-        if not request.namespace:
-            raise not_found("pods have metrics in a namespace only")
-        items = await pod_metrics.of_policies(index, request, Slices())
-        if items is None:
-            items = await pod_metrics.on_pods(index.snapshot, request, self._now())
-        if items is None:
-            raise _unknown_on_pods(index, request)
-        return items
 
     async def _listing(self, views: tuple[PolicyView, ...], metric: str) -> list[tuple[PolicyView, Value]]:
         """The values of a listing, without policies in error; HPAs never request listings of policies or targets."""

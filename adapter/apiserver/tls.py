@@ -97,7 +97,10 @@ class TlsTransport(SocketTransport):
 
     def readable(self) -> None:
         if self.is_established:
-            self._read()
+            data = self.receive(READ_BYTES)
+            if data is not None:
+                self._incoming.write(data)
+                self._decrypt()
         elif self.is_proven:
             self._handshake()
         else:
@@ -140,12 +143,6 @@ class TlsTransport(SocketTransport):
         self.pause_reading()  # until HTTP is attached
         self._door.established(self)
         self._decrypt()  # what came together with the end of the handshake
-
-    def _read(self) -> None:
-        data = self.receive(READ_BYTES)
-        if data is not None:
-            self._incoming.write(data)
-            self._decrypt()
 
     def _decrypt(self) -> None:
         try:

@@ -134,7 +134,14 @@ async def read_listing(reply: SegmentedReply, group: str, version: str, own: Own
     try:
         for piece in pieces(reply.body, _RESOURCES):
             if piece.is_last:
-                resources = _last(_RESOURCE_LIST.decode(piece.text), f"{group}/{version}")
+                answer = _RESOURCE_LIST.decode(piece.text)
+                group_version = f"{group}/{version}"
+                if (answer.kind, answer.group_version) != ("APIResourceList", group_version):
+                    raise WrongAnswer(
+                        f"discovery: no APIResourceList of {group_version}",
+                        public="its discovery document is not of this group",
+                    )
+                resources = answer.resources or []
             else:
                 resources = _MANY.decode(piece.text)
             listed |= {one.name: one.namespaced for one in resources if _is_listed(one.name, group, own)}
@@ -143,14 +150,6 @@ async def read_listing(reply: SegmentedReply, group: str, version: str, own: Own
         raise WrongAnswer(f"discovery: {error}", public="its discovery document cannot be read") from error
     names = sorted(listed)[:MOST_NAMES]
     return await encode_in_slices(group, (ListedMetric(name, listed[name]) for name in names))
-
-
-def _last(answer: _ResourceList, group_version: str) -> list[_Resource]:
-    if (answer.kind, answer.group_version) != ("APIResourceList", group_version):
-        raise WrongAnswer(
-            f"discovery: no APIResourceList of {group_version}", public="its discovery document is not of this group"
-        )
-    return answer.resources or []
 
 
 def _is_listed(name: str, group: str, own: OwnNames) -> bool:
@@ -385,21 +384,17 @@ async def _check(body: Body, request: RequestInfo) -> None:
         text: Any = piece.text
         if piece.is_last:
             answer = _METRIC_LIST.decode(text)
-            _check_kind(answer, request)
+            kind = "MetricValueList" if request.group == CUSTOM else "ExternalMetricValueList"
+            version = f"{request.group}/{request.version}"
+            if (answer.kind, answer.api_version) != (kind, version):
+                received = f"{answer.kind[:_SHOWN]!r} of {answer.api_version[:_SHOWN]!r}"
+                raise WrongAnswer(f"{received} came instead of {kind} of {version}", public=f"the answer is no {kind}")
             text = answer.items
         if request.group == CUSTOM:
             _check_namespaces(_CUSTOM_ITEMS.decode(text) or (), request)
         else:
             _EXTERNAL_ITEMS.decode(text)
         await slices.breathe()
-
-
-def _check_kind(answer: _List, request: RequestInfo) -> None:
-    kind = "MetricValueList" if request.group == CUSTOM else "ExternalMetricValueList"
-    version = f"{request.group}/{request.version}"
-    if (answer.kind, answer.api_version) != (kind, version):
-        received = f"{answer.kind[:_SHOWN]!r} of {answer.api_version[:_SHOWN]!r}"
-        raise WrongAnswer(f"{received} came instead of {kind} of {version}", public=f"the answer is no {kind}")
 
 
 def _check_namespaces(items: "list[_MetricValue] | tuple[()]", request: RequestInfo) -> None:

@@ -127,7 +127,11 @@ class Companion:
         self._metrics.companion_leads.set(1)
         self._leads_since = self._session.now()
         try:
-            own, self._states = self._states, await self._read_statuses()
+            # Without the statuses every condition would begin anew.
+            states: dict[Key, State] = {}
+            for namespace in tuple(self._namespaces) or ("",):
+                states |= await self._read_namespace(namespace)
+            own, self._states = self._states, states
             self._states |= {key: _resumed(state, self._states.get(key, State())) for key, state in own.items()}
             self._looked_at.clear()
             async with asyncio.TaskGroup() as tasks:
@@ -137,13 +141,6 @@ class Companion:
                 tasks.create_task(self._resync())
         finally:
             self._metrics.companion_leads.set(0)
-
-    async def _read_statuses(self) -> dict[Key, State]:
-        """The statuses, as soon as they can be read: without them every condition would begin anew."""
-        states: dict[Key, State] = {}
-        for namespace in tuple(self._namespaces) or ("",):
-            states |= await self._read_namespace(namespace)
-        return states
 
     async def _read_namespace(self, namespace: str) -> dict[Key, State]:
         backoff, log_once = Backoff(), LogOnce()
@@ -210,17 +207,13 @@ class Companion:
         is_done = result is ActionResult.DONE
         self._states[key] = plan.after(state, action, now) if is_done else plan.missed(state, action, result, now)
         if isinstance(action, WriteStatus) and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
-            await self._read_again(key)
-
-    async def _read_again(self, key: Key) -> None:
-        """Reads the status that could not be replaced."""
-        try:
-            written = await read_status(self._session, key)
-        except KubeError as error:
-            _log.info("a policy's status cannot be read", key=str(key), error=str(error))
-        else:
-            # The other lane may have changed the state while this one was reading.
-            self._states[key] = replace(self._states.get(key, State()), written=written)
+            try:
+                written = await read_status(self._session, key)
+            except KubeError as error:
+                _log.info("a policy's status cannot be read", key=str(key), error=str(error))
+            else:
+                # The other lane may have changed the state while this one was reading.
+                self._states[key] = replace(self._states.get(key, State()), written=written)
 
     async def _turn(self) -> None:
         """Waits until another write keeps within `writesPerSecond`."""

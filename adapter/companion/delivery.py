@@ -82,7 +82,11 @@ class RateLimiter:
 
     def admit(self, message: Message, route: NotificationRoute, now: float) -> str:
         """Counts the message, and returns an empty text; or why it is refused: `repeated` or `limited`."""
-        self._forget(route, now)
+        _expire(self._sent, route.rate_limit, now)
+        _expire(self._critical, route.critical_rate_limit, now)
+        _expire_all(self._by_policy, route.policy_rate_limit, now)
+        _expire_all(self._critical_by_namespace, route.critical_namespace_rate_limit, now)
+        self._last = {key: last for key, last in self._last.items() if now - last.at < REPEATED_SECONDS}
         last = self._last.get(message.key)
         if last is not None and (last.title, last.body) == (message.title, message.body):
             return "repeated"
@@ -101,13 +105,6 @@ class RateLimiter:
             return (self._critical, route.critical_rate_limit), (own, route.critical_namespace_rate_limit)
         own = self._by_policy.setdefault(message.key, deque())
         return (self._sent, route.rate_limit), (own, route.policy_rate_limit)
-
-    def _forget(self, route: NotificationRoute, now: float) -> None:
-        _expire(self._sent, route.rate_limit, now)
-        _expire(self._critical, route.critical_rate_limit, now)
-        _expire_all(self._by_policy, route.policy_rate_limit, now)
-        _expire_all(self._critical_by_namespace, route.critical_namespace_rate_limit, now)
-        self._last = {key: last for key, last in self._last.items() if now - last.at < REPEATED_SECONDS}
 
 
 def _expire_all(times: dict[K, deque[float]], limit: RateLimit, now: float) -> None:
@@ -154,7 +151,11 @@ class Delivery:
         return tuple(url for url, is_accepted in zip(urls, accepted, strict=True) if not is_accepted)
 
     async def _one(self, url: str, message: Message, seconds: float) -> bool:
-        answer = self._answer(url, message)
+        # An earlier attempt with this message may still run, or have ended well late.
+        last = self._attempts.get(url)
+        if last is None or last.failed or (last.answer.done() and last.message is not message):
+            last = self._attempts[url] = _Attempt(message, self._in_thread(url, message))
+        answer = last.answer if last.message is message else None
         if answer is None:
             return False
         try:
@@ -162,16 +163,6 @@ class Delivery:
                 return await asyncio.shield(answer)
         except TimeoutError:
             return False
-
-    def _answer(self, url: str, message: Message) -> asyncio.Future[bool] | None:
-        """The answer of an earlier attempt with this message that still runs or ended well late, else of a new one.
-
-        None if an attempt with another message still runs.
-        """
-        last = self._attempts.get(url)
-        if last is None or last.failed or (last.answer.done() and last.message is not message):
-            last = self._attempts[url] = _Attempt(message, self._in_thread(url, message))
-        return last.answer if last.message is message else None
 
     def _in_thread(self, url: str, message: Message) -> asyncio.Future[bool]:
         """Begins an attempt in a daemon thread, which the process does not wait for at its end."""

@@ -85,25 +85,30 @@ class Writer:
         except NotFound:
             return ActionResult.OVERTAKEN  # the object was deleted meanwhile, which its watch will show
         except KubeError as error:
-            return self._failed(action, kind, error)
+            result = _result(error)
+            reason = _reason(error)
+            self._metrics.companion_writes.labels(action=kind, result=reason).inc()
+            if result is ActionResult.OVERTAKEN:
+                _log.info("write overtaken", action=kind, key=str(action.key), error=str(error))
+            elif self.backoff.failed(action.key, kind, reason, self._session.now()):
+                _log.warning("write failed", action=kind, key=str(action.key), error=str(error))
+            return result
         self.backoff.reset(action.key, kind)
         self._metrics.companion_writes.labels(action=kind, result="done").inc()
         return ActionResult.DONE
 
-    def _failed(self, action: Action, kind: str, error: KubeError) -> ActionResult:
-        result = _result(error)
-        reason = _reason(error)
-        self._metrics.companion_writes.labels(action=kind, result=reason).inc()
-        if result is ActionResult.OVERTAKEN:
-            _log.info("write overtaken", action=kind, key=str(action.key), error=str(error))
-        elif self.backoff.failed(action.key, kind, reason, self._session.now()):
-            _log.warning("write failed", action=kind, key=str(action.key), error=str(error))
-        return result
-
     async def _do(self, action: Action) -> None:
         match action:
             case RaiseScale():
-                await self._raise_scale(action)
+                # The update carries the version that was read, so that a scaling in between wins.
+                scale = _scale(await self._session.get(action.path, timeout=WRITE_SECONDS / 2))
+                current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
+                if current != (action.target, action.current) or not self._leadership.leads:
+                    raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
+                raised = scale | {"spec": {"replicas": action.to}}
+                await self._session.request(
+                    "PUT", action.path, body=msgspec.json.encode(raised), timeout=WRITE_SECONDS / 2
+                )
             case MarkPod():
                 await self._mark_pod(action)
             case AskTolerance():
@@ -113,7 +118,12 @@ class Writer:
             case WriteStatus():
                 await self._write_status(action)
             case WriteEvent():
-                await self._write_event(action)
+                write = event_request(action)
+                if write.method == "PATCH":
+                    await self.patch(write.path, write.body, MERGE_PATCH)
+                else:
+                    body = msgspec.json.encode(write.body)
+                    await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
             case Notify():
                 self._notify(action)
 
@@ -126,23 +136,6 @@ class Writer:
             {"op": "add", "path": "/status", "value": action.status},
         ]
         await self.patch(f"{WATERMARK_POLICIES.path(*action.key)}/status", patch, JSON_PATCH)
-
-    async def _write_event(self, action: WriteEvent) -> None:
-        write = event_request(action)
-        if write.method == "PATCH":
-            await self.patch(write.path, write.body, MERGE_PATCH)
-        else:
-            body = msgspec.json.encode(write.body)
-            await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
-
-    async def _raise_scale(self, action: RaiseScale) -> None:
-        # The update carries the version that was read, so that a scaling in between wins.
-        scale = _scale(await self._session.get(action.path, timeout=WRITE_SECONDS / 2))
-        current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
-        if current != (action.target, action.current) or not self._leadership.leads:
-            raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
-        raised = scale | {"spec": {"replicas": action.to}}
-        await self._session.request("PUT", action.path, body=msgspec.json.encode(raised), timeout=WRITE_SECONDS / 2)
 
     async def _mark_pod(self, action: MarkPod) -> None:
         # Applied without force: a cost of another client is a conflict; our own annotations are removed if left out.

@@ -131,7 +131,15 @@ class Freshness:
         last_kinds, self._kinds = self._kinds, self._stale_kinds()
         for kind in {kind for kind, _ in _changed(last_kinds, self._kinds)}:
             self._on_kind(kind)
-        self._count()
+        kinds = (watch for watches in self._kind_watches().values() for watch in watches.values())
+        watches = [*self._shared_watches, *kinds]
+        counts = Counter({watch.name: 0 for watch in watches})
+        counts.update(watch.name for watch in watches if watch.silent)
+        for name, count in counts.items():
+            self._metrics.watch_silent.labels(name).set(count)
+        for name in self._counted - counts.keys():
+            self._metrics.forget_watch(name)
+        self._counted = set(counts)
 
     def shared(self, namespace: str) -> str | None:
         """Why no policy of this namespace may be decided on; None if they may."""
@@ -184,17 +192,6 @@ class Freshness:
             for namespace, watch in watches.items()
             if (sentence := silence_of(watch)) is not None
         }
-
-    def _count(self) -> None:
-        kinds = (watch for watches in self._kind_watches().values() for watch in watches.values())
-        watches = [*self._shared_watches, *kinds]
-        counts = Counter({watch.name: 0 for watch in watches})
-        counts.update(watch.name for watch in watches if watch.silent)
-        for name, count in counts.items():
-            self._metrics.watch_silent.labels(name).set(count)
-        for name in self._counted - counts.keys():
-            self._metrics.forget_watch(name)
-        self._counted = set(counts)
 
 
 def _changed(before: Mapping[K, str], after: Mapping[K, str]) -> list[K]:

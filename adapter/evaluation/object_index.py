@@ -185,7 +185,7 @@ class ObjectIndex:
             self._by_namespace[key.namespace].add(key)
         if (service := _service_of(new)) is not None:
             self._by_service[service].add(key)
-        if _needs_resources(new):
+        if new is not None and new.policy is not None and any(metric.resource for metric in new.policy.metrics):
             self._with_resources[key.namespace].add(key)
         else:
             discard(self._with_resources, key.namespace, key)
@@ -369,10 +369,6 @@ def _pods_metric_targets(hpa: Hpa, resource_of: Callable[[str, str], str]) -> It
     target = TargetKey(ref.namespace, resource, ref.name) if resource else None
     for metric, average in hpa.pods_metrics:
         yield PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
-
-
-def _needs_resources(entry: DecodedPolicy | None) -> bool:
-    return entry is not None and entry.policy is not None and any(metric.resource for metric in entry.policy.metrics)
 
 
 def _service_of(entry: DecodedPolicy | None) -> ServiceKey | None:

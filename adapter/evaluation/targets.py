@@ -194,7 +194,11 @@ class Targets:
         wanted = builtin | {key for _, key in grant_slots(others, MAX_KINDS_PER_NAMESPACE, MAX_KINDS)}
         self._exclude({claim.item for claim in others} - wanted)
         for key in self._kinds.keys() - wanted:
-            self._drop(key)
+            self._kinds.pop(key)
+            self._resources.forget(*key)
+            if (task := self._running.pop(key, None)) is not None:
+                task.cancel()
+            self._on_kind(key)
         for key in wanted - self._kinds.keys():
             reflector = partial(self._new_reflector, key)
             self._kinds[key] = KindWatcher(key, self._resources, reflector, self._namespaces, self._on_kind)
@@ -214,13 +218,6 @@ class Targets:
         changed, self._excluded = self._excluded ^ excluded, excluded
         for key in changed:
             self._on_kind(key)
-
-    def _drop(self, key: KindKey) -> None:
-        self._kinds.pop(key)
-        self._resources.forget(*key)
-        if (task := self._running.pop(key, None)) is not None:
-            task.cancel()
-        self._on_kind(key)
 
     def _new_reflector(self, key: KindKey, resource: RestMapping, namespace: str) -> Reflector[TargetObject]:
         return Reflector(

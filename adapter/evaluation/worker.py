@@ -69,7 +69,12 @@ class Worker:
             await turn()
             if (key := self._queue.pop()) is not None:
                 views[key] = await self._evaluate_safely(key, views)
-                self._add_next(key, views[key])
+                # No event announces that a sample becomes too old.
+                view = views[key]
+                if view is None:
+                    self._queue.forget(key)
+                elif (assessment := view.assessment) is not None and assessment.stale_at is not None:
+                    self._queue.add_after(key, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
 
     async def _resync(self) -> None:
         """Queue policies that were not evaluated for RESYNC_SECONDS; each step checks a fiftieth of all policies."""
@@ -80,13 +85,6 @@ class Worker:
                 for key in keys[first : first + step]:
                     self._queue.add_if_idle(key, RESYNC_SECONDS)
                 await asyncio.sleep(RESYNC_SECONDS / 4 * step / max(1, len(keys)))
-
-    def _add_next(self, key: Key, view: PolicyView | None) -> None:
-        """Queue the policy for the moment when one of its samples becomes too old: no event announces that."""
-        if view is None:
-            self._queue.forget(key)
-        elif (assessment := view.assessment) is not None and assessment.stale_at is not None:
-            self._queue.add_after(key, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)
 
     async def _evaluate_safely(self, key: Key, ready: dict[Key, PolicyView | None]) -> PolicyView | None:
         """Evaluate; after an unexpected error the policy loses its assessment, and the other policies go on.
@@ -140,7 +138,11 @@ class Worker:
                 moved[key] = last
         by_target = _retarget(current.by_target, moved, views) if moved else current.by_target
         for key, view in views.items():
-            self._index_pods(key, view)
+            labels = self._labels.pop(key, None)
+            in_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
+            in_namespace.put(key, _labels_of(view) if labels is None else labels)
+            if not in_namespace:
+                del self._by_pods[key.namespace]
         self._snapshots.swap(
             replace(current, policies=self._views.changed(views), by_target=by_target, by_pods=self._by_pods),
             changed=views,
@@ -150,13 +152,6 @@ class Worker:
     def _views(self) -> PolicyViews:
         policies = self._snapshots.current.policies
         return policies if isinstance(policies, PolicyViews) else PolicyViews().changed(policies)
-
-    def _index_pods(self, key: Key, view: PolicyView | None) -> None:
-        labels = self._labels.pop(key, None)
-        in_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
-        in_namespace.put(key, _labels_of(view) if labels is None else labels)
-        if not in_namespace:
-            del self._by_pods[key.namespace]
 
     def publish_queries(self, queries: Mapping[str, NamedQueryResult]) -> None:
         """Publish the results of the named queries."""

@@ -71,20 +71,17 @@ class LeaderElector:
                 while not await self._ask():  # noqa: ASYNC110  another process changes the lease
                     await asyncio.sleep(RETRY_SECONDS)
                 _log.info("leading", lease=self._metadata.name, identity=self._identity)
-                await self._work_while_leading(work)
+                working = asyncio.ensure_future(work())
+                renewing = asyncio.create_task(self._renew_while_leading())
+                try:
+                    await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+                    if working.done():
+                        await working
+                finally:
+                    await _ended(working, renewing)
                 _log.warning("no longer leading", lease=self._metadata.name, identity=self._identity)
         finally:
             await self._release()
-
-    async def _work_while_leading(self, work: Callable[[], Awaitable[None]]) -> None:
-        working = asyncio.ensure_future(work())
-        renewing = asyncio.create_task(self._renew_while_leading())
-        try:
-            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                await working
-        finally:
-            await _ended(working, renewing)
 
     async def _renew_while_leading(self) -> None:
         wait = RETRY_SECONDS

@@ -231,7 +231,13 @@ def _requirement(reader: _Reader) -> Requirement:
         raise reader.fault("one of =, ==, !=, in, notin, >, <")
     reader.take()
     if symbol in {"in", "notin"}:
-        return Requirement(key, operator, _values(reader))
+        reader.take_symbol("(")
+        values = {_listed(reader)}
+        while reader.peek() == ",":
+            reader.take()
+            values.add(_listed(reader))
+        reader.take_symbol(")")
+        return Requirement(key, operator, tuple(sorted(values)))
     value = _value(reader)
     if operator in {Operator.GREATER, Operator.LESS} and _integer(value) is None:
         raise reader.refusal(f"{value!r} is no integer, which > and < compare with")
@@ -256,16 +262,6 @@ def _value(reader: _Reader) -> str:
     if reader.peek() in _SPECIAL:
         raise reader.fault("a label value")
     return _checked(reader, reader.take())
-
-
-def _values(reader: _Reader) -> tuple[str, ...]:
-    reader.take_symbol("(")
-    values = {_listed(reader)}
-    while reader.peek() == ",":
-        reader.take()
-        values.add(_listed(reader))
-    reader.take_symbol(")")
-    return tuple(sorted(values))
 
 
 def _listed(reader: _Reader) -> str:

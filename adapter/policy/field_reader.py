@@ -214,16 +214,12 @@ def as_mapping(source: Source) -> Mapping[str, Any]:
     if isinstance(source, Mapping):
         return source
     if isinstance(source, msgspec.Struct):
-        return _plain(source)
+        try:
+            plain: dict[str, Any] = msgspec.to_builtins(source)
+        except RecursionError:
+            raise PolicyError([Fault("", None, "is nested too deeply")]) from None
+        return plain
     try:
         return decode(source, dict[str, Any])
     except msgspec.MsgspecError as error:
         raise PolicyError([Fault("", None, f"is not a JSON object: {error}")]) from None
-
-
-def _plain(source: msgspec.Struct) -> Mapping[str, Any]:
-    try:
-        plain: dict[str, Any] = msgspec.to_builtins(source)
-    except RecursionError:
-        raise PolicyError([Fault("", None, "is nested too deeply")]) from None
-    return plain

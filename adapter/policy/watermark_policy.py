@@ -76,7 +76,16 @@ def parse_policy(source: Source) -> Policy:
     """Read a policy, with every default filled in. Raises PolicyError with every fault."""
     faults: list[Fault] = []
     root = FieldReader(as_mapping(source), "", faults)
-    _identity(root)
+    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        value = root.get(key)
+        # Compared, not hashed: it may be a list.
+        if value not in (None, "", expected):
+            root.fault(key, value, f"must be {expected}")
+    if root.get("spec") is None:
+        root.fault("spec", None, "Required value: write the policy's spec")
+    root.get("status")
+    root.get("metadata")
+    root.close()
     metadata, spec = root.section("metadata"), root.section("spec")
     name = metadata.text("name", required="a policy needs a name")
     if len(name) > _LONGEST_LABEL:
@@ -145,19 +154,6 @@ def _hold_until(metadata: FieldReader) -> float | None:
         advice = "is no time; write one with its offset, such as 2026-01-01T12:00:00Z, or take the annotation away"
         metadata.fault(f"annotations[{HOLD_UNTIL}]", text, advice)
     return until
-
-
-def _identity(root: FieldReader) -> None:
-    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        value = root.get(key)
-        # Compared, not hashed: it may be a list.
-        if value not in (None, "", expected):
-            root.fault(key, value, f"must be {expected}")
-    if root.get("spec") is None:
-        root.fault("spec", None, "Required value: write the policy's spec")
-    root.get("status")
-    root.get("metadata")
-    root.close()
 
 
 def _metrics(spec: FieldReader, strategy: Strategy, average: Average) -> tuple[Metric, ...]:

@@ -107,16 +107,6 @@ def array(key: str) -> re.Pattern[bytes]:
     return re.compile(opens + rb'(?=\{\s*("[^"\\]{1,128}")\s*:\s*([{\["]?))')
 
 
-def _between(opening: re.Match[bytes]) -> re.Pattern[bytes]:
-    """Matches from the end of one element to the beginning of the next; its group is the text between them.
-
-    All elements begin with the same key, as programs write them. A quote inside a JSON string is escaped, so the
-    pattern matches nowhere inside strings.
-    """
-    key, bracket = opening.groups()
-    return re.compile(rb"\}(\s*,\s*)\{\s*%b\s*:\s*%b" % (re.escape(key), re.escape(bracket)))
-
-
 def pieces(
     body: Body | bytes, form: re.Pattern[bytes], *, size: int = PIECE_BYTES, most: int = WHOLE_BYTES
 ) -> Iterator[Piece]:
@@ -132,7 +122,10 @@ def pieces(
     if opening is None:
         yield _last(rest, body, most)
         return
-    between, start = _between(opening), opening.end()
+    # All elements begin with the same key, as programs write them. A quote inside a JSON string is escaped, so the
+    # pattern matches nowhere inside strings.
+    key, bracket = opening.groups()
+    between, start = re.compile(rb"\}(\s*,\s*)\{\s*%b\s*:\s*%b" % (re.escape(key), re.escape(bracket))), opening.end()
     head = rest[:start]
     del rest[:start]
     searched = size

@@ -129,7 +129,10 @@ class ResponseReader:
                 break
             head = bytes(self._buffer[:end])
             del self._buffer[: end + len(_END_OF_HEAD)]
-            status = _status(head)
+            parts = head.split(_END, 1)[0].split(b" ", 2)
+            if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not (len(parts[1]) == 3 and parts[1].isdigit()):
+                raise WrongRegistryAnswer("the answer is not HTTP/1.1")
+            status = int(parts[1])
             if status in _INTERIM:  # the answer itself follows, and would be taken for the next request's
                 searched = 0
                 self._interims += 1
@@ -169,21 +172,18 @@ class ResponseReader:
                 break
             if length := int(line[1], 16):
                 at = line.end()
-                self._begin_chunk(length)
+                self._chunks += 1
+                if self._chunks > MOST_CHUNKS + self._chunked // SMALLEST_CHUNK:
+                    raise WrongRegistryAnswer(f"the answer comes in chunks of less than {SMALLEST_CHUNK} bytes")
+                self._left = length + len(_END)
+                self._chunked += length
+                if self._chunked > self._limit.size:
+                    self._limit.check(self._chunked)
             else:
                 last_line = line.end() - len(_END) - at
         self._body.append(b"".join(parts))
         del self._buffer[:at]
         return last_line >= 0 and self._read_trailers(last_line)
-
-    def _begin_chunk(self, length: int) -> None:
-        self._chunks += 1
-        if self._chunks > MOST_CHUNKS + self._chunked // SMALLEST_CHUNK:
-            raise WrongRegistryAnswer(f"the answer comes in chunks of less than {SMALLEST_CHUNK} bytes")
-        self._left = length + len(_END)
-        self._chunked += length
-        if self._chunked > self._limit.size:
-            self._limit.check(self._chunked)
 
     def _read_trailers(self, last: int) -> bool:
         # An empty line ends the body, after trailers if there are any.
@@ -198,13 +198,6 @@ class ResponseReader:
 
 class SurplusAnswer(WrongRegistryAnswer):
     """More answers came than requests were sent: which belongs to which is unknown."""
-
-
-def _status(head: bytes) -> int:
-    parts = head.split(_END, 1)[0].split(b" ", 2)
-    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not (len(parts[1]) == 3 and parts[1].isdigit()):
-        raise WrongRegistryAnswer("the answer is not HTTP/1.1")
-    return int(parts[1])
 
 
 def _length(reply: RawReply) -> int | None:

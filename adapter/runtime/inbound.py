@@ -353,9 +353,12 @@ class HttpConnections(web.Server):
         self.refusal = refusal
         self._pool: EvictingPool[SocketTransport] = EvictingPool(limits.connections, lambda each: each.address)
         self._by_transport: dict[SocketTransport, HttpConnection] = {}
+        # Drops aiohttp's messages: client errors are not logged, and ours are logged by the handler.
+        logger = logging.getLogger(f"{__name__}.http")
+        logger.setLevel(logging.CRITICAL + 1)
         self._options: dict[str, Any] = {
             "access_log": None,
-            "logger": _silent_logger(),
+            "logger": logger,
             "max_line_size": limits.line_bytes,
             "max_field_size": limits.line_bytes,
             "max_headers": limits.headers,
@@ -409,13 +412,6 @@ class HttpConnections(web.Server):
                 connection.answered()
 
         return tracked
-
-
-def _silent_logger() -> logging.Logger:
-    """A logger that drops aiohttp's messages: client errors are not logged, and ours are logged by the handler."""
-    logger = logging.getLogger(f"{__name__}.http")
-    logger.setLevel(logging.CRITICAL + 1)
-    return logger
 
 
 def received_bytes(request: web.BaseRequest) -> int:

@@ -97,7 +97,9 @@ class Health:
         warnings = {} if single or endpoint != "readyz" else self._active_warnings(results)
         if healthy and not warnings and not verbose:
             return HealthReport(healthy=True, text="ok")
-        return HealthReport(healthy, _listing(endpoint, results, warnings, healthy=healthy))
+        lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in results.items()]
+        lines += [f"[!]{name}: {warning}" for name, warning in warnings.items()]
+        return HealthReport(healthy, "\n".join([*lines, f"{endpoint} check {'passed' if healthy else 'failed'}", ""]))
 
     def _active_warnings(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
         warnings = {name: check() for name, check in self._warnings.items() if not results.get(name)}
@@ -111,11 +113,3 @@ class Health:
             elif name not in self._logged or self._clock() - self._logged[name] >= _LOG_SECONDS:
                 self._logged[name] = self._clock()
                 _log.warning("health_check_failed", check=name, error=reason)
-
-
-def _listing(
-    endpoint: str, results: Mapping[str, str | None], warnings: Mapping[str, str | None], *, healthy: bool
-) -> str:
-    lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in results.items()]
-    lines += [f"[!]{name}: {warning}" for name, warning in warnings.items()]
-    return "\n".join([*lines, f"{endpoint} check {'passed' if healthy else 'failed'}", ""])

@@ -251,7 +251,10 @@ class Prometheus:
             try:
                 result = await self._query(client, query, source)
             except SourceError as error:
-                self._report_failure(source, query, error)
+                self._metrics.source_up.labels(source).set(0)
+                self._metrics.source_errors.labels(source, error.reason).inc()
+                if self._log_once.is_new(str(error), query):
+                    _log.warning("query failed", source=source, query=query.text, error=str(error))
                 if rejected := isinstance(error, QueryRejected):
                     client.probe_turns.close()
                 slow = loop.time() - began > SLOW_QUERY_SECONDS
@@ -336,12 +339,6 @@ class Prometheus:
         left = self._all_times.get(query, 0)
         named = await times.fetch(ask, query, sets, slices, all_at_once=left > 0)
         self._all_times[query] = left - 1 if left else 0 if named else POLLS_FOR_ALL_TIMES
-
-    def _report_failure(self, source: str, query: InstantQuery, error: SourceError) -> None:
-        self._metrics.source_up.labels(source).set(0)
-        self._metrics.source_errors.labels(source, error.reason).inc()
-        if self._log_once.is_new(str(error), query):
-            _log.warning("query failed", source=source, query=query.text, error=str(error))
 
     def _keep(self, query: InstantQuery, state: _QueryState, group: PollGroup[WorkloadQuery]) -> None:
         last = self._states.get(query)

@@ -68,7 +68,11 @@ class RangeClient:
         }
         for left in reversed(range(ATTEMPTS)):
             try:
-                series = await self._ask(form)
+                async with self._client.answer("POST", self._url, data=form) as response:
+                    if response.status not in _OK:
+                        raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
+                    body = response.body.whole()
+                series = list(_decode(body))
             except (SourceUnreachable, SourceFailing) as error:
                 if not left:
                     raise error.with_context(self._url, f"{ATTEMPTS} attempts failed") from error
@@ -79,13 +83,6 @@ class RangeClient:
                 self._backoff.reset()
                 return series
         raise AssertionError("the last attempt returns or raises")
-
-    async def _ask(self, form: Mapping[str, str]) -> list[RangeSeries]:
-        async with self._client.answer("POST", self._url, data=form) as response:
-            if response.status not in _OK:
-                raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
-            body = response.body.whole()
-        return list(_decode(body))
 
     async def close(self) -> None:
         """Close the connections."""

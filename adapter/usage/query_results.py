@@ -149,7 +149,8 @@ class QueryResult:
         """The samples for a service in this namespace, never those of another namespace."""
         fault = self.faults.get(namespace) or self.faults.get("")
         if not fault and not self.by_pod:
-            fault = self._ambiguous(namespace)
+            count = self.counts.get(namespace, 0) + self.counts.get("", 0)
+            fault = f"answers {count} series where one number is wanted; put sum(…) around it" if count > 1 else ""
         if fault:
             return QuerySamples(max_age=max_age, error=fault, fetched_at=self.fetched_at)
         if self.by_pod:
@@ -162,10 +163,6 @@ class QueryResult:
     def large(self) -> list[list[object]]:
         """The columns for `release`; empty if they hold few samples: nothing has to be freed for an ended series."""
         return [] if self.live <= _MANY else [list(self.columns.values), list(self.columns.times)]
-
-    def _ambiguous(self, namespace: str) -> str:
-        count = self.counts.get(namespace, 0) + self.counts.get("", 0)
-        return f"answers {count} series where one number is wanted; put sum(…) around it" if count > 1 else ""
 
 
 async def release(result: list[list[object]]) -> None:
@@ -273,7 +270,8 @@ class _Shaper:
         if self._by_pod:
             await self._find_missing_labels(slices)
         if undated and "" not in self._faults:
-            self._faults[""] = self._undated()
+            of = f" of the same {self._query.namespace_label} and {self._query.pod_label}" if self._by_pod else ""
+            self._faults[""] = f"no series that it reads has a sample{of} in the last {self._query.max_age:g} s"
         for seen in self._seen.values():
             while seen:
                 seen.pop()
@@ -298,10 +296,6 @@ class _Shaper:
             if namespace and namespace not in self._seen:
                 self._faults[namespace] = lacking
             await slices.breathe()
-
-    def _undated(self) -> str:
-        of = f" of the same {self._query.namespace_label} and {self._query.pod_label}" if self._by_pod else ""
-        return f"no series that it reads has a sample{of} in the last {self._query.max_age:g} s"
 
     def _by(self) -> str:
         return f"sum by ({self._query.namespace_label}, {self._query.pod_label}) (…)"

@@ -219,7 +219,7 @@ class ResourceMetrics:
         return ResourceSamples(
             pods=state.pods,
             max_age=self.settings.max_age_seconds,
-            error=self._failure(state),
+            error=with_last_answer(state.cause, state.fetched_at) if state.cause else None,
             fetched_at=state.fetched_at,
         )
 
@@ -256,7 +256,10 @@ class ResourceMetrics:
             async with self._slots:
                 began = loop.time()
                 state = await self._fetch(namespace)
-            self._keep(namespace, state)
+            last = self._states.get(namespace)
+            self._states[namespace] = state
+            if last is None or last.cause != state.cause or not last.pods.has_same_times(state.pods):
+                self._on_change(namespace)
             interval = self.settings.interval_seconds
             await asyncio.sleep(
                 retry_delay(interval * min(share, 1.0), loop.time() - began) if state.cause else interval * share
@@ -274,28 +277,16 @@ class ResourceMetrics:
                     )
                 pods = await decode_usages(body, last.pods)
         except (KubeError, WrongAnswer) as error:
-            self._report_failure(namespace, error)
+            self._metrics.source_up.labels(SOURCE).set(0)
+            self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
+            if self._log_once.is_new(str(error), namespace):
+                _log.warning("usage fetch failed", source=SOURCE, namespace=namespace, error=str(error))
             return replace(last, cause=error.public)
         self._log_once.clear(namespace)
         now = self._session.now()
         self._metrics.source_up.labels(SOURCE).set(1)
         self._metrics.source_success.labels(SOURCE).set(now)
         return _NamespaceState(pods, now)
-
-    def _report_failure(self, namespace: str, error: KubeError | WrongAnswer) -> None:
-        self._metrics.source_up.labels(SOURCE).set(0)
-        self._metrics.source_errors.labels(SOURCE, _reason(error)).inc()
-        if self._log_once.is_new(str(error), namespace):
-            _log.warning("usage fetch failed", source=SOURCE, namespace=namespace, error=str(error))
-
-    def _keep(self, namespace: str, state: _NamespaceState) -> None:
-        last = self._states.get(namespace)
-        self._states[namespace] = state
-        if last is None or last.cause != state.cause or not last.pods.has_same_times(state.pods):
-            self._on_change(namespace)
-
-    def _failure(self, state: _NamespaceState) -> str | None:
-        return with_last_answer(state.cause, state.fetched_at) if state.cause else None
 
 
 def _reason(error: Exception) -> str:

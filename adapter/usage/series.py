@@ -247,15 +247,12 @@ class SeriesList(Sequence[Series]):
         if repeated is None:
             if len(self._repeated) >= _MAX_CACHED_SELECTORS:
                 self._repeated.clear()
-            repeated = self._repeated[selector] = self._of_repeated_pods(selector)
+            if self._several is None:
+                live = ((pod, list(self._columns.series(sets))) for pod, sets in self._group.several.items())
+                self._several = {pod: series for pod, series in live if len(series) > 1}
+            own = ([each for each in series if selector.matches(each.labels)] for series in self._several.values())
+            repeated = self._repeated[selector] = tuple(each for series in own if len(series) > 1 for each in series)
         return repeated
-
-    def _of_repeated_pods(self, selector: LabelSelector) -> tuple[Series, ...]:
-        if self._several is None:
-            live = ((pod, list(self._columns.series(sets))) for pod, sets in self._group.several.items())
-            self._several = {pod: series for pod, series in live if len(series) > 1}
-        own = ([each for each in series if selector.matches(each.labels)] for series in self._several.values())
-        return tuple(each for series in own if len(series) > 1 for each in series)
 
 
 def _sets_of(group: SeriesGroup, pod: str) -> Sequence[LabelSet]:

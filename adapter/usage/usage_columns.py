@@ -173,7 +173,14 @@ class _Filled(NamedTuple):
         column: list[int | None] = [None] * count
         for row, amount in zip(rows, self.amounts, strict=True):
             column[row] = amount
-        return _packed(column)
+        # Eight bytes a pod, where every pod has an amount and none is too large (9 × 10⁹ units).
+        amounts = [amount for amount in column if amount is not None]
+        if len(amounts) < len(column):
+            return column
+        try:
+            return array("q", amounts)
+        except OverflowError:
+            return column
 
 
 def _inverse(order: list[int]) -> list[int]:
@@ -185,14 +192,3 @@ def _inverse(order: list[int]) -> list[int]:
 
 def _in_order(column: list[T], order: list[int] | None) -> list[T]:
     return column if order is None else [column[row] for row in order]
-
-
-def _packed(column: list[int | None]) -> Amounts:
-    """The column in eight bytes a pod, where every pod has an amount and none is too large (9 × 10⁹ units)."""
-    amounts = [amount for amount in column if amount is not None]
-    if len(amounts) < len(column):
-        return column
-    try:
-        return array("q", amounts)
-    except OverflowError:
-        return column

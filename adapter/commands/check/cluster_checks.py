@@ -190,7 +190,11 @@ async def certificate_section(
     `api_services` are ours, `addresses` the servers' (host:port).
     """
     section, now = ReportSection("certificates"), session.now()
-    for pem, names in _by_bundle(api_services).items():
+    bundles: dict[str, list[str]] = {}
+    for name, one in api_services.items():
+        if authority := authority_of(one):
+            bundles.setdefault(authority, []).append(name)
+    for pem, names in bundles.items():
         _add(section, f"the CA in the caBundle of APIService {' and '.join(names)}", _newest(pem), now, own=True)
     served = await asyncio.gather(*(_served(one) for one in addresses))
     for address, certificate in zip(addresses, served, strict=True):
@@ -200,14 +204,6 @@ async def certificate_section(
         section.skipped("the ends of the serving certificates, for no server can be reached from here")
     await _add_front_proxy(section, session, now)
     return section
-
-
-def _by_bundle(api_services: Mapping[str, ApiService]) -> dict[str, list[str]]:
-    bundles: dict[str, list[str]] = {}
-    for name, one in api_services.items():
-        if authority := authority_of(one):
-            bundles.setdefault(authority, []).append(name)
-    return bundles
 
 
 def _parsed(pem: str) -> list[x509.Certificate]:

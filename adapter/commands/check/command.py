@@ -35,7 +35,6 @@ from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy, WiredTarge
 from adapter.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from adapter.kube.session import Session
 from adapter.load.findings import at_limit
-from adapter.load.roster import Roster
 from adapter.load.spec import Policy
 from adapter.load.states import KUBERNETES, service_registry
 from adapter.policy.conformance import Wiring
@@ -150,7 +149,12 @@ class _Check:
                 sections.append(hpa_section(wiring if known else replace(wiring, has_tolerance=has_tolerance)))
         sections = [one for one in sections if one.findings]
         if cluster:
-            sections += _status_sections(cluster, settings, listed, sections, every=bool(self._scope.policy))
+            every = bool(self._scope.policy)
+            by_name = {section.about: section for section in sections}
+            checked = [one for one in listed if f"policy {one}" in by_name]
+            for one in checked:
+                health.add_policy_error(by_name[f"policy {one}"], one, cluster.now(), every=every)
+            sections += health.status_sections(checked, cluster.now(), written=settings.companion.features.status)
             if whole:
                 sections += self._hpa_sections(hpas or [], listed, sections)
                 sections += await server_sections(cluster, settings)
@@ -267,7 +271,14 @@ class _Check:
             section.skipped("its pods, and what the registry and the sources know of them, which wait for that")
         elif way.target is not None:
             roster = fullest_roster(key, looks.get(key.registry, ())) if key else None
-            _add_pods(section, policy, way.target, roster)
+            registry = service_registry(policy)
+            pods = f"{len(way.target.pods)} pods of {way.target.target.kind} {way.target.target.name}"
+            if registry is None:
+                section.ok(f"it names no service registry: Kubernetes itself says which of the {pods} serve")
+            elif roster is None:
+                section.note(f"{pods} wait for a valid answer")
+            else:
+                add_pod_matches(section, registry, way.target.target, way.target.pods, roster)
         for add in load.of_policy.get(_key(policy), ()):
             add(section)
         if way.target is not None:
@@ -363,22 +374,6 @@ async def _silence(session: Session) -> str:
     return ""
 
 
-def _status_sections(
-    cluster: Cluster,
-    settings: Settings,
-    policies: Sequence[ListedPolicy],
-    sections: Sequence[ReportSection],
-    *,
-    every: bool,
-) -> list[ReportSection]:
-    """The findings of the policies' statuses: those of one policy in its section, those of several in new ones."""
-    by_name = {section.about: section for section in sections}
-    checked = [one for one in policies if f"policy {one}" in by_name]
-    for one in checked:
-        health.add_policy_error(by_name[f"policy {one}"], one, cluster.now(), every=every)
-    return health.status_sections(checked, cluster.now(), written=settings.companion.features.status)
-
-
 def _registry_of(policy: Policy) -> str:
     registry = service_registry(policy)
     return registry.name if registry is not None else KUBERNETES
@@ -399,14 +394,3 @@ def _services(
             asked.setdefault(named.registry, set()).add(named)
     chosen = (scope.registry,) if scope.registry else asked if scope.policy else registries
     return {name: asked.get(name) or {ServiceKey(name, PROBE_SERVICE)} for name in chosen}
-
-
-def _add_pods(section: ReportSection, policy: Policy, scaled: WiredTarget, roster: Roster | None) -> None:
-    registry = service_registry(policy)
-    pods = f"{len(scaled.pods)} pods of {scaled.target.kind} {scaled.target.name}"
-    if registry is None:
-        section.ok(f"it names no service registry: Kubernetes itself says which of the {pods} serve")
-    elif roster is None:
-        section.note(f"{pods} wait for a valid answer")
-    else:
-        add_pod_matches(section, registry, scaled.target, scaled.pods, roster)

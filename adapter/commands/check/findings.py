@@ -97,19 +97,15 @@ def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> ReportSect
     if best is None:
         section.wrong("no server gave a valid answer about it")
     else:
-        _instances(section, best)
+        if best.instances:
+            section.ok(f"it is known: {_count(best)}")
+        elif best.absence_counts:
+            section.wrong("no instance is registered under this name; check service, namespace and group")
+        else:
+            section.ok("it is known, and no pod is listed, so all of them serve")
+        if best.protected:
+            section.note("the registry protects itself: it calls unhealthy instances healthy, so health is no evidence")
     return section
-
-
-def _instances(section: ReportSection, roster: Roster) -> None:
-    if roster.instances:
-        section.ok(f"it is known: {_count(roster)}")
-    elif roster.absence_counts:
-        section.wrong("no instance is registered under this name; check service, namespace and group")
-    else:
-        section.ok("it is known, and no pod is listed, so all of them serve")
-    if roster.protected:
-        section.note("the registry protects itself: it calls unhealthy instances healthy, so health is no evidence")
 
 
 def fullest_roster(key: ServiceKey, looks: Sequence[ProbeResult]) -> Roster | None:
@@ -145,10 +141,7 @@ def add_pod_matches(
         if pod.uid not in by_pod:
             add = section.wrong if pod.is_ready and roster.absence_counts else section.note
             add(f"pod {pod.name} matches no instance: {why_unmatched(pod, registrations, registry)}")
-    _add_leftovers(section, [claim for claim in registrations if claim.mismatch is not None])
-
-
-def _add_leftovers(section: ReportSection, without_pod: Sequence[RegistrationMatch]) -> None:
+    without_pod = [claim for claim in registrations if claim.mismatch is not None]
     for claim in without_pod[:MAX_LISTED]:
         section.note(f"instance {address(claim.instance)} counts for no pod: {claim.mismatch}")
     if len(without_pod) > MAX_LISTED:
@@ -291,7 +284,10 @@ def _reasons(pod: Pod, matches: Sequence[RegistrationMatch], registry: PolicyReg
     )
     ips = {canonical_ip(ip) for ip in pod.ips}
     yield from _of_its_address(pod, (match for match in matches if canonical_ip(match.instance.ip) in ips), registry)
-    yield from _of_metadata(pod, matches)
+    for match in matches:
+        for key, value in match.instance.metadata.items():
+            if value == pod.name:
+                yield f"{address(match.instance)} carries its name under {key}; write registry.podNameKey: {key}"
     yield from _of_its_node(pod, matches)
     if not pod.is_ready:
         yield "it is not Ready, and services register once they are"
@@ -322,13 +318,6 @@ def _of_its_address(pod: Pod, here: Iterable[RegistrationMatch], registry: Polic
                 f"{where} is registered, but several pods have that address and port; let instances carry their "
                 "pod's name (registry.podNameKey)"
             )
-
-
-def _of_metadata(pod: Pod, matches: Iterable[RegistrationMatch]) -> Iterator[str]:
-    for match in matches:
-        for key, value in match.instance.metadata.items():
-            if value == pod.name:
-                yield f"{address(match.instance)} carries its name under {key}; write registry.podNameKey: {key}"
 
 
 def _of_its_node(pod: Pod, matches: Iterable[RegistrationMatch]) -> Iterator[str]:

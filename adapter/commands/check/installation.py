@@ -129,7 +129,13 @@ async def installed_settings(session: Session, installation: Installation) -> tu
         text = (decode(body, ConfigMap).data or {})[part.key]
         settings = parse_settings(text)
     except NotFound:
-        _add_missing(section, where, part)
+        if part.deployment:
+            section.wrong(
+                f"{where} does not exist, so no new pod of Deployment {part.deployment} starts: apply it "
+                f"(manifests/base/settings.yaml); {_DEFAULTS} here"
+            )
+        else:
+            section.note(f"{where} does not exist, and no --settings are given: {_DEFAULTS}")
     except Forbidden as error:
         section.skipped(f"the settings in {where}, for {reason(error)}; give --settings; {_DEFAULTS}")
     except (KubeError, msgspec.MsgspecError) as error:
@@ -143,16 +149,6 @@ async def installed_settings(session: Session, installation: Installation) -> tu
         section.ok(f"they are those of {where}")
         known = True
     return with_namespace(settings, installation.namespace), known, section
-
-
-def _add_missing(section: ReportSection, where: str, server: InstalledPart) -> None:
-    if server.deployment:
-        section.wrong(
-            f"{where} does not exist, so no new pod of Deployment {server.deployment} starts: apply it "
-            f"(manifests/base/settings.yaml); {_DEFAULTS} here"
-        )
-    else:
-        section.note(f"{where} does not exist, and no --settings are given: {_DEFAULTS}")
 
 
 def with_namespace(settings: Settings, namespace: str) -> Settings:

@@ -254,7 +254,13 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str])
         if _TEMPLATE in text:
             templates.append(file)
         else:
-            _wrong_text(file, text, error, section)
+            for fault in error.faults:
+                if error.document is None:
+                    section.wrong(str(fault), place=Place(file=file))
+                    continue
+                path = fault.path.removeprefix(f"[{error.document}]").removeprefix(".")
+                line = DocumentLines(text).line(error.document, path)
+                section.wrong(str(Fault("", fault.value, fault.advice)), place=Place(file=file, line=line, field=path))
         return
     lines = DocumentLines(text)
     for number, data in enumerate(documents):
@@ -265,17 +271,6 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str])
             if lack and isinstance(one.data.get("metadata"), Mapping):  # what has no metadata is no object
                 section.wrong(f"has no {lack}, so the API server refuses it", place=one.place())
             yield one
-
-
-def _wrong_text(file: str, text: str, error: document_text.TextError, section: ReportSection) -> None:
-    """Add the faults of a text, those of a document that was read with their lines."""
-    for fault in error.faults:
-        if error.document is None:
-            section.wrong(str(fault), place=Place(file=file))
-            continue
-        path = fault.path.removeprefix(f"[{error.document}]").removeprefix(".")
-        line = DocumentLines(text).line(error.document, path)
-        section.wrong(str(Fault("", fault.value, fault.advice)), place=Place(file=file, line=line, field=path))
 
 
 def _flattened(one: Located) -> Iterator[Located]:

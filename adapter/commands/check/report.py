@@ -165,7 +165,12 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
         if shown:
             yield section.about
             for finding in shown:
-                yield from _lines(finding)
+                place = f"{finding.place}: " if finding.place else ""
+                yield f"  {finding.verdict.value:5}  {place}{finding.text}"
+                if finding.explains:
+                    more = len(finding.explains) - _NAMED
+                    names = ", ".join(finding.explains[:_NAMED])
+                    yield f"         this explains faults of {names}{f' and {more} more' if more > 0 else ''}"
     well = counted(
         one
         for one in kept
@@ -174,15 +179,6 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
     if well and not verbose and any(_number(kept, verdict) for verdict in _SHOWN):
         yield f"{FindingLevel.OK.value:7}{well} (--verbose lists the findings)"
     yield summary(kept)
-
-
-def _lines(finding: Finding) -> Iterator[str]:
-    place = f"{finding.place}: " if finding.place else ""
-    yield f"  {finding.verdict.value:5}  {place}{finding.text}"
-    if finding.explains:
-        more = len(finding.explains) - _NAMED
-        names = ", ".join(finding.explains[:_NAMED])
-        yield f"         this explains faults of {names}{f' and {more} more' if more > 0 else ''}"
 
 
 def summary(sections: Iterable[ReportSection]) -> str:

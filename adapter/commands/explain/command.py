@@ -66,10 +66,6 @@ async def _run(parsed: argparse.Namespace, namespace: str, name: str) -> int:
             return await _watch(lambda: read(session, namespace, name))
         with waiting("asking the server for its decision"):
             explained = await read(session, namespace, name)
-    return _show(parsed, explained)
-
-
-def _show(parsed: argparse.Namespace, explained: Explained) -> int:
     if parsed.save:
         return _save(parsed.save, explained)
     if parsed.output == "json":
@@ -149,15 +145,14 @@ def _printed() -> Iterator[Show]:
 
     def show(explained: Explained) -> None:
         nonlocal before
-        now = tuple(output.printable(line) for line in sentences.lines(explained) if not _only_ages(line))
+        now = tuple(  # without what says how old something is, which is always new
+            output.printable(line)
+            for line in sentences.lines(explained)
+            if not (line.startswith("input ") or ": it last scaled " in line)
+        )
         if now != before:
             before = now
             output.print_lines([format_time(explained.at), *(f"  {line}" for line in now)])
             sys.stdout.flush()
 
     yield show
-
-
-def _only_ages(line: str) -> bool:
-    """Whether a line says how old something is, which is always new."""
-    return line.startswith("input ") or ": it last scaled " in line

@@ -52,13 +52,29 @@ def page(explained: Explained) -> RenderableType:
 def _parts(explained: Explained) -> Iterator[RenderableType]:
     case = explained.case
     made = decided(case) if case is not None else None
-    yield _header(explained, made)
+    text = _text(headline(explained, made), "bold")
+    title = f"WatermarkPolicy {explained.namespace}/{explained.name}"
+    if made is not None:
+        title += f" → {made[0].target}"
+    style = "red" if made is None or made[1].error is not None else "green"
+    yield Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
     if explained.trouble:
         yield _section("No decision can be shown", _lines(explained.trouble, first="bold red"))
-        yield from _status(explained)
+        # The companion wrote it last; the server does not answer.
+        if explained.conditions:
+            lines = (f"{one.type} {one.status} ({one.reason}): {one.message}" for one in explained.conditions)
+            yield _section("The policy's status, as the companion wrote it last", _lines(lines))
     if case is not None and made is not None:
         yield from _decision(explained, case, *made)
-    yield from _hpa(explained)
+    if explained.hpa_trouble:
+        yield _section("The HPA cannot be read", _lines(explained.hpa_trouble, first="bold red"))
+    state = explained.hpa
+    if state is None:
+        return
+    yield _section(f"HPA {state.hpa.name}: what it will do", _lines(sentences.will_do(explained), bullet="→ "))
+    yield _section(
+        f"HPA {state.hpa.name}: what it did last", _lines(sentences.did_last(state, explained.at), bullet="→ ")
+    )
 
 
 def _decision(
@@ -71,15 +87,6 @@ def _decision(
     yield _section("Why", _lines(stage_sentences(assessment, decision, case.inputs.bounds, case.now), bullet="→ "))
     yield _section("Pods", _counts(assessment), _pods(pod_rows(policy, assessment), [m.name for m in policy.metrics]))
     yield _section("Inputs", _inputs(input_rows(explained, assessment)))
-
-
-def _header(explained: Explained, made: tuple[Assessment, Decision] | None) -> RenderableType:
-    text = _text(headline(explained, made), "bold")
-    title = f"WatermarkPolicy {explained.namespace}/{explained.name}"
-    if made is not None:
-        title += f" → {made[0].target}"
-    style = "red" if made is None or made[1].error is not None else "green"
-    return Panel(text, title=_text(title), title_align="left", border_style=style, box=box.ROUNDED)
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -103,13 +110,6 @@ def _lines(lines: Iterable[str], *, first: str = "", bullet: str = "") -> Render
     return grid
 
 
-def _status(explained: Explained) -> Iterator[RenderableType]:
-    """What the companion wrote last, where the server does not answer."""
-    if explained.conditions:
-        lines = (f"{one.type} {one.status} ({one.reason}): {one.message}" for one in explained.conditions)
-        yield _section("The policy's status, as the companion wrote it last", _lines(lines))
-
-
 def _band(band: DrawnBand) -> RenderableType:
     style = _VERDICTS.get(Verdict(band.verdict), "")
     title = Text.assemble((band.name, "bold"), "  ", (band.verdict, style))
@@ -125,20 +125,15 @@ def _drawn(band: DrawnBand) -> Iterator[Text]:
     end = max(known) * _ROOM
     low = -1 if band.low is None else _column(band.low, end)
     high = BAND_WIDTH if band.high is None else _column(band.high, end)
-    marks, line = _marks(band, end), Text()
+    style = _VERDICTS.get(Verdict(band.verdict), "")
+    shown = ((band.target, "┆", "bold"), (band.raw, "○", "yellow"), (band.usage, "●", f"bold {style}"))
+    marks, line = {_column(value, end): (sign, look) for value, sign, look in shown if value is not None}, Text()
     for column in range(BAND_WIDTH):
         sign = ("━", "green") if low < column < high else ("─", "dim")
         sign = ("┃", "bold") if column in {low, high} else sign
         line.append(*marks.get(column, sign))
     yield line
     yield _legend(band)
-
-
-def _marks(band: DrawnBand, end: Fraction) -> dict[int, tuple[str, str]]:
-    """The signs of target, raw and effective usage by column; effective covers the others."""
-    style = _VERDICTS.get(Verdict(band.verdict), "")
-    shown = ((band.target, "┆", "bold"), (band.raw, "○", "yellow"), (band.usage, "●", f"bold {style}"))
-    return {_column(value, end): (sign, look) for value, sign, look in shown if value is not None}
 
 
 def _column(value: Fraction, end: Fraction) -> int:
@@ -182,15 +177,3 @@ def _inputs(rows: Iterable[InputRow]) -> RenderableType:
         sign = Text("✗", "red") if row.trouble else Text("✓", "green")
         table.add_row(sign, _text(row.name), Text(row.age), Text(row.counts, "dim"), _text(row.trouble, "red"))
     return table
-
-
-def _hpa(explained: Explained) -> Iterator[RenderableType]:
-    if explained.hpa_trouble:
-        yield _section("The HPA cannot be read", _lines(explained.hpa_trouble, first="bold red"))
-    state = explained.hpa
-    if state is None:
-        return
-    yield _section(f"HPA {state.hpa.name}: what it will do", _lines(sentences.will_do(explained), bullet="→ "))
-    yield _section(
-        f"HPA {state.hpa.name}: what it did last", _lines(sentences.did_last(state, explained.at), bullet="→ ")
-    )

@@ -193,7 +193,15 @@ class Triggers:
         server = self._server(fields, metadata)
         wanted = _word(fields, "name") or _word(metadata, "metricName") or f"prometheus-{place}"
         metadata.irrelevant("was KEDA's name for the metric; the policy's metric has it", "metricName")
-        self._empty_answers(metadata)
+        ignore = _word(metadata, "ignoreNullValues").lower() or "true"
+        if ignore not in {"true", "t", "1", "false", "f", "0"}:
+            metadata.fault("ignoreNullValues", metadata.get("ignoreNullValues"), 'write "true" or "false"')
+        elif ignore in {"true", "t", "1"}:
+            metadata.notes.add(
+                NoteKind.DIFFERS, metadata.at("ignoreNullValues"), metadata.get("ignoreNullValues"),
+                "KEDA takes an empty answer for 0 and shrinks the service; here it is an error, and the count stays. "
+                "Only where no series really means no load, add 'or vector(0)' to the query",
+            )  # fmt: skip
         if fields.faults or threshold is None:
             return
         self.part.inline()
@@ -220,17 +228,6 @@ class Triggers:
             )
         return activation
 
-    def _empty_answers(self, metadata: Fields) -> None:
-        ignore = _word(metadata, "ignoreNullValues").lower() or "true"
-        if ignore not in {"true", "t", "1", "false", "f", "0"}:
-            metadata.fault("ignoreNullValues", metadata.get("ignoreNullValues"), 'write "true" or "false"')
-        elif ignore in {"true", "t", "1"}:
-            metadata.notes.add(
-                NoteKind.DIFFERS, metadata.at("ignoreNullValues"), metadata.get("ignoreNullValues"),
-                "KEDA takes an empty answer for 0 and shrinks the service; here it is an error, and the count stays. "
-                "Only where no series really means no load, add 'or vector(0)' to the query",
-            )  # fmt: skip
-
     def _server(self, fields: Fields, metadata: Fields) -> str:
         url = metadata.text("serverAddress", required="the address of Prometheus", longest=_LONGEST_TEXT)
         if url:
@@ -238,7 +235,10 @@ class Triggers:
         options: dict[str, Any] = {}
         if _word(metadata, "unsafeSsl").lower() in {"true", "t", "1"}:
             options["insecureSkipVerify"] = True
-        headers = _headers(metadata)
+        pairs = [one.partition("=") for one in _word(metadata, "customHeaders").split(",") if one.strip()]
+        if any(not sign or not name.strip() for name, sign, _ in pairs):
+            metadata.fault("customHeaders", metadata.get("customHeaders"), "write name=value, with commas between them")
+        headers = {name.strip(): value.strip() for name, _, value in pairs}
         if tenant := _word(metadata, "cortexOrgID"):
             headers["X-Scope-OrgID"] = tenant
         if headers:
@@ -276,14 +276,6 @@ def _duration(start: str, end: str) -> tuple[int | None, str]:
         return None, "its times do not last equally long"
     seconds = int(lasts.pop())
     return (seconds, "") if seconds <= _WEEK else (None, "its times last longer than a week")
-
-
-def _headers(metadata: Fields) -> dict[str, str]:
-    """`customHeaders`: name=value pairs with commas between them."""
-    pairs = [one.partition("=") for one in _word(metadata, "customHeaders").split(",") if one.strip()]
-    if any(not sign or not name.strip() for name, sign, _ in pairs):
-        metadata.fault("customHeaders", metadata.get("customHeaders"), "write name=value, with commas between them")
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _word(fields: Fields, key: str, *, required: str = "") -> str:

@@ -84,7 +84,16 @@ class Annotations:
         if url := config.get("prometheus-server", ""):
             named = self._keys.get((*name, "prometheus-server"), "")
             fields.faults += url_faults(_annotation(named), url)
-        self._note_rest(metric, fields)
+        if metric.labels or metric.expressions:
+            fields.notes.add(
+                NoteKind.IRRELEVANT, f"{fields.path}.metric.selector", dict(metric.labels),
+                f"only tells {NAME} which collector and query are meant",
+            )  # fmt: skip
+        if metric.kind == "Object":
+            fields.notes.add(
+                NoteKind.IRRELEVANT, f"{fields.path}.describedObject", metric.described[2],
+                "the query says by itself what it measures",
+            )  # fmt: skip
         used = {option, "prometheus-server"} | ({"per-replica"} if metric.kind == "Object" else set())
         self._take(name, config, used)
         self._part.inline()
@@ -100,18 +109,6 @@ class Annotations:
                 self._notes.add(NoteKind.DIFFERS, path, config[option], sentence)
         for option in {*used, *_DIFFERENT}:
             self._keys.pop((*name, option), None)
-
-    def _note_rest(self, metric: SelectedMetric, fields: Fields) -> None:
-        if metric.labels or metric.expressions:
-            fields.notes.add(
-                NoteKind.IRRELEVANT, f"{fields.path}.metric.selector", dict(metric.labels),
-                f"only tells {NAME} which collector and query are meant",
-            )  # fmt: skip
-        if metric.kind == "Object":
-            fields.notes.add(
-                NoteKind.IRRELEVANT, f"{fields.path}.describedObject", metric.described[2],
-                "the query says by itself what it measures",
-            )  # fmt: skip
 
 
 def _annotation(key: str) -> str:

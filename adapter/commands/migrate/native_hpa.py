@@ -90,7 +90,11 @@ def read(
     schedules: ScalingSchedules | None = None,
 ) -> Draft:
     """Read one HPA into a draft. `resolver_of` gets the annotations, of which it notes those that it does not use."""
-    _version(root)
+    version = root.get("apiVersion")
+    root.get("kind")
+    if not isinstance(version, str) or version not in API_VERSIONS:
+        advice = "must be autoscaling/v2: kubectl get hpa.v2.autoscaling NAME -o yaml writes it so"
+        root.fault("apiVersion", version, advice)
     identity = read_identity(root)
     spec = root.section("spec")
     resolver = resolver_of(identity.annotations, root)
@@ -137,14 +141,6 @@ def _note_handover(root: Fields, name: str, resolver: Resolver) -> None:
         "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have "
         f"Pods or Object metrics of {resolver.served_by()} get none; migrate those together",
     )  # fmt: skip
-
-
-def _version(root: Fields) -> None:
-    version = root.get("apiVersion")
-    root.get("kind")
-    if not isinstance(version, str) or version not in API_VERSIONS:
-        advice = "must be autoscaling/v2: kubectl get hpa.v2.autoscaling NAME -o yaml writes it so"
-        root.fault("apiVersion", version, advice)
 
 
 def _original(draft: Draft, root: Fields, metrics: "_Metrics") -> StockHpa | None:
@@ -198,18 +194,15 @@ class _Metrics:
         source = fields.section(_SOURCES[kind])
         fields.irrelevant(f"is not read for a metric of type {kind}", *(set(_SOURCES.values()) - {_SOURCES[kind]}))
         if kind in {"Resource", "ContainerResource"}:
-            self._resource(place, kind, source)
+            resource = source.get("name")
+            container = source.text("container", required="the container's name") if kind == "ContainerResource" else ""
+            goal = resource_goal(source, resource, container, self._taken())
+            if goal is not None:
+                self._read.append(_Read(goal, False, place))
         else:
             self._served(place, kind, source)
         source.rest(f"{kind} metrics")
         fields.rest("metrics")
-
-    def _resource(self, place: int, kind: str, source: Fields) -> None:
-        resource = source.get("name")
-        container = source.text("container", required="the container's name") if kind == "ContainerResource" else ""
-        goal = resource_goal(source, resource, container, self._taken())
-        if goal is not None:
-            self._read.append(_Read(goal, False, place))
 
     def _served(self, place: int, kind: str, source: Fields) -> None:
         metric = _selected(kind, source)
@@ -227,26 +220,23 @@ class _Metrics:
         if not isinstance(found, str) and found.per_replica and not by_value:
             found = "per-replica with an averageValue divides by the replicas twice"
         if isinstance(found, str):
-            self._without_query(metric, found, source, goal)
+            if metric.kind == "External":
+                self.kept.append({"type": "External", "external": _external(metric, *goal)})
+                self.annotations |= self._resolver.keep(metric)
+                served_by = self._resolver.served_by() or "its adapter"
+                source.notes.add(
+                    NoteKind.KEPT, source.path, metric.name,
+                    f"{found}; {served_by} has to serve it as before, and the larger count wins (its own tolerance "
+                    "is gone: the HPA's is 0 for the policy's sake)",
+                )  # fmt: skip
+            else:
+                source.notes.add(NoteKind.LOST, source.path, metric.name, f"{found}; it is left out")
             return
         if found.per_replica:
             self.per_replica.add(place)
         name = metric_name(_wanted_name(metric), self._taken())
         total = by_value and not found.per_replica
         self._read.append(_Read(Goal(name=name, source=found.source, target=value), total, place))
-
-    def _without_query(self, metric: SelectedMetric, reason: str, source: Fields, goal: tuple[bool, Fraction]) -> None:
-        if metric.kind == "External":
-            self.kept.append({"type": "External", "external": _external(metric, *goal)})
-            self.annotations |= self._resolver.keep(metric)
-            served_by = self._resolver.served_by() or "its adapter"
-            source.notes.add(
-                NoteKind.KEPT, source.path, metric.name,
-                f"{reason}; {served_by} has to serve it as before, and the larger count wins (its own tolerance "
-                "is gone: the HPA's is 0 for the policy's sake)",
-            )  # fmt: skip
-        else:
-            source.notes.add(NoteKind.LOST, source.path, metric.name, f"{reason}; it is left out")
 
     def _taken(self) -> list[str]:
         return [one.goal.name for one in self._read]

@@ -128,7 +128,13 @@ def write(draft: Draft, style: Style) -> Migrated:
         "metadata": _metadata(draft.identity, name),
         "spec": {**({} if name == draft.identity.name else {"hpa": draft.identity.name}), **_spec(draft, style)},
     }
-    hpa = _hpa(draft, name)
+    # With the original's name, so that a new HPA takes the place of an old one.
+    metadata = _metadata(draft.identity, draft.identity.name)
+    if draft.annotations:
+        metadata["annotations"] = draft.annotations
+    target = CrossVersionReference(draft.target.api_version, draft.target.kind, draft.target.name)
+    bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
+    hpa = hpa_manifest(metadata, name, target, bounds, draft.behavior or {}, draft.kept)
     try:
         parsed = parse_policy(policy)
         if draft.behavior is None:
@@ -214,13 +220,3 @@ def _value(goal: Goal, value: Fraction) -> str:
     if goal.is_ratio and percent.denominator == 1:
         return f"{percent.numerator}%"
     return quantity(value)
-
-
-def _hpa(draft: Draft, name: str) -> dict[str, Any]:
-    # With the original's name, so that a new HPA takes the place of an old one.
-    metadata = _metadata(draft.identity, draft.identity.name)
-    if draft.annotations:
-        metadata["annotations"] = draft.annotations
-    target = CrossVersionReference(draft.target.api_version, draft.target.kind, draft.target.name)
-    bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
-    return hpa_manifest(metadata, name, target, bounds, draft.behavior or {}, draft.kept)

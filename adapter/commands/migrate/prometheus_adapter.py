@@ -197,15 +197,12 @@ class RulesResolver:
         if fault is not None or len(text) > promql_text.LONGEST:
             return f"{rule.path}.metricsQuery becomes no PromQL that a policy can have: {fault or 'it is too long'}"
         self._part.inline()
-        self._note(metric, fields, rule)
-        return Found(source={"query": {"promQL": text, "server": self._part.server("")}})
-
-    def _note(self, metric: SelectedMetric, fields: Fields, rule: Rule) -> None:
         fields.notes.add(
             NoteKind.TO_DO, fields.path, metric.name,
             f"{rule.path} does not say which Prometheus it asks (flag --prometheus-url of {NAME}): write its address "
             "into the settings that come along",
         )  # fmt: skip
+        return Found(source={"query": {"promQL": text, "server": self._part.server("")}})
 
 
 def _series(rule: Rule, name: str) -> str:

@@ -183,7 +183,16 @@ class _Reader:
         if marks is None:
             return
         high, low = marks
-        _note_widened(source, high, low, tolerance)
+        # The controller widens the band in whole milli-units; a policy does so exactly.
+        for key, mark, sign in (("highWatermark", high, 1), ("lowWatermark", low, -1)):
+            if mark and mark * tolerance % 1000:
+                theirs = mark + sign * (mark * tolerance // 1000)
+                ours = Fraction(mark * (1000 + sign * tolerance), 10**6)
+                source.notes.add(
+                    NoteKind.DIFFERS, source.at(key), source.get(key),
+                    f"with the tolerance the controller acts beyond {quantity(Fraction(theirs, 1000))}, truncated to "
+                    f"milli-units; here it is exactly {quantity(ours)}",
+                )  # fmt: skip
         self._metrics.append(WpaMetric(name=name, resource=resource, high=high, low=low))
         self._goals.append(
             Goal(
@@ -349,19 +358,6 @@ def _watermark(source: Fields, key: str) -> int | None:
     elif given * 1000 != milli:
         source.note(NoteKind.DIFFERS, key, f"the controller rounds it up to {milli}m, which is kept")
     return milli
-
-
-def _note_widened(source: Fields, high: int, low: int, tolerance: int) -> None:
-    """The controller widens the band in whole milli-units; a policy does so exactly."""
-    for key, mark, sign in (("highWatermark", high, 1), ("lowWatermark", low, -1)):
-        if mark and mark * tolerance % 1000:
-            theirs = mark + sign * (mark * tolerance // 1000)
-            ours = Fraction(mark * (1000 + sign * tolerance), 10**6)
-            source.notes.add(
-                NoteKind.DIFFERS, source.at(key), source.get(key),
-                f"with the tolerance the controller acts beyond {quantity(Fraction(theirs, 1000))}, truncated to "
-                f"milli-units; here it is exactly {quantity(ours)}",
-            )  # fmt: skip
 
 
 def _selector_text(source: Fields) -> str:

@@ -99,21 +99,17 @@ def from_policies(file: str, text: str, wanted: Wanted) -> list[Rendered]:
         try:
             policy = parse_policy(document.data)
             given = document.data["metadata"].get("namespace")
-            rendered.append(_hpa_of(policy, {"namespace": given} if given else {}, wanted))
+            metadata = {"name": policy.hpa, **({"namespace": given} if given else {})}
+            target, bounds, tolerance = _target(policy, wanted), _bounds(policy, wanted), wanted.tolerance
+            manifest = hpa_of(policy, metadata, target, bounds, tolerance=tolerance)
+            wiring = Wiring(policy=policy, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance)
+            remarks = tuple(flaw.message for flaw in flaws(wiring))
+            rendered.append(Rendered(heading=f"The HPA of {KIND} {policy.name}", objects=[manifest], remarks=remarks))
         except (PolicyError, RenderError) as error:
             faults += [fault.within(document.place, ": ") for fault in error.faults]
     if faults:
         raise RenderError(first_faults(faults), _TITLE)
     return rendered
-
-
-def _hpa_of(policy: Policy, namespace: dict[str, str], wanted: Wanted) -> Rendered:
-    metadata = {"name": policy.hpa, **namespace}
-    target, bounds, tolerance = _target(policy, wanted), _bounds(policy, wanted), wanted.tolerance
-    manifest = hpa_of(policy, metadata, target, bounds, tolerance=tolerance)
-    wiring = Wiring(policy=policy, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance)
-    remarks = tuple(flaw.message for flaw in flaws(wiring))
-    return Rendered(heading=f"The HPA of {KIND} {policy.name}", objects=[manifest], remarks=remarks)
 
 
 def _target(policy: Policy, wanted: Wanted) -> CrossVersionReference:

@@ -60,17 +60,13 @@ def read_text(file: str) -> str | None:
     Raises TooLargeError for a text beyond the size of the largest document.
     """
     try:
-        return _text(file)
+        from adapter.runtime import document_text
+
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
+            content = opened.read(document_text.LARGEST_BYTES + 1)
+        if len(content) > document_text.LARGEST_BYTES:
+            raise TooLargeError([document_text.too_large_fault()])
+        return content.decode()
     except (OSError, ValueError) as error:
         complain(f"{file}: cannot be read: {error}")
         return None
-
-
-def _text(file: str) -> str:
-    from adapter.runtime import document_text
-
-    with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
-        content = opened.read(document_text.LARGEST_BYTES + 1)
-    if len(content) > document_text.LARGEST_BYTES:
-        raise TooLargeError([document_text.too_large_fault()])
-    return content.decode()

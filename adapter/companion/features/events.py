@@ -60,17 +60,13 @@ def observe(context: Context) -> State:
     """The state with the Events that are due after this look."""
     state, scaling = context.state, context.state.history.last
     if not context.settings.features.events:
-        return replace(state, events=_skipped(state.events, scaling))
+        # What happens now gets no Event later either.
+        skipped = EventState(scaling=scaling.number if scaling is not None else 0)
+        return replace(state, events=state.events if state.events == skipped else skipped)
     events = _expired(state.events, context.now)
     if scaling is not None and scaling.number > events.scaling:
         events = replace(_added(events, _scaled(scaling), context), scaling=scaling.number)
     return replace(state, events=_with_conditions(events, context))
-
-
-def _skipped(events: EventState, scaling: Scaling | None) -> EventState:
-    """The state while Events are off: what happens now gets no Event later either."""
-    skipped = EventState(scaling=scaling.number if scaling is not None else 0)
-    return events if events == skipped else skipped
 
 
 def plan(context: Context) -> Iterator[WriteEvent]:
@@ -131,8 +127,11 @@ def _added(events: EventState, occurrence: Occurrence, context: Context) -> Even
     if is_full:
         return replace(events, dropped=events.dropped + 1)
     dropped = f" (the hourly limit left out {events.dropped} before this one)" if events.dropped else ""
+    # The same name if the same write is tried again, another one for everything else.
+    identity = repr((context.view.policy.uid, context.leads_since, context.now, occurrence.key))
+    prefix = context.key.name[:_LONGEST_NAME].rstrip("-.")
     begun = EventSeries(
-        name=_name(context, occurrence.key),
+        name=f"{prefix}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}",
         note=_cut(occurrence.note, dropped),
         action=occurrence.action,
         first=now,
@@ -140,13 +139,6 @@ def _added(events: EventState, occurrence: Occurrence, context: Context) -> Even
     )
     series = {**events.series, occurrence.key: begun}
     return replace(events, series=series, started=(*events.started, now), dropped=0)
-
-
-def _name(context: Context, key: SeriesKey) -> str:
-    """The Event's name: the same if the same write is tried again, another one for everything else."""
-    identity = repr((context.view.policy.uid, context.leads_since, context.now, key))
-    prefix = context.key.name[:_LONGEST_NAME].rstrip("-.")
-    return f"{prefix}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
 def _is_same_cause(written: str, note: str) -> bool:

@@ -105,23 +105,16 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     # Outside of its bounds the HPA ignores its metrics, and 0 switches it off.
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:
         return True
-    last = _last_raise(context)
-    # A raise in the future: the API server's clock was put back since.
-    return last is not None and abs(now - last) < APART_SECONDS
-
-
-def _last_raise(context: Context) -> float | None:
-    """When the companion may last have raised the count (seconds).
-
-    That is this replica's own raise, a rise seen before it led, or any raise made before observation began.
-    """
+    # The last raise is this replica's own, a rise seen before it led, or any raise made before observation began.
     history, own = context.state.history, context.state.raised.at
     inherited = (
         [history.since, *(rise.at for rise in history.rises if rise.at <= context.leads_since)]
         if history.target
         else []
     )
-    return max([*inherited, *([] if own is None else [own])], default=None)
+    last = max([*inherited, *([] if own is None else [own])], default=None)
+    # A raise in the future: the API server's clock was put back since.
+    return last is not None and abs(now - last) < APART_SECONDS
 
 
 def _allowed(context: Context, hpa: Hpa, current: int) -> int:

@@ -42,10 +42,16 @@ def after(state: State, action: AskTolerance | WireHpa, now: float) -> State:
     """The state once an HPA was wired."""
     if not isinstance(action, WireHpa):
         return state
+    # Set again soon after the wait had ended: it did not last in between.
+    again = (
+        state.wired.at is not None
+        and state.wired.behavior == action.behavior
+        and now - state.wired.at < 2 * _wait(state.wired)
+    )
     return replace(
         state,
         wired=LastWiring(
-            at=now, times=_times(state.wired, action, now), version=action.version, behavior=action.behavior
+            at=now, times=state.wired.times + 1 if again else 1, version=action.version, behavior=action.behavior
         ),
     )
 
@@ -173,9 +179,3 @@ def _waits(context: Context, behavior: dict[str, Any]) -> bool:
 def _wait(wired: LastWiring) -> float:
     """How long after one setting the next one waits (seconds)."""
     return exponential(wired.times - 1, FIRST_REWIRE_SECONDS, LONGEST_REWIRE_SECONDS, factor=6.0)
-
-
-def _times(wired: LastWiring, action: WireHpa, now: float) -> int:
-    """How often in a row the same was set, each time soon after the wait had ended: it did not last in between."""
-    again = wired.at is not None and wired.behavior == action.behavior and now - wired.at < 2 * _wait(wired)
-    return wired.times + 1 if again else 1

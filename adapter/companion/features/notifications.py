@@ -174,7 +174,10 @@ def _text(topic: Topic, context: Context) -> str | None:
         case Topic.MASS_PULL_OUT:
             return _mass_pull_out(assessment, context.settings.notifications.mass_pull_out_percent)
         case Topic.DATA_LOST:
-            return _data_lost(assessment, context)
+            if context.decision is None or context.decision.current == 0:
+                return None  # a service without pods has no samples
+            errors = metric_errors(assessment.policy, assessment.metrics)
+            return "; ".join(filter(None, [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]))
         case _:
             return _at_maximum(assessment, context)
 
@@ -190,13 +193,6 @@ def _mass_pull_out(assessment: Assessment, percent: int) -> str:
     example = (out + guarded)[0]
     doubt = f", {len(guarded)} of them not believed yet" if guarded else ""
     return f"{count} of {len(running)} running pods are pulled out{doubt}; {example.pod.name}: {example.reason}"
-
-
-def _data_lost(assessment: Assessment, context: Context) -> str | None:
-    if context.decision is None or context.decision.current == 0:
-        return None  # a service without pods has no samples
-    errors = metric_errors(assessment.policy, assessment.metrics)
-    return "; ".join(filter(None, [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]))
 
 
 def _at_maximum(assessment: Assessment, context: Context) -> str:

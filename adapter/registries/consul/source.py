@@ -95,7 +95,12 @@ class ConsulSource:
                 await asyncio.sleep(min(backoff.next(), LIVENESS_SECONDS))
                 continue
             backoff.reset()
-            self._reconcile(client, group)
+            if self._lost:
+                self._lost = False
+                self._cache.reconnected()
+                self._end(list(self._followers))
+            for key in self._cache.keys - self._followers.keys():
+                self._followers[key] = group.create_task(self._follow(client, key))
             self._cache.confirm(self._waiting)
             await self._rest()
 
@@ -123,15 +128,6 @@ class ConsulSource:
         except TimeoutError:
             return
         await asyncio.sleep(GAP_SECONDS)  # when a server dies, the services fail one after another
-
-    def _reconcile(self, client: Client, group: asyncio.TaskGroup) -> None:
-        """Start queries for new services; restart all after a lost connection."""
-        if self._lost:
-            self._lost = False
-            self._cache.reconnected()
-            self._end(list(self._followers))
-        for key in self._cache.keys - self._followers.keys():
-            self._followers[key] = group.create_task(self._follow(client, key))
 
     def _end(self, keys: Iterable[ServiceKey]) -> None:
         for key in keys:

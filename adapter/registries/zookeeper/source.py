@@ -70,7 +70,13 @@ class ZooKeeperSource:
     def refresh(self) -> None:
         """Follows the services of the cache from now on."""
         for key in self._services.keys() - self._cache.keys:
-            self._stop(self._services.pop(key))
+            service = self._services.pop(key)
+            for path in service.reader.paths:
+                self._by_path[path].discard(service)
+                if not self._by_path[path]:
+                    del self._by_path[path]
+            if service.task is not None:
+                service.task.cancel()
         for key in sorted(self._cache.keys - self._services.keys()):
             reason = invalid_key_reason(key, self._settings)
             if reason:
@@ -183,14 +189,6 @@ class ZooKeeperSource:
             self._by_path.setdefault(path, set()).add(service)
         if self._tasks is not None:
             service.task = self._tasks.create_task(self._follow(service))
-
-    def _stop(self, service: _FollowedService) -> None:
-        for path in service.reader.paths:
-            self._by_path[path].discard(service)
-            if not self._by_path[path]:
-                del self._by_path[path]
-        if service.task is not None:
-            service.task.cancel()
 
     async def _follow(self, service: _FollowedService) -> None:
         """Reads a service again after each change."""
