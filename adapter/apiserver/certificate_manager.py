@@ -294,7 +294,18 @@ class CaBundlePublisher:
             if self._is_ours(name, api_service) and (
                 api_service.spec.ca_bundle != encoded or api_service.spec.insecure_skip_tls_verify
             ):
-                await self._write(name, api_service, encoded)
+                spec: dict[str, Any] = {"caBundle": encoded}
+                if api_service.spec.insecure_skip_tls_verify:  # the two exclude each other
+                    spec["insecureSkipTLSVerify"] = None
+                patch = {"metadata": {"resourceVersion": api_service.metadata.resource_version}, "spec": spec}
+                await self._api.request(
+                    "PATCH",
+                    API_SERVICES.path("", name),
+                    body=msgspec.json.encode(patch),
+                    content_type=MERGE_PATCH,
+                    timeout=_DEADLINE,
+                )
+                _log.info("apiservice_ca_written", apiservice=name)
 
     def _is_ours(self, name: str, api_service: ApiService) -> bool:
         if api_service.spec.service != self._service:
@@ -308,17 +319,3 @@ class CaBundlePublisher:
             self._left_alone.add(name)
             _log.info("apiservice_left_alone", apiservice=name, reason=reason)
         return False
-
-    async def _write(self, name: str, api_service: ApiService, encoded: str) -> None:
-        spec: dict[str, Any] = {"caBundle": encoded}
-        if api_service.spec.insecure_skip_tls_verify:  # the two exclude each other
-            spec["insecureSkipTLSVerify"] = None
-        patch = {"metadata": {"resourceVersion": api_service.metadata.resource_version}, "spec": spec}
-        await self._api.request(
-            "PATCH",
-            API_SERVICES.path("", name),
-            body=msgspec.json.encode(patch),
-            content_type=MERGE_PATCH,
-            timeout=_DEADLINE,
-        )
-        _log.info("apiservice_ca_written", apiservice=name)

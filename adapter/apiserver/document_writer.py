@@ -247,7 +247,19 @@ def pod_object(pod: Pod) -> Object:
         spec["hostNetwork"] = True
     if pod.pod_requests or pod.pod_limits:
         spec["resources"] = _resources(pod.pod_requests, pod.pod_limits)
-    return {"metadata": metadata, "spec": spec, "status": _pod_status(pod)}
+    conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
+    if pod.containers_ready:
+        conditions.append(_condition("ContainersReady", PodCondition(status=True)))
+    told = {one["type"] for one in conditions}
+    conditions += [_condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in told]
+    statuses = list(_states(pod.containers, pod.restarted_at))
+    status: Object = {"phase": pod.phase, "conditions": conditions, "containerStatuses": statuses}
+    if pod.started_at is not None:
+        status["startTime"] = format_micro_time(pod.started_at)
+    if pod.ips:
+        status["podIPs"] = [{"ip": ip} for ip in pod.ips]
+    status |= {"hostIP": pod.host_ip} if pod.host_ip else {}
+    return {"metadata": metadata, "spec": spec, "status": status}
 
 
 def _annotations(pod: Pod) -> dict[str, str]:
@@ -266,21 +278,6 @@ def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object
         for key, amounts in (("requests", requests), ("limits", limits))
         if amounts
     }
-
-
-def _pod_status(pod: Pod) -> Object:
-    conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
-    if pod.containers_ready:
-        conditions.append(_condition("ContainersReady", PodCondition(status=True)))
-    told = {one["type"] for one in conditions}
-    conditions += [_condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in told]
-    statuses = list(_states(pod.containers, pod.restarted_at))
-    status: Object = {"phase": pod.phase, "conditions": conditions, "containerStatuses": statuses}
-    if pod.started_at is not None:
-        status["startTime"] = format_micro_time(pod.started_at)
-    if pod.ips:
-        status["podIPs"] = [{"ip": ip} for ip in pod.ips]
-    return status | ({"hostIP": pod.host_ip} if pod.host_ip else {})
 
 
 def _condition(kind: str, condition: PodCondition) -> Object:

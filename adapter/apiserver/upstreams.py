@@ -10,7 +10,6 @@ from adapter.apiserver.discovery import ListedParent
 from adapter.apiserver.request_info import CUSTOM, CUSTOM_VERSIONS, EXTERNAL, EXTERNAL_VERSIONS, RequestInfo
 from adapter.apiserver.status import StatusError
 from adapter.apiserver.upstream import SELF, OwnNames, ServedQuery, UpstreamAdapter
-from adapter.settings import Upstream as UpstreamSettings
 from adapter.settings import UpstreamsSettings
 from adapter.telemetry.metrics import Metrics
 
@@ -43,21 +42,18 @@ class Upstreams:
                 continue
             if current is not None and (wanted, own) == (current.settings, current.own):
                 continue
-            self._replace(group, current, wanted, own)
-
-    def _replace(
-        self, group: str, current: UpstreamAdapter | None, wanted: UpstreamSettings | None, own: OwnNames
-    ) -> None:
-        if current is not None:
-            del self._by_group[group]
-            self._retired.append(current)
-        if wanted is not None:
-            same = current is not None and (current.settings.url, current.own) == (wanted.url, own)
-            names = current.names if current is not None and same else None
-            self._by_group[group] = UpstreamAdapter(group, _VERSIONS[group], wanted, own, self._metrics, names=names)
-        else:
-            self._metrics.upstream_up.remove_by_labels({"group": group})
-        self._changed[group].set()
+            if current is not None:
+                del self._by_group[group]
+                self._retired.append(current)
+            if wanted is not None:
+                same = current is not None and (current.settings.url, current.own) == (wanted.url, own)
+                names = current.names if current is not None and same else None
+                self._by_group[group] = UpstreamAdapter(
+                    group, _VERSIONS[group], wanted, own, self._metrics, names=names
+                )
+            else:
+                self._metrics.upstream_up.remove_by_labels({"group": group})
+            self._changed[group].set()
 
     def of(self, request: RequestInfo) -> UpstreamAdapter | None:
         """The upstream that answers a metric request; None if the metric is ours, or nobody stands behind us."""

@@ -91,16 +91,13 @@ class Notifier:
             while True:
                 action = await self._inbox.get()
                 for notification in action.notifications:
-                    await self._distribute(action, notification, tasks)
-
-    async def _distribute(self, action: Notify, notification: Notification, tasks: asyncio.TaskGroup) -> None:
-        settings = self._settings()
-        severity = await self._severity(action.key.namespace, notification)
-        for route in settings.notifications.routes:
-            if route_accepts(route, action, notification, severity):
-                sender = self._sender(route, settings.notifications.queue, tasks)
-                sender.add(settings.notifications.cluster, action.key, notification, severity)
-        self._close({route.name for route in settings.notifications.routes})
+                    settings = self._settings()
+                    severity = await self._severity(action.key.namespace, notification)
+                    for route in settings.notifications.routes:
+                        if route_accepts(route, action, notification, severity):
+                            sender = self._sender(route, settings.notifications.queue, tasks)
+                            sender.add(settings.notifications.cluster, action.key, notification, severity)
+                    self._close({route.name for route in settings.notifications.routes})
 
     async def _severity(self, namespace: str, notification: Notification) -> Severity:
         graver = notification.severity_in_production

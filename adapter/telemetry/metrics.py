@@ -31,16 +31,6 @@ class Metrics:
         self.policy_rows = policy_rows
         self.registry_rows = registry_rows
         ProcessCollector(registry=self.registry)
-        self._serving()
-        self._upstreams()
-        self._inputs()
-        self._registries()
-        self._companion()
-        self._caches()
-        self.build_info = self._gauge("build_info", "1, labelled with what runs", "version", "python")
-        self.build_info.labels(version=package_version(), python=platform.python_version()).set(1)
-
-    def _serving(self) -> None:
         self.api_requests = self._histogram(
             "api_request_duration_seconds",
             "Time to answer a request to the metrics API",
@@ -60,8 +50,6 @@ class Metrics:
             "certificate_expiry_timestamp_seconds", "When a certificate in use expires", "certificate"
         )
         self.errors = self._counter("errors_total", "Errors that were answered or logged, by reason", "reason")
-
-    def _upstreams(self) -> None:
         self.upstream_requests = self._histogram(
             "upstream_request_duration_seconds",
             "Time to answer a request that an upstream adapter was asked for",
@@ -74,8 +62,6 @@ class Metrics:
         self.upstream_up = self._gauge(
             "upstream_up", "1 where an upstream adapter last answered which metrics it has", "group"
         )
-
-    def _inputs(self) -> None:
         self.source_up = self._gauge("source_up", "1 where the last fetch of a load source succeeded", "source")
         self.source_success = self._gauge(
             "source_last_success_timestamp_seconds", "When a load source last answered", "source"
@@ -84,8 +70,6 @@ class Metrics:
             "source_fetch_duration_seconds", "Time to fetch from a load source", _SLOW, ("source",)
         )
         self.source_errors = self._counter("source_errors_total", "Failed fetches of a load source", "source", "reason")
-
-    def _registries(self) -> None:
         self.registry_up = self._gauge("registry_up", "1 where a service registry last answered", "registry")
         self.registry_errors = self._counter(
             "registry_errors_total", "Answers of a service registry that failed or were not valid", "registry", "reason"
@@ -96,8 +80,6 @@ class Metrics:
         self.registry_reconnects = self._counter(
             "registry_reconnects_total", "Connections to a service registry made anew, and restarts seen", "registry"
         )
-
-    def _companion(self) -> None:
         self.companion_leads = self._gauge("companion_leads", "1 where this replica of the companion leads")
         self.companion_writes = self._counter(
             "companion_writes_total", "Actions of the companion by kind and how they ended", "action", "result"
@@ -105,8 +87,6 @@ class Metrics:
         self.notifications = self._counter(
             "notifications_total", "Notifications by route and how they ended", "route", "result"
         )
-
-    def _caches(self) -> None:
         self.watch_proof = self._gauge(
             "watch_last_proof_timestamp_seconds", "When a watch last proved that it is alive", "resource"
         )
@@ -123,6 +103,8 @@ class Metrics:
             "settings_last_reload_successful", "1 where the settings file was accepted, 0 where older settings run on"
         )
         self.settings_accepted.set(1)
+        self.build_info = self._gauge("build_info", "1, labelled with what runs", "version", "python")
+        self.build_info.labels(version=package_version(), python=platform.python_version()).set(1)
 
     def forget_watch(self, resource: str) -> None:
         """Remove the series of a resource that is no longer watched."""

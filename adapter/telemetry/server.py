@@ -62,16 +62,6 @@ class TelemetryHandler:
             return _plain(HTTPStatus.OK if is_ok else HTTPStatus.INTERNAL_SERVER_ERROR, report.text)
         if target.partition("?")[0] != "/metrics":
             return refusal(HTTPStatus.NOT_FOUND)
-        return await self._exposition(request)
-
-    async def close(self) -> None:
-        """Cancel the expositions in progress."""
-        expositions = list(self._expositions.values())
-        for exposition in expositions:
-            exposition.cancel()
-        await asyncio.gather(*expositions, return_exceptions=True)
-
-    async def _exposition(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Vary": "Accept-Encoding", "Server": _SERVER}
         zipped = "gzip" in request.headers.get("Accept-Encoding", "")
         if zipped:
@@ -90,6 +80,13 @@ class TelemetryHandler:
             exposition.readers.discard(reader)
             self._forget_read()
         return response
+
+    async def close(self) -> None:
+        """Cancel the expositions in progress."""
+        expositions = list(self._expositions.values())
+        for exposition in expositions:
+            exposition.cancel()
+        await asyncio.gather(*expositions, return_exceptions=True)
 
     def _forget_read(self) -> None:
         self._unread = [exposition for exposition in self._unread if exposition.readers]

@@ -77,9 +77,6 @@ class QueryCatalog:
         if named is None:
             known = ", ".join(sorted(self._queries)) or "none yet"
             return f"the settings define no such query (they have {known})"
-        return self._named(named, wanted)
-
-    def _named(self, named: NamedQuery, wanted: WorkloadQuery) -> InstantQuery | str:
         try:
             text = substitute(named.query, wanted.namespace, wanted.workload)
         except PromqlError as error:

@@ -91,26 +91,24 @@ def _parts(deployments: Iterable[AnyObject]) -> dict[Account, InstalledPart]:
     for one in deployments:
         component = (one.metadata.labels or {}).get(_COMPONENT)
         if component in _ACCOUNTS:
-            parts[Account(component)] = _part(one)
+            pod = _mapping(_mapping(one.spec, "template"), "spec")
+            containers = pod.get("containers") or [{}]
+            arguments = [str(argument) for container in containers for argument in (container.get("args") or ())]
+            settings = next((text.partition("=")[2] for text in arguments if text.startswith("--settings=")), _KEY)
+            volumes = {
+                volume.get("name"): _mapping(volume, "configMap").get("name") for volume in pod.get("volumes") or ()
+            }
+            status = one.status or {}
+            parts[Account(component)] = InstalledPart(
+                deployment=one.metadata.name,
+                account=str(pod.get("serviceAccountName") or "default"),
+                image=str(containers[0].get("image") or ""),
+                wanted=int((one.spec or {}).get("replicas") or 0),
+                ready=int(status.get("readyReplicas") or 0),
+                config_map=str(volumes.get("settings") or _CONFIG_MAP),
+                key=PurePosixPath(settings).name,
+            )
     return parts
-
-
-def _part(one: AnyObject) -> InstalledPart:
-    pod = _mapping(_mapping(one.spec, "template"), "spec")
-    containers = pod.get("containers") or [{}]
-    arguments = [str(argument) for container in containers for argument in (container.get("args") or ())]
-    settings = next((text.partition("=")[2] for text in arguments if text.startswith("--settings=")), _KEY)
-    volumes = {volume.get("name"): _mapping(volume, "configMap").get("name") for volume in pod.get("volumes") or ()}
-    status = one.status or {}
-    return InstalledPart(
-        deployment=one.metadata.name,
-        account=str(pod.get("serviceAccountName") or "default"),
-        image=str(containers[0].get("image") or ""),
-        wanted=int((one.spec or {}).get("replicas") or 0),
-        ready=int(status.get("readyReplicas") or 0),
-        config_map=str(volumes.get("settings") or _CONFIG_MAP),
-        key=PurePosixPath(settings).name,
-    )
 
 
 def _mapping(data: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:

@@ -102,27 +102,23 @@ class _DocumentReader(MemoryReader):
         now = self._optional_time(self._data, "now", ()) or 0.0
         policy, hpa = self._parsed("policy", parse_policy), self._parsed("hpa", parse_hpa)
         scale, target = self._scale(self._data, ()), self._target(hpa)
-        assessed = self._assessed(now, scale)
-        pods = self._pods(assessed.scale, target)
-        samples = self._samples(policy, assessed.at)
-        roster = self.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
-        memory = self.memory(self._data.get("memory"), ("memory",))
-        if self.faults or policy is None or hpa is None or scale is None or assessed.scale is None:
-            raise DocumentError(first_faults(self.faults), _TITLE)
-        memory = replace(memory, observing_since=assessed.observing_since)
-        inputs = AssessmentInputs(
-            policy=policy, pods=pods, samples=samples, roster=roster, scale=assessed.scale, bounds=hpa.bounds,
-            target=target, memory=memory, now=assessed.at,
-        )  # fmt: skip
-        return DecisionCase(inputs, scale, now)
-
-    def _assessed(self, now: float, scale: Scale | None) -> "_Assessed":
-        """When a server assessed these inputs, and the scale that it watched then; `now` and `scale` by default."""
+        # A server says when it assessed these inputs, and which scale it watched then.
         given = self.mapping(self._data.get("assessed"), ("assessed",))
         self._unknown(given, _ASSESSED_KEYS, ("assessed",))
         at, observing = (self._optional_time(given, key, ("assessed",)) for key in ("at", "observingSince"))
+        at = now if at is None else at
         watched = scale if given.get("scale") is None else self._scale(given, ("assessed",))
-        return _Assessed(now if at is None else at, watched, observing)
+        pods = self._pods(watched, target)
+        samples = self._samples(policy, at)
+        roster = self.roster(self._data["roster"], ("roster",)) if self._data.get("roster") else None
+        memory = self.memory(self._data.get("memory"), ("memory",))
+        if self.faults or policy is None or hpa is None or scale is None or watched is None:
+            raise DocumentError(first_faults(self.faults), _TITLE)
+        inputs = AssessmentInputs(
+            policy=policy, pods=pods, samples=samples, roster=roster, scale=watched, bounds=hpa.bounds, target=target,
+            memory=replace(memory, observing_since=observing), now=at,
+        )  # fmt: skip
+        return DecisionCase(inputs, scale, now)
 
     def _parsed(self, key: str, parse: Callable[[Mapping[str, Any]], T]) -> T | None:
         data = self._data.get(key)
@@ -374,14 +370,6 @@ class _DocumentReader(MemoryReader):
             self.fault((*at, key), value, "must be a text")
             return None
         return value or None
-
-
-class _Assessed(NamedTuple):
-    """When inputs were assessed, at which watched scale; and what the server alone remembered (times in seconds)."""
-
-    at: float
-    scale: Scale | None
-    observing_since: float | None
 
 
 _SLICES = Decoder(EndpointSlice)

@@ -45,7 +45,8 @@ def run(texts: Sequence[tuple[str, str]], style: Style, folder: str | None, *, j
 
 
 def _write(migration: Migration, folder: Path) -> None:
-    files = {_file(one.namespace, one.name): pair_yaml(one) for one in migration.pairs}
+    # No name has an underscore, so no two pairs have one file.
+    files = {f"{one.namespace}_{one.name}.yaml".lstrip("_"): pair_yaml(one) for one in migration.pairs}
     if migration.settings:
         files[SETTINGS_FILE] = settings_yaml(migration.settings)
     try:
@@ -56,11 +57,6 @@ def _write(migration: Migration, folder: Path) -> None:
     except OSError as error:
         advice = f"cannot be written: {error.strerror}; no file is overwritten, so name an empty folder"
         raise MigrationError([Fault("", str(error.filename or folder), advice)], "the output") from error
-
-
-def _file(namespace: str, name: str) -> str:
-    # No name has an underscore, so no two pairs have one file.
-    return f"{namespace}_{name}.yaml" if namespace else f"{name}.yaml"
 
 
 def as_json(migration: Migration) -> dict[str, Any]:

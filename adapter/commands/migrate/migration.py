@@ -182,7 +182,27 @@ def _draft(
         case (keda.API_GROUP, keda.KIND):
             return keda.read(document.place, root, part)
         case ("autoscaling", native_hpa.KIND):
-            return _hpa(document, root, rules, part, schedules)
+            metadata = document.data.get("metadata")
+            annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+            names = annotations if isinstance(annotations, dict) else {}
+            is_annotated = any(str(key).startswith(metrics_adapter.PREFIX) for key in names)
+            if rules is None or is_annotated:
+                source = f"{native_hpa.KIND} ({metrics_adapter.NAME})" if is_annotated else native_hpa.KIND
+                return native_hpa.read(
+                    document.place,
+                    root,
+                    lambda given, fields: metrics_adapter.Annotations(given, fields, part),
+                    source,
+                    schedules,
+                )
+            source = f"{native_hpa.KIND} ({prometheus_adapter.NAME})"
+            return native_hpa.read(
+                document.place,
+                root,
+                lambda given, fields: prometheus_adapter.RulesResolver(rules, given, fields, part),
+                source,
+                schedules,
+            )
         case (group, kind) if (group, kind) in _UNMIGRATED:
             root.fault("kind", kind, _UNMIGRATED[group, kind])
             return None
@@ -190,32 +210,6 @@ def _draft(
             shown = f"{version} {document.kind}".strip() if isinstance(version, str) else document.kind
             root.fault("kind", shown or None, f"cannot be migrated; known are {_KNOWN}")
             return None
-
-
-def _hpa(
-    document: Document, root: Fields, rules: AdapterRules | None, part: SettingsPart, schedules: ScalingSchedules
-) -> Draft:
-    metadata = document.data.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    names = annotations if isinstance(annotations, dict) else {}
-    is_annotated = any(str(key).startswith(metrics_adapter.PREFIX) for key in names)
-    if rules is None or is_annotated:
-        source = f"{native_hpa.KIND} ({metrics_adapter.NAME})" if is_annotated else native_hpa.KIND
-        return native_hpa.read(
-            document.place,
-            root,
-            lambda given, fields: metrics_adapter.Annotations(given, fields, part),
-            source,
-            schedules,
-        )
-    source = f"{native_hpa.KIND} ({prometheus_adapter.NAME})"
-    return native_hpa.read(
-        document.place,
-        root,
-        lambda given, fields: prometheus_adapter.RulesResolver(rules, given, fields, part),
-        source,
-        schedules,
-    )
 
 
 def _claim(pair: Migrated, seen: dict[tuple[str, ...], str]) -> None:

@@ -141,7 +141,7 @@ def read_objects(texts: Sequence[tuple[str, str]]) -> list[Document]:
         try:
             documents = document_text.read_documents(text)
         except document_text.TextError as error:
-            faults += [Fault(f"{file}: {one.path}".rstrip(": "), one.value, one.advice) for one in error.faults]
+            faults += [fault.within(file, ": ") for fault in error.faults]
             continue
         objects += _flatten(file, documents, faults)
     if not objects and not faults:

@@ -172,7 +172,16 @@ def _text(topic: Topic, context: Context) -> str | None:
             condition = context.conditions.get(ConditionType.VERSIONS_CONSISTENT)
             return condition.message if condition is not None and not condition.is_true else ""
         case Topic.MASS_PULL_OUT:
-            return _mass_pull_out(assessment, context.settings.notifications.mass_pull_out_percent)
+            # Pods count that are pulled out, and those that a guard keeps doubtful although the evidence says out.
+            running = [one for one in without_usage(assessment.pods) if one.state in _RUNNING]
+            out = [one for one in running if one.state is PodState.PULLED_OUT]
+            guarded = [one for one in running if one.guarded]
+            count = len(out) + len(guarded)
+            if count < FEWEST_OUT or count * 100 < len(running) * context.settings.notifications.mass_pull_out_percent:
+                return ""
+            example = (out + guarded)[0]
+            doubt = f", {len(guarded)} of them not believed yet" if guarded else ""
+            return f"{count} of {len(running)} running pods are pulled out{doubt}; {example.pod.name}: {example.reason}"
         case Topic.DATA_LOST:
             if context.decision is None or context.decision.current == 0:
                 return None  # a service without pods has no samples
@@ -180,19 +189,6 @@ def _text(topic: Topic, context: Context) -> str | None:
             return "; ".join(filter(None, [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]))
         case _:
             return _at_maximum(assessment, context)
-
-
-def _mass_pull_out(assessment: Assessment, percent: int) -> str:
-    """Counts the pods that are pulled out, and those that a guard keeps doubtful although the evidence says out."""
-    running = [one for one in without_usage(assessment.pods) if one.state in _RUNNING]
-    out = [one for one in running if one.state is PodState.PULLED_OUT]
-    guarded = [one for one in running if one.guarded]
-    count = len(out) + len(guarded)
-    if count < FEWEST_OUT or count * 100 < len(running) * percent:
-        return ""
-    example = (out + guarded)[0]
-    doubt = f", {len(guarded)} of them not believed yet" if guarded else ""
-    return f"{count} of {len(running)} running pods are pulled out{doubt}; {example.pod.name}: {example.reason}"
 
 
 def _at_maximum(assessment: Assessment, context: Context) -> str:
