@@ -166,7 +166,10 @@ class Discovery:
         return self._kept[kept]
 
     def _update(self, index: SnapshotIndex) -> None:
-        names = {CUSTOM: tuple(_custom_names(index)), EXTERNAL: tuple(_external_names(index))}
+        names = {
+            CUSTOM: tuple(_custom_names(index)),
+            EXTERNAL: tuple(dict.fromkeys([*_policy_metrics(index), *sorted(index.snapshot.queries)])),
+        }
         served = [(group, version) for group, versions in _SERVED.items() for version in versions]
         upstream_names = {each: self._upstream(*each) for each in served}
         if names != self._names or upstream_names != self._upstream_names:
@@ -238,10 +241,6 @@ def _custom_names(index: SnapshotIndex) -> Iterator[str]:
     queries = index.snapshot.queries.values()
     on_pods = {EFFECTIVE_PREFIX + name for name in index.metric_names} | {q.name for q in queries if q.by_pod}
     yield from (f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods))
-
-
-def _external_names(index: SnapshotIndex) -> Iterator[str]:
-    yield from dict.fromkeys([*_policy_metrics(index), *sorted(index.snapshot.queries)])
 
 
 def _aggregated_version(accept: str) -> str | None:

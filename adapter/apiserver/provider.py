@@ -253,7 +253,9 @@ def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tuple[Pol
     if request.name == ALL_OBJECTS:
         views = _matching_objects(index, request)
         return tuple(view for view in views if has_metric(view, metric) and _is_selected(view, metric, request.series))
-    view = _named_object(index, request)
+    view = policy_of_object(index, request)
+    if view is None:
+        raise _no_policy(request) if request.resource == POLICIES_RESOURCE else _unknown_target(index, request)
     if has_metric(view, metric) and not _is_selected(view, metric, request.series):
         labels = ", ".join(f"{key}={value}" for key, value in series_labels(view, metric).items())
         raise not_found(f"metricLabelSelector {request.series} does not select {metric} of {request.name} ({labels})")
@@ -321,13 +323,6 @@ def policy_of_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView |
     snapshot = index.snapshot
     key = snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
     return snapshot.policies.get(key) if key else None
-
-
-def _named_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView:
-    view = policy_of_object(index, request)
-    if view is None:
-        raise _no_policy(request) if request.resource == POLICIES_RESOURCE else _unknown_target(index, request)
-    return view
 
 
 def _no_policy(request: RequestInfo) -> StatusError:

@@ -125,7 +125,9 @@ def parse_target(target: str) -> RequestInfo:
 def _parse_path(target: str) -> RequestInfo:
     path = target.partition("?")[0]
     try:
-        segments = _segments(path)
+        segments = _decode(path)
+        if any("/" in part for part in segments):
+            raise bad_request("invalid request path: no segment may contain '/'")
     except StatusError as error:
         return RequestInfo(kind=RequestKind.OTHER, attributes=Attributes(path=path[:MAX_PATH] or "/"), error=error)
     info = _resource_info(segments) if _is_resource(segments) else None
@@ -149,13 +151,6 @@ def _with_selectors(info: RequestInfo, target: str) -> RequestInfo:
     except StatusError as error:
         return replace(info, error=error)
     return replace(info, labels=labels, series=series)
-
-
-def _segments(path: str) -> tuple[str, ...]:
-    segments = _decode(path)
-    if any("/" in part for part in segments):
-        raise bad_request("invalid request path: no segment may contain '/'")
-    return segments
 
 
 def _decode(path: str) -> tuple[str, ...]:

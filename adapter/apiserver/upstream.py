@@ -429,16 +429,12 @@ def refuse_error(reply: SegmentedReply) -> None:
     except msgspec.MsgspecError:
         status = Status()
     if status.kind != "Status":
-        raise _unexplained(code, text)
+        kind = SourceFailing if code >= HTTPStatus.INTERNAL_SERVER_ERROR else WrongAnswer
+        raise kind(f"HTTP {code}: {_beginning(text)}", public=f"HTTP {code}, and no Kubernetes Status that explains it")
     if code not in _REASONS:
         code = HTTPStatus.INTERNAL_SERVER_ERROR if code >= HTTPStatus.INTERNAL_SERVER_ERROR else HTTPStatus.BAD_REQUEST
     message = f"upstream adapter: {status.message[:_LONGEST_MESSAGE] or f'HTTP {reply.status}'}"
     raise StatusError(code, _REASONS[HTTPStatus(code)], message)
-
-
-def _unexplained(code: int, text: bytes) -> SourceError:
-    kind = SourceFailing if code >= HTTPStatus.INTERNAL_SERVER_ERROR else WrongAnswer
-    return kind(f"HTTP {code}: {_beginning(text)}", public=f"HTTP {code}, and no Kubernetes Status that explains it")
 
 
 def _beginning(text: bytes) -> str:

@@ -85,8 +85,12 @@ class Writer:
         except NotFound:
             return ActionResult.OVERTAKEN  # the object was deleted meanwhile, which its watch will show
         except KubeError as error:
-            result = _result(error)
-            reason = _reason(error)
+            result = ActionResult.REFUSED if isinstance(error, Forbidden) else ActionResult.FAILED
+            if isinstance(error, Conflict):
+                result = ActionResult.OVERTAKEN
+            # In one word: reasons of admission webhooks may be sentences that differ each time.
+            word = error.reason if isinstance(error, ApiStatusError) else ""
+            reason = word if word.isalpha() and len(word) <= LONGEST_REASON else type(error).__name__
             self._metrics.companion_writes.labels(action=kind, result=reason).inc()
             if result is ActionResult.OVERTAKEN:
                 _log.info("write overtaken", action=kind, key=str(action.key), error=str(error))
@@ -176,18 +180,6 @@ def _scale(body: bytes) -> dict[str, Any]:
         return _SCALE.decode(body)
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"the answer is no scale: {error}") from error
-
-
-def _reason(error: KubeError) -> str:
-    """Why it failed, in one word. Reasons of admission webhooks may be sentences that differ each time."""
-    reason = error.reason if isinstance(error, ApiStatusError) else ""
-    return reason if reason.isalpha() and len(reason) <= LONGEST_REASON else type(error).__name__
-
-
-def _result(error: KubeError) -> ActionResult:
-    if isinstance(error, Forbidden):
-        return ActionResult.REFUSED
-    return ActionResult.OVERTAKEN if isinstance(error, Conflict) else ActionResult.FAILED
 
 
 class HpaWriter:

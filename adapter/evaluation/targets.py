@@ -192,7 +192,10 @@ class Targets:
         builtin = {claim.item for claim in kinds} & BUILTIN_KINDS
         others = [claim for claim in kinds if claim.item not in BUILTIN_KINDS and not any(kind_faults(*claim.item))]
         wanted = builtin | {key for _, key in grant_slots(others, MAX_KINDS_PER_NAMESPACE, MAX_KINDS)}
-        self._exclude({claim.item for claim in others} - wanted)
+        excluded = {claim.item for claim in others} - wanted
+        changed, self._excluded = self._excluded ^ excluded, excluded
+        for kind in changed:
+            self._on_kind(kind)
         for key in self._kinds.keys() - wanted:
             self._kinds.pop(key)
             self._resources.forget(*key)
@@ -212,12 +215,6 @@ class Targets:
                     self._running[key] = tasks.create_task(self._kinds[key].run(), name=f"watch {key.kind}")
                 self._changed.clear()
                 await self._changed.wait()
-
-    def _exclude(self, excluded: set[KindKey]) -> None:
-        """Note the kinds beyond the limits."""
-        changed, self._excluded = self._excluded ^ excluded, excluded
-        for key in changed:
-            self._on_kind(key)
 
     def _new_reflector(self, key: KindKey, resource: RestMapping, namespace: str) -> Reflector[TargetObject]:
         return Reflector(

@@ -58,13 +58,11 @@ class Vector:
         for index, labels in enumerate(self.sets):
             number = seen[labels] = seen.get(labels, 0) + 1
             if number > 1:
-                [self.sets[index]] = self.table.label_sets([labels.text + _spaces(number)])
+                # White space that is another for each number: JSON with it is another text of the same meaning.
+                [self.sets[index]] = self.table.label_sets(
+                    [labels.text + f"{number:b}".translate({48: " ", 49: "\t"}).encode()]
+                )
             await slices.breathe()
-
-
-def _spaces(number: int) -> bytes:
-    """White space that is another for each number: JSON with it is another text of the same meaning."""
-    return f"{number:b}".translate({48: " ", 49: "\t"}).encode()
 
 
 def _usable(values: list[str]) -> list[str | None]:

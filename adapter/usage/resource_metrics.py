@@ -117,13 +117,9 @@ def _add(builder: UsageColumnsBuilder, items: Iterable[_PodMetrics]) -> None:
     for container, by_row in usages.items():
         for resource in dict.fromkeys(chain.from_iterable(by_row.values())):
             texts = [usage.get(resource) for usage in by_row.values()]
-            builder.fill(container, resource, by_row, _amounts(texts))
-
-
-def _amounts(texts: list[str | int | float | None]) -> Iterable[int | None]:
-    """Nano-units; None for those that are absent or unreadable: the pod's sample is missing for that resource alone."""
-    numbers = _plain_numbers(texts)
-    return [_amount(text) for text in texts] if numbers is None else numbers
+            # None where absent or unreadable: the pod's sample is missing for that resource alone.
+            numbers = _plain_numbers(texts)
+            builder.fill(container, resource, by_row, [_amount(text) for text in texts] if numbers is None else numbers)
 
 
 def _plain_numbers(quantities: list[str | int | float | None]) -> list[int] | None:

@@ -26,6 +26,7 @@ def decided(case: DecisionCase) -> tuple[Assessment, Decision]:
 def decision_json(case: DecisionCase) -> dict[str, Any]:
     """The decision with its reasons as JSON data. `desiredReplicas` and `served` are null where `error` is set."""
     assessment, decision = decided(case)
+    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
     return {
         "desiredReplicas": decision.desired,
         "served": None if decision.served is None else milli_text(decision.served),
@@ -35,7 +36,7 @@ def decision_json(case: DecisionCase) -> dict[str, Any]:
         "current": decision.current,
         "pods": [_pod(reading) for reading in assessment.pods],
         "counts": {state.value: count for state, count in assessment.counts.items() if count},
-        "metrics": _metrics(assessment, decision),
+        "metrics": [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics],
         "conditions": dict(assessment.conditions),
         "explanation": list(explain(assessment, decision, case.inputs.bounds, case.now)),
         "memory": memory_json.memory_to_json(assessment.memory),
@@ -51,11 +52,6 @@ def _pod(reading: PodAssessment) -> dict[str, Any]:
         "usage": {name: nano_text(value) for name, value in reading.usage.items()},
     }
     return known | ({"missing": dict(reading.missing)} if reading.missing else {})
-
-
-def _metrics(assessment: Assessment, decision: Decision) -> list[dict[str, Any]]:
-    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
-    return [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics]
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:

@@ -122,11 +122,17 @@ def write(draft: Draft, style: Style) -> Migrated:
     if len(draft.goals) > MOST_METRICS:
         advice = f"has {len(draft.goals)} metrics; a policy has at most {MOST_METRICS}"
         raise _error(draft, [Fault("", None, advice)])
+    by_target = any(goal.target is not None for goal in draft.goals)
     policy = {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": _metadata(draft.identity, name),
-        "spec": {**({} if name == draft.identity.name else {"hpa": draft.identity.name}), **_spec(draft, style)},
+        "spec": {
+            **({} if name == draft.identity.name else {"hpa": draft.identity.name}),
+            **({"strategy": "Ratio"} if by_target and style.low_percent is None else {}),
+            **draft.spec,
+            "metrics": [_metric(goal, style) for goal in draft.goals],
+        },
     }
     # With the original's name, so that a new HPA takes the place of an old one.
     metadata = _metadata(draft.identity, draft.identity.name)
@@ -193,12 +199,6 @@ def _metadata(identity: ObjectIdentity, name: str) -> dict[str, Any]:
     if identity.labels:
         metadata["labels"] = dict(identity.labels)
     return metadata
-
-
-def _spec(draft: Draft, style: Style) -> dict[str, Any]:
-    by_target = any(goal.target is not None for goal in draft.goals)
-    strategy = {"strategy": "Ratio"} if by_target and style.low_percent is None else {}
-    return {**strategy, **draft.spec, "metrics": [_metric(goal, style) for goal in draft.goals]}
 
 
 def _metric(goal: Goal, style: Style) -> dict[str, Any]:

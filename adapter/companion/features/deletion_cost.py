@@ -32,7 +32,9 @@ def plan(context: Context) -> Iterator[MarkPod]:
 
 
 def _all(context: Context) -> Iterator[MarkPod]:
-    wanted = _wanted(context)
+    policy, target = context.view.policy, context.view.target
+    asked = policy.pulled_out.delete_first and policy.mode is not Mode.OBSERVE
+    wanted = asked and target is not None and target.kind == "Deployment"
     for reading in _alive(context):
         pod, first = reading.pod, wanted and reading.state is PodState.PULLED_OUT
         if first:
@@ -128,12 +130,6 @@ def _is_foreign(context: Context, pod: Pod) -> bool:
 def _was_done(context: Context, pod: Pod, *, first: bool) -> bool:
     last = context.state.marking.done.get(pod.uid)
     return last is not None and last.first is first and context.now - last.at < REWRITE_SECONDS
-
-
-def _wanted(context: Context) -> bool:
-    policy, target = context.view.policy, context.view.target
-    wanted = policy.pulled_out.delete_first and policy.mode is not Mode.OBSERVE
-    return wanted and target is not None and target.kind == "Deployment"
 
 
 def _marked(context: Context) -> list[Pod]:

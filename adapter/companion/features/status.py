@@ -78,10 +78,11 @@ def status_of(context: Context) -> dict[str, Any]:
     """The whole status as the API takes it; unknown fields are left out."""
     view, decision = context.view, context.decision
     assessment = view.assessment
+    written = {one["type"]: one for one in context.state.written.status.get("conditions", ())}
     status: dict[str, Any] = {
         "observedGeneration": view.policy.generation,
         "assessedAt": format_micro_time(assessment.at if assessment else context.now),
-        "conditions": _conditions(context),
+        "conditions": [_condition(context, one, written.get(one.type)) for one in context.conditions.values()],
     }
     if view.scale is not None:
         status["current"] = view.scale.replicas
@@ -106,11 +107,6 @@ def status_of(context: Context) -> dict[str, Any]:
     if decision.outcome is not None:
         status |= {"metric": decision.outcome.metric.name, **_figures(decision.outcome.metric, assessment.policy)}
     return status
-
-
-def _conditions(context: Context) -> list[dict[str, Any]]:
-    known = {one["type"]: one for one in context.state.written.status.get("conditions", ())}
-    return [_condition(context, one, known.get(one.type)) for one in context.conditions.values()]
 
 
 def _condition(context: Context, condition: PolicyCondition, known: Mapping[str, Any] | None) -> dict[str, Any]:
