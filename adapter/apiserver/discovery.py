@@ -21,9 +21,9 @@ from adapter.apiserver.request_info import (
     PODS_RESOURCE,
     POLICIES_RESOURCE,
 )
-from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.kube.api import JSON
 from adapter.runtime.slices import Slices
+from adapter.snapshot import SnapshotIndex
 
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")
 _AGGREGATED_KIND = "APIGroupDiscoveryList"

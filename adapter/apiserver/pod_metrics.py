@@ -17,7 +17,6 @@ from adapter.apiserver.policy_figures import (
     series_labels,
 )
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
-from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
 from adapter.kube.label_index import PodStore
@@ -28,7 +27,7 @@ from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples, time_text
 from adapter.load.spec import Metric
 from adapter.runtime.slices import Slices
-from adapter.snapshot import Key, PolicyView, Snapshot
+from adapter.snapshot import Key, PolicyView, Snapshot, SnapshotIndex
 from adapter.usage.series import NamedQueryResult, Series, SeriesList
 
 _MEASURED = frozenset({PodState.SERVING, PodState.DOUBTFUL})

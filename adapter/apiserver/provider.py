@@ -17,7 +17,6 @@ from adapter.apiserver.policy_figures import (
     series_labels,
 )
 from adapter.apiserver.request_info import ALL_OBJECTS, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
-from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.status import StatusError, bad_request, not_found, unavailable
 from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
 from adapter.kube.api import WATERMARK_POLICIES
@@ -31,7 +30,7 @@ from adapter.load.spec import Bounds, Scale
 from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.slices import Slices
-from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
+from adapter.snapshot import Key, PolicyView, SnapshotIndex, SnapshotStore, TargetKey
 
 _MAX_SCALE_READS = 16  # concurrent live scale reads of one listing
 _MAX_ASSESSMENT_AGE = 90.0

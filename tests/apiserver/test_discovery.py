@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
-from adapter.apiserver.snapshot_index import SnapshotIndex
-from adapter.snapshot import Snapshot
+from adapter.snapshot import Snapshot, SnapshotIndex
 from lab.harness.snapshots import measured, metric, query, snapshot, view
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"

@@ -12,11 +12,10 @@ import trustme
 from adapter.apiserver import upstreams as upstreams_module
 from adapter.apiserver.discovery import Discovery, ListedMetric, ListedParent, encode_in_slices
 from adapter.apiserver.request_info import CUSTOM_VERSIONS, POLICIES_RESOURCE
-from adapter.apiserver.snapshot_index import SnapshotIndex
 from adapter.apiserver.upstream import KEEP_SECONDS, MOST_NAMES, OwnNames, UpstreamAdapter
 from adapter.apiserver.upstreams import Upstreams
 from adapter.settings import NamedQuery, UpstreamsSettings
-from adapter.snapshot import Snapshot
+from adapter.snapshot import Snapshot, SnapshotIndex
 from adapter.telemetry.metrics import Metrics
 from lab.harness import snapshots
 from tests.apiserver.upstream import CUSTOM, EXTERNAL, FakeUpstream, names

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from adapter.commands.migrate.migration import Migration, migrate
-from adapter.commands.migrate.notes import Note, NoteKind
-from adapter.commands.migrate.original import MigrationError
+from adapter.commands.migrate.original import MigrationError, Note, NoteKind
 from adapter.commands.migrate.pair import Style
 
 Object = dict[str, Any]

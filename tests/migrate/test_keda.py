@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from adapter.commands.migrate.keda_trigger import RECIPES
-from adapter.commands.migrate.notes import NoteKind
-from adapter.commands.migrate.originals import Keda
+from adapter.commands.migrate.original import NoteKind
+from adapter.commands.migrate.pair import Keda
 from tests.migrate.kit import (
     BEHAVIOR,
     EVERYTHING_KEDA,

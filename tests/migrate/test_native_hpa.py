@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.migrate.notes import NoteKind
+from adapter.commands.migrate.original import NoteKind
 from tests.migrate.kit import (
     BEHAVIOR,
     EVERYTHING_KMA,

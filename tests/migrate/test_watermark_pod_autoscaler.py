@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.migrate.notes import NoteKind
-from adapter.commands.migrate.originals import Wpa
+from adapter.commands.migrate.original import NoteKind
+from adapter.commands.migrate.pair import Wpa
 from tests.migrate.kit import (
     EVERYTHING_WPA,
     WPA,

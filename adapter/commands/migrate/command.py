@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from adapter.commands.migrate.migration import Migration, migrate
-from adapter.commands.migrate.notes import Note, printable
-from adapter.commands.migrate.original import MigrationError
+from adapter.commands.migrate.original import MigrationError, Note, printable
 from adapter.commands.migrate.pair import Migrated, Style
 from adapter.runtime.faults import Fault
 

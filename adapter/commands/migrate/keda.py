@@ -5,10 +5,15 @@ from typing import Any
 
 from adapter.commands.migrate.keda_trigger import KedaTrigger, Triggers
 from adapter.commands.migrate.native_hpa import Behavior, policy_tolerance, read_behavior
-from adapter.commands.migrate.notes import NoteKind
-from adapter.commands.migrate.original import Fields, ObjectIdentity, note_annotations, read_identity, read_target
-from adapter.commands.migrate.originals import Keda, StockHpa
-from adapter.commands.migrate.pair import Draft, stock_hpa
+from adapter.commands.migrate.original import (
+    Fields,
+    NoteKind,
+    ObjectIdentity,
+    note_annotations,
+    read_identity,
+    read_target,
+)
+from adapter.commands.migrate.pair import Draft, Keda, StockHpa, stock_hpa
 from adapter.commands.migrate.settings_part import SettingsPart
 from adapter.policy.field_reader import PolicyError
 from adapter.policy.pacing_fields import MOST_REPLICAS

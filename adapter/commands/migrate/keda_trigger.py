@@ -15,8 +15,7 @@ from cronsim import CronSim, CronSimError
 
 from adapter.commands.migrate import promql_text
 from adapter.commands.migrate.native_hpa import note_mixed, resource_goal
-from adapter.commands.migrate.notes import NoteKind
-from adapter.commands.migrate.original import Fields
+from adapter.commands.migrate.original import Fields, NoteKind
 from adapter.commands.migrate.pair import LARGEST, Goal, metric_name
 from adapter.commands.migrate.settings_part import SettingsPart
 from adapter.settings.registries import header_faults, url_faults

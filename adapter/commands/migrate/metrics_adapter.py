@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from adapter.commands.migrate import promql_text
 from adapter.commands.migrate.native_hpa import Found, SelectedMetric
-from adapter.commands.migrate.notes import NoteKind
-from adapter.commands.migrate.original import Fields, note_annotations
+from adapter.commands.migrate.original import Fields, NoteKind, note_annotations
 from adapter.commands.migrate.settings_part import SettingsPart
 from adapter.settings.registries import url_faults
 

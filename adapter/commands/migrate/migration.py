@@ -13,8 +13,16 @@ from adapter.commands.migrate import (
     scaling_schedule,
     watermark_pod_autoscaler,
 )
-from adapter.commands.migrate.notes import Note, NoteKind, Notes, printable
-from adapter.commands.migrate.original import Document, Fields, MigrationError, read_objects
+from adapter.commands.migrate.original import (
+    Document,
+    Fields,
+    MigrationError,
+    Note,
+    NoteKind,
+    Notes,
+    printable,
+    read_objects,
+)
 from adapter.commands.migrate.pair import Draft, Migrated, Style, write
 from adapter.commands.migrate.prometheus_adapter import AdapterRules
 from adapter.commands.migrate.scaling_schedule import ScalingSchedules

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
-from adapter.commands.migrate.notes import NoteKind
-from adapter.commands.migrate.original import Fields, read_bounds, read_identity, read_target
-from adapter.commands.migrate.originals import StockHpa
+from adapter.commands.migrate.original import Fields, NoteKind, read_bounds, read_identity, read_target
 from adapter.commands.migrate.pair import (
     LARGEST,
     LARGEST_RATIO,
     Draft,
     Goal,
+    StockHpa,
     metric_name,
     quantity,
     stock_hpa,

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from adapter.commands.migrate import promql_text
 from adapter.commands.migrate.native_hpa import Found, SelectedMetric
-from adapter.commands.migrate.notes import NoteKind, Notes
-from adapter.commands.migrate.original import Document, Fields, note_annotations
+from adapter.commands.migrate.original import Document, Fields, NoteKind, Notes, note_annotations
 from adapter.commands.migrate.settings_part import SettingsPart
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.migrate.notes import NoteKind
-from adapter.commands.migrate.original import Document, Fields
+from adapter.commands.migrate.original import Document, Fields, NoteKind
 
 API_GROUP = "zalando.org"
 KINDS = ("ScalingSchedule", "ClusterScalingSchedule")

@@ -5,17 +5,16 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.migrate.notes import NoteKind
 from adapter.commands.migrate.original import (
     Fields,
+    NoteKind,
     ObjectIdentity,
     note_annotations,
     read_bounds,
     read_identity,
     read_target,
 )
-from adapter.commands.migrate.originals import Wpa, WpaMetric
-from adapter.commands.migrate.pair import LARGEST, Draft, Goal, metric_name, quantity, tolerance_text
+from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Wpa, WpaMetric, metric_name, quantity, tolerance_text
 from adapter.commands.migrate.settings_part import SettingsPart
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.policy.watermark_policy import MOST_METRICS

@@ -9,10 +9,16 @@ from typing import Any
 
 from adapter.commands.migrate import command, native_hpa
 from adapter.commands.migrate.native_hpa import Found, SelectedMetric
-from adapter.commands.migrate.notes import NoteKind, Notes
-from adapter.commands.migrate.original import KNOWN_VERSIONS, Document, Fields, MigrationError, read_objects
-from adapter.commands.migrate.originals import StockHpa
-from adapter.commands.migrate.pair import Draft, Goal, Migrated, Style, write
+from adapter.commands.migrate.original import (
+    KNOWN_VERSIONS,
+    Document,
+    Fields,
+    MigrationError,
+    NoteKind,
+    Notes,
+    read_objects,
+)
+from adapter.commands.migrate.pair import Draft, Goal, Migrated, StockHpa, Style, write
 from adapter.load.spec import Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conformance import Wiring, flaws

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from adapter.commands.migrate.migration import migrate
 from adapter.commands.migrate.original import MigrationError
-from adapter.commands.migrate.originals import Keda, Original, StockHpa, Wpa, WpaMetric
-from adapter.commands.migrate.pair import Migrated
+from adapter.commands.migrate.pair import Keda, Migrated, Original, StockHpa, Wpa, WpaMetric
 from adapter.commands.replay.autoscalers import MAX_AGE, ModelPods, answer
 from adapter.commands.replay.service import Autoscaler, View
 from adapter.hpa.controller import Controller, Values

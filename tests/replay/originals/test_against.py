@@ -9,7 +9,7 @@ import pytest
 
 from adapter.cli import INVALID, OK, main
 from adapter.commands.migrate.migration import migrate
-from adapter.commands.migrate.originals import Keda, Wpa
+from adapter.commands.migrate.pair import Keda, Wpa
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
 from adapter.commands.replay.originals import KedaAutoscaler, autoscaler_of
 from adapter.commands.replay.service import Judge, Run, Setup, Tick

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.migrate.originals import Wpa, WpaMetric
+from adapter.commands.migrate.pair import Wpa, WpaMetric
 from adapter.commands.replay.originals import WpaAutoscaler, limited, propose
 from adapter.commands.replay.service import View
 from adapter.load.pods import Pod, PodCondition
