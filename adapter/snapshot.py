@@ -68,7 +68,7 @@ class PolicyView:
         """The metrics whose query the settings lack or do not allow."""
         queries = self.inputs.samples.queries if self.inputs is not None else {}
         metrics = self.assessment.metrics if self.assessment is not None else ()
-        return tuple(one for one in metrics if one.name in queries and queries[one.name].undefined)
+        return tuple(metric for metric in metrics if metric.name in queries and queries[metric.name].undefined)
 
     @property
     def reason_of_error(self) -> Reason:

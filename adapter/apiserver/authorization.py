@@ -109,7 +109,7 @@ class ReviewCache:
             self._evict_one()
 
     def _evict_one(self) -> None:
-        name = max(self._flows, key=lambda one: len(self._flows[one]))
+        name = max(self._flows, key=lambda flow: len(self._flows[flow]))
         key, _ = self._flows[name].popitem(last=False)
         del self._results[key]
         if not self._flows[name]:

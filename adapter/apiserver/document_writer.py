@@ -132,7 +132,7 @@ def _point(point: Point) -> dict[str, str | int]:
 
 def _roster(roster: Roster, pod_name_key: str) -> Iterator[bytes]:
     yield _encode(memory_json.roster_without_instances(roster))[:-1]
-    yield from _list("instances", (_instance(one, pod_name_key) for one in roster.instances))
+    yield from _list("instances", (_instance(instance, pod_name_key) for instance in roster.instances))
     yield b"}"
 
 
@@ -240,7 +240,7 @@ def pod_object(pod: Pod) -> Object:
         metadata["ownerReferences"] = [owner]
     if annotations := _annotations(pod):
         metadata["annotations"] = annotations
-    spec: Object = {"containers": [_container(one) for one in pod.containers]}
+    spec: Object = {"containers": [_container(container) for container in pod.containers]}
     if pod.gates:
         spec["readinessGates"] = [{"conditionType": gate} for gate in pod.gates]
     if pod.host_network:
@@ -250,7 +250,7 @@ def pod_object(pod: Pod) -> Object:
     conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
     if pod.containers_ready:
         conditions.append(_condition("ContainersReady", PodCondition(status=True)))
-    told = {one["type"] for one in conditions}
+    told = {condition["type"] for condition in conditions}
     conditions += [_condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in told]
     statuses = list(_states(pod.containers, pod.restarted_at))
     status: Object = {"phase": pod.phase, "conditions": conditions, "containerStatuses": statuses}
@@ -291,11 +291,13 @@ def _states(containers: Iterable[Container], restarted_at: float | None) -> Iter
     restarts: Object = {}
     if restarted_at is not None:
         running, restarts = {"running": {"startedAt": format_micro_time(restarted_at)}}, {"restartCount": 1}
-    for one in containers:
-        if one.crash_looping:
-            yield {"name": one.name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
-        elif one.running is not None:
-            yield {"name": one.name, "state": running if one.running else {}} | (restarts if one.running else {})
+    for container in containers:
+        if container.crash_looping:
+            yield {"name": container.name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        elif container.running is not None:
+            yield {"name": container.name, "state": running if container.running else {}} | (
+                restarts if container.running else {}
+            )
 
 
 def endpoint_slice(pods: Iterable[Pod], namespace: str) -> Object:

@@ -144,7 +144,9 @@ async def read_listing(reply: SegmentedReply, group: str, version: str, own: Own
                 resources = answer.resources or []
             else:
                 resources = _MANY.decode(piece.text)
-            listed |= {one.name: one.namespaced for one in resources if _is_listed(one.name, group, own)}
+            listed |= {
+                resource.name: resource.namespaced for resource in resources if _is_listed(resource.name, group, own)
+            }
             await slices.breathe()
     except (msgspec.MsgspecError, Uncut) as error:
         raise WrongAnswer(f"discovery: {error}", public="its discovery document cannot be read") from error
@@ -275,7 +277,9 @@ class UpstreamAdapter:
 
     def problem(self) -> str | None:
         """Why it does not answer; None if it does, or was not asked yet."""
-        if self._problem is None and (self._circuit.is_open or any(one.is_open for one in self._circuits.values())):
+        if self._problem is None and (
+            self._circuit.is_open or any(circuit.is_open for circuit in self._circuits.values())
+        ):
             return f"the upstream adapter for {self.group} answers discovery, but no requests for metrics"
         return self._problem
 

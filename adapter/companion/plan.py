@@ -20,7 +20,7 @@ _FEATURE_OF: Mapping[type, Feature[Any]] = {action: feature for feature in FEATU
 
 def conditions(context: Context) -> Mapping[str, PolicyCondition]:
     """The conditions of all features, in the order of a status; one that says nothing is absent."""
-    known = {one.type: one for feature in FEATURES for one in feature.conditions(context)}
+    known = {condition.type: condition for feature in FEATURES for condition in feature.conditions(context)}
     return {type_: known[type_] for type_ in ConditionType if type_ in known}
 
 

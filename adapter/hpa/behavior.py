@@ -76,16 +76,19 @@ class History:
 
     def last_at_least(self, replicas: int) -> float:
         """When this count, or more, was recommended last (seconds); minus infinity where it was not."""
-        return max((one.at for one in self.recommendations if one.replicas >= replicas), default=-math.inf)
+        return max(
+            (recommendation.at for recommendation in self.recommendations if recommendation.replicas >= replicas),
+            default=-math.inf,
+        )
 
     def legacy(self, current: int, desired: int, minimum: int, maximum: int, window: float, now: float) -> Limited:
         """Without `behavior`: the largest recommendation of the window, and at most twice the count or 4."""
         cutoff, highest, reuse = now - window, desired, None
-        for index, one in enumerate(self.recommendations):
-            if one.at < cutoff:
+        for index, recommendation in enumerate(self.recommendations):
+            if recommendation.at < cutoff:
                 reuse = index
             else:
-                highest = max(highest, one.replicas)
+                highest = max(highest, recommendation.replicas)
         self._record(desired, now, reuse)
         able = READY if highest == desired else _DOWN_STABILIZED
         reach = int32(max(_LEGACY_FACTOR * current, _LEGACY_FLOOR))
@@ -119,12 +122,12 @@ class History:
     def _stabilized(self, current: int, desired: int, up_window: int, down_window: int, now: float) -> int:
         lowest, highest, reuse = desired, desired, None
         up_cutoff, down_cutoff = now - up_window, now - down_window
-        for index, one in enumerate(self.recommendations):
-            if one.at > up_cutoff:
-                lowest = min(lowest, one.replicas)
-            if one.at > down_cutoff:
-                highest = max(highest, one.replicas)
-            if one.at < up_cutoff and one.at < down_cutoff:
+        for index, recommendation in enumerate(self.recommendations):
+            if recommendation.at > up_cutoff:
+                lowest = min(lowest, recommendation.replicas)
+            if recommendation.at > down_cutoff:
+                highest = max(highest, recommendation.replicas)
+            if recommendation.at < up_cutoff and recommendation.at < down_cutoff:
                 reuse = index
         self._record(desired, now, reuse)
         return min(max(current, lowest), highest)

@@ -110,7 +110,7 @@ class Cluster:
             policy=policy,
             hpa=links.hpas[policy.hpa],
             neighbours=links.neighbours(policy.name),
-            has_tolerance=True if any(one.sets_tolerance for one in links.hpas.values()) else None,
+            has_tolerance=True if any(hpa.sets_tolerance for hpa in links.hpas.values()) else None,
         )
 
     async def pods(self, policy: Policy) -> WiredTarget:

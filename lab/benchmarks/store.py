@@ -44,16 +44,6 @@ def delete(port: int, keys: Iterable[str]) -> None:
     connection.close()
 
 
-def compact(port: int) -> None:
-    """Compacts all history: a watch that lags behind must list anew."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", "/v3/kv/range", json.dumps({"key": _text(b"\0")}).encode())
-    revision = json.loads(connection.getresponse().read())["header"]["revision"]
-    connection.request("POST", "/v3/kv/compaction", json.dumps({"revision": revision}).encode())
-    connection.getresponse().read()
-    connection.close()
-
-
 def _operation(key: str, item: Object) -> Object:
     value = json.dumps(item, separators=(",", ":")).encode()
     return {"requestPut": {"key": _text(key.encode()), "value": _text(value)}}

@@ -63,7 +63,7 @@ async def test_a_silent_watch_is_reported_once_with_the_policies_that_report_it(
     assert [line for line in found if "it has all " in line]
 
 
-async def test_without_settings_those_of_the_installation_count_and_its_registries_are_not_asked_from_here(
+async def test_without_settings_those_of_the_installation_count_and_its_registries_are_not_asked_may_contact_sources(
     api: FakeApi, kubeconfig: str
 ) -> None:
     registry = {"name": "main", "type": "Consul", "servers": ["http://127.0.0.1:1"], "timeoutSeconds": 1}

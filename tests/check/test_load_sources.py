@@ -154,9 +154,9 @@ Prometheus = tuple[FakePrometheus, Settings]
 RPS = {"query": {"name": "rps"}}
 
 
-async def asked(settings: Settings, policy: Scaled, *, from_here: bool = True) -> list[str]:
+async def asked(settings: Settings, policy: Scaled, *, may_contact_sources: bool = True) -> list[str]:
     report = LoadReport()
-    await check_prometheus(settings, [policy], time.time, report, from_here=from_here)
+    await check_prometheus(settings, [policy], time.time, report, may_contact_sources=may_contact_sources)
     return lines(report)
 
 
@@ -187,7 +187,7 @@ async def test_a_query_without_the_labels_of_its_pods_is_one_finding_with_them(
 ) -> None:
     prometheus[0].series = [series]
     report = LoadReport()
-    await check_prometheus(prometheus[1], [scaled(**RPS)], time.time, report, from_here=True)
+    await check_prometheus(prometheus[1], [scaled(**RPS)], time.time, report, may_contact_sources=True)
     policy = ReportSection("policy")
     for add in report.of_policy.get(("shop", "web"), ()):
         add(policy)
@@ -272,7 +272,7 @@ async def test_a_server_that_fails_explains_its_queries_even_slow_ones(prometheu
     prometheus[0].fails, prometheus[0].query_seconds = True, seconds
     report = LoadReport()
     unused = scaled(resource={"name": "cpu"})
-    await check_prometheus(prometheus[1], [unused], time.time, report, from_here=True)
+    await check_prometheus(prometheus[1], [unused], time.time, report, may_contact_sources=True)
     server, query = report.sections[0].findings
     assert server.cause == "prometheus/main"
     assert "cannot be asked: Prometheus main: " in server.text
@@ -280,11 +280,13 @@ async def test_a_server_that_fails_explains_its_queries_even_slow_ones(prometheu
     assert folded(report.sections)[0].findings[0].explains == ()  # what it explains is its own section
 
 
-async def test_a_server_that_the_clusters_settings_name_is_not_asked_from_here(prometheus: Prometheus) -> None:
-    (line,) = await asked(prometheus[1], scaled(**RPS), from_here=False)
+async def test_a_server_that_the_clusters_settings_name_is_not_asked_may_contact_sources(
+    prometheus: Prometheus,
+) -> None:
+    (line,) = await asked(prometheus[1], scaled(**RPS), may_contact_sources=False)
     assert line.startswith("Prometheus main: skip: not checked: http://")
     assert prometheus[0].asked == 0
-    refused = await asked(prometheus[1], scaled(query={"name": "qps"}), from_here=False)
+    refused = await asked(prometheus[1], scaled(query={"name": "qps"}), may_contact_sources=False)
     assert refused[-1].startswith("policy: wrong: metric load: the settings define no such query")
 
 

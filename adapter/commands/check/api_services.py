@@ -49,17 +49,19 @@ _OF_MESSAGE = {
 }
 
 
-def authority_of(one: ApiService) -> str:
+def authority_of(api_service: ApiService) -> str:
     """The PEM bundle of the CAs that the aggregator trusts for an APIService; empty without one."""
     try:
-        return base64.b64decode(one.spec.ca_bundle).decode()
+        return base64.b64decode(api_service.spec.ca_bundle).decode()
     except ValueError:
         return ""
 
 
-def unavailable(one: ApiService) -> Condition | None:
+def unavailable(api_service: ApiService) -> Condition | None:
     """An APIService's condition Available where that is not True; None where it is."""
-    found = next((condition for condition in one.status.conditions or () if condition.type == "Available"), None)
+    found = next(
+        (condition for condition in api_service.status.conditions or () if condition.type == "Available"), None
+    )
     if found is None:
         return Condition(type="Available", status="Unknown", reason="Unknown", message="not judged yet")
     return None if found.status == "True" else found

@@ -252,17 +252,17 @@ async def _add_front_proxy(section: ReportSection, session: Session, now: float)
     _add(section, "the front proxy's CA", _newest(data[_KEY]), now, own=False)
 
 
-def _add(section: ReportSection, what: str, one: x509.Certificate | None, now: float, *, own: bool) -> None:
+def _add(section: ReportSection, what: str, certificate: x509.Certificate | None, now: float, *, own: bool) -> None:
     remedy = "see serving_certificate_failed in the server's log" if own else "renew it (kubeadm certs renew)"
-    if one is None:
+    if certificate is None:
         section.wrong(f"{what} cannot be read; {remedy}")
         return
-    end = one.not_valid_after_utc
+    end = certificate.not_valid_after_utc
     left, on = end.timestamp() - now, end.strftime("%Y-%m-%d")
     if left <= 0:
         section.wrong(f"{what} has expired on {on}: {remedy}", cause=CERTIFICATES)
-    elif one.not_valid_before_utc.timestamp() > now:
-        begins = one.not_valid_before_utc.strftime("%Y-%m-%d %H:%M:%S")
+    elif certificate.not_valid_before_utc.timestamp() > now:
+        begins = certificate.not_valid_before_utc.strftime("%Y-%m-%d %H:%M:%S")
         section.wrong(f"{what} is valid from {begins} on only: clocks differ, set them by NTP", cause=CERTIFICATES)
     elif left < SOON:
         section.note(f"{what} ends in {left / DAY:.0f} days ({on}) and is not renewed yet: {remedy}")

@@ -86,7 +86,7 @@ async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | Non
     `given`: the settings of the argument; None: those of the installation in the cluster.
     """
     if given is not None:
-        scope = _completed(scope, {one.name: one for one in given.registries})
+        scope = _completed(scope, {registry.name: registry for registry in given.registries})
     notes: list[ReportSection] = []
     async with _cluster(kubeconfig, given, scope, notes) as cluster:
         settings, known = given or Settings(), given is not None
@@ -97,26 +97,31 @@ async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | Non
             settings, known, section = await installed_settings(cluster.session, installation)
             notes.append(section)
         if given is None:
-            scope = _completed(scope, {one.name: one for one in settings.registries})
+            scope = _completed(scope, {registry.name: registry for registry in settings.registries})
         asked = None if scope.service else cluster  # a service is asked about in its registry alone
-        check = _Check(settings, scope, asked, settings_known=known, from_here=given is not None)
+        check = _Check(settings, scope, asked, settings_known=known, may_contact_sources=given is not None)
         return folded(notes + await check.run(installation))
 
 
 class _Check:
     """One run, with what its parts share.
 
-    `settings_known`: whether they were read, not assumed. `from_here`: whether they were given for this place. Those
-    that were found in the cluster name files and addresses of another place, and perhaps of somebody else: nothing that
-    they name is asked or read.
+    `settings_known`: whether they were read, not assumed. `may_contact_sources`: whether they were given for this
+    place. Those that were found in the cluster name files and addresses of another place: nothing there is asked.
     """
 
     def __init__(
-        self, settings: Settings, scope: Scope, cluster: Cluster | None, *, settings_known: bool, from_here: bool
+        self,
+        settings: Settings,
+        scope: Scope,
+        cluster: Cluster | None,
+        *,
+        settings_known: bool,
+        may_contact_sources: bool,
     ) -> None:
-        self._settings, self._scope, self._cluster, self._from_here = settings, scope, cluster, from_here
-        self._settings_known = settings_known
-        self._registries = {one.name: one for one in settings.registries}
+        self._settings, self._scope, self._cluster = settings, scope, cluster
+        self._settings_known, self._may_contact_sources = settings_known, may_contact_sources
+        self._registries = {registry.name: registry for registry in settings.registries}
         self._notes: list[ReportSection] = []
         self._denied: dict[str, list[str]] = {}
 
@@ -138,11 +143,11 @@ class _Check:
         ]
         ways = await self._ways(policies)
         load = await self._load_sources(policies, ways) if cluster is not None and whole else LoadReport()
-        sections, looks = await self._registry_sections(policies)
+        sections, probes = await self._registry_sections(policies)
         of_policies = []
         for policy in policies:
             way = ways[_key(policy)]
-            of_policies.append(self._policy_section(policy, way, looks, load))
+            of_policies.append(self._policy_section(policy, way, probes, load))
             sections.append(of_policies[-1])
             if (wiring := way.wiring) is not None:
                 known = has_tolerance is None or wiring.has_tolerance
@@ -159,7 +164,7 @@ class _Check:
                 sections += self._hpa_sections(hpas or [], listed, sections)
                 sections += await server_sections(cluster, settings)
         found = causes + self._notes + self._denied_sections() + load.sections + sections
-        if any(one.cause in ANSWERS for section in found for one in section.findings):
+        if any(finding.cause in ANSWERS for section in found for finding in section.findings):
             for section in of_policies:
                 section.wrong("its HPA is not answered", symptom_of=ANSWERS)
         return found
@@ -201,9 +206,9 @@ class _Check:
                 section.wrong(f"policies cannot be read: {error}")
             self._notes.append(section)
             return []
-        for one in policies:
-            if one.policy is None:
-                section.wrong(f"policy {one} is not valid: {one.fault}")
+        for policy in policies:
+            if policy.policy is None:
+                section.wrong(f"policy {policy} is not valid: {policy.fault}")
                 if self._scope.policy:
                     section.skipped("its pods, sources and registry, which wait for a valid policy")
         if section.findings:
@@ -239,14 +244,16 @@ class _Check:
         scaled = [Scaled(policy, *((one.pods, one.target.name) if one else ((), ""))) for policy, one in targets]
         await check_metrics_server(session, self._settings, scaled, report)
         if self._settings_known:
-            await check_prometheus(self._settings, scaled, session.now, report, from_here=self._from_here)
+            await check_prometheus(
+                self._settings, scaled, session.now, report, may_contact_sources=self._may_contact_sources
+            )
         return report
 
     async def _registry_sections(
         self, policies: Sequence[Policy]
     ) -> tuple[list[ReportSection], Mapping[str, Sequence[ProbeResult]]]:
         """The findings about the registries and the services in scope, and what the registries answered."""
-        if not self._from_here:
+        if not self._may_contact_sources:
             sections = []
             for registry in self._registries.values():
                 sections.append(ReportSection(f"registry {registry.name} ({registry.type})", SubjectKind.REGISTRY))
@@ -254,14 +261,14 @@ class _Check:
             return sections, {}
         services = _services(self._scope, self._registries, policies)
         answers = (probe(self._registries[name], keys, time.time) for name, keys in services.items())
-        looks = dict(zip(services, await asyncio.gather(*answers), strict=True))
-        sections = [registry_section(self._registries[name], looks[name]) for name in sorted(looks)]
+        probes = dict(zip(services, await asyncio.gather(*answers), strict=True))
+        sections = [registry_section(self._registries[name], probes[name]) for name in sorted(probes)]
         named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
-        sections += [service_section(key, looks[key.registry]) for key in named]
-        return sections, looks
+        sections += [service_section(key, probes[key.registry]) for key in named]
+        return sections, probes
 
     def _policy_section(
-        self, policy: Policy, way: _Way, looks: Mapping[str, Sequence[ProbeResult]], load: LoadReport
+        self, policy: Policy, way: _Way, probes: Mapping[str, Sequence[ProbeResult]], load: LoadReport
     ) -> ReportSection:
         """Findings about a policy: whether it may name its service, and its pods and their load."""
         section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
@@ -270,7 +277,7 @@ class _Check:
             section.wrong(way.fault)
             section.skipped("its pods, and what the registry and the sources know of them, which wait for that")
         elif way.target is not None:
-            roster = fullest_roster(key, looks.get(key.registry, ())) if key else None
+            roster = fullest_roster(key, probes.get(key.registry, ())) if key else None
             registry = service_registry(policy)
             pods = f"{len(way.target.pods)} pods of {way.target.target.kind} {way.target.target.name}"
             if registry is None:

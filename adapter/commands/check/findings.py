@@ -42,18 +42,18 @@ MAX_LISTED = 20
 _POLICY = CrossVersionReference(API_VERSION, KIND, "")
 
 
-def registry_section(settings: Registry, looks: Sequence[ProbeResult]) -> ReportSection:
+def registry_section(settings: Registry, probes: Sequence[ProbeResult]) -> ReportSection:
     """How far the adapter gets with each server of a registry."""
     section = ReportSection(f"registry {settings.name} ({settings.type})", SubjectKind.REGISTRY)
-    for one in looks:
-        _server(section, one, has_credentials=settings.has_credentials)
+    for probe in probes:
+        _server(section, probe, has_credentials=settings.has_credentials)
     return section
 
 
-def _server(section: ReportSection, one: ProbeResult, *, has_credentials: bool) -> None:
+def _server(section: ReportSection, probe: ProbeResult, *, has_credentials: bool) -> None:
     """Reachable, authenticated, allowed: the first step that fails ends the list."""
-    server = one.server
-    trouble = None if one.rosters else next(iter(one.troubles.values()))
+    server = probe.server
+    trouble = None if probe.rosters else next(iter(probe.troubles.values()))
     reason = trouble.reason if trouble else ""
     sentence = _sentence(server, trouble) if trouble else ""
     if trouble and reason == "unreachable":
@@ -67,7 +67,7 @@ def _server(section: ReportSection, one: ProbeResult, *, has_credentials: bool) 
         section.wrong(f"{server} does not authenticate the adapter: {sentence}")
     elif trouble and reason in {"forbidden", "filtered"}:
         section.wrong(f"{server} does not let the adapter read: {sentence}")
-    elif trouble and reason == "unknown" and any(key.service == PROBE_SERVICE for key in one.troubles):
+    elif trouble and reason == "unknown" and any(key.service == PROBE_SERVICE for key in probe.troubles):
         section.note(f"{server} was asked about a service that does not exist; name one that does: {sentence}")
     elif trouble:
         section.wrong(f"{server} gives no usable answer: {sentence}")
@@ -81,19 +81,19 @@ def _sentence(server: str, trouble: Trouble) -> str:
     return trouble.sentence.removeprefix(server).removeprefix(": ")
 
 
-def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> ReportSection:
+def service_section(key: ServiceKey, probes: Sequence[ProbeResult]) -> ReportSection:
     """Whether a registry knows a service, and how many instances it lists."""
     places = [f"namespace {key.namespace}"] * bool(key.namespace) + [f"group {key.group}"] * bool(key.group)
     section = ReportSection(
         " ".join([f"service {key.service} of registry {key.registry}", *places]), SubjectKind.SERVICE
     )
-    for one in looks:
-        if key in one.troubles and one.rosters:
-            section.wrong(f"{one.server}: {_sentence(one.server, one.troubles[key])}")
-    counts = {one.server: _count(one.rosters[key]) for one in looks if key in one.rosters}
+    for probe in probes:
+        if key in probe.troubles and probe.rosters:
+            section.wrong(f"{probe.server}: {_sentence(probe.server, probe.troubles[key])}")
+    counts = {probe.server: _count(probe.rosters[key]) for probe in probes if key in probe.rosters}
     for server, count in counts.items() if len(set(counts.values())) > 1 else ():
         section.note(f"{server} lists {count}: servers differ")
-    best = fullest_roster(key, looks)
+    best = fullest_roster(key, probes)
     if best is None:
         section.wrong("no server gave a valid answer about it")
     else:
@@ -108,9 +108,11 @@ def service_section(key: ServiceKey, looks: Sequence[ProbeResult]) -> ReportSect
     return section
 
 
-def fullest_roster(key: ServiceKey, looks: Sequence[ProbeResult]) -> Roster | None:
+def fullest_roster(key: ServiceKey, probes: Sequence[ProbeResult]) -> Roster | None:
     """The roster with the most instances where servers differ; None where no server gave one."""
-    return max((one.rosters[key] for one in looks if key in one.rosters), key=lambda r: len(r.instances), default=None)
+    return max(
+        (probe.rosters[key] for probe in probes if key in probe.rosters), key=lambda r: len(r.instances), default=None
+    )
 
 
 def _count(roster: Roster) -> str:
@@ -212,7 +214,7 @@ def hpa_section(wiring: Wiring) -> ReportSection:
 def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iterator[ReportSection]:
     """A section for each HPA that names a policy, or a scale target of one, that does not exist in its namespace."""
     for namespace in sorted({one.namespace for one in hpas}):
-        here = [one for one in policies if one.namespace == namespace]
+        here = [policy for policy in policies if policy.namespace == namespace]
         own = [one for one in hpas if one.namespace == namespace]
         scaled = _scaled(own, here)
         for hpa in sorted(own, key=lambda one: one.name):
@@ -225,9 +227,9 @@ def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iter
 
 def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[CrossVersionReference] | None:
     """The targets of a namespace's policies; None where a policy is not valid, so that its target is unknown."""
-    if any(one.policy is None for one in policies):
+    if any(policy.policy is None for policy in policies):
         return None
-    followed = {one.policy.hpa for one in policies if one.policy is not None}
+    followed = {policy.policy.hpa for policy in policies if policy.policy is not None}
     return frozenset(hpa.target.identity for hpa in hpas if hpa.name in followed)
 
 
@@ -239,7 +241,7 @@ def _first(names: Collection[str]) -> str:
 def _dangling_metrics(
     hpa: Hpa, policies: Sequence[ListedPolicy], scaled: frozenset[CrossVersionReference] | None
 ) -> Iterator[str]:
-    known = {one.name for one in policies}
+    known = {policy.name for policy in policies}
     for metric in hpa.metrics:
         name = _policy_named(metric)
         if name and name not in known:

@@ -35,13 +35,15 @@ def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float, *
     if _age(policy, now) > STALE_STATUS_SECONDS:
         return
     is_well = all_ok([section])
-    for one in policy.status.conditions:
-        is_told = one.reason == Reason.WATCH_SILENT or not (is_well or (every and one.reason == Reason.NO_DECISION))
-        if (one.type, one.status) == (ConditionType.READY, "False") and not is_told:
-            since = f" since {one.last_transition_time}" if one.last_transition_time else ""
-            text = f"its HPA gets an error{since} ({one.reason}): {one.message}"
-            apis = (CUSTOM_METRICS,) if one.reason == Reason.HPA_INACTIVE else ()
-            section.wrong(text, symptom_of=("rights/server", *apis, "servers", *symptom_of(one.message)))
+    for condition in policy.status.conditions:
+        is_told = condition.reason == Reason.WATCH_SILENT or not (
+            is_well or (every and condition.reason == Reason.NO_DECISION)
+        )
+        if (condition.type, condition.status) == (ConditionType.READY, "False") and not is_told:
+            since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
+            text = f"its HPA gets an error{since} ({condition.reason}): {condition.message}"
+            apis = (CUSTOM_METRICS,) if condition.reason == Reason.HPA_INACTIVE else ()
+            section.wrong(text, symptom_of=("rights/server", *apis, "servers", *symptom_of(condition.message)))
 
 
 async def server_sections(cluster: Cluster, namespace: str, service: str, port: int) -> list[ReportSection]:
@@ -94,7 +96,9 @@ def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
     for policy in policies:
         if _age(policy, now) <= STALE_STATUS_SECONDS:
             silent = [
-                one for one in policy.status.conditions if one.reason == Reason.WATCH_SILENT and one.status != "True"
+                condition
+                for condition in policy.status.conditions
+                if condition.reason == Reason.WATCH_SILENT and condition.status != "True"
             ]
             for text in dict.fromkeys(one.message for one in silent):
                 concerned.setdefault(text, []).append(str(policy))
@@ -107,8 +111,8 @@ def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -
     section = ReportSection("companion")
     if not written:
         return section
-    without = [str(one) for one in policies if not one.status.assessed_at]
-    old = [one for one in policies if one.status.assessed_at and _age(one, now) > STALE_STATUS_SECONDS]
+    without = [str(policy) for policy in policies if not policy.status.assessed_at]
+    old = [policy for policy in policies if policy.status.assessed_at and _age(policy, now) > STALE_STATUS_SECONDS]
     if old:
         oldest = max(_age(one, now) for one in old)
         section.wrong(

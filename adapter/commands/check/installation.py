@@ -70,10 +70,17 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
         except (KubeError, msgspec.MsgspecError) as error:
             trouble = trouble or reason(error)
             continue
-        servers = [one for one in deployments if (one.metadata.labels or {}).get(_COMPONENT) == Account.SERVER]
-        homes = [one.metadata.namespace for one in servers]
+        servers = [
+            deployment
+            for deployment in deployments
+            if (deployment.metadata.labels or {}).get(_COMPONENT) == Account.SERVER
+        ]
+        homes = [server.metadata.namespace for server in servers]
         home = next((one for one in (*preferred, *homes) if one in homes), namespace)
-        return Installation(namespace=home, parts=_parts(one for one in deployments if one.metadata.namespace == home))
+        return Installation(
+            namespace=home,
+            parts=_parts(deployment for deployment in deployments if deployment.metadata.namespace == home),
+        )
     return Installation(namespace=namespace, is_known=False, trouble=trouble)
 
 
@@ -88,22 +95,22 @@ async def _registered(session: Session) -> str:
 
 def _parts(deployments: Iterable[AnyObject]) -> dict[Account, InstalledPart]:
     parts: dict[Account, InstalledPart] = {}
-    for one in deployments:
-        component = (one.metadata.labels or {}).get(_COMPONENT)
+    for deployment in deployments:
+        component = (deployment.metadata.labels or {}).get(_COMPONENT)
         if component in _ACCOUNTS:
-            pod = _mapping(_mapping(one.spec, "template"), "spec")
+            pod = _mapping(_mapping(deployment.spec, "template"), "spec")
             containers = pod.get("containers") or [{}]
             arguments = [str(argument) for container in containers for argument in (container.get("args") or ())]
             settings = next((text.partition("=")[2] for text in arguments if text.startswith("--settings=")), _KEY)
             volumes = {
                 volume.get("name"): _mapping(volume, "configMap").get("name") for volume in pod.get("volumes") or ()
             }
-            status = one.status or {}
+            status = deployment.status or {}
             parts[Account(component)] = InstalledPart(
-                deployment=one.metadata.name,
+                deployment=deployment.metadata.name,
                 account=str(pod.get("serviceAccountName") or "default"),
                 image=str(containers[0].get("image") or ""),
-                wanted=int((one.spec or {}).get("replicas") or 0),
+                wanted=int((deployment.spec or {}).get("replicas") or 0),
                 ready=int(status.get("readyReplicas") or 0),
                 config_map=str(volumes.get("settings") or _CONFIG_MAP),
                 key=PurePosixPath(settings).name,

@@ -157,15 +157,15 @@ def _usages(
 
 
 async def check_prometheus(
-    settings: Settings, scaled: Sequence[Scaled], now: Callable[[], float], to: LoadReport, *, from_here: bool
+    settings: Settings, scaled: Sequence[Scaled], now: Callable[[], float], to: LoadReport, *, may_contact_sources: bool
 ) -> None:
     """Add the findings about every Prometheus server and about the queries of the policies.
 
-    Without `from_here` no server is asked: the settings are not from this place, and what they name, files with
-    credentials included, must not be sent from here to where they say.
+    Without `may_contact_sources` no server is asked: the settings are not from this place, and the credentials that
+    they name must not be sent from here to where they say.
     """
     servers = settings.prometheus.servers
-    if not servers or not from_here:
+    if not servers or not may_contact_sources:
         _unasked(settings, scaled, to)
         return
     probes = {
@@ -300,7 +300,7 @@ def _shared_errors(source: Prometheus, settings: Settings, server: str) -> Itera
 
 def _add_query(
     to: LoadReport,
-    one: Scaled,
+    scaled: Scaled,
     metric: Metric,
     query: WorkloadQuery,
     resolved: InstantQuery | str,
@@ -309,21 +309,21 @@ def _add_query(
 ) -> None:
     """The findings about a policy's query: refused, failed, or what it answers for the target's pods."""
     if isinstance(resolved, str):
-        to.add(one.policy, _wrong(f"metric {metric.name}: {resolved}", ""))
+        to.add(scaled.policy, _wrong(f"metric {metric.name}: {resolved}", ""))
         return
-    if not one.workload:
+    if not scaled.workload:
         return
     samples, cause = source.samples(*query), cause_of(resolved.server)
     if samples.error or samples.fetched_at is None:
         text = f"metric {metric.name}: {samples.error or 'its query had no answer in time'}"
-        to.add(one.policy, _wrong(text, cause))
+        to.add(scaled.policy, _wrong(text, cause))
         return
-    to.add(one.policy, lambda section: _answer(section, metric, resolved, samples, one, now))
-    to.add(one.policy, lambda section: _windows(section, metric, resolved, samples, source.windows(resolved)))
+    to.add(scaled.policy, lambda section: _answer(section, metric, resolved, samples, scaled, now))
+    to.add(scaled.policy, lambda section: _windows(section, metric, resolved, samples, source.windows(resolved)))
 
 
 def _answer(
-    section: ReportSection, metric: Metric, query: InstantQuery, samples: QuerySamples, one: Scaled, now: float
+    section: ReportSection, metric: Metric, query: InstantQuery, samples: QuerySamples, scaled: Scaled, now: float
 ) -> None:
     """What a query's answer is worth for the target's pods."""
     named = f"metric {metric.name}: its query"
@@ -331,11 +331,11 @@ def _answer(
     if samples.total is not None:
         _age(section, named, now - behind - samples.total.at, samples.max_age, "one number")
         return
-    settled = one.settled(now)
+    settled = scaled.settled(now)
     if not samples.pods:
         by = f"by ({', '.join(query.labels)})"
         section.wrong(
-            f"{named} answers no series for namespace {one.policy.namespace}: run it in Prometheus, and keep the "
+            f"{named} answers no series for namespace {scaled.policy.namespace}: run it in Prometheus, and keep the "
             f"labels that name the pods: {by}"
         )
         return
@@ -347,9 +347,9 @@ def _answer(
         )
     elif without:
         section.wrong(f"{named} has no series of {len(without)} of {len(settled)} Ready pods ({_names(without)})")
-    ours = [point.at for pod in one.pods if (point := samples.pods.get(pod.name)) is not None]
+    ours = [point.at for pod in scaled.pods if (point := samples.pods.get(pod.name)) is not None]
     if ours:
-        covered = f"{len(ours)} of {len(one.pods)} pods"
+        covered = f"{len(ours)} of {len(scaled.pods)} pods"
         _age(section, named, now - behind - max(ours), samples.max_age, covered)
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from adapter.commands.check.findings import dangling_hpas, stops, targets_at_limit
 from adapter.commands.check.manifest_objects import (
     DeclaredWorkload,
-    Known,
     Located,
     Objects,
+    Parsed,
     read_folder,
     read_objects,
     read_stream,
@@ -51,8 +51,8 @@ _OF_POLICY = {Reason.WATERMARKS_TOO_CLOSE: "spec.metrics", Reason.TOTAL: "spec.a
 class _Pair(NamedTuple):
     """A policy and its HPA."""
 
-    policy: Known[Policy]
-    hpa: Known[Hpa]
+    policy: Parsed[Policy]
+    hpa: Parsed[Hpa]
 
 
 class _Folder:
@@ -61,40 +61,44 @@ class _Folder:
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
         self.links: dict[str, Links] = defaultdict(Links)
-        self.hpas: dict[tuple[str, str], Known[Hpa]] = {}
-        self.workloads: dict[tuple[str, CrossVersionReference], Known[DeclaredWorkload]] = {}
-        for known in objects.hpas:
-            if self.hpas.setdefault((known.read.namespace, known.read.name), known) is known:
-                self.links[known.read.namespace].put_hpa(known.read.name, known.read)
+        self.hpas: dict[tuple[str, str], Parsed[Hpa]] = {}
+        self.workloads: dict[tuple[str, CrossVersionReference], Parsed[DeclaredWorkload]] = {}
+        for hpa in objects.hpas:
+            if self.hpas.setdefault((hpa.value.namespace, hpa.value.name), hpa) is hpa:
+                self.links[hpa.value.namespace].put_hpa(hpa.value.name, hpa.value)
         for policy in reversed(objects.policies):
-            self.links[policy.read.namespace].put_policy(policy.read.name, policy.read)
+            self.links[policy.value.namespace].put_policy(policy.value.name, policy.value)
         for workload in objects.workloads:
-            self.workloads.setdefault((workload.read.namespace, workload.read.reference.identity), workload)
-        self.policies_of: dict[tuple[str, str], list[Known[Policy]]] = defaultdict(list)
+            self.workloads.setdefault((workload.value.namespace, workload.value.reference.identity), workload)
+        self.policies_of: dict[tuple[str, str], list[Parsed[Policy]]] = defaultdict(list)
         for policy in objects.policies:
-            self.policies_of[policy.read.namespace, policy.read.hpa].append(policy)
-        self.scaled = {(one.read.namespace, one.read.target.identity) for one in objects.hpas}
-        self._by_namespace: dict[str, list[Known[DeclaredWorkload]]] = defaultdict(list)
-        self._by_label: dict[tuple[str, str, str], list[Known[DeclaredWorkload]]] = defaultdict(list)
+            self.policies_of[policy.value.namespace, policy.value.hpa].append(policy)
+        self.scaled = {(hpa.value.namespace, hpa.value.target.identity) for hpa in objects.hpas}
+        self._by_namespace: dict[str, list[Parsed[DeclaredWorkload]]] = defaultdict(list)
+        self._by_label: dict[tuple[str, str, str], list[Parsed[DeclaredWorkload]]] = defaultdict(list)
         for (namespace, _), workload in self.workloads.items():
             self._by_namespace[namespace].append(workload)
-            for key, value in workload.read.pod.labels.items():
+            for key, value in workload.value.pod.labels.items():
                 self._by_label[namespace, key, value].append(workload)
 
-    def selected(self, namespace: str, selector: LabelSelector) -> Iterator[Known[DeclaredWorkload]]:
+    def selected(self, namespace: str, selector: LabelSelector) -> Iterator[Parsed[DeclaredWorkload]]:
         """The workloads whose pods a selector matches."""
-        single = (one for one in selector.requirements if one.operator is Operator.IN and len(one.values) == 1)
+        single = (
+            requirement
+            for requirement in selector.requirements
+            if requirement.operator is Operator.IN and len(requirement.values) == 1
+        )
         first = next(single, None)
         candidates = self._by_namespace[namespace]
         if first is not None:
             candidates = self._by_label.get((namespace, first.key, first.values[0]), [])
-        return (one for one in candidates if selector.matches(one.read.pod.labels))
+        return (candidate for candidate in candidates if selector.matches(candidate.value.pod.labels))
 
     def hpas_in(self, namespace: str) -> list[str]:
         """The names of a namespace's HPAs."""
         return sorted(self.links[namespace].hpas)
 
-    def workload_of(self, hpa: Hpa) -> Known[DeclaredWorkload] | None:
+    def workload_of(self, hpa: Hpa) -> Parsed[DeclaredWorkload] | None:
         """The workload that an HPA scales; None where it is not among the files."""
         return self.workloads.get((hpa.namespace, hpa.target.identity))
 
@@ -125,9 +129,9 @@ def _skip(text: str, place: Place) -> Finding:
     return Finding(FindingLevel.SKIPPED, f"not checked: {text}", place)
 
 
-def _policy(folder: _Folder, policy: Known[Policy]) -> Iterator[Finding]:
+def _policy(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
     """The findings about one policy: its HPA, its sources, and the workload's requests and limits."""
-    read, at = policy.read, policy.at
+    read, at = policy.value, policy.at
     yield from _sources(folder, policy)
     hpa = folder.hpas.get((read.namespace, read.hpa))
     if hpa is None:
@@ -135,21 +139,21 @@ def _policy(folder: _Folder, policy: Known[Policy]) -> Iterator[Finding]:
         return
     pair = _Pair(policy, hpa)
     yield from (one for flaw, one in _flaws(folder, pair) if flaw.reason in _OF_POLICY)
-    workload = folder.workload_of(hpa.read)
+    workload = folder.workload_of(hpa.value)
     if workload is None:
-        target = hpa.read.target
+        target = hpa.value.target
         if any(metric.of is not None for metric in read.metrics):
             text = f"{target.kind} {target.name} is not among the files, so its requests and limits are unknown"
             yield _skip(text, at.place("spec.metrics"))
         return
     for index, metric in enumerate(read.metrics):
         yield from (_wrong(text, at, f"spec.metrics[{index}]") for text in _lacks(metric, workload))
-        if fault := at_limit(read, [workload.read.pod]).get(metric.name):
+        if fault := at_limit(read, [workload.value.pod]).get(metric.name):
             yield _wrong(fault, at, f"spec.metrics[{index}]")
 
 
-def _without_hpa(folder: _Folder, policy: Known[Policy]) -> Finding:
-    read, at = policy.read, policy.at
+def _without_hpa(folder: _Folder, policy: Parsed[Policy]) -> Finding:
+    read, at = policy.value, policy.at
     others = folder.hpas_in(read.namespace)
     path = "spec.hpa" if read.hpa != read.name else "metadata.name"
     if not others:
@@ -163,12 +167,12 @@ def _without_hpa(folder: _Folder, policy: Known[Policy]) -> Finding:
     )
 
 
-def _lacks(metric: Metric, workload: Known[DeclaredWorkload]) -> Iterator[str]:
+def _lacks(metric: Metric, workload: Parsed[DeclaredWorkload]) -> Iterator[str]:
     """What the workload's pods lack for a metric: the named containers, their requests or limits."""
-    source, pod = metric.resource or metric.query, workload.read.pod
+    source, pod = metric.resource or metric.query, workload.value.pod
     names = [container.name for container in pod.containers]
     missing = [name for name in (source.containers if source else ()) if name not in names]
-    target = workload.read.reference
+    target = workload.value.reference
     for name in missing:
         yield f"{target.kind} {target.name} has no container {name}{closest(name, names)}; there are {', '.join(names)}"
     lack = "" if missing else MetricReader(metric, Samples(), 0.0).basis(pod)[2]
@@ -182,9 +186,9 @@ def _lacks(metric: Metric, workload: Known[DeclaredWorkload]) -> Iterator[str]:
 # --- settings ---
 
 
-def _sources(folder: _Folder, policy: Known[Policy]) -> Iterator[Finding]:
+def _sources(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
     """What the policy names and the settings have to define: queries, its registry, routes of notifications."""
-    read, at = policy.read, policy.at
+    read, at = policy.value, policy.at
     queries = [(index, metric) for index, metric in enumerate(read.metrics) if metric.query is not None]
     if not folder.objects.settings:
         needs = (
@@ -195,18 +199,19 @@ def _sources(folder: _Folder, policy: Known[Policy]) -> Iterator[Finding]:
             yield _skip(f"its {', '.join(needs)}, for the settings {why}", at.place())
         return
     for index, metric in queries:
-        sentences = [_query_fault(one, metric, read) for one in folder.objects.settings]
+        sentences = [_query_fault(settings, metric, read) for settings in folder.objects.settings]
         if all(sentences):
             yield _wrong(f"metric {metric.name}: {sentences[0]}", at, f"spec.metrics[{index}].query")
     service = service_of(read)
     if service is not None:
         refusals = [
-            ServiceAllowlist(one.registries).refusal(service, read.namespace) for one in folder.objects.settings
+            ServiceAllowlist(settings.registries).refusal(service, read.namespace)
+            for settings in folder.objects.settings
         ]
         if all(refusals):
             yield _wrong(refusals[0], at, "spec.registry")
     for name in read.notify:
-        routes = (route for one in folder.objects.settings for route in one.companion.notifications.routes)
+        routes = (route for settings in folder.objects.settings for route in settings.companion.notifications.routes)
         if not any(route.name == name and route.serves(read.namespace) for route in routes):
             text = f"the settings define no route {name} for namespace {read.namespace}; add it, or name another"
             yield _wrong(text, at, "spec.notify")
@@ -223,24 +228,24 @@ def _query_fault(settings: Settings, metric: Metric, policy: Policy) -> str:
 # --- HPAs ---
 
 
-def _hpa(folder: _Folder, hpa: Known[Hpa]) -> Iterator[Finding]:
+def _hpa(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
     """The findings about one HPA: its reference, its metrics, and how it follows its policies."""
-    read, at = hpa.read, hpa.at
+    read, at = hpa.value, hpa.at
     for fault in reference_faults(*read.target):
         yield _wrong(fault.advice, at, fault.path)
     yield from _metric_names(folder, hpa)
     workload = folder.workload_of(read)
     if workload is not None:
-        pod = workload.read.pod
+        pod = workload.value.pod
         yield from (_wrong(text, at, f"spec.metrics[{index}]") for index, text in targets_at_limit(read, [pod]))
     for policy in folder.policies_of[read.namespace, read.name]:
         yield from (one for flaw, one in _flaws(folder, _Pair(policy, hpa)) if flaw.reason not in _OF_POLICY)
 
 
-def _metric_names(folder: _Folder, hpa: Known[Hpa]) -> Iterator[Finding]:
+def _metric_names(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
     """The metrics that name a policy, under a name that no policy has."""
-    policies = folder.links[hpa.read.namespace].policies
-    for index, metric in enumerate(hpa.read.metrics):
+    policies = folder.links[hpa.value.namespace].policies
+    for index, metric in enumerate(hpa.value.metrics):
         named = metric.described.name if metric.described is not None else metric.match_labels.get(POLICY_LABEL, "")
         policy = policies.get(named)
         if policy is None or not metric.names(named):
@@ -265,7 +270,7 @@ def _path_of(at: Located, index: int) -> str:
 
 def _flaws(folder: _Folder, pair: _Pair) -> Iterator[tuple[Flaw, Finding]]:
     """The flaws of a policy and its HPA, each as a finding about the one of them whose field it is."""
-    policy, hpa = pair.policy.read, pair.hpa.read
+    policy, hpa = pair.policy.value, pair.hpa.value
     neighbours = folder.links[hpa.namespace].neighbours(policy.name)
     wiring = Wiring(policy=policy, hpa=hpa, neighbours=neighbours)
     for flaw in flaws(wiring):
@@ -284,37 +289,39 @@ def _field(flaw: Flaw, hpa: Hpa) -> str:
 
 def _dangling(folder: _Folder, sections: Sections) -> None:
     """Add the HPAs that name a policy, or a target of one, that the files do not have."""
-    listed = [ListedPolicy(one.read.namespace, one.read.name, one.read) for one in folder.objects.policies]
+    listed = [
+        ListedPolicy(policy.value.namespace, policy.value.name, policy.value) for policy in folder.objects.policies
+    ]
     listed += [ListedPolicy(*name, None, fault) for name, fault in folder.objects.faulty.items()]
     with_policies = {one.namespace for one in listed}
     sections_of = {f"HPA {namespace}/{name}": hpa for (namespace, name), hpa in folder.hpas.items()}
-    for dangling in dangling_hpas([hpa.read for hpa in folder.hpas.values()], listed):
+    for dangling in dangling_hpas([hpa.value for hpa in folder.hpas.values()], listed):
         hpa = sections_of[dangling.about]
-        section, namespace = section_for(hpa.at, sections), hpa.read.namespace
+        section, namespace = section_for(hpa.at, sections), hpa.value.namespace
         section.findings = [one for one in section.findings if one.verdict is not FindingLevel.OK]
         for finding in dangling.findings:
             if namespace in with_policies:
                 section.findings.append(_wrong(finding.text, hpa.at, "spec.metrics"))
             else:
-                text = f"HPA {hpa.read.name} follows a WatermarkPolicy, and none of its namespace is among the files"
+                text = f"HPA {hpa.value.name} follows a WatermarkPolicy, and none of its namespace is among the files"
                 section.findings.append(_skip(text, hpa.at.place("spec.metrics")))
 
 
 # --- workloads ---
 
 
-def _overlaps(folder: _Folder, hpa: Known[Hpa]) -> Iterable[Finding]:
+def _overlaps(folder: _Folder, hpa: Parsed[Hpa]) -> Iterable[Finding]:
     """The workloads whose pods the selector of the HPA's target selects as well."""
-    own = folder.workload_of(hpa.read)
-    if own is None or own.read.selector is None:
+    own = folder.workload_of(hpa.value)
+    if own is None or own.value.selector is None:
         return
-    namespace, target = hpa.read.namespace, own.read.reference
-    for other in folder.selected(namespace, own.read.selector):
-        reference = other.read.reference
+    namespace, target = hpa.value.namespace, own.value.reference
+    for other in folder.selected(namespace, own.value.selector):
+        reference = other.value.reference
         if reference.identity == target.identity:
             continue
         text = (
-            f"the selector of {target.kind} {target.name} ({own.read.selector}) also selects the pods of "
+            f"the selector of {target.kind} {target.name} ({own.value.selector}) also selects the pods of "
             f"{reference.kind} {reference.name} ({other.at.place()}); an HPA counts those as its own, and does not "
             "act where another HPA scales them; give each a label of its own"
         )

@@ -273,37 +273,37 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str])
             yield one
 
 
-def _flattened(one: Located) -> Iterator[Located]:
+def _flattened(located: Located) -> Iterator[Located]:
     """The object, or those of a List."""
-    items = one.data.get("items")
-    if not one.kind.endswith("List") or not isinstance(items, list):
-        yield one
+    items = located.data.get("items")
+    if not located.kind.endswith("List") or not isinstance(items, list):
+        yield located
         return
     for index, item in enumerate(items):
         if isinstance(item, Mapping):
             prefix = f"items[{index}]"
-            yield Located(data=item, file=one.file, document=one.document, lines=one.lines, prefix=prefix)
+            yield Located(data=item, file=located.file, document=located.document, lines=located.lines, prefix=prefix)
 
 
-def _patches(one: Located) -> Iterator[Path]:
+def _patches(located: Located) -> Iterator[Path]:
     """The files that a kustomization patches with."""
-    if one.kind not in {"Kustomization", "Component"}:
+    if located.kind not in {"Kustomization", "Component"}:
         return
     for key in _PATCH_KEYS:
-        entries = one.data.get(key)
+        entries = located.data.get(key)
         for entry in entries if isinstance(entries, list) else ():
             path = entry.get("path") if isinstance(entry, Mapping) else entry
             if isinstance(path, str) and "\n" not in path:
                 with contextlib.suppress(ValueError, OSError):  # no path of a file
-                    yield (Path(one.file).parent / path).resolve()
+                    yield (Path(located.file).parent / path).resolve()
 
 
 @dataclass(frozen=True, slots=True)
-class Known(Generic[T]):
+class Parsed(Generic[T]):
     """An object as it was read, and where it is."""
 
     at: Located
-    read: T
+    value: T
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,9 +320,9 @@ class DeclaredWorkload:
 class Objects:
     """The objects that can be read; `faulty` are the (namespace, name) of policies that are not valid."""
 
-    policies: list[Known[Policy]] = field(default_factory=list)
-    hpas: list[Known[Hpa]] = field(default_factory=list)
-    workloads: list[Known[DeclaredWorkload]] = field(default_factory=list)
+    policies: list[Parsed[Policy]] = field(default_factory=list)
+    hpas: list[Parsed[Hpa]] = field(default_factory=list)
+    workloads: list[Parsed[DeclaredWorkload]] = field(default_factory=list)
     settings: list[Settings] = field(default_factory=list)
     faulty: dict[tuple[str, str], str] = field(default_factory=dict)
     has_faulty_settings: bool = False
@@ -360,11 +360,11 @@ def read_objects(located: Sequence[Located], settings: Settings | None, sections
             if policy is None:
                 objects.faulty[namespace_of(at), at.name] = f"it is not valid (see {at.place()})"
             else:
-                objects.policies.append(Known(at, policy))
+                objects.policies.append(Parsed(at, policy))
         elif (at.group, at.kind) == ("autoscaling", HPA_KIND):
             _hpa(at, objects, tolerance, sections)
         elif (workload := _workload(at)) is not None:
-            objects.workloads.append(Known(at, workload))
+            objects.workloads.append(Parsed(at, workload))
     return objects
 
 
@@ -395,7 +395,7 @@ def _hpa(at: Located, objects: Objects, tolerance: Fraction, sections: dict[str,
         return
     for path, sentence in _unknown(at.data):
         section_for(at, sections).wrong(sentence, place=at.place(path))
-    objects.hpas.append(Known(at, hpa))
+    objects.hpas.append(Parsed(at, hpa))
 
 
 def _unknown(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

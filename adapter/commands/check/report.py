@@ -109,20 +109,20 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
     finding: its subject was checked, and counts.
     """
     kept = list(sections)
-    wrong = [one for section in kept for one in section.findings if one.verdict is FindingLevel.WRONG]
+    wrong = [finding for section in kept for finding in section.findings if finding.verdict is FindingLevel.WRONG]
     causes = {one.cause for one in wrong} - {""}
     parents = {one.cause: _parent(one, causes) for one in wrong if one.cause}
     explained: dict[str, dict[str, None]] = {cause: {} for cause in causes}
     result = []
     for section in kept:
         own = []
-        for one in section.findings:
-            parent = _parent(one, causes)
+        for finding in section.findings:
+            parent = _parent(finding, causes)
             root = _root(parent, parents) if parent else ""
-            if root and root != one.cause:  # causes in a circle do not hide each other
+            if root and root != finding.cause:  # causes in a circle do not hide each other
                 explained[root][section.about] = None
             else:
-                own.append(one)
+                own.append(finding)
         result.append(ReportSection(section.about, section.kind, own, len(own) < len(section.findings)))
     for section in result:
         section.findings = [
@@ -134,11 +134,11 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
     return result
 
 
-def _parent(one: Finding, causes: Collection[str]) -> str:
+def _parent(finding: Finding, causes: Collection[str]) -> str:
     """The cause, among those found, that a finding is a symptom of; empty where there is none."""
-    if one.verdict is not FindingLevel.WRONG:
+    if finding.verdict is not FindingLevel.WRONG:
         return ""
-    return next((name for name in one.symptom_of if name in causes and name != one.cause), "")
+    return next((name for name in finding.symptom_of if name in causes and name != finding.cause), "")
 
 
 def _root(cause: str, parents: Mapping[str, str]) -> str:
@@ -202,7 +202,7 @@ def counted(sections: Iterable[ReportSection]) -> str:
 
 
 def _number(sections: Iterable[ReportSection], verdict: FindingLevel) -> int:
-    return sum(one.verdict is verdict for section in sections for one in section.findings)
+    return sum(finding.verdict is verdict for section in sections for finding in section.findings)
 
 
 def report_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def report_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
         "sections": [
             {
                 "about": section.about,
-                "findings": [_data(one) for one in section.findings],
+                "findings": [_data(finding) for finding in section.findings],
             }
             for section in kept
             if section.findings

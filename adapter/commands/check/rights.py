@@ -241,7 +241,7 @@ async def rights_section(
     rights = list(needed_rights(account, settings))
     try:
         await reviewer.choose()
-        lacks = await asyncio.gather(*(_lack(reviewer, one, settings.kubernetes.namespaces) for one in rights))
+        lacks = await asyncio.gather(*(_lack(reviewer, right, settings.kubernetes.namespaces) for right in rights))
     except KubeError as error:
         section.skipped(
             f"its rights, for {reason(error)}; that takes the right to create subjectaccessreviews, or to "
@@ -257,7 +257,12 @@ async def _lack(reviewer: Reviewer, right: Right, namespaces: Sequence[str]) -> 
     verbs = [verb for verb in right.verbs if not await reviewer.may(right, verb, right.namespace)]
     where: set[str] = set()
     if verbs and right.namespaced and namespaces:
-        missing = [(verb, one) for one in namespaces for verb in verbs if not await reviewer.may(right, verb, one)]
+        missing = [
+            (verb, namespace)
+            for namespace in namespaces
+            for verb in verbs
+            if not await reviewer.may(right, verb, namespace)
+        ]
         verbs, where = [verb for verb in verbs if verb in {lack for lack, _ in missing}], {one for _, one in missing}
     if not verbs:
         return ""

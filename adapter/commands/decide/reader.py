@@ -229,7 +229,7 @@ class _DocumentReader(MemoryReader):
     def _resources(self, now: float) -> ResourceSamples:
         pods = dict(self._usage())
         # An answer cannot be older than its samples, or later than now.
-        answered_at = min(max((one.at for one in pods.values()), default=now), now) if pods else None
+        answered_at = min(max((usage.at for usage in pods.values()), default=now), now) if pods else None
         given = self.mapping(self._data.get("usageSource"), ("usageSource",))
         self._unknown(given, _SOURCE_KEYS, ("usageSource",))
         return ResourceSamples(pods=pods, **self._source(given, answered_at, ("usageSource",)))

@@ -62,7 +62,10 @@ def _parts(explained: Explained) -> Iterator[RenderableType]:
         yield _section("No decision can be shown", _lines(explained.trouble, first="bold red"))
         # The companion wrote it last; the server does not answer.
         if explained.conditions:
-            lines = (f"{one.type} {one.status} ({one.reason}): {one.message}" for one in explained.conditions)
+            lines = (
+                f"{condition.type} {condition.status} ({condition.reason}): {condition.message}"
+                for condition in explained.conditions
+            )
             yield _section("The policy's status, as the companion wrote it last", _lines(lines))
     if case is not None and made is not None:
         yield from _decision(explained, case, *made)
@@ -83,7 +86,7 @@ def _decision(
     policy = case.inputs.policy
     if lines := differences(explained, decision):
         yield _section("The server decided otherwise", _lines(lines, first="bold red"))
-    yield _section("Load", *(_band(one) for one in bands(policy, assessment, decision)))
+    yield _section("Load", *(_band(band) for band in bands(policy, assessment, decision)))
     yield _section("Why", _lines(stage_sentences(assessment, decision, case.inputs.bounds, case.now), bullet="→ "))
     yield _section("Pods", _counts(assessment), _pods(pod_rows(policy, assessment), [m.name for m in policy.metrics]))
     yield _section("Inputs", _inputs(input_rows(explained, assessment)))

@@ -70,8 +70,8 @@ def lines(explained: Explained) -> Iterator[str]:
         for row in input_rows(explained, made[0]):
             yield ", ".join(filter(None, (f"input {row.name}: {row.age}", row.counts, row.trouble)))
     else:
-        for one in explained.conditions:
-            yield f"status: {one.type} {one.status} ({one.reason}): {one.message}"
+        for condition in explained.conditions:
+            yield f"status: {condition.type} {condition.status} ({condition.reason}): {condition.message}"
     yield from (f"HPA: {line}" for line in explained.hpa_trouble)
     if explained.hpa is not None:
         yield from (f"HPA {explained.hpa.hpa.name} will: {line}" for line in will_do(explained))
@@ -104,8 +104,13 @@ def _hpa(explained: Explained, state: HpaState) -> dict[str, Any]:
         "lastScaleTime": None if state.last_scale is None else format_time(state.last_scale),
         "willDo": list(will_do(explained)),
         "conditions": [
-            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
-            for one in state.conditions
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+            }
+            for condition in state.conditions
         ],
     }
 
@@ -164,7 +169,7 @@ class PodRow:
 
 def pod_rows(policy: Policy, assessment: Assessment) -> list[PodRow]:
     """All pods, those that are left out first."""
-    rows = [_row(policy, assessment, one) for one in assessment.pods]
+    rows = [_row(policy, assessment, pod) for pod in assessment.pods]
     return sorted(rows, key=lambda row: (row.counts, row.state, row.name))
 
 
@@ -246,7 +251,9 @@ def will_do(explained: Explained) -> Iterator[str]:
     if case is not None:
         if served is not None and hpa.asks_for(case.inputs.policy.name):
             own = [
-                one for one in hpa.desired_metrics if one.names(case.inputs.policy.name) or one.describes(hpa.target)
+                metric
+                for metric in hpa.desired_metrics
+                if metric.names(case.inputs.policy.name) or metric.describes(hpa.target)
             ]
             asked = replace(hpa, metrics=tuple(own[:1]))
             yield from _next_sync(asked, case.inputs.bounds, case.scale, served.served, case.now)
@@ -313,7 +320,9 @@ def _pace_text(hpa: Hpa, pace: Rules) -> str:
         return f"no behavior is set; scale-down waits {_DOWN_WINDOW} s, scale-up at most doubles (or goes to 4)"
     if pace.select == "Disabled":
         return "disabled"
-    changes = [f"{one.value} {'%' if one.kind == 'Percent' else 'pods'} in {one.period} s" for one in pace.policies]
+    changes = [
+        f"{policy.value} {'%' if policy.kind == 'Percent' else 'pods'} in {policy.period} s" for policy in pace.policies
+    ]
     which = "" if len(changes) < 2 else " (the smaller)" if pace.select == "Min" else " (the larger)"
     return f"window {pace.window} s, at most {' or '.join(changes)}{which}"
 

@@ -156,16 +156,16 @@ class _Spec(_Loose):
         if not whole:
             return {}
         parts = (*self.containers, *self.init_containers)
-        names = {"cpu", "memory", *whole, *self.overhead, *(name for one in parts for name in one.resources.requests)}
+        names = {"cpu", "memory", *whole, *self.overhead, *(name for part in parts for name in part.resources.requests)}
         return {name: milli(whole.get(name, self._of_containers(name)) + self.overhead.get(name, 0)) for name in names}
 
     def _of_containers(self, resource: str) -> int:
         running = sum(one.resources.requests.get(resource, 0) for one in self.containers)
         sidecars = most = 0
-        for one in self.init_containers:
-            amount = one.resources.requests.get(resource, 0)
+        for container in self.init_containers:
+            amount = container.resources.requests.get(resource, 0)
             most = max(most, sidecars + amount)
-            sidecars += amount if one.restart_policy == "Always" else 0
+            sidecars += amount if container.restart_policy == "Always" else 0
         return max(running + sidecars, most)
 
 
@@ -190,8 +190,8 @@ class PodForm(_Loose):
 
     def model(self) -> ModelPod:
         """As the replica calculator takes it."""
-        ready = next((one for one in self.status.conditions if one.type == "Ready"), None)
-        sidecars = [one for one in self.spec.init_containers if one.restart_policy == "Always"]
+        ready = next((condition for condition in self.status.conditions if condition.type == "Ready"), None)
+        sidecars = [container for container in self.spec.init_containers if container.restart_policy == "Always"]
         return ModelPod(
             name=self.metadata.name,
             phase=self.status.phase,

@@ -45,7 +45,7 @@ def run(texts: Sequence[tuple[str, str]], style: Style, folder: str | None, *, j
 
 def _write(migration: Migration, folder: Path) -> None:
     # No name has an underscore, so no two pairs have one file.
-    files = {f"{one.namespace}_{one.name}.yaml".lstrip("_"): pair_yaml(one) for one in migration.pairs}
+    files = {f"{pair.namespace}_{pair.name}.yaml".lstrip("_"): pair_yaml(pair) for pair in migration.pairs}
     if migration.settings:
         files[SETTINGS_FILE] = settings_yaml(migration.settings)
     try:

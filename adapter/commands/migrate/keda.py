@@ -108,7 +108,11 @@ class _Reader:
     def _leaves_zero(self) -> bool:
         """Whether a trigger can wake the service: cpu and memory of no pod cannot, so that KEDA keeps one."""
         triggers = self._spec.get("triggers")
-        kinds = [one.get("type") for one in triggers if isinstance(one, Mapping)] if isinstance(triggers, list) else []
+        kinds = (
+            [trigger.get("type") for trigger in triggers if isinstance(trigger, Mapping)]
+            if isinstance(triggers, list)
+            else []
+        )
         return any(kind not in ("cpu", "memory") for kind in kinds)
 
     def _advanced(self) -> Behavior:

@@ -243,7 +243,9 @@ class Triggers:
         if headers:
             options["headers"] = headers
             faults = header_faults(metadata.path, options, authorized=False)
-            fields.faults += (replace(one, path=one.path.replace(".headers[", ".customHeaders[")) for one in faults)
+            fields.faults += (
+                replace(fault, path=fault.path.replace(".headers[", ".customHeaders[")) for fault in faults
+            )
         if metadata.has("timeout"):
             metadata.note(NoteKind.DIFFERS, "timeout", "a query may take 5 s; timeoutSeconds of the server sets it")
         metadata.lost(

@@ -63,7 +63,7 @@ class Refused:
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
-        reasons = "; ".join(str(one).removeprefix(self.place).removeprefix(": ") for one in self.faults)
+        reasons = "; ".join(str(fault).removeprefix(self.place).removeprefix(": ") for fault in self.faults)
         return printable(f"{self.kind or 'object'} {self.name or self.place} is not migrated: {reasons}")
 
 
@@ -151,9 +151,9 @@ def _maker(document: Document) -> str:
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     if document.kind != native_hpa.KIND or not isinstance(owners, list):
         return ""
-    for one in owners:
-        if isinstance(one, dict) and one.get("kind") in _MAKERS:
-            return f"{one['kind']} {str(one.get('name'))[:_LONGEST_NAME]}"
+    for owner in owners:
+        if isinstance(owner, dict) and owner.get("kind") in _MAKERS:
+            return f"{owner['kind']} {str(owner.get('name'))[:_LONGEST_NAME]}"
     return ""
 
 

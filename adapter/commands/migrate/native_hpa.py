@@ -325,10 +325,10 @@ def _selected(kind: str, source: Fields) -> SelectedMetric:
     selector = identifier.section("selector")
     labels = selector.get("matchLabels")
     expressions = []
-    for one in selector.sections("matchExpressions", 50):
-        values = tuple(str(value) for value in one.sequence("values", 50) if isinstance(value, str))
-        expressions.append((one.text("key", required="a label's name"), str(one.get("operator")), values))
-        one.rest("matchExpressions")
+    for section in selector.sections("matchExpressions", 50):
+        values = tuple(str(value) for value in section.sequence("values", 50) if isinstance(value, str))
+        expressions.append((section.text("key", required="a label's name"), str(section.get("operator")), values))
+        section.rest("matchExpressions")
     texts = isinstance(labels, Mapping) and all(isinstance(value, str) for value in labels.values())
     if labels is not None and not texts:
         selector.fault("matchLabels", labels, "write a mapping of texts")
@@ -388,7 +388,7 @@ def _direction(rules: Fields) -> tuple[dict[str, Any], Fraction]:
         rules.fault("selectPolicy", select, "write Max, Min or Disabled")
     elif select:
         data["selectPolicy"] = select
-    policies = [_scaling_policy(one) for one in rules.sections("policies", 50)]
+    policies = [_scaling_policy(section) for section in rules.sections("policies", 50)]
     if policies:
         data["policies"] = policies
     elif rules.has("policies"):

@@ -217,12 +217,12 @@ def _flatten(file: str, documents: list[Any], faults: list[Fault]) -> list[Docum
         place = f"{file}[{number}]" if len(documents) > 1 else file
         items = data.get("items") if isinstance(data, Mapping) and str(data.get("kind")).endswith("List") else None
         listed = isinstance(items, list)
-        for index, one in enumerate(items if isinstance(items, list) else [data]):
+        for index, item in enumerate(items if isinstance(items, list) else [data]):
             where = f"{place}.items[{index}]" if listed else place
-            if isinstance(one, Mapping):
-                found.append(Document(where, one))
+            if isinstance(item, Mapping):
+                found.append(Document(where, item))
             else:
-                faults.append(Fault(where, one, "is no object; write apiVersion, kind, metadata and spec"))
+                faults.append(Fault(where, item, "is no object; write apiVersion, kind, metadata and spec"))
     return found
 
 

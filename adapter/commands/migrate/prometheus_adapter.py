@@ -28,7 +28,6 @@ _PLURAL = {"pods": "pod", "namespaces": "namespace"}
 _LONGEST_SERIES = 128
 _LONGEST_PATTERN = 200
 _MOST_REPEATS = 2
-_LITERAL = re.compile(r"[A-Za-z0-9_:]*", re.ASCII)
 _CAPTURE = re.compile(r"\^?(?P<before>[A-Za-z0-9_:]*)\((?P<inner>\.\*|\.\+)\)(?P<after>[A-Za-z0-9_:]*)\$?", re.ASCII)
 _REFERENCE = re.compile(r"\$(?:\{(\d)\}|(\d))", re.ASCII)
 _SELECTOR = re.compile(r"\s*(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)?\s*(?P<matchers>\{.*\})?\s*", re.ASCII | re.DOTALL)
@@ -99,8 +98,8 @@ def _read(root: Fields) -> AdapterRules:
         root.fault("rules", None, "is a mapping, as in Helm values; give the ConfigMap that the chart makes of them")
         return AdapterRules()
     rules = AdapterRules(
-        tuple(_rule(one) for one in root.sections("rules", _MOST_RULES)),
-        tuple(_rule(one) for one in root.sections("externalRules", _MOST_RULES)),
+        tuple(_rule(section) for section in root.sections("rules", _MOST_RULES)),
+        tuple(_rule(section) for section in root.sections("externalRules", _MOST_RULES)),
     )
     root.irrelevant(
         "serve metrics.k8s.io (kubectl top); the policy reads cpu and memory there as before", "resourceRules"
@@ -119,9 +118,9 @@ def _rule(fields: Fields) -> Rule:
         overrides[_singular(resource), one.text("group") if one.get("group") else ""] = str(label)
         one.rest("overrides")
     filters = []
-    for one in fields.sections("seriesFilters", 50):
-        filters += [(kind, _text(one, kind)) for kind in ("is", "isNot") if one.has(kind)]
-        one.rest("seriesFilters")
+    for section in fields.sections("seriesFilters", 50):
+        filters += [(kind, _text(section, kind)) for kind in ("is", "isNot") if section.has(kind)]
+        section.rest("seriesFilters")
     fields.irrelevant("replaces characters of label values that Kubernetes cannot have", "labelValueReplacements")
     rule = Rule(
         path=fields.path,
@@ -278,7 +277,7 @@ def _selector(metric: SelectedMetric) -> Iterator[str]:
 
 
 def _alternatives(values: Sequence[str]) -> str:
-    return "|".join(re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", one) for one in values)
+    return "|".join(re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", value) for value in values)
 
 
 class Unclear(Exception):  # noqa: N818  it is no error of the program: a rule that only its own adapter can evaluate

@@ -30,11 +30,11 @@ class ScalingSchedules:
     def __init__(self, documents: Iterable[Document] = ()) -> None:
         self._found: dict[tuple[str, str, str], Document] = {}
         self.named: set[str] = set()
-        for one in documents:
-            metadata = one.data.get("metadata")
+        for document in documents:
+            metadata = document.data.get("metadata")
             known = metadata if isinstance(metadata, dict) else {}
-            namespace = "" if one.kind == KINDS[1] else str(known.get("namespace") or "")
-            self._found[one.kind, namespace, str(known.get("name"))] = one
+            namespace = "" if document.kind == KINDS[1] else str(known.get("namespace") or "")
+            self._found[document.kind, namespace, str(known.get("name"))] = document
 
     def read(self, kind: str, namespace: str, name: str, per_pod: Fraction, source: Fields) -> list[dict[str, Any]]:
         """The schedules of a policy from the one that a metric describes; `per_pod` is the metric's averageValue.
@@ -55,27 +55,30 @@ class ScalingSchedules:
             "equivalent",
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
-        for index, one in enumerate(spec.sections("schedules", _MOST)):
-            rows += _row(one, f"{name[: _LONGEST_NAME - 3]}-{index}", per_pod)
+        for index, section in enumerate(spec.sections("schedules", _MOST)):
+            rows += _row(section, f"{name[: _LONGEST_NAME - 3]}-{index}", per_pod)
         return rows
 
 
-def _row(one: Fields, name: str, per_pod: Fraction) -> Iterator[dict[str, Any]]:
-    value, minutes = one.optional_integer("value", 0, 2**53), one.optional_integer("durationMinutes", 0, 527_040) or 0
-    if one.get("type") != "Repeating":
-        advice = f"it happens once ({one.get('date')}), and schedules repeat: where it is to come, write one by hand"
-        one.notes.add(NoteKind.LOST, one.path, one.get("type"), advice)
+def _row(fields: Fields, name: str, per_pod: Fraction) -> Iterator[dict[str, Any]]:
+    value, minutes = (
+        fields.optional_integer("value", 0, 2**53),
+        fields.optional_integer("durationMinutes", 0, 527_040) or 0,
+    )
+    if fields.get("type") != "Repeating":
+        advice = f"it happens once ({fields.get('date')}), and schedules repeat: where it is to come, write one by hand"
+        fields.notes.add(NoteKind.LOST, fields.path, fields.get("type"), advice)
         return
-    period = one.section("period")
+    period = fields.section("period")
     start, end = (_TIME.fullmatch(str(period.get(key) or "")) for key in ("startTime", "endTime"))
     days = [_DAYS.index(day) for day in period.sequence("days", len(_DAYS)) if day in _DAYS]
     if start is None or not days or not value:
-        one.notes.add(NoteKind.LOST, one.path, None, "it has no startTime (HH:MM), no days or no value")
+        fields.notes.add(NoteKind.LOST, fields.path, None, "it has no startTime (HH:MM), no days or no value")
         return
     if end is not None:
         minutes = max(minutes, 60 * (int(end[1]) - int(start[1])) + int(end[2]) - int(start[2]))
     if not minutes:
-        one.notes.add(NoteKind.LOST, one.path, None, "it lasts no time but the fading in and out")
+        fields.notes.add(NoteKind.LOST, fields.path, None, "it lasts no time but the fading in and out")
         return
     if not period.get("timezone"):
         period.note(NoteKind.DIFFERS, "timezone", f"kube-metrics-adapter takes {_ZONE}")

@@ -367,9 +367,9 @@ def _selector_text(source: Fields) -> str:
         return ""
     labels = selector.get("matchLabels")
     parts = [f"{key}={value}" for key, value in labels.items()] if isinstance(labels, Mapping) else []
-    for one in selector.sections("matchExpressions", 50):
-        values = one.sequence("values", 50)
-        parts.append(f"{one.get('key')} {one.get('operator')} ({', '.join(map(str, values))[:200]})")
-        one.rest("matchExpressions")
+    for section in selector.sections("matchExpressions", 50):
+        values = section.sequence("values", 50)
+        parts.append(f"{section.get('key')} {section.get('operator')} ({', '.join(map(str, values))[:200]})")
+        section.rest("matchExpressions")
     selector.rest("selectors")
     return f" for {', '.join(parts)[:400]}" if parts else ""

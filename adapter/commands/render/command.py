@@ -50,7 +50,7 @@ def fewest_replicas(policy: Policy) -> int:
 
 def most_replicas(policy: Policy) -> int | None:
     """The largest maximum of the policy's schedules; None where it names none."""
-    return max((one.maximum for one in policy.schedules if one.maximum is not None), default=None)
+    return max((schedule.maximum for schedule in policy.schedules if schedule.maximum is not None), default=None)
 
 
 def hpa_of(
@@ -127,7 +127,7 @@ def _target(policy: Policy, wanted: Wanted) -> CrossVersionReference:
     if not version:
         faults = [Fault("", None, "write VERSION/KIND/NAME, such as apps/v1/Deployment/web")]
     if faults:
-        raise RenderError([Fault("--target", wanted.target, str(replace(one, path=""))) for one in faults])
+        raise RenderError([Fault("--target", wanted.target, str(replace(fault, path=""))) for fault in faults])
     return CrossVersionReference(version, kind, reference)
 
 
@@ -252,7 +252,7 @@ def _tolerances(draft: Draft) -> tuple[Fraction, Fraction]:
     original = draft.original
     assert isinstance(original, StockHpa)
     rules = original.hpa.scale_up, original.hpa.scale_down
-    up, down = (DEFAULT_TOLERANCE if one.tolerance is None else one.tolerance for one in rules)
+    up, down = (DEFAULT_TOLERANCE if rule.tolerance is None else rule.tolerance for rule in rules)
     return up, down
 
 

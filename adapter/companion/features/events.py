@@ -180,7 +180,10 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
 def _left_behind(context: Context) -> Mapping[str, ConditionState]:
     """The conditions in the status, as another leader may have left it."""
     conditions = context.state.written.status.get("conditions", ())
-    return {one["type"]: ConditionState(one["status"] == "True", one["reason"]) for one in conditions}
+    return {
+        condition["type"]: ConditionState(condition["status"] == "True", condition["reason"])
+        for condition in conditions
+    }
 
 
 def _current(known: Mapping[str, ConditionState], context: Context) -> Mapping[str, ConditionState]:

@@ -82,7 +82,9 @@ def status_of(context: Context) -> dict[str, Any]:
     status: dict[str, Any] = {
         "observedGeneration": view.policy.generation,
         "assessedAt": format_micro_time(assessment.at if assessment else context.now),
-        "conditions": [_condition(context, one, written.get(one.type)) for one in context.conditions.values()],
+        "conditions": [
+            _condition(context, condition, written.get(condition.type)) for condition in context.conditions.values()
+        ],
     }
     if view.scale is not None:
         status["current"] = view.scale.replicas
@@ -124,7 +126,7 @@ def _condition(context: Context, condition: PolicyCondition, known: Mapping[str,
 
 
 def _outcome(decision: Decision, metric: MetricAssessment) -> Outcome | None:
-    return next((one for one in decision.outcomes if one.metric.name == metric.name), None)
+    return next((outcome for outcome in decision.outcomes if outcome.metric.name == metric.name), None)
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -> dict[str, Any]:
