@@ -1,4 +1,4 @@
-"""The command line: the table of commands. Each room declares its commands in its `arguments.py`."""
+"""The command line: the table of commands. Each package of `adapter.commands` declares its command."""
 
 import argparse
 import io
@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from adapter.commands.check.arguments import COMMAND as CHECK
-from adapter.commands.decide.arguments import COMMAND as DECIDE
-from adapter.commands.explain.arguments import COMMAND as EXPLAIN
-from adapter.commands.hpa.arguments import COMMAND as HPA
-from adapter.commands.migrate.arguments import COMMAND as MIGRATE
-from adapter.commands.render.arguments import COMMAND as RENDER
-from adapter.commands.replay.arguments import COMMAND as REPLAY
-from adapter.commands.replay.scenarios.arguments import COMMAND as SCENARIOS
+from adapter.commands.check import COMMAND as CHECK
+from adapter.commands.decide import COMMAND as DECIDE
+from adapter.commands.explain import COMMAND as EXPLAIN
+from adapter.commands.hpa import COMMAND as HPA
+from adapter.commands.migrate import COMMAND as MIGRATE
+from adapter.commands.render import COMMAND as RENDER
+from adapter.commands.replay import COMMAND as REPLAY
+from adapter.commands.replay.scenarios import COMMAND as SCENARIOS
 from adapter.commands.terminal import output
 from adapter.commands.terminal.command import FAILED, INVALID, NO_DECISION, OK, Command, Example, declare
 from adapter.commands.terminal.completion import COMMAND as COMPLETION

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.commands.replay.arguments import add_arguments
+from adapter.commands.replay import add_arguments
 from adapter.commands.replay.command import Service
 from adapter.commands.replay.fleet.parts import ServiceRow
 from adapter.commands.replay.fleet.runner import Task, replay_one, run_tasks

@@ -16,8 +16,7 @@ from rich.live import Live
 from adapter.cli import FAILED, INVALID, NO_DECISION, OK
 from adapter.commands.decide.decision import decision_json
 from adapter.commands.decide.reader import read_document
-from adapter.commands.explain import command
-from adapter.commands.explain.arguments import COMMAND
+from adapter.commands.explain import COMMAND, command
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import package_version
 from tests.explain.kit import document, explained, hpa_object

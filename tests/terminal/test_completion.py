@@ -48,11 +48,11 @@ def test_policies_are_completed_by_the_other_arguments_and_a_failure_completes_n
         asked.append(where)
         return ["checkout", "cart", "web"]
 
-    monkeypatch.setattr("adapter.commands.explain.arguments.policies", policies)
+    monkeypatch.setattr("adapter.commands.explain.policies", policies)
     lines = completed(capsys, monkeypatch, "explain", "-n", "shop", "c")
     assert [line.partition("\t")[0] for line in lines[:-1]] == ["checkout", "cart"]
     assert asked == [(None, "", "shop")]
-    monkeypatch.setattr("adapter.commands.explain.arguments.policies", lambda *_: 1 / 0)
+    monkeypatch.setattr("adapter.commands.explain.policies", lambda *_: 1 / 0)
     assert completed(capsys, monkeypatch, "explain", "c") == [":0"]
 
 

@@ -1,1 +1,116 @@
-"""The `check` command: whether registries can be asked, know their services, and list the pods of the policies."""
+"""The `check` command: whether registries can be asked, know their services, and list the pods of the policies.
+
+Here the command `effective-load check` is declared; what runs it is imported only once it runs.
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, add_output
+
+if TYPE_CHECKING:
+    from adapter.commands.check.report import ReportSection
+    from adapter.settings import Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the settings, the cluster, the scope and the output."""
+    parser.add_argument(
+        "--settings",
+        metavar="FILE",
+        help="settings file (YAML); default: the ConfigMap of the installation, else every default",
+    )
+    parser.add_argument(
+        "--manifests",
+        metavar="DIR",
+        default="",
+        help="check the policies, HPAs, workloads and settings of the YAML files there instead, without a cluster; "
+        "- reads standard input",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="as for serve; without a cluster no policy is checked")
+    parser.add_argument("--registry", metavar="NAME", default="", help="only this registry, with its policies")
+    parser.add_argument("--service", metavar="NAME", default="", help="only this service, with or without a policy")
+    parser.add_argument("--namespace", default="", help="of that service, in the registry's sense")
+    parser.add_argument("--group", default="", help="of that service")
+    parser.add_argument(
+        "--policy",
+        metavar="NAMESPACE/NAME",
+        default="",
+        help="only this policy, with every link between it and its HPA",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="also report what is in order, a line each")
+    add_output(parser)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Run the checks and print their report. Raises FaultyDocument for invalid settings."""
+    import asyncio
+
+    from adapter.commands.check import command
+    from adapter.commands.terminal import output
+    from adapter.commands.terminal.waiting import waiting
+    from adapter.settings import load_settings
+    from adapter.telemetry import logs
+
+    logs.configure("error", "console")  # the report has the errors
+    settings = load_settings(parsed.settings) if parsed.settings else None
+    if parsed.manifests:
+        return _check_manifests(parsed, settings)
+    wanted = command.Scope(
+        registry=parsed.registry,
+        service=parsed.service,
+        namespace=parsed.namespace,
+        group=parsed.group,
+        policy=parsed.policy,
+    )
+    try:
+        with waiting("checking"):
+            sections = asyncio.run(command.run_checks(settings, wanted, parsed.kubeconfig))
+    except command.ScopeError as error:
+        output.complain(f"effective-load check: {error}")
+        return INVALID
+    return _print(parsed, sections)
+
+
+def _check_manifests(parsed: argparse.Namespace, settings: "Settings | None") -> int:
+    from adapter.commands.check.manifest_links import check_folder, check_stream
+    from adapter.commands.terminal import output
+
+    for option in ("kubeconfig", "registry", "service", "namespace", "group", "policy"):
+        if getattr(parsed, option):
+            output.complain(f"effective-load check: --{option} is about a cluster, and --manifests does not ask one")
+            return INVALID
+    if parsed.manifests != "-":
+        return _print(parsed, check_folder(parsed.manifests, settings))
+    text = output.read_text("-")
+    return INVALID if text is None else _print(parsed, check_stream(text, settings))
+
+
+def _print(parsed: argparse.Namespace, sections: "Sequence[ReportSection]") -> int:
+    from adapter.commands.check import report
+    from adapter.commands.terminal import output
+
+    if parsed.output == "json":
+        output.print_json(report.report_data(sections))
+    else:
+        output.print_lines(report.report_lines(sections, verbose=parsed.verbose))
+    return OK if report.all_ok(sections) else FAILED
+
+
+COMMAND = Command(
+    name="check",
+    summary="check an installation: rights, APIs, sources, registries, policies and HPAs; or files for CI",
+    description="Check what stands between a policy and its HPA, causes first: rights, APIServices, certificates, "
+    "metrics-server, Prometheus, registries, policies, pods and HPAs; each fault with what to do. What this account "
+    "may not see is not checked, and said so. With --manifests, check files instead, without a cluster.",
+    statuses={OK: "no fault", FAILED: "a fault", INVALID: "the settings or the arguments are invalid"},
+    examples=(
+        Example("effective-load check", "everything, with the current cluster of kubectl"),
+        Example("effective-load check --policy shop/checkout -v", "one policy, every step"),
+        Example("effective-load check --manifests deploy/", "files, with the line of each fault: for CI"),
+        Example("effective-load check --settings settings.yaml --service com.shop.checkout", "one registered service"),
+    ),
+    add=add_arguments,
+    run=run,
+)

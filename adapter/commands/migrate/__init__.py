@@ -1,1 +1,76 @@
-"""Turns the objects of other autoscalers into a WatermarkPolicy and a native HPA, with a note on all that differs."""
+"""Turns the objects of other autoscalers into a WatermarkPolicy and a native HPA, with a note on all that differs.
+
+Here the command `effective-load migrate` is declared; what runs it is imported only once it runs.
+"""
+
+import argparse
+
+from adapter.commands.migrate.kubernetes_version import add_kubernetes
+from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example
+
+_WHOLE = 100
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Declare the input, the output, and how one target is written."""
+    command.add_argument("files", metavar="FILE", nargs="+", help="YAML or JSON documents; - reads standard input")
+    command.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: %(default)s")
+    command.add_argument("--out", metavar="DIR", help="write a file for each pair there, and none that exists")
+    command.add_argument(
+        "--watermarks",
+        metavar="PERCENT",
+        type=_low_percent,
+        help="write a target as two watermarks, the low one at this percentage of it; default: strategy Ratio",
+    )
+    add_kubernetes(command)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Migrate the files. Raises FaultyDocument."""
+    from adapter.commands.migrate import command
+    from adapter.commands.migrate.kubernetes_version import hpas_have_tolerance
+    from adapter.commands.migrate.pair import Style
+    from adapter.commands.terminal import output
+    from adapter.kube.errors import KubeError
+
+    texts = [(file, output.read_text(file)) for file in parsed.files]
+    known = [(file, text) for file, text in texts if text is not None]
+    if len(known) < len(texts):
+        return INVALID
+    try:
+        style = Style(low_percent=parsed.watermarks, tolerance=hpas_have_tolerance(parsed))
+    except KubeError as error:
+        output.complain(f"effective-load migrate: the cluster's version: {error}")
+        return FAILED
+    printed = command.run(known, style, parsed.out, json_wanted=parsed.output == "json")
+    for line in (*printed.remarks, *printed.refused):
+        output.complain(line)
+    output.print_text(printed.output)
+    return FAILED if printed.refused else OK
+
+
+def _low_percent(text: str) -> int:
+    if text.isascii() and text.isdecimal() and 0 < int(text[:9]) < _WHOLE:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {_WHOLE - 1}")
+
+
+COMMAND = Command(
+    name="migrate",
+    summary="turn another autoscaler's objects into a policy and an HPA",
+    description="Turn WatermarkPodAutoscalers, ScaledObjects, and HPAs for kube-metrics-adapter or "
+    "prometheus-adapter (with its rules) into WatermarkPolicies and their HPAs, with a sentence on each field that "
+    "has no exact equivalent. HPAs that KEDA makes itself are left out.",
+    statuses={
+        OK: "migrated",
+        FAILED: "some objects cannot be migrated, each named with its reason (the others are); or the cluster of "
+        "--kubeconfig does not tell its version",
+        INVALID: "nothing can be migrated, or the arguments are invalid",
+    },
+    examples=(
+        Example("kubectl get wpa,scaledobjects -n shop -o yaml | effective-load migrate -", "what runs in a namespace"),
+        Example("effective-load migrate originals.yaml --out migrated", "a file for each pair"),
+    ),
+    add=add_arguments,
+    run=run,
+)
