@@ -19,7 +19,7 @@ from adapter.apiserver.status import bad_request, entity_too_large, unavailable
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.quantity import milli_text
 from adapter.policy.memory_json import MOST_ITEMS
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.telemetry.metrics import package_version
 
 DECISION = "decision"

@@ -22,7 +22,7 @@ from adapter.apiserver.request_info import (
     POLICIES_RESOURCE,
 )
 from adapter.kube.api import JSON
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.snapshot import SnapshotIndex
 
 _USUAL_TARGETS = ("deployments.apps", "statefulsets.apps")

@@ -26,7 +26,7 @@ from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.samples import Samples, time_text
 from adapter.load.spec import Metric
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.snapshot import Key, PolicyView, Snapshot, SnapshotIndex
 from adapter.usage.series import NamedQueryResult, Series, SeriesList
 

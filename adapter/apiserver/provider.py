@@ -29,7 +29,7 @@ from adapter.load.samples import time_text
 from adapter.load.spec import Bounds, Scale
 from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.policy.watermark_policy import API_VERSION, KIND
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.snapshot import Key, PolicyView, SnapshotIndex, SnapshotStore, TargetKey
 
 _MAX_SCALE_READS = 16  # concurrent live scale reads of one listing

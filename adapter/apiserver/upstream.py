@@ -32,9 +32,9 @@ from adapter.apiserver.status import StatusError, unavailable
 from adapter.kube.objects import Status
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.backoff import LONGEST_TRIAL_SECONDS, CircuitBreaker, CircuitOpen, LogOnce
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import Client, SegmentedReply
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,

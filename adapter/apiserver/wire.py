@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from adapter.apiserver.request_info import CUSTOM, EXTERNAL
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.times import format_time
 
 Item = TypeVar("Item")

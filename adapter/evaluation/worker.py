@@ -9,8 +9,8 @@ import structlog
 
 from adapter.kube.label_index import DistinctLabels, OwnersByLabels, PodStore, distinct_labels
 from adapter.load.assessment import without_usage
+from adapter.runtime.concurrency import turn
 from adapter.runtime.fairness import DelayQueue
-from adapter.runtime.slices import turn
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, PolicyViews, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult

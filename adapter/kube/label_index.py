@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from adapter.kube.selectors import LabelSelector, Operator, Requirement
 from adapter.load.pods import Pod
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 
 MOST_SHAPES = 16
 """The number of selector shapes with an index; beyond it the least recently used one is dropped."""

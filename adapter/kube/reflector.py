@@ -33,9 +33,9 @@ from adapter.kube.errors import (
 from adapter.kube.objects import ListMeta, ObjectDecoder, ObjectList, WatchedMeta, WatchedObject, WatchEvent
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, TooDeepError, truncate_nesting
 from adapter.runtime.garbage import freeze_live_objects
-from adapter.runtime.slices import Slices
 from adapter.telemetry.metrics import Metrics
 
 T = TypeVar("T")

@@ -19,9 +19,9 @@ from adapter.registries.polling import UNCHANGED, PollingSource, Unchanged
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.http1 import RawReply, Request
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceError, UnknownService, WrongRegistryAnswer
 from adapter.settings.registries import HttpRegistry
 

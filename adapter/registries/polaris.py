@@ -17,9 +17,9 @@ from adapter.registries.client import base_urls, refusal
 from adapter.registries.polling import UNCHANGED, PollingSource, Unchanged
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.http1 import RawReply, Request
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,

@@ -20,8 +20,8 @@ from adapter.registries.polling_pool import Answers, Pool, Read, Unanswered
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.http1 import RawReply, Request, SurplusAnswer
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import PolledRegistry
 

@@ -14,8 +14,8 @@ import structlog
 from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import LineTooLong
 
+from adapter.runtime.concurrency import turn
 from adapter.runtime.fairness import EvictingPool
-from adapter.runtime.slices import turn
 
 REQUEST_BYTES = 256 * 1024
 """Limit for all of a request; an identity with hundreds of groups takes about 30 KiB."""

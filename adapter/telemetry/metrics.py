@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.telemetry.rows import POLICY_FAMILIES, REGISTRY_FAMILIES, Family, PolicyRow, R, RegistryRow, format_row
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)

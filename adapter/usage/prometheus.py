@@ -12,7 +12,7 @@ from prometheus_client import Histogram
 from adapter.load.samples import QuerySamples
 from adapter.load.spec import Query
 from adapter.runtime.backoff import LogOnce
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics

@@ -9,9 +9,9 @@ from prometheus_client import Histogram
 
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.backoff import ProbeTurns
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import AT_ONCE, Client
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
 from adapter.settings import PrometheusServer
 

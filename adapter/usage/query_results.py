@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from adapter.load.quantity import QuantityError
 from adapter.load.samples import Point, QuerySamples
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.sample_times import SampleTimes

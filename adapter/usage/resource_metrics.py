@@ -19,8 +19,8 @@ from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import ResourceSamples, Usage
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.backoff import LogOnce
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces, shared
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
 from adapter.telemetry.metrics import Metrics

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.promql import (

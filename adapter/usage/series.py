@@ -14,8 +14,8 @@ from adapter.kube.label_index import LabelIndex, Shape
 from adapter.kube.selectors import LabelSelector
 from adapter.load.quantity import parse_number
 from adapter.load.samples import Point
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.slices import Slices
 
 _MAX_CACHED_SELECTORS = 64
 _MAX_ENDED = 1000

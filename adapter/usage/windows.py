@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, WrongAnswer
 from adapter.usage.prometheus_api import OnSamples, Sample
 from adapter.usage.promql import (

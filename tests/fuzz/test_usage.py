@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapter.load.quantity import QuantityError
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import SourceError
 from adapter.usage import prometheus_api, promql, query_results, resource_metrics, series
 from adapter.usage.promql import INPUT_LABEL, PromqlError, parse_inputs

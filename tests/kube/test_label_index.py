@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from adapter.kube.label_index import MOST_SHAPES, LabelIndex, OwnersByLabels, PodStore, distinct_labels
 from adapter.kube.selectors import LabelSelector, parse_selector
 from adapter.load.pods import Pod
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 
 keys = st.sampled_from(["app", "tier", "size"])
 some = st.sampled_from(["a", "b", "1", "7"])

@@ -16,7 +16,7 @@ from adapter.kube.errors import CredentialsError, NotFound
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.telemetry.metrics import Metrics
 from tests.kube.fake import COLLECTION, FakeApi, Watch, cut_short, status, text
 

@@ -5,8 +5,8 @@ import contextlib
 import gc
 import weakref
 
+from adapter.runtime.concurrency import Slices, turn
 from adapter.runtime.garbage import freeze_live_objects
-from adapter.runtime.slices import Slices, turn
 
 
 class Passes:

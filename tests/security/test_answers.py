@@ -18,10 +18,10 @@ from adapter.kube.errors import TooLarge
 from adapter.kube.reflector import Reflector
 from adapter.kube.session import LARGEST_ANSWER, LARGEST_LINE, Session
 from adapter.runtime.answer_budget import FREE_BYTES, MIB, AnswerBudget, Body, Limit
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Uncut, array, pieces
 from adapter.runtime.http1 import LONGEST_LINE, ResponseReader
 from adapter.runtime.outbound import Access, Client
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable, WrongAnswer, WrongRegistryAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.settings import SettingsError, parse_settings

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.outbound import LARGEST_SECRET, Access, credentials
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import SourceUnreachable
 from adapter.settings import SettingsError, parse_settings
 from adapter.settings.registries import HttpRegistry

@@ -16,7 +16,7 @@ import msgspec
 
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point, QuerySamples, Samples
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.usage.prometheus_api import OnSamples, Sample
 from adapter.usage.promql import COUNT_LABEL, INPUT_LABEL
 from adapter.usage.query_catalog import InstantQuery

@@ -14,7 +14,7 @@ from prometheus_client.samples import Sample
 
 from adapter.load.assessment import Verdict
 from adapter.load.spec import Stance
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.telemetry import metrics as module
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.rows import MODES, POLICY_FAMILIES, VERDICTS, MetricRow, PolicyRow, RegistryRow

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceFailing, WrongAnswer
 from adapter.usage.prometheus_api import Sample, error_from_response, read_samples
 from adapter.usage.query_results import Vector

@@ -15,8 +15,8 @@ from aiohttp.test_utils import TestServer
 from blockbuster import blockbuster_ctx
 
 from adapter.runtime import outbound
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.outbound import AT_ONCE
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable, WrongAnswer
 from adapter.settings import BasicAuth, PrometheusServer
 from adapter.usage.prometheus_api import PrometheusClient, Sample

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adapter.kube.selectors import parse_selector
 from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery

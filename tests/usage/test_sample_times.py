@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.usage import sample_times
 from adapter.usage.promql import INPUT_LABEL, parse_inputs
 from adapter.usage.query_catalog import InstantQuery

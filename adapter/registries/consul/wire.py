@@ -10,9 +10,9 @@ import msgspec
 from adapter.load.roster import Instance
 from adapter.registries.client import refusal
 from adapter.runtime.answer_budget import Body
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import Reply, SegmentedReply
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceFailing, WrongRegistryAnswer
 
 CONSUL = "consul"

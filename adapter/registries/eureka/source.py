@@ -38,9 +38,9 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Uncut
 from adapter.runtime.outbound import Client, Reply, SegmentedReply
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import (
     NotAuthenticated,
     SourceError,

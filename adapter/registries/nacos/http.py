@@ -26,9 +26,9 @@ from adapter.registries.nacos.wire import (
     decode_body,
 )
 from adapter.runtime.answer_budget import Body
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
 from adapter.runtime.outbound import Client, Reply, secret
-from adapter.runtime.slices import Slices
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,

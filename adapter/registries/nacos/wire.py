@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from adapter.load.roster import Instance
-from adapter.runtime.slices import Slices
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import WrongRegistryAnswer
 
 PUBLIC_NAMESPACE = "public"
