@@ -161,7 +161,17 @@ class PollingSource(ABC, Generic[T]):
                 return _ServerFault(error)
 
         answers = []
-        for answer in await self._schedule.ask(self._pool(server, late=late), keys, requests, read, late=late):
+        if (server, late) not in self._pools:
+            self._pools[server, late] = Pool(
+                server,
+                self._settings.access,
+                timeout=self._settings.timeout_seconds,
+                source=source_name(self._settings),
+                limit=limit_of(self._settings),
+                on_loss=self.reconnected,
+                on_surplus=self._on_surplus,
+            )
+        for answer in await self._schedule.ask(self._pools[server, late], keys, requests, read, late=late):
             if isinstance(answer, _ServerFault):
                 raise answer.error
             answers.append(answer)
@@ -190,19 +200,6 @@ class PollingSource(ABC, Generic[T]):
             await slices.breathe()
         if unchanged:
             self._cache.confirm(unchanged)
-
-    def _pool(self, server: str, *, late: bool) -> Pool:
-        if (server, late) not in self._pools:
-            self._pools[server, late] = Pool(
-                server,
-                self._settings.access,
-                timeout=self._settings.timeout_seconds,
-                source=source_name(self._settings),
-                limit=limit_of(self._settings),
-                on_loss=self.reconnected,
-                on_surplus=self._on_surplus,
-            )
-        return self._pools[server, late]
 
 
 class _Tag(NamedTuple):

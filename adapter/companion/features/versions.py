@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from adapter.companion.context import Context, PolicyCondition
-from adapter.load.assessment import Assessment, PodAssessment, without_usage
+from adapter.load.assessment import Assessment, without_usage
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
 from adapter.load.pods import Pod, PodState
@@ -41,7 +41,11 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     view, now = context.view, context.now
     if view.assessment is None:
         return
-    by_revision = _grouped(without_usage(view.assessment.pods))
+    pods = without_usage(view.assessment.pods)
+    by_revision: dict[str, list[Pod]] = {}
+    for reading in pods:
+        if reading.state is PodState.SERVING and (revision := revision_of(reading.pod)):
+            by_revision.setdefault(revision, []).append(reading.pod)
     if len(by_revision) <= 1:
         yield PolicyCondition(
             ConditionType.VERSIONS_CONSISTENT, True, Reason.ONE_VERSION, "the serving pods run one version"
@@ -56,14 +60,6 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     else:
         message = f"{versions}; no rollout has progressed for {quiet:g} s"
         yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, False, Reason.VERSION_MISMATCH, message)
-
-
-def _grouped(pods: Sequence[PodAssessment]) -> Mapping[str, list[Pod]]:
-    by_revision: dict[str, list[Pod]] = {}
-    for reading in pods:
-        if reading.state is PodState.SERVING and (revision := revision_of(reading.pod)):
-            by_revision.setdefault(revision, []).append(reading.pod)
-    return by_revision
 
 
 def revision_of(pod: Pod) -> str:
