@@ -97,7 +97,12 @@ class Notifier:
                         if route_accepts(route, action, notification, severity):
                             sender = self._sender(route, settings.notifications.queue, tasks)
                             sender.add(settings.notifications.cluster, action.key, notification, severity)
-                    self._close({route.name for route in settings.notifications.routes})
+                    # Ends the routes that the settings no longer define.
+                    wanted = {route.name for route in settings.notifications.routes}
+                    for name in self._routes.keys() - wanted:
+                        retired = self._routes.pop(name)
+                        if retired.task is not None:
+                            retired.task.cancel()
 
     async def _severity(self, namespace: str, notification: Notification) -> Severity:
         graver = notification.severity_in_production
@@ -114,13 +119,6 @@ class Notifier:
             sender.task = tasks.create_task(sender.run(), name=f"route {route.name}")
         sender.route = route
         return sender
-
-    def _close(self, wanted: set[str]) -> None:
-        """Ends the routes that the settings no longer define."""
-        for name in self._routes.keys() - wanted:
-            sender = self._routes.pop(name)
-            if sender.task is not None:
-                sender.task.cancel()
 
 
 def route_accepts(route: NotificationRoute, action: Notify, notification: Notification, severity: Severity) -> bool:
