@@ -324,13 +324,13 @@ class IdentityHeaders:
         return identity
 
     def _is_identity_header(self, name: bytes) -> bool:
-        known = self._known_names.get(name)
-        if known is None:
-            known = self.config.is_identity_header(name.decode("latin-1").lower())
+        is_identity = self._known_names.get(name)
+        if is_identity is None:
+            is_identity = self.config.is_identity_header(name.decode("latin-1").lower())
             # A client may send any number of names.
             if len(self._known_names) < _MAX_HEADER_NAMES and len(name) <= _MAX_HEADER_NAME:
-                self._known_names[name] = known
-        return known
+                self._known_names[name] = is_identity
+        return is_identity
 
 
 def _read_identity(headers: RawHeaders, config: RequestheaderConfig) -> Identity | None:

@@ -84,25 +84,25 @@ def create_bundle(names: Iterable[str], now: float) -> CertificateBundle:
 def validated(bundle: CertificateBundle, now: float) -> CertificateBundle:
     """Return the bundle if it can be served. Raises CertificateError with the reason."""
     verify_pair(bundle.serving)
-    known = load_certificates(bundle.ca_certificates)
-    if _public(_private(bundle.ca_key)) != _public_of(known[0]):
+    authorities = load_certificates(bundle.ca_certificates)
+    if _public(_private(bundle.ca_key)) != _public_of(authorities[0]):
         raise CertificateError("the CA's key does not belong to its certificate")
-    if not any(_is_issued(bundle.serving.leaf, authority) for authority in known):
+    if not any(_is_issued(bundle.serving.leaf, authority) for authority in authorities):
         raise CertificateError("none of the CA certificates issued the serving certificate")
-    if not _is_valid(known[0], now):
+    if not _is_valid(authorities[0], now):
         raise CertificateError("the CA has expired")
     return bundle
 
 
 def with_new_authority(bundle: CertificateBundle, now: float) -> CertificateBundle:
     """The bundle without expired CAs, and with a new CA beside the old one if that is due for renewal."""
-    known = [authority for authority in load_certificates(bundle.ca_certificates) if _is_valid(authority, now)]
-    if known and not _is_due(known[0], now):
-        kept = "".join(map(_pem, known))
+    authorities = [authority for authority in load_certificates(bundle.ca_certificates) if _is_valid(authority, now)]
+    if authorities and not _is_due(authorities[0], now):
+        kept = "".join(map(_pem, authorities))
         return bundle if kept == bundle.ca_certificates else replace(bundle, ca_certificates=kept)
     key = ec.generate_private_key(ec.SECP256R1())
     fresh = _authority(key, now)
-    return replace(bundle, ca_certificates="".join(map(_pem, [fresh, *known])), ca_key=_key_pem(key))
+    return replace(bundle, ca_certificates="".join(map(_pem, [fresh, *authorities])), ca_key=_key_pem(key))
 
 
 def with_new_leaf(bundle: CertificateBundle, names: Iterable[str], now: float) -> CertificateBundle:

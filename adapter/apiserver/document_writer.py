@@ -99,10 +99,10 @@ def _head(source: DecisionSource) -> dict[str, Any]:
 
 def _source(samples: ResourceSamples | QuerySamples) -> dict[str, Any]:
     """When a source last answered, how long its samples count, and why its last answer failed."""
-    known: dict[str, Any] = {"maxAgeSeconds": samples.max_age}
+    data: dict[str, Any] = {"maxAgeSeconds": samples.max_age}
     if samples.fetched_at is not None:
-        known["answeredAt"] = format_micro_time(samples.fetched_at)
-    return known | ({"error": samples.error} if samples.error else {})
+        data["answeredAt"] = format_micro_time(samples.fetched_at)
+    return data | ({"error": samples.error} if samples.error else {})
 
 
 def _queries(inputs: AssessmentInputs) -> Iterator[bytes]:
@@ -110,14 +110,14 @@ def _queries(inputs: AssessmentInputs) -> Iterator[bytes]:
     is_first = True
     for name, samples in inputs.samples.queries.items():
         by_pod = samples.by_pod if samples.by_pod is not None or not samples.pods else True
-        known = _source(samples) | {"windowSeconds": samples.window, "offsetSeconds": samples.behind}
-        known |= {} if by_pod is None else {"byPod": by_pod}
-        known |= {} if samples.total is None else {"total": _point(samples.total)}
+        data = _source(samples) | {"windowSeconds": samples.window, "offsetSeconds": samples.behind}
+        data |= {} if by_pod is None else {"byPod": by_pod}
+        data |= {} if samples.total is None else {"total": _point(samples.total)}
         if reads := [pod.name for pod in inputs.pods if pod.name in samples.reads]:
-            known["readsPods"] = reads
+            data["readsPods"] = reads
         yield b"" if is_first else b","
         is_first = False
-        yield _encode(name) + b":" + _encode(known)[:-1]
+        yield _encode(name) + b":" + _encode(data)[:-1]
         if by_pod is not None:
             points = ((pod.name, samples.pods.get(pod.name)) for pod in inputs.pods)
             yield from _mapping("pods", ((pod, _point(point)) for pod, point in points if point is not None))
@@ -125,9 +125,9 @@ def _queries(inputs: AssessmentInputs) -> Iterator[bytes]:
 
 
 def _point(point: Point) -> dict[str, str | int]:
-    known: dict[str, str | int] = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
+    data: dict[str, str | int] = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
     counts = {"windowSamples": point.window_samples, "fullWindow": point.full_window}
-    return known | {key: count for key, count in counts.items() if count is not None}
+    return data | {key: count for key, count in counts.items() if count is not None}
 
 
 def _roster(roster: Roster, pod_name_key: str) -> Iterator[bytes]:
@@ -171,8 +171,8 @@ def _mapping(key: str, items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
 def policy_metadata(policy: Policy) -> Object:
     """The metadata of a WatermarkPolicy."""
     held = {} if policy.hold_until is None else {"annotations": {HOLD_UNTIL: format_micro_time(policy.hold_until)}}
-    known = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
-    return known | ({"uid": policy.uid} if policy.uid else {}) | held
+    data = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
+    return data | ({"uid": policy.uid} if policy.uid else {}) | held
 
 
 def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:
@@ -268,8 +268,8 @@ def _annotations(pod: Pod) -> dict[str, str]:
 
 
 def _container(container: Container) -> Object:
-    known: Object = {"name": container.name, "resources": _resources(container.requests, container.limits)}
-    return known | ({"ports": [{"containerPort": port} for port in container.ports]} if container.ports else {})
+    data: Object = {"name": container.name, "resources": _resources(container.requests, container.limits)}
+    return data | ({"ports": [{"containerPort": port} for port in container.ports]} if container.ports else {})
 
 
 def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object:
@@ -281,8 +281,8 @@ def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object
 
 
 def _condition(kind: str, condition: PodCondition) -> Object:
-    known = {"type": kind, "status": "True" if condition.status else "False"}
-    return known | ({} if condition.since is None else {"lastTransitionTime": format_micro_time(condition.since)})
+    data = {"type": kind, "status": "True" if condition.status else "False"}
+    return data | ({} if condition.since is None else {"lastTransitionTime": format_micro_time(condition.since)})
 
 
 def _states(containers: Iterable[Container], restarted_at: float | None) -> Iterable[Object]:

@@ -37,8 +37,8 @@ def not_assessed(view: PolicyView) -> StatusError:
 
 def metric_names(view: PolicyView) -> tuple[str, ...]:
     """All metrics of the policy."""
-    own = (prefix + metric.name for metric in view.policy.metrics for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX))
-    return (*COMMON_METRICS, *own)
+    names = (prefix + metric.name for metric in view.policy.metrics for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX))
+    return (*COMMON_METRICS, *names)
 
 
 def has_metric(view: PolicyView, metric: str) -> bool:
@@ -67,8 +67,8 @@ def _without_prefix(metric: str) -> str | None:
 
 def series_labels(view: PolicyView, metric: str) -> dict[str, str]:
     """The labels of the metric's one series: `policy`, and `metric` for `effective_<name>` and `raw_<name>`."""
-    own = base_metric(view, metric)
-    return {"policy": view.policy.name} if own is None else {"policy": view.policy.name, "metric": own}
+    name = base_metric(view, metric)
+    return {"policy": view.policy.name} if name is None else {"policy": view.policy.name, "metric": name}
 
 
 def metric_value(view: PolicyView, metric: str) -> Value:
@@ -76,13 +76,13 @@ def metric_value(view: PolicyView, metric: str) -> Value:
 
     Raises StatusError: 404 for a metric that the policy does not have, 503 with the cause if it has no value.
     """
-    own = base_metric(view, metric)
-    if own is None and metric not in POD_COUNTS:
+    name = base_metric(view, metric)
+    if name is None and metric not in POD_COUNTS:
         raise unknown_metric(view, metric)
     assessment = require_assessment(view)
-    if own is None:
+    if name is None:
         return Value(text=milli_text(1000 * assessment.counts.get(POD_COUNTS[metric], 0)), at=assessment.at)
-    metric_assessment = require_metric(view, assessment, own)
+    metric_assessment = require_metric(view, assessment, name)
     usage = metric_assessment.raw if metric.startswith(RAW_PREFIX) else metric_assessment.usage
     if usage is None:
         raise unavailable(f"metric {metric_assessment.name} of {_name(view)}: no serving pod has a sample")
@@ -115,8 +115,8 @@ def desired_replicas(view: PolicyView, decision: Decision, *, names_policy: bool
 
 def unknown_metric(view: PolicyView, metric: str) -> StatusError:
     """404 that lists the policy's metrics."""
-    known = ", ".join(metric_names(view))
-    return not_found(f"{_name(view)} has no metric {metric}; it has {known}", name=metric)
+    names = ", ".join(metric_names(view))
+    return not_found(f"{_name(view)} has no metric {metric}; it has {names}", name=metric)
 
 
 def _name(view: PolicyView) -> str:

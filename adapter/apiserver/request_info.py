@@ -110,9 +110,9 @@ def parse_path(target: str) -> RequestInfo:
 
 def parse_target(target: str) -> RequestInfo:
     """Parse a target with its selectors. Never raises: `error` holds the fault."""
-    known = _cache.get(target)
-    if known is not None:
-        return known
+    cached = _cache.get(target)
+    if cached is not None:
+        return cached
     info = _with_selectors(_parse_path(target), target)
     if info.kind in _METRIC_KINDS and info.error is None and is_small(target):
         info = replace(info, is_cacheable=True)

@@ -253,10 +253,10 @@ class Companion:
         return replace(field, known=True) if field.known is None and self._tolerance_seen() else field
 
 
-def _resumed(own: State, read: State) -> State:
+def _resumed(observed: State, read: State) -> State:
     """The status as it was read, with what this process has observed and learnt of others' writes."""
-    history = replica_history.unattributed(own.history)
-    return replace(read, history=history, raised=own.raised, marking=own.marking, wired=own.wired)
+    history = replica_history.unattributed(observed.history)
+    return replace(read, history=history, raised=observed.raised, marking=observed.marking, wired=observed.wired)
 
 
 async def _at_once() -> None:

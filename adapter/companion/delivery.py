@@ -101,10 +101,10 @@ class RateLimiter:
     def _counted(self, message: Message, route: NotificationRoute) -> tuple[tuple[deque[float], RateLimit], ...]:
         """The times that the message counts among, each with its limit."""
         if message.severity is Severity.CRITICAL:
-            own = self._critical_by_namespace.setdefault(message.key.namespace, deque())
-            return (self._critical, route.critical_rate_limit), (own, route.critical_namespace_rate_limit)
-        own = self._by_policy.setdefault(message.key, deque())
-        return (self._sent, route.rate_limit), (own, route.policy_rate_limit)
+            times = self._critical_by_namespace.setdefault(message.key.namespace, deque())
+            return (self._critical, route.critical_rate_limit), (times, route.critical_namespace_rate_limit)
+        times = self._by_policy.setdefault(message.key, deque())
+        return (self._sent, route.rate_limit), (times, route.policy_rate_limit)
 
 
 def _expire_all(times: dict[K, deque[float]], limit: RateLimit, now: float) -> None:

@@ -270,11 +270,11 @@ class ProductionNamespaces:
 
     async def _labels_of(self, namespace: str) -> dict[str, str]:
         now = self._session.now()
-        known = self._labels.get(namespace)
-        if known is not None and now - known[0] < LABEL_CACHE_SECONDS:
-            return known[1]
+        cached = self._labels.get(namespace)
+        if cached is not None and now - cached[0] < LABEL_CACHE_SECONDS:
+            return cached[1]
         answer = await self._read(namespace)
-        labels = answer if answer is not None else known[1] if known is not None else {}
+        labels = answer if answer is not None else cached[1] if cached is not None else {}
         self._labels[namespace] = (now, labels)
         return labels
 

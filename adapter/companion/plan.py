@@ -20,8 +20,8 @@ _FEATURE_OF: Mapping[type, Feature[Any]] = {action: feature for feature in FEATU
 
 def conditions(context: Context) -> Mapping[str, PolicyCondition]:
     """The conditions of all features, in the order of a status; one that says nothing is absent."""
-    known = {condition.type: condition for feature in FEATURES for condition in feature.conditions(context)}
-    return {type_: known[type_] for type_ in ConditionType if type_ in known}
+    by_type = {condition.type: condition for feature in FEATURES for condition in feature.conditions(context)}
+    return {type_: by_type[type_] for type_ in ConditionType if type_ in by_type}
 
 
 def observe(context: Context) -> State:

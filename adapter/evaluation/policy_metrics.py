@@ -26,7 +26,7 @@ def policy_rows(
 
 
 def _row(view: PolicyView, now: float, wiring: Wiring | None) -> PolicyRow:
-    known = PolicyRow(
+    row = PolicyRow(
         namespace=view.policy.namespace,
         policy=view.policy.name,
         current=None if view.scale is None else float(view.scale.replicas),
@@ -36,11 +36,11 @@ def _row(view: PolicyView, now: float, wiring: Wiring | None) -> PolicyRow:
         conditions={} if wiring is None else _conditions_of_hpa(wiring),
     )
     if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:
-        return replace(known, error=view.problem.reason if view.problem else Reason.NOT_ASSESSED)
+        return replace(row, error=view.problem.reason if view.problem else Reason.NOT_ASSESSED)
     assessment = view.assessment
     decision = decide(assessment, view.scale, view.bounds, now)
     return replace(
-        known,
+        row,
         metrics=tuple(_metric(metric, now) for metric in assessment.metrics),
         desired=None if decision.desired is None else float(decision.desired),
         swallowed=None if view.bounds.tolerance is None else float(decision.swallowed),
@@ -49,7 +49,7 @@ def _row(view: PolicyView, now: float, wiring: Wiring | None) -> PolicyRow:
         held_by=decision.held_by.value if decision.held_by else "",
         error=view.reason_of_error if decision.error else "",
         pods={state.value: float(assessment.counts.get(state, 0)) for state in PodState},
-        conditions={**known.conditions, **_conditions(assessment)},
+        conditions={**row.conditions, **_conditions(assessment)},
     )
 
 

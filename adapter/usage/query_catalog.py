@@ -75,8 +75,8 @@ class QueryCatalog:
         if query.prom_ql:
             return self._inline(wanted)
         if named is None:
-            known = ", ".join(sorted(self._queries)) or "none yet"
-            return f"the settings define no such query (they have {known})"
+            names = ", ".join(sorted(self._queries)) or "none yet"
+            return f"the settings define no such query (they have {names})"
         try:
             text = substitute(named.query, wanted.namespace, wanted.workload)
         except PromqlError as error:
@@ -111,8 +111,8 @@ class QueryCatalog:
     def _checked(self, query: InstantQuery, window: float | None = None) -> InstantQuery | str:
         """The query with its window (None: that of its text); or a sentence why it cannot be sent."""
         if query.server not in self._servers:
-            known = ", ".join(sorted(self._servers)) or "none yet"
-            return f"the settings define no Prometheus server {query.server!r} (they have {known})"
+            names = ", ".join(sorted(self._servers)) or "none yet"
+            return f"the settings define no Prometheus server {query.server!r} (they have {names})"
         try:
             inputs = parse_inputs(query.text)
         except PromqlError as error:

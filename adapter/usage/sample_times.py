@@ -164,12 +164,12 @@ class SampleTimes:
 
     def _reads_pods(self, number: int) -> bool:
         """Whether the selector's series have a pod label."""
-        known = self._has_pods.get(number)
-        if known is None:
+        has_pods = self._has_pods.get(number)
+        if has_pods is None:
             places, selectors = self._table.places, self._count
             rows = (row for row in self._times if row % selectors == number)
-            known = self._has_pods[number] = any(places[row // selectors][1] for row in rows)
-        return known
+            has_pods = self._has_pods[number] = any(places[row // selectors][1] for row in rows)
+        return has_pods
 
     async def _sort(self, slices: Slices) -> None:
         """Find the newest times by namespace; only values of no pod need them, and selectors that read no pods."""

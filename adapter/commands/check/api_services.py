@@ -118,13 +118,13 @@ def _add(
     section: ReportSection, name: str, one: ApiService | None, settings: Settings, *, wanted: bool, waits: bool
 ) -> None:
     """Add what is found. `waits`: the servers answer another group, so they have not read the settings."""
-    own = own_service(settings)
+    expected = own_service(settings)
     service = one.spec.service if one is not None else None
     cause = CAUSE if name == CUSTOM[0] else name
     if not wanted:
-        if one is not None and service == own:
+        if one is not None and service == expected:
             section.wrong(
-                f"it names {_named(own)}, and the settings do not serve it (server.externalMetrics): set that, or "
+                f"it names {_named(expected)}, and the settings do not serve it (server.externalMetrics): set that, or "
                 "delete it"
             )
         elif one is not None:
@@ -132,22 +132,22 @@ def _add(
         return
     if one is None:
         section.wrong(f"it does not exist, so no HPA is answered: {_APPLY}", cause=cause)
-    elif service != own:
+    elif service != expected:
         condition = unavailable(one)
         answers = "its adapter answers the HPAs" if condition is None else f"which does not answer ({condition.reason})"
         section.wrong(
-            f"it is served by {_named(service)}, not by {_named(own)}: {answers}; "
+            f"it is served by {_named(service)}, not by {_named(expected)}: {answers}; "
             f"a group has one server, so {_APPLY}; the other adapter can answer behind this one "
             "(upstreams in the settings)",
             cause=cause,
         )
     elif (condition := unavailable(one)) is not None:
-        remedy = " ".join(dict.fromkeys(_remedies(condition, own.namespace))).rstrip()
+        remedy = " ".join(dict.fromkeys(_remedies(condition, expected.namespace))).rstrip()
         if waits:
             remedy = (
                 f"the servers answer {CAUSE}, so they have not read server.externalMetrics yet: a ConfigMap reaches "
                 "the pods within two minutes, sooner by "
-                f"kubectl -n {own.namespace} rollout restart deployment effective-load"
+                f"kubectl -n {expected.namespace} rollout restart deployment effective-load"
             )
         symptom = (CERTIFICATES, *(("rights/server", SERVERS) if name == CUSTOM[0] else (CAUSE, RESTART, SERVERS)))
         section.wrong(
@@ -156,7 +156,7 @@ def _add(
             symptom_of=symptom,
         )
     else:
-        section.ok(f"it is available, served by {_named(own)}")
+        section.ok(f"it is available, served by {_named(expected)}")
 
 
 def _remedies(condition: Condition, namespace: str) -> Iterator[str]:

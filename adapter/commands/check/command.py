@@ -318,11 +318,11 @@ def _key(policy: Policy) -> tuple[str, str]:
 
 def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
     """The scope, with the only registry filled in where a service needs one. Raises ScopeError."""
-    known = ", ".join(sorted(registries)) or "none"
+    names = ", ".join(sorted(registries)) or "none"
     if scope.service and not registries:
         raise ScopeError("the settings name no registries, so there is no service to check")
     if scope.registry and scope.registry not in registries:
-        raise ScopeError(f"registry {scope.registry!r} is not in the settings; there are {known}")
+        raise ScopeError(f"registry {scope.registry!r} is not in the settings; there are {names}")
     if scope.policy and not all(scope.policy.partition("/")):
         raise ScopeError(f"--policy {scope.policy!r}: write NAMESPACE/NAME")
     if scope.policy and (scope.service or scope.registry):
@@ -331,8 +331,8 @@ def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
         raise ScopeError("--namespace and --group are those of a service in its registry; name it with --service")
     if scope.service and not scope.registry:
         if len(registries) > 1:
-            raise ScopeError(f"the settings name several registries ({known}); choose one with --registry")
-        return replace(scope, registry=known)
+            raise ScopeError(f"the settings name several registries ({names}); choose one with --registry")
+        return replace(scope, registry=names)
     return scope
 
 

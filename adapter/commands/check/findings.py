@@ -241,13 +241,13 @@ def _first(names: Collection[str]) -> str:
 def _dangling_metrics(
     hpa: Hpa, policies: Sequence[ListedPolicy], scaled: frozenset[CrossVersionReference] | None
 ) -> Iterator[str]:
-    known = {policy.name for policy in policies}
+    names = {policy.name for policy in policies}
     for metric in hpa.metrics:
         name = _policy_named(metric)
-        if name and name not in known:
+        if name and name not in names:
             yield (
                 f"it asks for {metric.name} of WatermarkPolicy {name}, which does not exist in namespace "
-                f"{hpa.namespace}; create that policy, or name one that exists ({_first(known) or 'none'})"
+                f"{hpa.namespace}; create that policy, or name one that exists ({_first(names) or 'none'})"
             )
         target = metric.described
         by_target = target is not None and metric.name == DESIRED_REPLICAS and not name

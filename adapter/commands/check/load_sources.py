@@ -80,9 +80,9 @@ def _ok(text: str) -> Callable[[ReportSection], None]:
 
 
 def _names(names: Iterable[str]) -> str:
-    known = sorted(names)
-    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
-    return f"{', '.join(known[:_NAMED])}{more}"
+    listed = sorted(names)
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return f"{', '.join(listed[:_NAMED])}{more}"
 
 
 # --- metrics-server ---

@@ -44,14 +44,14 @@ def decision_json(case: DecisionCase) -> dict[str, Any]:
 
 
 def _pod(reading: PodAssessment) -> dict[str, Any]:
-    known = {
+    data = {
         "name": reading.pod.name,
         "state": reading.state.value,
         "reason": reading.reason,
         "evidence": reading.evidence or None,
         "usage": {name: nano_text(value) for name, value in reading.usage.items()},
     }
-    return known | ({"missing": dict(reading.missing)} if reading.missing else {})
+    return data | ({"missing": dict(reading.missing)} if reading.missing else {})
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:

@@ -146,10 +146,10 @@ class _DocumentReader(MemoryReader):
             return None
         named = Target(api_version=hpa.target.api_version, kind=hpa.target.kind, name=hpa.target.name)
         decode = target_decoder(named.api_version, named.kind, None)
-        known: TargetObject | None = None if data is None else self._decoded(decode, data, ("target",))
-        if known is not None:
+        observed: TargetObject | None = None if data is None else self._decoded(decode, data, ("target",))
+        if observed is not None:
             self._check_times(data, ("target",))
-        return named if known is None else replace(known.target, name=named.name)
+        return named if observed is None else replace(observed.target, name=named.name)
 
     def _pods(self, scale: Scale | None, target: Target | None) -> tuple[Pod, ...]:
         decode = PodDecoder()

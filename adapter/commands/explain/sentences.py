@@ -220,9 +220,9 @@ def input_rows(explained: Explained, assessment: Assessment) -> Iterator[InputRo
 
 def _assessed(assessment: Assessment, inputs: AssessmentInputs, *, of_queries: bool) -> Iterator[MetricAssessment]:
     for metric in inputs.policy.metrics:
-        known = assessment.metric(metric.name)
-        if known is not None and (metric.query is not None) is of_queries:
-            yield known
+        assessed = assessment.metric(metric.name)
+        if assessed is not None and (metric.query is not None) is of_queries:
+            yield assessed
 
 
 def _source_row(name: str, samples: ResourceSamples | QuerySamples, stale: list[float], now: float) -> InputRow:

@@ -319,10 +319,10 @@ def _told(sync: Sync) -> str:
 
 
 def _proposal_data(metric: HpaMetric, proposal: Proposal | str) -> dict[str, Any]:
-    known: dict[str, Any] = {"type": metric.kind.value, "name": metric.name}
+    data: dict[str, Any] = {"type": metric.kind.value, "name": metric.name}
     if isinstance(proposal, str):
-        return known | {"error": proposal}
-    return known | {
+        return data | {"error": proposal}
+    return data | {
         "proposal": proposal.replicas,
         "usage": milli_text(proposal.usage),
         "utilization": proposal.utilization,
@@ -370,8 +370,8 @@ def _steps(file: File, hpa: Hpa, faults: list[Fault]) -> Iterator[HpaStep]:
         pods = _pods(step, (*at, "pods"), faults)
         keys = [_key(metric, hpa, step.metrics) for metric in hpa.metrics]
         for unknown in step.metrics.keys() - set(keys):
-            known = ", ".join(sorted({metric.name for metric in hpa.metrics}))
-            faults.append(Fault(path_of((*at, "metrics", unknown)), None, f"is no metric of the HPA; it has {known}"))
+            names = ", ".join(sorted({metric.name for metric in hpa.metrics}))
+            faults.append(Fault(path_of((*at, "metrics", unknown)), None, f"is no metric of the HPA; it has {names}"))
         values = tuple(
             _values(metric, step.metrics.get(key), step.at, (*at, "metrics", key), faults)
             for metric, key in zip(hpa.metrics, keys, strict=True)

@@ -34,15 +34,15 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.kube.errors import KubeError
 
     texts = [(file, output.read_text(file)) for file in parsed.files]
-    known = [(file, text) for file, text in texts if text is not None]
-    if len(known) < len(texts):
+    readable = [(file, text) for file, text in texts if text is not None]
+    if len(readable) < len(texts):
         return INVALID
     try:
         style = Style(low_percent=parsed.watermarks, tolerance=hpas_have_tolerance(parsed))
     except KubeError as error:
         output.complain(f"effective-load migrate: the cluster's version: {error}")
         return FAILED
-    printed = command.run(known, style, parsed.out, json_wanted=parsed.output == "json")
+    printed = command.run(readable, style, parsed.out, json_wanted=parsed.output == "json")
     for line in (*printed.remarks, *printed.refused):
         output.complain(line)
     output.print_text(printed.output)

@@ -36,10 +36,10 @@ async def _ask(kubeconfig: str) -> bool:
 
     async with await Session.open(kubeconfig) as session:
         version = await server_version(session)
-        known = await has_tolerance(session, version)
-    if known is None:
+        has_field = await has_tolerance(session, version)
+    if has_field is None:
         raise MalformedAnswer(f"{version!r} is no version of Kubernetes; give {OPTION}")
-    return known
+    return has_field
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -47,8 +47,8 @@ def _all(context: Context) -> Iterator[MarkPod]:
 
 def after(state: State, action: MarkPod, now: float) -> State:
     """The state once a pod was marked or unmarked, which proves the right to do so."""
-    known = {uid: one for uid, one in state.marking.done.items() if now - one.at < REWRITE_SECONDS}
-    done = {**known, action.uid: PodMark(action.first, now)}
+    kept = {uid: one for uid, one in state.marking.done.items() if now - one.at < REWRITE_SECONDS}
+    done = {**kept, action.uid: PodMark(action.first, now)}
     return replace(state, marking=replace(state.marking, done=done, refused=False))
 
 
@@ -58,8 +58,8 @@ def missed(state: State, action: MarkPod, outcome: ActionResult, now: float) -> 
         case ActionResult.REFUSED:
             return replace(state, marking=replace(state.marking, refused=True))
         case ActionResult.OVERTAKEN:
-            known = {uid: at for uid, at in state.marking.foreign.items() if now - at < FOREIGN_SECONDS}
-            return replace(state, marking=replace(state.marking, foreign={**known, action.uid: now}, refused=False))
+            kept = {uid: at for uid, at in state.marking.foreign.items() if now - at < FOREIGN_SECONDS}
+            return replace(state, marking=replace(state.marking, foreign={**kept, action.uid: now}, refused=False))
         case _:
             return state
 

@@ -158,11 +158,11 @@ def _cut(note: str, end: str) -> str:
 
 def _with_conditions(events: EventState, context: Context) -> EventState:
     """The state with an Event for each condition that has changed for long enough."""
-    known = events.conditions if events.conditions is not None else _left_behind(context)
-    current = _current(known, context)
+    conditions = events.conditions if events.conditions is not None else _left_behind(context)
+    current = _current(conditions, context)
     pending: dict[str, PendingChange] = {}
-    for type_ in {**known, **current}:
-        before, now_is = known.get(type_), current.get(type_)
+    for type_ in {**conditions, **current}:
+        before, now_is = conditions.get(type_), current.get(type_)
         if now_is == before:
             continue
         since = _since(events.pending.get(type_), now_is, context.now)
@@ -171,10 +171,10 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
             continue
         if _is_trouble(type_, before) or _is_trouble(type_, now_is):
             events = _added(events, _occurrence(type_, context.conditions.get(type_), now_is), context)
-        known = {name: one for name, one in {**known, type_: now_is}.items() if one is not None}
-    if pending == events.pending and known is events.conditions:
+        conditions = {name: one for name, one in {**conditions, type_: now_is}.items() if one is not None}
+    if pending == events.pending and conditions is events.conditions:
         return events
-    return replace(events, conditions=known, pending=pending)
+    return replace(events, conditions=conditions, pending=pending)
 
 
 def _left_behind(context: Context) -> Mapping[str, ConditionState]:
@@ -186,14 +186,14 @@ def _left_behind(context: Context) -> Mapping[str, ConditionState]:
     }
 
 
-def _current(known: Mapping[str, ConditionState], context: Context) -> Mapping[str, ConditionState]:
+def _current(before: Mapping[str, ConditionState], context: Context) -> Mapping[str, ConditionState]:
     """The conditions at this look. Without an assessment, those that need one stay as they are known."""
     current: dict[str, ConditionState] = {
         type_: ConditionState(one.is_true, one.reason)
         for type_, one in context.conditions.items()
         if one.reason not in _COVERED_BY_READY
     }
-    return current if context.view.assessment is not None else {**known, **current}
+    return current if context.view.assessment is not None else {**before, **current}
 
 
 def _since(pending: PendingChange | None, state: ConditionState | None, now: float) -> float:

@@ -106,13 +106,13 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:
         return True
     # The last raise is this replica's own, a rise seen before it led, or any raise made before observation began.
-    history, own = context.state.history, context.state.raised.at
+    history, raised_at = context.state.history, context.state.raised.at
     inherited = (
         [history.since, *(rise.at for rise in history.rises if rise.at <= context.leads_since)]
         if history.target
         else []
     )
-    last = max([*inherited, *([] if own is None else [own])], default=None)
+    last = max([*inherited, *([] if raised_at is None else [raised_at])], default=None)
     # A raise in the future: the API server's clock was put back since.
     return last is not None and abs(now - last) < APART_SECONDS
 

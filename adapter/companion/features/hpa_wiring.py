@@ -68,10 +68,10 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     hpa = context.hpa
     if hpa is None:
         return
-    known = (*_own(context, hpa), *flaws(_wiring(context, hpa)))
-    if known:
-        message = "; ".join(flaw.message for flaw in known)
-        yield PolicyCondition(ConditionType.HPA_CONFORMANT, False, known[0].reason, message)
+    troubles = (*_own(context, hpa), *flaws(_wiring(context, hpa)))
+    if troubles:
+        message = "; ".join(flaw.message for flaw in troubles)
+        yield PolicyCondition(ConditionType.HPA_CONFORMANT, False, troubles[0].reason, message)
     elif hpa.asks_for(context.view.policy.name):
         message = f"HPA {hpa.name} sets the count that is decided"
         yield PolicyCondition(ConditionType.HPA_CONFORMANT, True, Reason.CONFORMANT, message)

@@ -43,19 +43,19 @@ def observe(context: Context) -> State:
 
 
 def _observed(context: Context) -> NotificationState:
-    known, scaling = context.state.notifications, context.state.history.last
+    state, scaling = context.state.notifications, context.state.history.last
     if not context.settings.notifications.routes:
-        silent = NotificationState(scaling=scaling.number if scaling is not None else 0, number=known.number)
-        return known if known == silent else silent
-    if known.troubles is None:
-        known = replace(known, troubles=_left_behind(context))
-    if scaling is not None and scaling.number > known.scaling:
-        known = replace(_with_due(known, _scaled(scaling), context), scaling=scaling.number)
+        silent = NotificationState(scaling=scaling.number if scaling is not None else 0, number=state.number)
+        return state if state == silent else silent
+    if state.troubles is None:
+        state = replace(state, troubles=_left_behind(context))
+    if scaling is not None and scaling.number > state.scaling:
+        state = replace(_with_due(state, _scaled(scaling), context), scaling=scaling.number)
     if context.view.assessment is None or context.decision is None:
-        return known
+        return state
     for trouble in TROUBLES:
-        known = _with_trouble(known, trouble, _text(trouble.topic, context), context)
-    return known
+        state = _with_trouble(state, trouble, _text(trouble.topic, context), context)
+    return state
 
 
 def plan(context: Context) -> Iterator[Notify]:
@@ -102,33 +102,33 @@ def _left_behind(context: Context) -> dict[Topic, TroubleState]:
 
 
 def _with_trouble(
-    known: NotificationState, trouble: NotifiedTrouble, text: str | None, context: Context
+    state: NotificationState, trouble: NotifiedTrouble, text: str | None, context: Context
 ) -> NotificationState:
     """The state once a trouble is present (a text), absent (empty), or cannot be judged now (None).
 
     A trouble is notified once it has lasted for long enough, and so is the end of lost data.
     """
     topic, now = trouble.topic, context.now
-    before = (known.troubles or {}).get(topic, TroubleState())
+    before = (state.troubles or {}).get(topic, TroubleState())
     if text is None or bool(text) is before.notified:
-        return _updated(known, topic, TroubleState(before.notified))
+        return _updated(state, topic, TroubleState(before.notified))
     since = before.since if before.since is not None else now
     if now - since < (trouble.fall if before.notified else trouble.rise):
-        return _updated(known, topic, TroubleState(before.notified, since))
-    known = _updated(known, topic, TroubleState(not before.notified))
+        return _updated(state, topic, TroubleState(before.notified, since))
+    state = _updated(state, topic, TroubleState(not before.notified))
     if text:
-        return _with_due(known, _News(topic, trouble.severity, text, trouble.in_production), context)
+        return _with_due(state, _News(topic, trouble.severity, text, trouble.in_production), context)
     if topic is Topic.DATA_LOST:
         trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
         recovered = f"every metric has an answer again{trusted}"
-        return _with_due(known, _News(Topic.DATA_RECOVERED, Severity.INFO, recovered), context)
-    return known
+        return _with_due(state, _News(Topic.DATA_RECOVERED, Severity.INFO, recovered), context)
+    return state
 
 
-def _updated(known: NotificationState, topic: Topic, trouble: TroubleState) -> NotificationState:
-    if known.troubles is not None and known.troubles.get(topic) == trouble:
-        return known
-    return replace(known, troubles={**(known.troubles or {}), topic: trouble})
+def _updated(state: NotificationState, topic: Topic, trouble: TroubleState) -> NotificationState:
+    if state.troubles is not None and state.troubles.get(topic) == trouble:
+        return state
+    return replace(state, troubles={**(state.troubles or {}), topic: trouble})
 
 
 class _News(NamedTuple):
@@ -139,10 +139,10 @@ class _News(NamedTuple):
     fields: Mapping[str, str] = {}
 
 
-def _with_due(known: NotificationState, news: _News, context: Context) -> NotificationState:
+def _with_due(state: NotificationState, news: _News, context: Context) -> NotificationState:
     target = context.view.target
     notification = Notification(
-        number=known.number + 1,
+        number=state.number + 1,
         topic=news.topic,
         severity=news.severity,
         severity_in_production=news.in_production,
@@ -151,7 +151,7 @@ def _with_due(known: NotificationState, news: _News, context: Context) -> Notifi
         text=news.text,
         fields=news.fields,
     )
-    return replace(known, number=notification.number, due=(*known.due, notification)[-_DUE_AT_MOST:])
+    return replace(state, number=notification.number, due=(*state.due, notification)[-_DUE_AT_MOST:])
 
 
 def _scaled(scaling: Scaling) -> _News:

@@ -111,10 +111,10 @@ def status_of(context: Context) -> dict[str, Any]:
     return status
 
 
-def _condition(context: Context, condition: PolicyCondition, known: Mapping[str, Any] | None) -> dict[str, Any]:
+def _condition(context: Context, condition: PolicyCondition, before: Mapping[str, Any] | None) -> dict[str, Any]:
     status = "True" if condition.is_true else "False"
-    unchanged = known is not None and known.get("status") == status
-    since = known["lastTransitionTime"] if known is not None and unchanged else format_micro_time(context.now)
+    unchanged = before is not None and before.get("status") == status
+    since = before["lastTransitionTime"] if before is not None and unchanged else format_micro_time(context.now)
     return {
         "type": condition.type,
         "status": status,
@@ -131,14 +131,14 @@ def _outcome(decision: Decision, metric: MetricAssessment) -> Outcome | None:
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -> dict[str, Any]:
     figures = _figures(metric, policy)
-    known: dict[str, Any] = {"name": metric.name, **figures, "sampled": metric.n, "missing": metric.missing}
+    data: dict[str, Any] = {"name": metric.name, **figures, "sampled": metric.n, "missing": metric.missing}
     if metric.window is not None:
-        known["windowSeconds"] = metric.window
+        data["windowSeconds"] = metric.window
     if outcome is not None:
-        known |= {"verdict": outcome.scenario.verdict.value, "proposal": outcome.proposal}
+        data |= {"verdict": outcome.scenario.verdict.value, "proposal": outcome.proposal}
     if metric.error is not None:
-        known["error"] = _shortened(metric.error)
-    return known
+        data["error"] = _shortened(metric.error)
+    return data
 
 
 def _figures(metric: MetricAssessment, policy: Policy) -> dict[str, str]:
