@@ -189,12 +189,8 @@ def _paths(path: Path) -> list[Path]:
 def _documents(path: Path) -> list[str]:
     """The objects in a file as texts, with their comments, and with the release's namespace."""
     texts = re.split(r"^---\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return [_in_namespace(_escaped(text)) for text in texts]
-
-
-def _escaped(text: str) -> str:
-    """The text with what Helm would take for its own."""
-    return text.replace("{{", '{{ "{{" }}')
+    # Helm would take `{{` for its own.
+    return [_in_namespace(text.replace("{{", '{{ "{{" }}')) for text in texts]
 
 
 def _in_namespace(text: str) -> str:

@@ -189,10 +189,17 @@ def _cell(text: str) -> str:
 def schema() -> str:
     """The schema of the values, as JSON."""
     root = _section(defaults(), "", comments())
-    root["properties"]["settings"] = _settings(defaults()["settings"], comments())
+    # What the chart's defaults have is required: templates read it.
+    root["properties"]["settings"] = {
+        "description": comments()["settings"],
+        "allOf": [{"$ref": "#/$defs/Settings"}, _required(defaults()["settings"])],
+    }
     # What a chart that includes this one hands on.
     root["properties"]["global"] = {"type": "object", "description": "Of a chart that includes this one; not read."}
-    definitions = _definitions()
+    whole = Settings.model_json_schema(by_alias=True)
+    sections: Schema = {"Settings": {key: value for key, value in whole.items() if key != "$defs"}, **whole["$defs"]}
+    models = {model.__name__: model for model in _models()}
+    definitions = {name: _clean(one, models.get(name)) for name, one in sections.items()}
     # Draft 7 is what every Helm 3 reads.
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart effective-load"}
     return json.dumps({**head, **root, "$defs": definitions}, indent=2, ensure_ascii=False) + "\n"
@@ -215,25 +222,11 @@ def _section(values: Schema, prefix: str, described: dict[str, str]) -> Schema:
     }
 
 
-def _settings(values: Schema, described: dict[str, str]) -> Schema:
-    """The settings' schema, which requires what the chart's defaults have: templates read it."""
-    # In Draft 7 nothing beside a $ref counts.
-    return {"description": described["settings"], "allOf": [{"$ref": "#/$defs/Settings"}, _required(values)]}
-
-
 def _required(values: Schema) -> Schema:
     inner = {key: _required(value) for key, value in values.items() if isinstance(value, dict)}
     if "port" in values:
         inner["port"] = {"minimum": 1}  # 0, any free one, is no port of a container
     return {"required": [*values], **({"properties": inner} if inner else {})}
-
-
-def _definitions() -> Schema:
-    """The schemas of the settings' sections, with the docstrings as descriptions."""
-    whole = Settings.model_json_schema(by_alias=True)
-    sections: Schema = {"Settings": {key: value for key, value in whole.items() if key != "$defs"}, **whole["$defs"]}
-    models = {model.__name__: model for model in _models()}
-    return {name: _clean(one, models.get(name)) for name, one in sections.items()}
 
 
 def _models() -> Iterator[type[Section]]:

@@ -55,7 +55,7 @@ def performance_page() -> Iterator[str]:
 def schemas() -> Iterator[str]:
     """Every object fits the schema of its kind (our own kind is left to the API server's tests)."""
     for source, item in _objects():
-        if not _is_custom(item):
+        if not item["apiVersion"].startswith("effective-load.io/"):
             for sentence in schema_faults(item):
                 yield f"{source}: {'/'.join(identity(item))}: {sentence}"
 
@@ -240,10 +240,6 @@ def _objects() -> Iterator[tuple[str, Object]]:
         yield from ((str(folder.relative_to(ROOT)), item) for item in render(folder))
     for file in EXAMPLES:
         yield from ((str(file.relative_to(ROOT)), item) for item in documents(file))
-
-
-def _is_custom(item: Object) -> bool:
-    return item["apiVersion"].startswith("effective-load.io/")
 
 
 def _texts(*patterns: str) -> Iterator[Path]:

@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 def shape(folders: list[str]) -> Shape:
     """The shape of these folders of the repository."""
     paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    texts = {_module(path): path.read_text(encoding="utf-8") for path in paths}
+    texts = {".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8") for path in paths}
     trees = {module: ast.parse(text) for module, text in texts.items()}
     functions = [found for module, tree in trees.items() for found in _functions(module, tree)]
     named = {module: Counter(_names(tree)) for module, tree in trees.items()}
@@ -73,10 +73,6 @@ def shape(folders: list[str]) -> Shape:
         ],
         two_homes=sorted(name for name, homes in classes.items() if homes > 1),
     )
-
-
-def _module(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def _functions(module: str, tree: ast.Module) -> Iterator[Function]:

@@ -100,7 +100,8 @@ def _phase(stage: Stage, probed: Probed, seconds: float) -> dict[str, Any]:
     """Processor time and memory without requests; the event loop; latencies beside the constant server's; ages."""
     figures: dict[str, Any] = {**_used(stage, seconds), "mib": memory(stage.pid)["now"]}
     figures["loop"] = probed.timed(lambda: time.sleep(seconds / 2))
-    figures["requests"] = _requests(stage, seconds / 2)
+    loads = _loads(stage, seconds / 2)
+    figures["requests"] = _latencies({metric: load.finish() for metric, load in loads.items()})
     figures["decision_age_seconds"] = _ages(stage)
     return figures
 
@@ -117,11 +118,6 @@ def _loads(stage: Stage, seconds: float) -> dict[str, Load]:
     pids = {"effective_cpu": stage.pid, "": stage.constant.pid or 0}
     plans = {metric: stage.plan(metric, seconds=seconds, rate=rate) for metric in pids}
     return {metric: Load(replace(plan, tolerant=True), pids[metric]) for metric, plan in plans.items()}
-
-
-def _requests(stage: Stage, seconds: float) -> dict[str, Any]:
-    loads = _loads(stage, seconds)
-    return _latencies({metric: load.finish() for metric, load in loads.items()})
 
 
 def _latencies(done: dict[str, Measured]) -> dict[str, Any]:

@@ -94,7 +94,11 @@ class PrometheusScene:
             self._start_prometheus()
             self.cluster = self._control_plane()
             stack.enter_context(self.cluster)
-            self._start_page()
+            counts = (self.size.services, self.size.pods, self.size.namespaces)
+            line = [sys.executable, "-m", "lab.benchmarks.prometheus_page", str(self._page_port), *map(str, counts)]
+            self.page = Component("page", line, self.cluster.folder / "page.log", cwd=ROOT)
+            self._stack.callback(self.page.stop)
+            self.page.start()
             self._fill()
             if self._wait:
                 self.wait_rates()
@@ -132,13 +136,6 @@ class PrometheusScene:
             interval=f"{self.size.scrape_seconds}s", config={"scrape_configs": jobs}, announce=self._announce
         )
         self._stack.enter_context(self.prometheus)
-
-    def _start_page(self) -> None:
-        counts = (self.size.services, self.size.pods, self.size.namespaces)
-        line = [sys.executable, "-m", "lab.benchmarks.prometheus_page", str(self._page_port), *map(str, counts)]
-        self.page = Component("page", line, self.cluster.folder / "page.log", cwd=ROOT)
-        self._stack.callback(self.page.stop)
-        self.page.start()
 
     def _fill(self) -> None:
         client = self.cluster.client

@@ -151,18 +151,14 @@ def _stretches(driver: Driver, played: Iterable[Stretch], still: float) -> Itera
     for stretch in played:
         at = time.time()
         driver.pull_out(stretch.pulled_out)
-        _ramp(driver, load, stretch)
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < stretch.ramp:
+            driver.share(load + (stretch.load - load) * passed / stretch.ramp)
+            time.sleep(0.2)
         _settle(driver, stretch.load, still)
         load = stretch.load
         _say(f"{time.time() - at:5.1f} s: {stretch}: {driver.count} replicas")
         yield {"at": at, "load": stretch.load, "ramp": stretch.ramp, "pulledOut": stretch.pulled_out}
-
-
-def _ramp(driver: Driver, load: int, stretch: Stretch) -> None:
-    began = time.monotonic()
-    while (passed := time.monotonic() - began) < stretch.ramp:
-        driver.share(load + (stretch.load - load) * passed / stretch.ramp)
-        time.sleep(0.2)
 
 
 def _settle(driver: Driver, load: int, still: float) -> None:

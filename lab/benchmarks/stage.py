@@ -332,7 +332,8 @@ class Stage:
         connection = http.client.HTTPSConnection("127.0.0.1", self.adapter.port, context=context, timeout=5)
         while time.monotonic() - began < patience:
             try:
-                connection.request("GET", target, headers=_folded(HEADERS))
+                # Only one group is kept; the account itself has the rights.
+                connection.request("GET", target, headers=dict(HEADERS))
                 last = connection.getresponse().read()
             except (OSError, http.client.HTTPException) as error:
                 last = str(error).encode()
@@ -342,11 +343,6 @@ class Stage:
                 return time.monotonic() - began
             time.sleep(0.05)
         raise TimeoutError(f"no correct answer within {patience:g} s: {last!r}{self.adapter.logs()}")
-
-
-def _folded(headers: list[tuple[str, str]]) -> dict[str, str]:
-    """Headers as a dictionary, which keeps only one group; the account itself has the rights."""
-    return dict(headers)
 
 
 def _answers(client: Client, path: str) -> bool:

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.output:
         scale = {"minutes": options.minutes, "warm_up_minutes": options.warm_up}
         rows = [{**asdict(one), "flat": one.flat} for one in verdicts]
-        series = {name: _columns(one) for name, one in recorded.series.items()}
+        series = {name: {key: [row[key] for row in one] for key in one[0]} for name, one in recorded.series.items()}
         figures = {
             **scale,
             "verdicts": rows,
@@ -56,10 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
         }
         record.write(options.output, figures, came_from=origin)
     return 0 if all(one.flat for one in verdicts) and not recorded.faults else 1
-
-
-def _columns(rows: list[dict[str, float]]) -> dict[str, list[float]]:
-    return {key: [row[key] for row in rows] for key in rows[0]}
 
 
 if __name__ == "__main__":

@@ -60,8 +60,16 @@ def play(scene: Scene, scenario: Scenario, stretch: float = 1.0) -> Outcome:
         scene.until_right(60)
     outcome.seen = scene.watch.seen
     if before is not None:
-        outcome.growth = _settled_growth(scene, before)
-    outcome.faults += _broken(outcome)
+        # What ends by itself, such as idle connections, has ended by then.
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while _too_much(growth := scene.size().growth(before)) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        outcome.growth = growth
+    seen = outcome.seen
+    shrunk = [f"a count fell: {one}" for one in seen.shrunk]
+    late = [f"{len(seen.late)} answers were late or missing, first {seen.late[0]}"] if seen.late else []
+    silent = [] if seen.numbers else ["no number was answered"]
+    outcome.faults += [*shrunk, *late, *silent, *(_too_much(outcome.growth) if outcome.growth else [])]
     return outcome
 
 
@@ -74,25 +82,9 @@ def _timed(outcome: Outcome, began: float, step: Callable[[], None]) -> float | 
     return time.monotonic() - began
 
 
-def _settled_growth(scene: Scene, before: Size) -> Size:
-    """The growth once what ends by itself, such as idle connections, has ended."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while _too_much(growth := scene.size().growth(before)) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    return growth
-
-
 def _too_much(growth: Size) -> list[str]:
     pairs = zip(vars(growth).items(), vars(MOST_GROWTH).values(), strict=True)
     return [f"{name} grew by {value:g}, more than {most:g}" for (name, value), most in pairs if value > most]
-
-
-def _broken(outcome: Outcome) -> list[str]:
-    seen = outcome.seen
-    shrunk = [f"a count fell: {one}" for one in seen.shrunk]
-    late = [f"{len(seen.late)} answers were late or missing, first {seen.late[0]}"] if seen.late else []
-    silent = [] if seen.numbers else ["no number was answered"]
-    return [*shrunk, *late, *silent, *(_too_much(outcome.growth) if outcome.growth else [])]
 
 
 def play_all(

@@ -118,7 +118,8 @@ def _page_of(target: str) -> str:
     path = ROOT / target
     if path.suffix == ".md" and not target.startswith("docs/"):
         return f"{FILES}/{target}"
-    if target.startswith("docs/") and not _hidden(target):
+    # Examples are no pages of the site.
+    if target.startswith("docs/") and not target.startswith("docs/examples/"):
         return target.removeprefix("docs/")
     shown = path.is_dir() or (path.is_file() and path.stat().st_size <= _SHOWN_BYTES and path.suffix != ".html")
     return f"{FILES}/{target}.md" if shown else f"{RAW}/{target}"
@@ -127,11 +128,6 @@ def _page_of(target: str) -> str:
 def _is_markdown(uri: str) -> bool:
     """Whether a page is a page of the repository outside docs/, in its own Markdown."""
     return uri.startswith(f"{FILES}/") and uri.endswith(".md") and (ROOT / uri.removeprefix(f"{FILES}/")).is_file()
-
-
-def _hidden(target: str) -> bool:
-    """Whether a file under docs/ is no page and no picture of the site."""
-    return target.startswith("docs/examples/")
 
 
 def _as_pages(target: str) -> Iterator[tuple[str, str | bytes]]:

@@ -208,7 +208,12 @@ class Observer:
     def _read_log(self) -> None:
         self._answers_at, lines = _appended(self._answers, self._answers_at)
         for line in lines:
-            self._note_answer(Given(**json.loads(line)))
+            given = Given(**json.loads(line))
+            self._given.append(given)
+            before = self._last.get(given.name)
+            if before is not None and self.stage.truths[given.name].may_not_shrink_twice:
+                self.report("the same samples shrink once", checks.shrunk_twice(before, given))
+            self._last[given.name] = given
         self._log_at, lines = _appended(self._log, self._log_at)
         self._synced += [one for one in map(synced_in, lines) if one is not None]
         now = time.time()
@@ -217,13 +222,6 @@ class Observer:
         self._synced = [one for one in self._synced if one.at >= now - RIPE_SECONDS]
         for one in ripe:
             self._judge(one)
-
-    def _note_answer(self, given: Given) -> None:
-        self._given.append(given)
-        before = self._last.get(given.name)
-        if before is not None and self.stage.truths[given.name].may_not_shrink_twice:
-            self.report("the same samples shrink once", checks.shrunk_twice(before, given))
-        self._last[given.name] = given
 
     def _judge(self, synced: Synced) -> None:
         truth = self.stage.truths.get(synced.name)

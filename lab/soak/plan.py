@@ -83,7 +83,7 @@ def services(seed: int) -> tuple[Service, ...]:
         _service(rng, "load-step", [_aim(rng, LOAD)], "Step"),
         _service(rng, "roster-band", [_band(rng, SMOOTH)], "Watermark", registry=True),
         _service(rng, "roster-ratio", [_aim(rng, LOAD)], "Ratio", registry=True),
-        _service(rng, "total-band", [_band(rng, TOTAL), _floor(rng)], "Watermark"),
+        _service(rng, "total-band", [_band(rng, TOTAL), Metric(FLOOR, high=rng.choice([1500, 2000]))], "Watermark"),
         _service(rng, "two-metrics", [_band(rng, CPU), _band(rng, LOAD)], "Watermark"),
     ]
     return tuple(made)
@@ -106,10 +106,6 @@ def _band(rng: random.Random, source: str) -> Metric:
 
 def _aim(rng: random.Random, source: str, *, of_limit: bool = False) -> Metric:
     return Metric(source, target=rng.choice([800, 900, 1000]), of_limit=of_limit)
-
-
-def _floor(rng: random.Random) -> Metric:
-    return Metric(FLOOR, high=rng.choice([1500, 2000]))
 
 
 def pacing(rng: random.Random, strategy: str) -> dict[str, Any]:

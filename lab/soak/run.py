@@ -129,7 +129,8 @@ class Run:
         faults: list[Future[None]] = []
         for step in group.steps:
             if step.kind == "fault":
-                faults.append(self._begin_fault(step))
+                scenario = next(one for one in SCENARIOS if one.name == step.arguments["name"])
+                faults.append(self.stage.workers.submit(self._fault, scenario))
             else:
                 self._take(step)
             time.sleep(pause)
@@ -160,10 +161,6 @@ class Run:
             self.observer.changed(name)
 
     # --- faults ---
-
-    def _begin_fault(self, step: Step) -> Future[None]:
-        scenario = next(one for one in SCENARIOS if one.name == step.arguments["name"])
-        return self.stage.workers.submit(self._fault, scenario)
 
     def _fault(self, scenario: Scenario) -> None:
         inputs = inputs_of(scenario.name)

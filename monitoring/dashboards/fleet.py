@@ -74,15 +74,11 @@ def fleet() -> dashboard.Dashboard:
     board = board.with_variable(
         with_all(query_variable("namespace", "Namespace", f"label_values({selector('policy_mode')}, namespace)"))
     )
-    board = board.link(_to_policy())
+    link = builders.DashboardLink("Policy").type(dashboard.DashboardLinkType.LINK).url(f"/d/{POLICY_UID}")
+    board = board.link(link.icon("dashboard").keep_time(True).tooltip("One policy in detail"))
     for add in (_now, _policies, _failures, _process):
         board = add(board)
     return finished(board)
-
-
-def _to_policy() -> builders.DashboardLink:
-    link = builders.DashboardLink("Policy").type(dashboard.DashboardLinkType.LINK).url(f"/d/{POLICY_UID}")
-    return link.icon("dashboard").keep_time(True).tooltip("One policy in detail")
 
 
 def _now(board: builders.Dashboard) -> builders.Dashboard:
