@@ -199,7 +199,7 @@ def _fault(detail: ErrorDetails) -> Fault:
 
 
 def _advice(detail: ErrorDetails, keys: Sequence[str]) -> str:
-    """What to do about a fault that the types found. `known` are the keys of the section it stands in."""
+    """What to do about a fault that the types found. `keys` are those of the section it stands in."""
     match detail["type"]:
         case "extra_forbidden":
             return f"there is no such key{closest(str(detail['loc'][-1]), keys)}; there are {', '.join(keys)}"
