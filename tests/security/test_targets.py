@@ -47,7 +47,7 @@ def handler(service: Service) -> Handler:
 def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The targets and selectors that were parsed."""
     found: list[str] = []
-    segments, reader = request_info._segments, selectors._Reader.__init__
+    segments, reader = request_info._decode, selectors._Reader.__init__
 
     def spied_path(path: str) -> tuple[str, ...]:
         found.append(path)
@@ -57,7 +57,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         found.append(text)
         reader(self, text)
 
-    monkeypatch.setattr(request_info, "_segments", spied_path)
+    monkeypatch.setattr(request_info, "_decode", spied_path)
     monkeypatch.setattr(selectors._Reader, "__init__", spied_selector)
     return found
 
