@@ -62,10 +62,10 @@ def pieces(source: DecisionSource) -> Iterator[bytes]:
         yield from _roster(inputs.roster, pod_name_key)
     yield b',"memory":'
     yield _opened("rosters", inputs.memory.rosters)
-    rest = {key: value for key, value in memory_json.memory_without_pods(inputs.memory).items() if key != "rosters"}
-    yield from _values(rest)
+    rest = memory_json.to_json(replace(inputs.memory, pods={}, departed={}, last_valid=None))
+    yield from _values({key: value for key, value in rest.items() if key != "rosters"})
     yield from _mapping("pods", memory_json.remembered_pods(inputs.memory))
-    yield from _mapping("departed", memory_json.departed_pods(inputs.memory))
+    yield from _mapping("departed", ((uid, memory_json.to_json(pod)) for uid, pod in inputs.memory.departed.items()))
     if inputs.memory.last_valid is not None:
         yield b',"lastValid":'
         yield from _roster(inputs.memory.last_valid, pod_name_key)
@@ -131,14 +131,14 @@ def _point(point: Point) -> dict[str, str | int]:
 
 
 def _roster(roster: Roster, pod_name_key: str) -> Iterator[bytes]:
-    yield _encode(memory_json.roster_without_instances(roster))[:-1]
+    yield _encode(memory_json.to_json(replace(roster, instances=())))[:-1]
     yield from _list("instances", (_instance(instance, pod_name_key) for instance in roster.instances))
     yield b"}"
 
 
 def _instance(instance: Instance, pod_name_key: str) -> dict[str, Any]:
     metadata = {key: value for key, value in instance.metadata.items() if key == pod_name_key}
-    return memory_json.instance_to_json(replace(instance, metadata=metadata))
+    return memory_json.to_json(replace(instance, metadata=metadata))
 
 
 def _opened(key: str, value: object) -> bytes:

@@ -11,7 +11,7 @@ the count, in both directions.
 from dataclasses import replace
 
 from adapter.load.assessment import HeldBy, MetricAssessment, Scenario, Verdict
-from adapter.load.memory import LAST_SAMPLE_SECONDS, Beyond
+from adapter.load.memory import LAST_SAMPLE_SECONDS, Beyond, Side
 from adapter.load.spec import Delay
 
 BREAK_SECONDS = LAST_SAMPLE_SECONDS
@@ -35,13 +35,11 @@ def with_delay(
         kept = known is not None and now - known.until <= longest_gap
         return replace(metric, beyond=known if kept else None)
     beyond = _beyond(verdicts, delay, newest, known, longest_gap)
-    acts = None
-    if beyond is not None and metric.sampled_at - beyond.since >= (delay.up if beyond.is_above else delay.down):
-        acts = Verdict.ABOVE if beyond.is_above else Verdict.BELOW
+    lasted = {} if beyond is None else {Verdict(beyond.verdict): metric.sampled_at - beyond.since}
     waits = {
         verdict
         for verdict, seconds in ((Verdict.ABOVE, delay.up), (Verdict.BELOW, delay.down))
-        if seconds and verdict is not acts
+        if seconds and lasted.get(verdict, 0.0) < seconds
     }
     scenarios = [_held(each) if each.verdict in waits else each for each in metric.scenarios]
     return replace(metric, beyond=beyond, scenarios=scenarios)
@@ -51,11 +49,11 @@ def _beyond(
     verdicts: set[Verdict], delay: Delay, newest: float, known: Beyond | None, longest_gap: float
 ) -> Beyond | None:
     """Since when usage has been beyond the watermark of a direction with a delay; None where it is not."""
-    is_above = Verdict.ABOVE in verdicts
-    if not (delay.up if is_above else delay.down and verdicts == {Verdict.BELOW}):
+    side = Side.ABOVE if Verdict.ABOVE in verdicts else Side.BELOW
+    if not (delay.up if side is Side.ABOVE else delay.down and verdicts == {Verdict.BELOW}):
         return None
-    if known is None or known.is_above is not is_above or newest - known.until > longest_gap:
-        return Beyond(is_above, since=newest, until=newest)
+    if known is None or known.verdict is not side or newest - known.until > longest_gap:
+        return Beyond(side, since=newest, until=newest)
     # One server of a source may answer older samples than another.
     return known._replace(until=max(known.until, newest))
 

@@ -225,7 +225,7 @@ def _delay(metric: MetricAssessment, verdict: Verdict, policy: Policy) -> str:
     delay = next((one.delay for one in policy.metrics if one.name == metric.name), Delay())
     seconds, side = (delay.up, "above the high") if verdict is Verdict.ABOVE else (delay.down, "below the low")
     beyond, lasted = metric.beyond, 0.0
-    if beyond is not None and metric.sampled_at is not None and beyond.is_above is (verdict is Verdict.ABOVE):
+    if beyond is not None and metric.sampled_at is not None and beyond.verdict.value == verdict.value:
         lasted = max(0.0, metric.sampled_at - beyond.since)
     return f" (its samples must be {side} watermark for {seconds:g} s, and have been for {floor(lasted)} s)"
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from adapter.load.roster import Roster
@@ -36,13 +37,20 @@ class AheadSample(NamedTuple):
     first_seen: float
 
 
+class Side(StrEnum):
+    """The watermark that usage is beyond: above the high one, or below the low one."""
+
+    ABOVE = "Above"
+    BELOW = "Below"
+
+
 class Beyond(NamedTuple):
-    """A metric's usage beyond a watermark: above the high one (`is_above`) or below the low one, without a break.
+    """A metric's usage beyond a watermark without a break.
 
     `since` and `until` are times of samples: the newest one at the first and at the latest observation.
     """
 
-    is_above: bool
+    verdict: Side
     since: float
     until: float
 
@@ -51,7 +59,7 @@ class Departed(NamedTuple):
     """A pod that served and has left: when that was first observed, and its last samples by metric."""
 
     at: float
-    last_sample: Mapping[str, LastSample]
+    last_sample: Mapping[str, LastSample] = MappingProxyType({})
 
 
 class Listed(StrEnum):

@@ -13,16 +13,20 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import Any
 
-from adapter.load.memory import Beyond, Departed, Kept, Listed, Memory, PodMemory, SampleMemory
+from adapter.load.memory import Beyond, Kept, Listed, Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory_json
-from adapter.policy.memory_json import MemoryDecodeError
+from adapter.policy.memory_json import MemoryReader
 from adapter.policy.watermark_policy import MOST_METRICS
-from adapter.runtime.faults import Fault, path_of
 
 MOST_STATUS_PODS = 200
 MOST_REGISTERED = 5000
 REGISTERED = "registered"
+_MOST = {
+    "pods": 2 * MOST_STATUS_PODS, "departed": MOST_STATUS_PODS, "lastSample": MOST_METRICS, "beyond": MOST_METRICS,
+    "ahead": 0, "instances": 0,
+}  # fmt: skip
+"""More than these are never written, and would take long to read."""
 _EMPTY = PodMemory()
 _FOREIGN = Instance(pod_uid="of no pod here")
 """Stands for the instances of no pod, so that a roster that had only such instances is not read as empty."""
@@ -31,22 +35,16 @@ _FOREIGN = Instance(pod_uid="of no pod here")
 def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data for the status."""
     # Doubt because no answer ever came is local to this process: other replicas may have answers.
-    doubts = memory.last_valid is not None
-    kept = _not_serving(memory.pods, doubts=doubts)
-    before = _last_samples(memory)
-    for uid in sorted({uid for seen in before.values() for uid in seen.last}):
-        known = memory.pods.get(uid, _EMPTY)
-        kept.setdefault(uid, replace(known, doubt_since=None))
-    bounded = replace(memory, pods=kept, samples=before, departed=_last_departed(memory.departed))
-    data = _for_status(memory_json.memory_without_pods(bounded), Memory, Kept.IN_DOCUMENTS)
-    data["pods"] = dict(memory_json.remembered_pods(bounded))
-    if bounded.departed:
-        data["departed"] = dict(memory_json.departed_pods(bounded))
-    if (last := memory.last_valid) is not None:
-        bare = _for_status(memory_json.roster_without_instances(last), Roster, Kept.IN_DOCUMENTS)
-        data["lastValid"] = bare | {"instances": []}
+    pods = _not_serving(memory.pods, doubts=memory.last_valid is not None)
+    samples = _last_samples(memory)
+    for uid in sorted({uid for seen in samples.values() for uid in seen.last}):
+        pods.setdefault(uid, replace(memory.pods.get(uid, _EMPTY), doubt_since=None))
+    last = _foremost({uid: -pod.at for uid, pod in memory.departed.items()})
+    bounded = replace(memory, pods=pods, samples=samples, departed={uid: memory.departed[uid] for uid in last})
+    data = memory_json.memory_to_json(bounded, Kept.IN_DOCUMENTS)
     # A list instead of one key each: managedFields records every key of an object.
-    registered = _registered(memory.pods)
+    listed = (uid for uid, known in memory.pods.items() if known.seen is not None and not known.registration_lost)
+    registered = nsmallest(MOST_REGISTERED, listed)
     return data | ({REGISTERED: registered} if registered else {})
 
 
@@ -57,26 +55,9 @@ def _not_serving(pods: Mapping[str, PodMemory], *, doubts: bool) -> dict[str, Po
     return {uid: known[uid] for uid in _foremost(since)}
 
 
-def _last_departed(departed: Mapping[str, Departed]) -> dict[str, Departed]:
-    """The pods that departed last."""
-    return {uid: departed[uid] for uid in _foremost({uid: -pod.at for uid, pod in departed.items()})}
-
-
 def _foremost(order: Mapping[str, float]) -> list[str]:
     """The first MOST_STATUS_PODS UIDs in this order."""
     return nsmallest(MOST_STATUS_PODS, order, key=lambda uid: (order[uid], uid))
-
-
-def _registered(pods: Mapping[str, PodMemory]) -> list[str]:
-    """The pods that a roster listed since the registry's last loss of data."""
-    listed = (uid for uid, known in pods.items() if known.seen is not None and not known.registration_lost)
-    return nsmallest(MOST_REGISTERED, listed)
-
-
-def _for_status(data: Mapping[str, Any], kind: type, *dropped: Kept) -> dict[str, Any]:
-    """The data of a memory's type without the fields that are kept elsewhere."""
-    keys = memory_json.keys_of(kind, *dropped)
-    return {key: value for key, value in data.items() if key not in keys}
 
 
 def _last_samples(memory: Memory) -> dict[str, SampleMemory]:
@@ -94,50 +75,28 @@ def _last_samples(memory: Memory) -> dict[str, SampleMemory]:
 
 def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status's memory that does not change with every roster: only its changes need a write."""
-    pods = data.get("pods") or {}
-    durable = _for_status(data, Memory, Kept.LAZILY)
-    durable["pods"] = {uid: _for_status(pod, PodMemory, Kept.LAZILY) for uid, pod in pods.items()}
-    if beyond := data.get("beyond"):
-        durable["beyond"] = {name: _for_status(one, Beyond, Kept.LAZILY) for name, one in beyond.items()}
+    durable = _durable(data, Memory)
+    for key, kind in (("pods", PodMemory), ("beyond", Beyond)):
+        durable[key] = {name: _durable(one, kind) for name, one in data.get(key, {}).items()}
     return durable
+
+
+def _durable(data: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    lazy = memory_json.keys_of(kind, Kept.LAZILY)
+    return {key: value for key, value in data.items() if key not in lazy}
 
 
 def from_status(data: Mapping[str, Any]) -> Memory:
     """The memory from a status. Raises MemoryDecodeError with every fault."""
-    _refuse_more_than_is_written(data)
-    rest = {key: value for key, value in data.items() if key != REGISTERED}
-    memory = memory_json.memory_from_json(rest, strict=False)
-    registered = data.get(REGISTERED) or []
-    if not isinstance(registered, list):
-        raise MemoryDecodeError([Fault(path_of(("memory", REGISTERED)), registered, "must be a list of UIDs")])
-    seen = memory.roster_at if memory.roster_at is not None else 0.0
-    known = PodMemory(seen=seen)
+    reader = MemoryReader(strict=False, most=_MOST)
+    memory = reader.memory(data, ("memory",))
+    registered = reader.sequence(data.get(REGISTERED), ("memory", REGISTERED))
+    reader.refuse_faults()
+    known = PodMemory(seen=memory.roster_at if memory.roster_at is not None else 0.0)
     pods = {uid: known for uid in registered if isinstance(uid, str)} | dict(memory.pods)
     last = memory.last_valid
     roster = _roster_of(memory, last, pods) if last is not None else None
     return replace(memory, pods=pods, last_valid=roster)
-
-
-def _refuse_more_than_is_written(data: Mapping[str, Any]) -> None:
-    """Raises MemoryDecodeError for data of more items than `to_status` writes, which would take long to read."""
-    last = data.get("lastValid")
-    _at_most(data.get("pods"), 2 * MOST_STATUS_PODS, "pods")
-    _at_most(data.get("departed"), MOST_STATUS_PODS, "departed")
-    _at_most(data.get("ahead"), 0, "ahead")
-    _at_most(data.get("beyond"), MOST_METRICS, "beyond")
-    _at_most(last.get("instances") if isinstance(last, Mapping) else None, 0, "lastValid.instances")
-    _at_most(data.get(REGISTERED), MOST_REGISTERED, REGISTERED)
-    for key in ("pods", "departed"):
-        pods = data.get(key)
-        for uid, pod in pods.items() if isinstance(pods, Mapping) else ():
-            if isinstance(pod, Mapping):
-                _at_most(pod.get("lastSample"), MOST_METRICS, f"{key}.{uid}.lastSample")
-                _at_most(pod.get("ahead"), 0, f"{key}.{uid}.ahead")
-
-
-def _at_most(value: object, most: int, key: str) -> None:
-    if isinstance(value, Mapping | list) and len(value) > most:
-        raise MemoryDecodeError([Fault(f"memory.{key}", None, f"has {len(value)} items; at most {most} are written")])
 
 
 def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
 from adapter.load.decide import decide
 from adapter.load.explanation import explain
-from adapter.load.memory import Beyond, Memory
+from adapter.load.memory import Beyond, Memory, Side
 from adapter.load.samples import Samples
 from adapter.load.spec import Average, Bounds, Converge, Delay, Metric, Policy
 from adapter.policy import status_memory
-from adapter.policy.memory_json import memory_from_json, memory_to_json
+from adapter.policy.memory_json import MemoryReader, memory_to_json
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -182,7 +182,7 @@ class TestDoubt:
         # Two serve at 1500m, three are doubtful at 0: with them it is 600m, without them 1500m.
         load = {"a": "1500m", "b": "1500m", "c": "1m", "d": "1m", "e": "1m"}
         first, held = self.doubted(load, UP, Memory(), 0)
-        assert (held.desired, first.memory.beyond["cpu"].is_above) == (5, True)
+        assert (held.desired, first.memory.beyond["cpu"].verdict) == (5, Side.ABOVE)
         early, held = self.doubted(load, UP, first.memory, 59)
         assert held.desired == 5
         assert self.doubted(load, UP, early.memory, 60)[1].desired == self.doubted(load, cpu(), Memory(), 60)[1].desired
@@ -249,7 +249,7 @@ class TestTheMemory:
                 "until": "2026-01-01T12:00:00.000000Z",
             }
         }
-        service.memory = memory_from_json(written)
+        service.memory = MemoryReader().memory(written, ("memory",))
         assert service.counts(("1500m", 59), ("1500m", 60)) == [5, 7]
 
     def test_a_replica_that_starts_neither_loses_the_time_nor_acts_sooner(self) -> None:
@@ -278,12 +278,12 @@ class TestTheMemory:
     @pytest.mark.parametrize("ahead", [10, 10_000])
     def test_a_time_in_the_future_counts_as_now(self, ahead: float) -> None:
         service = Service(UP)
-        service.memory = Memory(beyond={"cpu": Beyond(is_above=True, since=NOW + ahead, until=NOW + ahead)})
+        service.memory = Memory(beyond={"cpu": Beyond(Side.ABOVE, since=NOW + ahead, until=NOW + ahead)})
         assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
 
     def test_a_beginning_in_the_future_counts_as_now_too(self) -> None:
         service = Service(UP)
-        service.memory = Memory(beyond={"cpu": Beyond(is_above=True, since=NOW + 10_000, until=NOW - 15)})
+        service.memory = Memory(beyond={"cpu": Beyond(Side.ABOVE, since=NOW + 10_000, until=NOW - 15)})
         assert service.counts(("1500m", 0), ("1500m", 59), ("1500m", 60)) == [5, 5, 7]
 
     def test_a_policy_without_a_delay_remembers_nothing_of_it(self) -> None:
@@ -318,7 +318,7 @@ def test_what_has_waited_long_enough_is_decided_as_without_a_delay(service: Draw
     waiting = replace(service, rule=_with_delay(service.rule, delay))
     verdicts = {one.verdict for one in service.decided()[0].metrics[0].scenarios}
     is_above = Verdict.ABOVE in verdicts
-    known = Beyond(is_above=is_above, since=NOW - 100, until=NOW - 10)
+    known = Beyond(Side.ABOVE if is_above else Side.BELOW, since=NOW - 100, until=NOW - 10)
     waited = waiting.decided({"cpu": known})[1]
     if is_above or verdicts == {Verdict.BELOW}:
         at_once = service.decided()[1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adapter.load.memory import LastSample, Memory, PodMemory, SampleMemory
 from adapter.load.pods import PodCondition, PodState
 from adapter.load.states import classify, is_set_aside, registry_problem
-from adapter.policy import memory_json, status_memory
+from adapter.policy import status_memory
 from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, pod, policy, roster, usage
 from tests.load.registering import Registering, names_in_state, service
@@ -260,7 +260,7 @@ def test_of_many_faults_of_a_status_only_the_first_are_told() -> None:
 
 def test_a_time_that_cannot_be_written_back_is_a_fault_with_its_path() -> None:
     with pytest.raises(MemoryDecodeError, match=r"memory\.lastScale"):
-        memory_json.memory_from_json({"lastScale": "9999-12-31T23:59:59-01:00"})
+        status_memory.from_status({"lastScale": "9999-12-31T23:59:59-01:00"})
 
 
 def test_a_replica_that_starts_knows_the_last_load_of_a_pod_without_a_sample() -> None:

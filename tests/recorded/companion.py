@@ -114,7 +114,7 @@ def _said(action: Action) -> Iterator[str]:
 
 def _memory() -> Iterator[str]:
     """The keys of a memory: all that are read are written."""
-    full = memory_json.memory_from_json(MEMORY)
+    full = memory_json.MemoryReader().memory(MEMORY, ("memory",))
     yield from (f"memory {line}" for line in shape({"memory": memory_json.memory_to_json(full)}))
     travels = {**MEMORY, "ahead": {}, "registered": ["u"], "lastValid": {"at": _AT}}
     travels["pods"] = {"u": {key: value for key, value in _POD.items() if key != "ahead"}}

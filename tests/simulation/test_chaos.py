@@ -76,5 +76,5 @@ class TestSameAnswers:
         service = chaos(seed)
         for middle in (30, 60, 90):
             written = json.loads(json.dumps(memory_json.memory_to_json(service.found[middle - 1].memory)))
-            again = replay(service.given[middle:], memory_json.memory_from_json(written))
+            again = replay(service.given[middle:], memory_json.MemoryReader().memory(written, ("memory",)))
             assert [self.answer(found) for found in again] == self.answers(service)[middle:]

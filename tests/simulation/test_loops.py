@@ -122,7 +122,8 @@ def steps(seed: int, **changes: object) -> object:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_memory_written_and_read_at_each_assessment_changes_no_step(seed: int) -> None:
     def restarted(memory: Memory) -> Memory:
-        return memory_json.memory_from_json(json.loads(json.dumps(memory_json.memory_to_json(memory))))
+        written = json.loads(json.dumps(memory_json.memory_to_json(memory)))
+        return memory_json.MemoryReader().memory(written, ("memory",))
 
     assert steps(seed, restarts=restarted) == steps(seed)
 
