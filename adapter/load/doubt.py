@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
+from adapter.load.pod_samples import PodSample
 from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Converge, Policy, Strategy
 from adapter.load.step import recommend as recommend_step
-from adapter.load.totals import Band, PodLoad, Totals
+from adapter.load.totals import Band, Totals
 from adapter.load.watermark import recommend as recommend_by_watermarks
 from adapter.load.watermark import recommend_by_ratio
 
@@ -38,7 +39,7 @@ class DoubtfulPod(NamedTuple):
     `is_young`: it may only not be registered yet.
     """
 
-    load: PodLoad
+    sample: PodSample
     is_long: bool
     is_replaceable: bool
     is_young: bool
@@ -60,15 +61,15 @@ def scenarios_of(
     )
     for pod in order:
         if pod.is_young:
-            totals.add_young(pod.load)
+            totals.add_young(pod.sample)
     turns = None
     if len(order) > _ALL_UP_TO and _are_comparable(policy, totals, order):
         turns = _borders(band, totals, order)
     scenarios = [_scenario(policy, band, totals, away, 0)]
     for inside, pod in enumerate(order, 1):
-        totals.add(pod.load)
+        totals.add(pod.sample)
         if pod.is_young:
-            totals.add_young(pod.load, -1)
+            totals.add_young(pod.sample, -1)
         away = AwayPods(away.out - 1, away.replaceable - pod.is_replaceable, away.reserved - (not pod.is_long))
         scenarios.append(_scenario(policy, band, totals, away, inside))
     if turns is None:
@@ -83,18 +84,21 @@ def scenarios_of(
 def _are_comparable(policy: Policy, totals: Totals, order: Sequence[DoubtfulPod]) -> bool:
     """Whether the doubtful pods differ in their usage alone, and proposals between turns only grow or only fall."""
     first = order[0]
-    weight = first.load.weight
+    weight = totals.weigh(first.sample)
     return (
         policy.converge_towards is None
         and (policy.average is Average.PER_POD or totals.total or policy.strategy is Strategy.STEP)
         and (not len(totals.departed) or totals.departed.is_unknown)
-        and all(pod.load.usage is not None and pod.load.weight == weight and pod[1:] == first[1:] for pod in order)
+        and all(
+            pod.sample.usage is not None and totals.weigh(pod.sample) == weight and pod[1:] == first[1:]
+            for pod in order
+        )
         and first.is_long is first.is_replaceable
         and not first.is_young
         and not totals.partial
-        and not any(pod.load.is_partial or pod.load.limit != first.load.limit for pod in order)
-        and totals.limit == (first.load.limit or 0) * totals.n
-        and totals.missing_limit == (first.load.limit or 0) * totals.missing
+        and not any(pod.sample.is_partial or pod.sample.limit != first.sample.limit for pod in order)
+        and totals.limit == (first.sample.limit or 0) * totals.n
+        and totals.missing_limit == (first.sample.limit or 0) * totals.missing
         and (totals.weight, totals.missing_weight) == (weight * totals.n, weight * totals.missing)
         and totals.young_weight == weight * totals.young
     )
@@ -103,10 +107,10 @@ def _are_comparable(policy: Policy, totals: Totals, order: Sequence[DoubtfulPod]
 def _borders(band: Band, totals: Totals, order: Sequence[DoubtfulPod]) -> set[int]:
     """How many pods are in where all those above a limit are; none and all."""
     borders = {0, len(order)}
-    for edge in (band.high_edge, band.high_plus, band.low_edge, band.low_minus):
+    for edge in (band.high, band.high_plus, band.low, band.low_minus):
         if edge is not None:
-            scale = totals.unit * edge.denominator
-            borders.add(sum(1 for pod in order if (pod.load.usage or 0) * scale > edge.numerator * pod.load.weight))
+            limit = edge * totals.weigh(order[0].sample) / totals.unit
+            borders.add(sum(1 for pod in order if (pod.sample.usage or 0) > limit))
     return borders
 
 

@@ -28,10 +28,11 @@ from adapter.load.pod_samples import (
     source_of,
 )
 from adapter.load.pods import Pod, PodState
+from adapter.load.quantity import NANO
 from adapter.load.remembering import NO_DEPARTURES, UNKNOWN_DEPARTURES, DepartedLoad, departed_load
 from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Average, Metric, Policy, Strategy, Trigger
-from adapter.load.totals import Band, PodLoad, Totals, Weights
+from adapter.load.totals import Band, Totals
 
 NO_POD_SERVES = "no pod serves"
 """The error of a metric whose samples are fine but whose target has no pod in service."""
@@ -103,37 +104,36 @@ def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Mea
 def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, readings: Readings) -> MeasuredMetric:
     policy, samples = inputs.policy, inputs.samples
     band = band_of(policy, metric, total=False)
-    capacities = [one.capacity for one in readings.all if one.capacity]
-    mean = Fraction(sum(capacities), len(capacities)) if capacities else None
-    weights = Weights(band, mean, is_utilization=metric.of is not None)
+    capacities, unit = [one.capacity for one in readings.all if one.capacity], 1 if metric.of is None else NANO
     counted = [one for one in chain(readings.serving, readings.doubtful) if one.usage is not None]
     known_until = [one.knows_until or 0.0 for one in counted]
     began = min([at - (one.window or 0.0) for at, one in zip(known_until, counted, strict=True)], default=None)
     totals = Totals(
-        unit=weights.unit,
-        fill_unit=weights.fill_unit,
+        unit=unit,
+        mean=None if metric.of is None else Fraction(sum(capacities), len(capacities) or 1),
+        full=Fraction(band.high_plus or 0, unit),
         departed=UNKNOWN_DEPARTURES
         if _forgets(inputs, groups, readings)
         else departed_load(inputs.memory, metric.name, began),
         seeks_extremes=band.step is not None and band.step.trigger is Trigger.ANY_POD,
     )
     for one in readings.serving:
-        totals.add(_load_of(weights, one))
+        totals.add(one)
     for one in readings.others:
         if one.pod.uid in groups.young:
-            totals.add_young(_load_of(weights, one))
-    doubtful = [_doubtful_pod(groups, one.pod.uid, _load_of(weights, one)) for one in readings.doubtful]
+            totals.add_young(one)
+    doubtful = [_doubtful_pod(groups, one) for one in readings.doubtful]
     everyone = copy(totals)
-    order = sorted(doubtful, key=lambda one: weights.rank_up(one.load), reverse=True)
+    order = sorted(doubtful, key=lambda one: totals.rank_up(one.sample), reverse=True)
     scenarios = scenarios_of(policy, band, groups.away, everyone, order)
-    if any(one.load.usage is None or one.load.is_partial for one in doubtful):
+    if any(one.usage is None or one.is_partial for one in readings.doubtful):
         # On the way down a pod without a sample carries a full load: it may be the one that keeps the count.
-        order = sorted(doubtful, key=lambda one: weights.rank_down(one.load), reverse=True)
+        order = sorted(doubtful, key=lambda one: totals.rank_down(one.sample), reverse=True)
         scenarios = scenarios_of(policy, band, groups.away, copy(totals), order)[:-1] + scenarios
     raw = copy(everyone)
     for one in readings.others:
         if one.usage is not None:
-            raw.add(_load_of(weights, one))
+            raw.add(one)
     oldest = known_until.index(min(known_until)) if counted else None
     limits = metric if metric.target is None else policy.limits_of(metric)
     lacking = (one for one in chain(readings.serving, readings.doubtful) if one.bound is None)
@@ -197,10 +197,6 @@ def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) ->
     return any(in_service_since(one.pod, inputs.memory.pods.get(one.pod.uid)) < since for one in lacking)
 
 
-def _load_of(weights: Weights, one: PodSample) -> PodLoad:
-    return weights.load(one.usage, one.capacity, one.last, one.bound, one.limit)
-
-
 def _fullness(samples: Iterable[PodSample]) -> str:
     """What the emptiest window holds, as a predicate; empty where every window is full."""
     order = sorted(
@@ -209,9 +205,10 @@ def _fullness(samples: Iterable[PodSample]) -> str:
     return order[-1].fullness if order else ""
 
 
-def _doubtful_pod(groups: PodGroups, uid: str, load: PodLoad) -> DoubtfulPod:
+def _doubtful_pod(groups: PodGroups, sample: PodSample) -> DoubtfulPod:
+    uid = sample.pod.uid
     return DoubtfulPod(
-        load, uid in groups.long_doubtful, uid in groups.replaceable_doubtful, uid in groups.young_doubtful
+        sample, uid in groups.long_doubtful, uid in groups.replaceable_doubtful, uid in groups.young_doubtful
     )
 
 
@@ -321,7 +318,6 @@ def _scenarios_of_total(
     policy: Policy, metric: Metric, groups: PodGroups, point: Point, departed: DepartedLoad, *, is_blind: bool
 ) -> list[Scenario]:
     band = band_of(policy, metric, total=True)
-    weights = Weights(band, is_utilization=False)
     n = len(groups.serving)
     bound = point.bound
     totals = Totals(
@@ -332,13 +328,13 @@ def _scenarios_of_total(
         partial=n if is_blind or point.is_partial else 0,
         total=True,
         is_blind=is_blind or bound is None,
-        fill_unit=weights.fill_unit,
+        full=band.high_plus or 0,
         departed=departed,
     )
-    load = weights.load(0, bound=0)
-    for _ in groups.young:
-        totals.add_young(load)
-    order = [_doubtful_pod(groups, pod.uid, load) for pod in groups.doubtful]
+    for pod in groups.idle:
+        if pod.uid in groups.young:
+            totals.add_young(PodSample(pod, 0))
+    order = [_doubtful_pod(groups, PodSample(pod, 0, bound=0)) for pod in groups.doubtful]
     return scenarios_of(policy, band, groups.away, totals, order)
 
 

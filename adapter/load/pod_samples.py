@@ -52,6 +52,11 @@ class PodSample(NamedTuple):
     limit: int | None = None
 
     @property
+    def is_partial(self) -> bool:
+        """Whether the pod may have used more than its sample says."""
+        return self.usage is not None and self.usage != self.bound
+
+    @property
     def knows_until(self) -> float | None:
         """When its sample's window ended at the latest, None where the pod is missing."""
         return self.at if self.at is None or self.ahead is None else min(self.at, self.ahead.first_seen)

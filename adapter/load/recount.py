@@ -5,13 +5,14 @@ load, samples of partial windows count with their bounds, and the load of depart
 count, but never change it.
 """
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.assessment import HeldBy, Shrink, Verdict
 from adapter.load.spec import Average
-from adapter.load.totals import Band, Rational, Totals
+from adapter.load.totals import Band, Totals
 
 
 class Recommendation(NamedTuple):
@@ -41,90 +42,61 @@ BELOW_BUT_MISSING = Recommendation(Verdict.BELOW, held=HeldBy.MISSING)
 BELOW_BUT_DEPARTED = Recommendation(Verdict.BELOW, held=HeldBy.DEPARTED)
 
 
-def compare(totals: Totals, band: Band, to_fewer: Callable[[Rational, Rational], int]) -> Recommendation | None:
+def compare(totals: Totals, band: Band, to_fewer: Callable[[Fraction], int]) -> Recommendation | None:
     """Compare usage with the band; totals with at least one sample. None: inside the band.
 
     Above the band, the pods that carry the load at the high limit are needed. Saturated pods are above it whatever they
-    use, and may need more than they show. Below it, those that carry it at the low
-    limit, made a whole number by `to_fewer`.
+    use, and may need more than they show. Below it, those that carry it at the low limit, made a whole number by
+    `to_fewer`.
     """
     if totals.usage == 0:
         if not band.tolerate_zero:
             return HOLD
         if band.low is not None and totals.total and not totals.young and not totals.is_blind:
             return Recommendation(Verdict.BELOW, needed=1, zero=True)
-    usage, weight = totals.usage, totals.weight
-    if band.average is Average.PER_POD:
-        usage *= totals.unit
-    else:
-        weight = 1
-    beyond, under = band.high_plus, band.low_minus
+    usage, beyond, under = totals.effective_usage(band.average), band.high_plus, band.low_minus
     saturated = band.saturation is not None and totals.is_saturated
-    if beyond is not None and (saturated or usage * beyond.denominator > beyond.numerator * weight):
-        return _above(totals, band, saturated=saturated)
-    if under is not None and usage * under.denominator < under.numerator * weight:
-        return _below(totals, band, to_fewer)
-    return None
+    if beyond is not None and (saturated or usage > beyond):
+        return _above(totals, band, beyond, saturated=saturated)
+    return _below(totals, band, under, to_fewer) if under is not None and usage < under else None
 
 
-def _above(totals: Totals, band: Band, *, saturated: bool) -> Recommendation:
-    high, beyond = band.high_edge, band.high_plus
-    assert high is not None
-    assert beyond is not None
-    if band.average is Average.TOTAL:
-        n, usage = totals.n, totals.usage
-        weight: Rational = 1
-    else:
-        n, usage, weight = totals.counted, totals.usage * totals.unit, totals.weight + totals.missing_weight
-        if usage * beyond.denominator <= beyond.numerator * weight and not (saturated and totals.stays_saturated):
+def _above(totals: Totals, band: Band, beyond: Fraction, *, saturated: bool) -> Recommendation:
+    n, usage = totals.n, Fraction(totals.usage)
+    if band.average is Average.PER_POD:
+        n, usage = totals.counted, Fraction(totals.usage * totals.unit, totals.weight + totals.missing_weight)
+        if usage <= beyond and not (saturated and totals.stays_saturated):
             return ABOVE_BUT_MISSING
+    return above(totals, band, n * usage, saturated=saturated)
+
+
+def above(totals: Totals, band: Band, load: Fraction, *, saturated: bool) -> Recommendation:
+    """The pods that carry this load (n·usage) at the high limit; saturated ones may need more than they show."""
+    assert band.high is not None
     if not saturated:
-        return Recommendation(Verdict.ABOVE, rounded_up(n * usage * high.denominator, weight * high.numerator))
-    at_most = min(Fraction(*high), limit_of(totals, band))
+        return Recommendation(Verdict.ABOVE, math.ceil(load / band.high))
     assert band.saturation is not None
-    needed = rounded_up(band.saturation * n * usage, weight * at_most)
+    total = band.average is Average.TOTAL
+    at_most = Fraction(totals.limit) if total else Fraction(totals.limit * totals.unit, totals.weight)
+    needed = math.ceil(band.saturation * load / min(band.high, at_most))
     return Recommendation(Verdict.ABOVE, needed, saturation=totals.saturation)
 
 
-def limit_of(totals: Totals, band: Band) -> Fraction:
-    """The most that saturated pods can show, in the unit of the watermarks."""
-    if band.average is Average.TOTAL:
-        return Fraction(totals.limit)
-    return Fraction(totals.limit * totals.unit, totals.weight)
-
-
-def _below(totals: Totals, band: Band, to_pods: Callable[[Rational, Rational], int]) -> Recommendation:
-    low, under = band.low_edge, band.low_minus
-    assert low is not None
-    assert under is not None
+def _below(totals: Totals, band: Band, under: Fraction, to_pods: Callable[[Fraction], int]) -> Recommendation:
+    assert band.low is not None
     gaps = totals.missing + totals.young
     if totals.is_blind or ((gaps or totals.unbounded) and (band.average is Average.TOTAL or band.high is None)):
         return BELOW_BUT_MISSING
-    filled: Rational = totals.bound * totals.fill_unit
-    filled += totals.unbounded_fill + totals.missing_fill + totals.young_fill
-    over: Rational = totals.fill_unit
+    share = Fraction(1)
     if band.average is Average.PER_POD:
-        filled, over = filled * totals.unit, over * (totals.weight + totals.missing_weight + totals.young_weight)
-    if filled * under.denominator >= under.numerator * over:
+        share = Fraction(totals.unit, totals.weight + totals.missing_weight + totals.young_weight)
+    filled = share * (totals.bound + totals.unbounded_fill + totals.missing_fill + totals.young_fill)
+    if filled >= under:
         return BELOW_BUT_MISSING
-    if totals.departed.is_unknown:
+    filled += share * totals.departed_load()
+    if totals.departed.is_unknown or filled >= under:
         return BELOW_BUT_DEPARTED
-    if len(totals.departed):
-        filled += totals.departed_load() * totals.fill_unit * (totals.unit if band.average is Average.PER_POD else 1)
-        if filled * under.denominator >= under.numerator * over:
-            return BELOW_BUT_DEPARTED
-    share = (pods_measured(totals, band) + gaps) * filled * low.denominator
-    return Recommendation(Verdict.BELOW, max(1, to_pods(share, over * low.numerator)))
-
-
-def rounded_up(share: Rational, over: Rational) -> int:
-    """⌈share/over⌉, exact."""
-    return int(-(-share // over))
-
-
-def rounded_down(share: Rational, over: Rational) -> int:
-    """⌊share/over⌋, exact."""
-    return int(share // over)
+    return Recommendation(Verdict.BELOW, max(1, to_pods((pods_measured(totals, band) + gaps) * filled / band.low)))
 
 
 def pods_measured(totals: Totals, band: Band) -> int:

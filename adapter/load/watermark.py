@@ -9,14 +9,14 @@ import math
 from fractions import Fraction
 
 from adapter.load.assessment import Verdict
-from adapter.load.recount import HOLD, Recommendation, compare, pods_measured, rounded_down, rounded_up
+from adapter.load.recount import HOLD, Recommendation, compare, pods_measured
 from adapter.load.spec import Average, Converge
 from adapter.load.totals import Band, Totals
 
 
 def recommend(totals: Totals, band: Band, converge: Converge | None = None) -> Recommendation:
     """Apply the watermarks to totals with at least one sample. `converge`: the watermark to drift to in the band."""
-    recommended = compare(totals, band, rounded_down)
+    recommended = compare(totals, band, math.floor)
     if recommended is not None:
         return recommended
     if converge is None:
@@ -59,4 +59,4 @@ def _with_departed(totals: Totals, band: Band) -> Fraction:
 
 def recommend_by_ratio(totals: Totals, band: Band) -> Recommendation:
     """Apply the target, which is both limits of the band, to totals with at least one sample."""
-    return compare(totals, band, rounded_up) or HOLD
+    return compare(totals, band, math.ceil) or HOLD

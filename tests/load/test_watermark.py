@@ -12,7 +12,7 @@ from adapter.load.decide import decide
 from adapter.load.quantity import NANO
 from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Bounds, Converge
-from adapter.load.totals import Band, Edge, Totals
+from adapter.load.totals import Band, Totals
 from adapter.load.watermark import recommend
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, scale, total, usage
 
@@ -353,11 +353,6 @@ class TestConverging:
 
 
 def test_the_unit_of_the_bands_is_a_nano_unit() -> None:
-    assert ratio(band().high_plus) == 1212 * NANO // 1000
-    assert ratio(band(tolerance="1/3").low_minus) == Fraction(800 * NANO, 3000)
-    assert ratio(band().low_minus) == 396 * NANO // 1000
-
-
-def ratio(edge: Edge | None) -> Fraction:
-    assert edge is not None
-    return Fraction(edge.numerator, edge.denominator)
+    assert band().high_plus == 1212 * NANO // 1000
+    assert band(tolerance="1/3").low_minus == Fraction(800 * NANO, 3000)
+    assert band().low_minus == 396 * NANO // 1000

@@ -1,11 +1,12 @@
 """Where a decision surely stays what it is: the range of loads in which a policy keeps the count."""
 
+from fractions import Fraction
 from typing import NamedTuple
 
 from adapter.load.metric import band_of
 from adapter.load.quantity import NANO
 from adapter.load.spec import Average, Metric, Policy, Strategy
-from adapter.load.totals import SATURATED, Edge
+from adapter.load.totals import SATURATED
 
 UNBOUNDED = 1 << 100
 """A load beyond any quantity (nano-units)."""
@@ -58,12 +59,13 @@ def resting_range(
     unit = 1 if metric.of is None else capacity
     if not unit:
         return None
+    carried = Fraction(share * unit, 1 if metric.of is None else NANO)
     floor = least = pods + 1
     most = UNBOUNDED
     if band.low_minus is not None and may_fall:
-        least = max(floor, _load(band.low_minus, share, unit, of=metric.of is not None) + 1 + pods)
+        least = max(floor, int(band.low_minus * carried) + 1 + pods)
     if band.high_plus is not None and may_rise:
-        most = _load(band.high_plus, share, unit, of=metric.of is not None) - 1 - pods
+        most = int(band.high_plus * carried) - 1 - pods
         if band.saturation is not None and limit is not None:
             most = min(most, int(SATURATED * limit * pods) - 1 - pods)
     return RestingRange(floor, least, most) if least <= most else None
@@ -75,8 +77,3 @@ def _range_of_floor(metric: Metric, replicas: int, *, may_rise: bool) -> Resting
     if one_pod is None:
         return None
     return RestingRange(0, UNBOUNDED, int(one_pod * replicas) if may_rise else UNBOUNDED)
-
-
-def _load(edge: Edge, share: int, unit: int, *, of: bool) -> int:
-    """The load of the service at an edge of the band, rounded down."""
-    return edge.numerator * share * unit // (edge.denominator * (NANO if of else 1))
