@@ -20,7 +20,7 @@ from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import DescribedObject, ExternalMetricValue, MetricValue, Value
 from adapter.kube.label_index import PodStore
-from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment, without_usage
+from adapter.load.assessment import Assessment, MetricAssessment, PodAssessment
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO, nano_text
@@ -106,8 +106,7 @@ def _serves(view: PolicyView, request: RequestInfo) -> bool:
 def _items(
     index: SnapshotIndex, view: PolicyView, assessment: Assessment, request: RequestInfo
 ) -> Iterator[MetricValue]:
-    bare = without_usage(assessment.pods)
-    pods = [assessment.pods[place] for place, one in enumerate(bare) if _selects_pod(one.pod, request)]
+    pods = assessment.with_usage([one for one in assessment.pods if _selects_pod(one.pod, request)])
     if not pods:
         return
     name = base_metric(view, request.metric) or ""

@@ -8,7 +8,6 @@ from dataclasses import replace
 import structlog
 
 from adapter.kube.label_index import DistinctLabels, OwnersByLabels, PodStore, distinct_labels
-from adapter.load.assessment import without_usage
 from adapter.runtime.concurrency import turn
 from adapter.runtime.fairness import DelayQueue
 from adapter.snapshot import Key, PodsMetricTarget, PolicyView, PolicyViews, SnapshotStore, TargetKey
@@ -177,7 +176,7 @@ def _with_labels(evaluate: Callable[[], PolicyView]) -> tuple[PolicyView, Distin
 
 def _labels_of(view: PolicyView | None) -> DistinctLabels:
     assessment = view.assessment if view is not None else None
-    return distinct_labels(one.pod.labels for one in without_usage(assessment.pods)) if assessment else {}
+    return distinct_labels(one.pod.labels for one in assessment.pods) if assessment else {}
 
 
 def _retarget(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from adapter.load.assessment import Assessment, AssessmentInputs, PodAssessment, PodAssessments
+from adapter.load.assessment import Assessment, AssessmentInputs, PodAssessment
 from adapter.load.decide import decide, in_error
 from adapter.load.findings import condition_sentences, distrust
 from adapter.load.matching import Registrations, registrations
@@ -66,7 +66,8 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
         at=now,
-        pods=PodAssessments(pods, readings),
+        pods=pods,
+        readings=readings,
         counts=groups.counts,
         metrics=metrics,
         may_shrink=_may_shrink(policy, groups.counts),

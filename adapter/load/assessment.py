@@ -1,15 +1,15 @@
 """What `assess` takes, and what `assess` and `decide` return: data only, each number with its reason."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from adapter.load.conditions import ConditionType
 from adapter.load.memory import Beyond, Memory
-from adapter.load.pod_samples import PodSample, Readings
+from adapter.load.pod_samples import Readings
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
@@ -83,55 +83,6 @@ class PodAssessment(NamedTuple):
     guarded: bool = False
 
 
-class PodAssessments(Sequence[PodAssessment]):
-    """The pods of a target with their usage, added to each one that is asked for: few assessments are ever listed.
-
-    `readings` are by metric name.
-    """
-
-    def __init__(self, pods: Sequence[PodAssessment], readings: Mapping[str, Readings | None]) -> None:
-        self.without_usage = pods
-        self._readings = readings
-        self._samples: dict[str, dict[str, PodSample]] | None = None
-
-    def __len__(self) -> int:
-        return len(self.without_usage)
-
-    def __iter__(self) -> Iterator[PodAssessment]:
-        return map(self._with_usage, self.without_usage)
-
-    @overload
-    def __getitem__(self, index: int) -> PodAssessment: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[PodAssessment]: ...
-    def __getitem__(self, index: int | slice) -> PodAssessment | Sequence[PodAssessment]:
-        if isinstance(index, slice):
-            return [self._with_usage(one) for one in self.without_usage[index]]
-        return self._with_usage(self.without_usage[index])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _with_usage(self, one: PodAssessment) -> PodAssessment:
-        if self._samples is None:
-            self._samples = {
-                name: {sample.pod.uid: sample for sample in readings.all}
-                for name, readings in self._readings.items()
-                if readings is not None
-            }
-        read = [(name, by_uid[one.pod.uid]) for name, by_uid in self._samples.items() if one.pod.uid in by_uid]
-        lacks = {name: sample.missing for name, sample in read if sample.usage is None}
-        used = {name: sample.usage for name, sample in read if sample.usage is not None}
-        return one._replace(usage=used, missing=lacks or one.missing)
-
-
-def without_usage(pods: Sequence[PodAssessment]) -> Sequence[PodAssessment]:
-    """The pods of an assessment without their usage."""
-    return pods.without_usage if isinstance(pods, PodAssessments) else pods
-
-
 class Shrink(NamedTuple):
     """A step down of strategy Step: `by` pods fewer, never below `least`, while enough pods are left.
 
@@ -159,8 +110,8 @@ class Scenario(NamedTuple):
     where throttling hides more of it. `is_doubted_zero`: the usage is exactly 0, which is not believed.
     """
 
-    inside: int
     verdict: Verdict
+    inside: int = 0
     usage: Fraction | None = None
     n: int = 0
     missing: int = 0
@@ -226,15 +177,18 @@ class MetricAssessment:
 class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
-    `target` names the scale target for sentences. `may_shrink` is False where too few pods serve (`minServingPercent`).
-    `has_floors`: a metric is a floor. `windows` are the current and the next window of each schedule. `conditions` are
-    findings for the user: condition type → a sentence. `memory` belongs into the next assessment's inputs.
+    `target` names the scale target for sentences. `pods` are without their usage, which is in the `readings` by metric
+    name (None: a number for the whole service); `with_usage` adds it to the few that are shown. `may_shrink` is False
+    where too few pods serve (`minServingPercent`). `has_floors`: a metric is a floor. `windows` are the current and the
+    next window of each schedule. `conditions` are findings for the user: condition type → a sentence. `memory` belongs
+    into the next assessment's inputs.
     """
 
     policy: Policy
     target: str
     at: float
     pods: Sequence[PodAssessment] = ()
+    readings: Mapping[str, Readings | None] = field(default_factory=dict)
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True
@@ -252,6 +206,20 @@ class Assessment:
     def sampled_at(self) -> float | None:
         """The time of the oldest sample behind the metrics but floors (seconds); None without samples."""
         return min((m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor), default=None)
+
+    def with_usage(self, pods: Collection[PodAssessment]) -> list[PodAssessment]:
+        """These pods with their usage, and with what is missing of it."""
+        used, missing = ({one.pod.uid: dict[str, Any]() for one in pods} for _ in range(2))
+        for name, readings in self.readings.items():
+            for sample in readings.all if readings is not None else ():
+                if sample.pod.uid in used and sample.usage is None:
+                    missing[sample.pod.uid][name] = sample.missing
+                elif sample.pod.uid in used:
+                    used[sample.pod.uid][name] = sample.usage
+        return [
+            one._replace(usage=used[one.pod.uid] or one.usage, missing=missing[one.pod.uid] or one.missing)
+            for one in pods
+        ]
 
     def metric(self, name: str) -> MetricAssessment | None:
         """The metric of this name, None where the policy has none."""

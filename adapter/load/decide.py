@@ -160,8 +160,8 @@ def _acting_once(
 def _from_zero(metric: MetricAssessment) -> Outcome:
     """At zero replicas any load of the service asks for one pod."""
     if not metric.total_value:
-        return Outcome(metric=metric, scenario=Scenario(inside=0, verdict=Verdict.INSIDE), proposal=0)
-    return Outcome(metric=metric, scenario=Scenario(inside=0, verdict=Verdict.ABOVE, needed=1), proposal=1)
+        return Outcome(metric=metric, scenario=Scenario(Verdict.INSIDE), proposal=0)
+    return Outcome(metric=metric, scenario=Scenario(Verdict.ABOVE, needed=1), proposal=1)
 
 
 def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
@@ -195,7 +195,7 @@ def _outcome(
         return floor_outcome(metric, current, multiple_of)
     proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in scenarios]
     if not proposals:
-        empty = Scenario(inside=0, verdict=Verdict.INSIDE)
+        empty = Scenario(Verdict.INSIDE)
         return Outcome(metric=metric, scenario=empty, proposal=current)
     proposal, replaced, scenario = max(proposals, key=lambda each: (each[0], each[2].inside))
     all_in = proposals[-1][0]

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
 from adapter.load.pod_samples import PodSample
-from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Converge, Policy, Strategy
 from adapter.load.step import recommend as recommend_step
 from adapter.load.totals import Band, Totals
@@ -14,7 +13,7 @@ from adapter.load.watermark import recommend_by_ratio
 
 _ALL_UP_TO = 64
 """Of more doubtful pods not every scenario is kept, for `decide` looks at all of them."""
-_RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Recommendation]] = {
+_RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Scenario]] = {
     Strategy.WATERMARK: recommend_by_watermarks,
     Strategy.RATIO: lambda totals, band, _: recommend_by_ratio(totals, band),
     Strategy.STEP: lambda totals, band, _: recommend_step(totals, band),
@@ -83,23 +82,23 @@ def scenarios_of(
 
 def _are_comparable(policy: Policy, totals: Totals, order: Sequence[DoubtfulPod]) -> bool:
     """Whether the doubtful pods differ in their usage alone, and proposals between turns only grow or only fall."""
-    first = order[0]
-    weight = totals.weigh(first.sample)
+    first, n, missing = order[0], totals.n, totals.missing
+    weight, limit = totals.weigh(first.sample), first.sample.limit or 0
     return (
         policy.converge_towards is None
         and (policy.average is Average.PER_POD or totals.total or policy.strategy is Strategy.STEP)
         and (not len(totals.departed) or totals.departed.is_unknown)
         and all(
-            pod.sample.usage is not None and totals.weigh(pod.sample) == weight and pod[1:] == first[1:]
+            pod.sample.usage is not None
+            and not pod.sample.is_partial
+            and (totals.weigh(pod.sample), pod.sample.limit, pod[1:]) == (weight, first.sample.limit, first[1:])
             for pod in order
         )
         and first.is_long is first.is_replaceable
         and not first.is_young
         and not totals.partial
-        and not any(pod.sample.is_partial or pod.sample.limit != first.sample.limit for pod in order)
-        and totals.limit == (first.sample.limit or 0) * totals.n
-        and totals.missing_limit == (first.sample.limit or 0) * totals.missing
-        and (totals.weight, totals.missing_weight) == (weight * totals.n, weight * totals.missing)
+        and (totals.limit, totals.missing_limit) == (limit * n, limit * missing)
+        and (totals.weight, totals.missing_weight) == (weight * n, weight * missing)
         and totals.young_weight == weight * totals.young
     )
 
@@ -133,25 +132,16 @@ def _scenario(policy: Policy, band: Band, totals: Totals, away: AwayPods, inside
     if not totals.n:
         return Scenario(inside=inside, verdict=Verdict.ERROR, missing=totals.missing, out=away.out)
     recommended = _RECOMMEND[policy.strategy](totals, band, policy.converge_towards)
-    return Scenario(
+    return recommended._replace(
         inside=inside,
-        verdict=recommended.verdict,
         usage=totals.effective_usage(band.average),
         n=totals.n,
         missing=totals.missing,
         partial=totals.partial,
         young=totals.young,
         departed=len(totals.departed),
-        needed=recommended.needed,
-        held=recommended.held,
         replaceable=away.replaceable,
         reserved=away.reserved,
         out=away.out,
-        drift=recommended.drift,
-        edge=recommended.edge,
-        zero=recommended.zero,
-        shrink=recommended.shrink,
-        extreme=recommended.extreme,
-        saturation=recommended.saturation,
         is_doubted_zero=totals.usage == 0 and not band.tolerate_zero,
     )

@@ -13,7 +13,6 @@ from adapter.load.assessment import (
     Outcome,
     Scenario,
     Verdict,
-    without_usage,
 )
 from adapter.load.floor import load_of_one_pod
 from adapter.load.pod_samples import source_name
@@ -79,7 +78,7 @@ def swallowed_step(decision: Decision, bounds: Bounds) -> str:
 def _pods(assessment: Assessment) -> Iterator[str]:
     counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
     yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
-    notable = [one for one in without_usage(assessment.pods) if one.state not in _PLAIN]
+    notable = [one for one in assessment.pods if one.state not in _PLAIN]
     for one in notable[:_NAMED_AT_MOST]:
         yield f"{one.pod.name} is {one.state.value}: {one.reason}{f' ({one.evidence})' if one.evidence else ''}"
     if len(notable) > _NAMED_AT_MOST:

@@ -24,7 +24,7 @@ def floor_outcome(metric: MetricAssessment, current: int, multiple_of: int) -> O
         needed = -(-metric.total_bound * one_pod.denominator // one_pod.numerator)
     rounded = -(-needed // multiple_of) * multiple_of
     verdict = Verdict.ABOVE if is_above else Verdict.INSIDE
-    scenario = Scenario(inside=0, verdict=verdict, usage=metric.usage, n=metric.n, needed=needed)
+    scenario = Scenario(verdict, usage=metric.usage, n=metric.n, needed=needed)
     return Outcome(metric=metric, scenario=scenario, proposal=rounded if is_above else min(current, rounded))
 
 

@@ -8,41 +8,18 @@ count, but never change it.
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import NamedTuple
 
-from adapter.load.assessment import HeldBy, Shrink, Verdict
+from adapter.load.assessment import HeldBy, Scenario, Verdict
 from adapter.load.spec import Average
 from adapter.load.totals import Band, Totals
 
-
-class Recommendation(NamedTuple):
-    """What the strategy asks for in one scenario: `needed` serving pods (None: hold), or a `drift` inside the band.
-
-    `held` is the stage that turned a change into a hold. `drift` is a step of the count; `edge` bounds it: the number
-    of serving pods needed just outside the band, on the side that usage moves away from (None: no bound). `zero`: the
-    service needs no pod at all. `shrink` is set where the strategy takes pods away in steps. `extreme` is the usage
-    (nano-units) of the one pod that is beyond a limit, where that is enough. `saturation`: the usage as a share of the
-    pods' limits, where that is why.
-    """
-
-    verdict: Verdict
-    needed: int | None = None
-    held: HeldBy | None = None
-    drift: int = 0
-    edge: int | None = None
-    zero: bool = False
-    shrink: Shrink | None = None
-    extreme: Fraction | None = None
-    saturation: Fraction | None = None
+HOLD = Scenario(Verdict.INSIDE)
+ABOVE_BUT_MISSING = Scenario(Verdict.ABOVE, held=HeldBy.MISSING)
+BELOW_BUT_MISSING = Scenario(Verdict.BELOW, held=HeldBy.MISSING)
+BELOW_BUT_DEPARTED = Scenario(Verdict.BELOW, held=HeldBy.DEPARTED)
 
 
-HOLD = Recommendation(Verdict.INSIDE)
-ABOVE_BUT_MISSING = Recommendation(Verdict.ABOVE, held=HeldBy.MISSING)
-BELOW_BUT_MISSING = Recommendation(Verdict.BELOW, held=HeldBy.MISSING)
-BELOW_BUT_DEPARTED = Recommendation(Verdict.BELOW, held=HeldBy.DEPARTED)
-
-
-def compare(totals: Totals, band: Band, to_fewer: Callable[[Fraction], int]) -> Recommendation | None:
+def compare(totals: Totals, band: Band, to_fewer: Callable[[Fraction], int]) -> Scenario | None:
     """Compare usage with the band; totals with at least one sample. None: inside the band.
 
     Above the band, the pods that carry the load at the high limit are needed. Saturated pods are above it whatever they
@@ -53,7 +30,7 @@ def compare(totals: Totals, band: Band, to_fewer: Callable[[Fraction], int]) -> 
         if not band.tolerate_zero:
             return HOLD
         if band.low is not None and totals.total and not totals.young and not totals.is_blind:
-            return Recommendation(Verdict.BELOW, needed=1, zero=True)
+            return Scenario(Verdict.BELOW, needed=1, zero=True)
     usage, beyond, under = totals.effective_usage(band.average), band.high_plus, band.low_minus
     saturated = band.saturation is not None and totals.is_saturated
     if beyond is not None and (saturated or usage > beyond):
@@ -61,7 +38,7 @@ def compare(totals: Totals, band: Band, to_fewer: Callable[[Fraction], int]) -> 
     return _below(totals, band, under, to_fewer) if under is not None and usage < under else None
 
 
-def _above(totals: Totals, band: Band, beyond: Fraction, *, saturated: bool) -> Recommendation:
+def _above(totals: Totals, band: Band, beyond: Fraction, *, saturated: bool) -> Scenario:
     n, usage = totals.n, Fraction(totals.usage)
     if band.average is Average.PER_POD:
         n, usage = totals.counted, Fraction(totals.usage * totals.unit, totals.weight + totals.missing_weight)
@@ -70,19 +47,19 @@ def _above(totals: Totals, band: Band, beyond: Fraction, *, saturated: bool) -> 
     return above(totals, band, n * usage, saturated=saturated)
 
 
-def above(totals: Totals, band: Band, load: Fraction, *, saturated: bool) -> Recommendation:
+def above(totals: Totals, band: Band, load: Fraction, *, saturated: bool) -> Scenario:
     """The pods that carry this load (n·usage) at the high limit; saturated ones may need more than they show."""
     assert band.high is not None
     if not saturated:
-        return Recommendation(Verdict.ABOVE, math.ceil(load / band.high))
+        return Scenario(Verdict.ABOVE, needed=math.ceil(load / band.high))
     assert band.saturation is not None
     total = band.average is Average.TOTAL
     at_most = Fraction(totals.limit) if total else Fraction(totals.limit * totals.unit, totals.weight)
     needed = math.ceil(band.saturation * load / min(band.high, at_most))
-    return Recommendation(Verdict.ABOVE, needed, saturation=totals.saturation)
+    return Scenario(Verdict.ABOVE, needed=needed, saturation=totals.saturation)
 
 
-def _below(totals: Totals, band: Band, under: Fraction, to_pods: Callable[[Fraction], int]) -> Recommendation:
+def _below(totals: Totals, band: Band, under: Fraction, to_pods: Callable[[Fraction], int]) -> Scenario:
     assert band.low is not None
     gaps = totals.missing + totals.young
     if totals.is_blind or ((gaps or totals.unbounded) and (band.average is Average.TOTAL or band.high is None)):
@@ -96,7 +73,8 @@ def _below(totals: Totals, band: Band, under: Fraction, to_pods: Callable[[Fract
     filled += share * totals.departed_load()
     if totals.departed.is_unknown or filled >= under:
         return BELOW_BUT_DEPARTED
-    return Recommendation(Verdict.BELOW, max(1, to_pods((pods_measured(totals, band) + gaps) * filled / band.low)))
+    needed = max(1, to_pods((pods_measured(totals, band) + gaps) * filled / band.low))
+    return Scenario(Verdict.BELOW, needed=needed)
 
 
 def pods_measured(totals: Totals, band: Band) -> int:

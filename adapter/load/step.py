@@ -8,13 +8,13 @@ twice on the same samples.
 import math
 from fractions import Fraction
 
-from adapter.load.assessment import Shrink, Verdict
-from adapter.load.recount import ABOVE_BUT_MISSING, BELOW_BUT_DEPARTED, BELOW_BUT_MISSING, HOLD, Recommendation, above
+from adapter.load.assessment import Scenario, Shrink, Verdict
+from adapter.load.recount import ABOVE_BUT_MISSING, BELOW_BUT_DEPARTED, BELOW_BUT_MISSING, HOLD, above
 from adapter.load.spec import Average, Step
 from adapter.load.totals import Band, Rational, Totals
 
 
-def recommend(totals: Totals, band: Band) -> Recommendation:
+def recommend(totals: Totals, band: Band) -> Scenario:
     """Apply the target, which is both watermarks of the band, to totals with at least one sample."""
     step, beyond, under = band.step, band.high_plus, band.low_minus
     assert step is not None
@@ -30,7 +30,7 @@ def recommend(totals: Totals, band: Band) -> Recommendation:
     return HOLD
 
 
-def _above(totals: Totals, band: Band, step: Step, beyond: Fraction, *, saturated: bool) -> Recommendation:
+def _above(totals: Totals, band: Band, step: Step, beyond: Fraction, *, saturated: bool) -> Scenario:
     # Pods without a sample dilute an average; a single pod stays beyond its limit.
     usage = Fraction(totals.usage * totals.unit, totals.weight + totals.missing_weight)
     extreme = totals.most if totals.most is not None and totals.most > beyond else None
@@ -40,7 +40,7 @@ def _above(totals: Totals, band: Band, step: Step, beyond: Fraction, *, saturate
     return found._replace(needed=(found.needed or 0) + step.up, extreme=extreme)
 
 
-def _below(totals: Totals, step: Step, beyond: Fraction, under: Fraction) -> Recommendation:
+def _below(totals: Totals, step: Step, beyond: Fraction, under: Fraction) -> Scenario:
     share = Fraction(totals.unit, totals.weight)
     least = totals.bound * share if totals.least_bound is None else totals.least_bound
     if totals.missing or totals.young or totals.unbounded or totals.is_blind or least >= under:
@@ -61,4 +61,4 @@ def _below(totals: Totals, step: Step, beyond: Fraction, under: Fraction) -> Rec
         fewest_sampled=fewest(totals.bound),
     )
     needs_none = totals.usage == 0 and totals.total
-    return Recommendation(Verdict.BELOW, zero=needs_none, shrink=shrink, extreme=totals.least)
+    return Scenario(Verdict.BELOW, zero=needs_none, shrink=shrink, extreme=totals.least)

@@ -8,13 +8,13 @@ Strategy Ratio has one target for both, and rounds up in both directions.
 import math
 from fractions import Fraction
 
-from adapter.load.assessment import Verdict
-from adapter.load.recount import HOLD, Recommendation, compare, pods_measured
+from adapter.load.assessment import Scenario, Verdict
+from adapter.load.recount import HOLD, compare, pods_measured
 from adapter.load.spec import Average, Converge
 from adapter.load.totals import Band, Totals
 
 
-def recommend(totals: Totals, band: Band, converge: Converge | None = None) -> Recommendation:
+def recommend(totals: Totals, band: Band, converge: Converge | None = None) -> Scenario:
     """Apply the watermarks to totals with at least one sample. `converge`: the watermark to drift to in the band."""
     recommended = compare(totals, band, math.floor)
     if recommended is not None:
@@ -24,19 +24,19 @@ def recommend(totals: Totals, band: Band, converge: Converge | None = None) -> R
     return (_towards_low if converge is Converge.LOW else _towards_high)(totals, band) or HOLD
 
 
-def _towards_low(totals: Totals, band: Band) -> Recommendation | None:
+def _towards_low(totals: Totals, band: Band) -> Scenario | None:
     """One step of `multipleOf` towards a watermark, unless the step would carry usage past it."""
     step, usage = band.multiple_of, totals.effective_usage(band.average)
     if band.low is None or usage * totals.n / (totals.n + step) < band.low:
         return None
     if step > 1 or band.high is None:
-        return Recommendation(Verdict.INSIDE, drift=step)
+        return Scenario(Verdict.INSIDE, drift=step)
     if totals.missing:
         return None  # just above the band the recount would hold
-    return Recommendation(Verdict.INSIDE, drift=step, edge=math.floor(totals.n * (1 + band.tolerance)) + 1)
+    return Scenario(Verdict.INSIDE, drift=step, edge=math.floor(totals.n * (1 + band.tolerance)) + 1)
 
 
-def _towards_high(totals: Totals, band: Band) -> Recommendation | None:
+def _towards_high(totals: Totals, band: Band) -> Scenario | None:
     step = band.multiple_of
     if totals.missing or totals.young or totals.unbounded or totals.is_blind:
         return None
@@ -45,8 +45,8 @@ def _towards_high(totals: Totals, band: Band) -> Recommendation | None:
     if _with_departed(totals, band) / (totals.n - step) > band.high:
         return None
     if step > 1 or band.low is None:
-        return Recommendation(Verdict.INSIDE, drift=-step)
-    return Recommendation(Verdict.INSIDE, drift=-step, edge=max(1, math.ceil(totals.n * (1 - band.tolerance)) - 1))
+        return Scenario(Verdict.INSIDE, drift=-step)
+    return Scenario(Verdict.INSIDE, drift=-step, edge=max(1, math.ceil(totals.n * (1 - band.tolerance)) - 1))
 
 
 def _with_departed(totals: Totals, band: Band) -> Fraction:
@@ -57,6 +57,6 @@ def _with_departed(totals: Totals, band: Band) -> Fraction:
     return usage * totals.n * totals.unit / totals.weight
 
 
-def recommend_by_ratio(totals: Totals, band: Band) -> Recommendation:
+def recommend_by_ratio(totals: Totals, band: Band) -> Scenario:
     """Apply the target, which is both limits of the band, to totals with at least one sample."""
     return compare(totals, band, math.ceil) or HOLD

@@ -43,7 +43,7 @@ def owners(engine: Any) -> Iterable[tuple[str, list[Any]]]:
     yield "policies: memory of samples", [memory.samples for memory in memories]
     yield "policies: memory", memories
     yield "policies: assessments of metrics", [each.metrics for each in assessments]
-    yield "policies: columns of samples", [each.pods for each in assessments]
+    yield "policies: samples", [each.readings for each in assessments]
     yield "policies: assessments", assessments
     yield "policies: inputs", [view.inputs for view in views]
     yield "policies: views", views

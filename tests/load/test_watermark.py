@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.assessment import HeldBy, Verdict
+from adapter.load.assessment import HeldBy, Scenario, Verdict
 from adapter.load.decide import decide
 from adapter.load.quantity import NANO
-from adapter.load.recount import Recommendation
 from adapter.load.spec import Average, Bounds, Converge
 from adapter.load.totals import Band, Totals
 from adapter.load.watermark import recommend
@@ -103,7 +102,7 @@ class TestBands:
 
 class TestGaps:
     def test_pods_without_a_sample_count_as_idle_on_the_way_up(self) -> None:
-        assert recommend(totals(4, "1500m", missing=1), band()) == Recommendation(Verdict.ABOVE, held=HeldBy.MISSING)
+        assert recommend(totals(4, "1500m", missing=1), band()) == Scenario(Verdict.ABOVE, held=HeldBy.MISSING)
         assert recommend(totals(4, "1600m", missing=1), band()).needed == math.ceil(6400 / 1200)
 
     def test_the_recount_that_equals_the_edge_holds(self) -> None:

@@ -34,7 +34,7 @@ def decision_json(case: DecisionCase) -> dict[str, Any]:
         "verdict": decision.verdict.value,
         "heldBy": decision.held_by.value if decision.held_by else None,
         "current": decision.current,
-        "pods": [_pod(reading) for reading in assessment.pods],
+        "pods": [_pod(reading) for reading in assessment.with_usage(assessment.pods)],
         "counts": {state.value: count for state, count in assessment.counts.items() if count},
         "metrics": [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics],
         "conditions": dict(assessment.conditions),

@@ -169,7 +169,7 @@ class PodRow:
 
 def pod_rows(policy: Policy, assessment: Assessment) -> list[PodRow]:
     """All pods, those that are left out first."""
-    rows = [_row(policy, assessment, pod) for pod in assessment.pods]
+    rows = [_row(policy, assessment, pod) for pod in assessment.with_usage(assessment.pods)]
     return sorted(rows, key=lambda row: (row.counts, row.state, row.name))
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from adapter.companion.actions import ActionResult, MarkPod
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import PodMark, State
-from adapter.load.assessment import PodAssessment, without_usage
+from adapter.load.assessment import PodAssessment
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import LOWEST_COST, Pod, PodState
 from adapter.load.spec import Mode
@@ -136,9 +136,9 @@ def _marked(context: Context) -> list[Pod]:
     assessment = context.view.assessment
     if assessment is None:
         return []
-    return [one.pod for one in without_usage(assessment.pods) if one.pod.marked and one.state not in _GONE]
+    return [one.pod for one in assessment.pods if one.pod.marked and one.state not in _GONE]
 
 
 def _alive(context: Context) -> Iterator[PodAssessment]:
     assessment = context.view.assessment
-    return (one for one in (without_usage(assessment.pods) if assessment else ()) if one.state not in _GONE)
+    return (one for one in (assessment.pods if assessment else ()) if one.state not in _GONE)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from adapter.companion.actions import Notify
 from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import Notification, NotificationState, Scaling, State, TroubleState
-from adapter.load.assessment import Assessment, HeldBy, Verdict, without_usage
+from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodState
@@ -173,7 +173,7 @@ def _text(topic: Topic, context: Context) -> str | None:
             return condition.message if condition is not None and not condition.is_true else ""
         case Topic.MASS_PULL_OUT:
             # Pods count that are pulled out, and those that a guard keeps doubtful although the evidence says out.
-            running = [one for one in without_usage(assessment.pods) if one.state in _RUNNING]
+            running = [one for one in assessment.pods if one.state in _RUNNING]
             out = [one for one in running if one.state is PodState.PULLED_OUT]
             guarded = [one for one in running if one.guarded]
             count = len(out) + len(guarded)

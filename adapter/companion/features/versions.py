@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from adapter.companion.context import Context, PolicyCondition
-from adapter.load.assessment import Assessment, without_usage
+from adapter.load.assessment import Assessment
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
 from adapter.load.pods import Pod, PodState
@@ -41,7 +41,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     view, now = context.view, context.now
     if view.assessment is None:
         return
-    pods = without_usage(view.assessment.pods)
+    pods = view.assessment.pods
     by_revision: dict[str, list[Pod]] = {}
     for reading in pods:
         if reading.state is PodState.SERVING and (revision := revision_of(reading.pod)):
