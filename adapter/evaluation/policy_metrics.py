@@ -66,7 +66,7 @@ def _conditions(assessment: Assessment) -> dict[str, bool]:
     lacking = set()
     if assessment.policy.registry is None:
         lacking.add(ConditionType.REGISTRY_TRUSTED)
-    if not assessment.has_floors:
+    if not any(metric.floor for metric in assessment.metrics):
         lacking.add(ConditionType.FLOOR_MISSING)
     return {
         type_.value: (type_ in assessment.conditions) is type_.is_trouble_while

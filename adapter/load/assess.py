@@ -50,11 +50,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     groups = group_pods(inputs, memory, pods)
     measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
     metrics = tuple(one.assessment for one in measured)
-    readings = {one.assessment.name: one.readings for one in measured}
-    ahead = {one.assessment.name: one.ahead for one in measured}
-    memory = after_samples(
-        memory, inputs.pods, readings, ahead, {one.assessment.name: one.read for one in measured}, now
-    )
+    memory = after_samples(memory, inputs.pods, measured, now)
     doubts_zero = any(one.scenarios and one.scenarios[-1].is_doubted_zero for one in metrics)
     memory = replace(
         memory,
@@ -67,11 +63,10 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         target=f"{target.kind} {target.name}" if target else policy.hpa,
         at=now,
         pods=pods,
-        readings=readings,
+        readings={one.assessment.name: one.readings for one in measured},
         counts=groups.counts,
         metrics=metrics,
         may_shrink=_may_shrink(policy, groups.counts),
-        has_floors=any(metric.floor for metric in policy.metrics),
         windows=schedule_windows(policy.schedules, now),
         conditions=condition_sentences(
             policy,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from adapter.load.conditions import ConditionType
-from adapter.load.memory import Beyond, Memory
+from adapter.load.memory import AheadSample, Beyond, Memory
 from adapter.load.pod_samples import Readings
 from adapter.load.pods import Pod, PodState
 from adapter.load.roster import Roster
@@ -173,13 +173,28 @@ class MetricAssessment:
     beyond: Beyond | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredMetric:
+    """One metric's assessment and the samples behind it; no `readings`: it is a number for the whole service.
+
+    `ahead`: that number, where it is dated ahead. `newest`: when the newest window of the samples that count ended.
+    `read`: when that number was last read with samples of each pod, by UID; with an empty one, as a whole.
+    """
+
+    assessment: MetricAssessment
+    readings: Readings | None
+    ahead: AheadSample | None = None
+    newest: float | None = None
+    read: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
     `target` names the scale target for sentences. `pods` are without their usage, which is in the `readings` by metric
     name (None: a number for the whole service); `with_usage` adds it to the few that are shown. `may_shrink` is False
-    where too few pods serve (`minServingPercent`). `has_floors`: a metric is a floor. `windows` are the current and the
+    where too few pods serve (`minServingPercent`). `windows` are the current and the
     next window of each schedule. `conditions` are findings for the user: condition type → a sentence. `memory` belongs
     into the next assessment's inputs.
     """
@@ -192,7 +207,6 @@ class Assessment:
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True
-    has_floors: bool = False
     windows: tuple[Window, ...] = ()
     conditions: Mapping[ConditionType, str] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
@@ -246,11 +260,11 @@ class Decision:
     all metrics with an answer. `swallowed`: the step that the HPA's own tolerance suppresses (negative: downward).
     """
 
-    desired: int | None
-    served: int | None
-    error: str | None
-    verdict: Verdict
-    held_by: HeldBy | None
+    desired: int | None = None
+    served: int | None = None
+    error: str | None = None
+    verdict: Verdict = Verdict.ERROR
+    held_by: HeldBy | None = None
     current: int
     outcome: Outcome | None = None
     outcomes: tuple[Outcome, ...] = ()

@@ -5,7 +5,7 @@ from functools import partial
 
 from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Scenario, Verdict
 from adapter.load.explanation import metric_errors
-from adapter.load.floor import floor_outcome, highest_floor, without_floors
+from adapter.load.floor import floor_outcome
 from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
 from adapter.load.pods import PodState
 from adapter.load.remembering import after_scale, last_scaled
@@ -23,8 +23,10 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     """
     current, policy = scale.replicas, assessment.policy
     outcomes = _outcomes(assessment, scale, bounds, now)
-    deciding, floor = (without_floors(outcomes), highest_floor(outcomes)) if assessment.has_floors else (outcomes, None)
+    deciding = [outcome for outcome in outcomes if not outcome.metric.floor]
     best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
+    floors = (outcome for outcome in outcomes if outcome.metric.floor)
+    floor = max(floors, key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
         return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
     open_now = limits_at(assessment.windows, now)
@@ -35,12 +37,12 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
             paced = _paced(assessment, Paced(floor.proposal, None), scale, bounds, open_now, now)
             substitute, best = (paced, floor) if paced.desired > substitute.desired else (substitute, best)
         if substitute.desired == current or (current == 0 and bounds.minimum > 0):
-            return _no_decision(error or "no metric has an answer", current, outcomes)
+            return Decision(error=error or "no metric has an answer", current=current, outcomes=outcomes)
         return _decision(scale, bounds, _bounded(substitute, bounds), best, outcomes)
     if current == 0 and bounds.minimum > 0:
         return _decision(scale, bounds, Paced(0, None), best, outcomes)
-    floors = sum(1 for metric in assessment.metrics if metric.floor) if assessment.has_floors else 0
-    wanted = _wanted(assessment, current, bounds, best, all_answer=len(deciding) + floors == len(assessment.metrics))
+    all_answer = len(deciding) == sum(not metric.floor for metric in assessment.metrics)
+    wanted = _wanted(assessment, current, bounds, best, all_answer=all_answer)
     if floor is not None and floor.proposal > wanted.desired:
         wanted, best = Paced(floor.proposal, None), floor
     paced = _paced(assessment, wanted, scale, bounds, open_now, now)
@@ -54,11 +56,6 @@ def _paced(
     rises = wanted.desired > scale.replicas
     last_scale = last_scaled(after_scale(assessment.memory, scale, now), bounds, now, earliest=rises)
     return pace(wanted, scale.replicas, assessment.policy, open_now, last_scale, now)
-
-
-def _last_change(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> float | None:
-    """When the count last changed (seconds): the live one may have since the assessment."""
-    return last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
 
 
 def _wanted(assessment: Assessment, current: int, bounds: Bounds, best: Outcome, *, all_answer: bool) -> Paced:
@@ -89,28 +86,15 @@ def _bounded(paced: Paced, bounds: Bounds) -> Paced:
     return paced if bounded == paced.desired else Paced(bounded, HeldBy.BOUNDS)
 
 
-def _no_decision(error: str, current: int, outcomes: tuple[Outcome, ...]) -> Decision:
-    return Decision(
-        desired=None,
-        served=None,
-        error=error,
-        verdict=Verdict.ERROR,
-        held_by=None,
-        current=current,
-        outcomes=outcomes,
-    )
-
-
 def _decision(
     scale: Scale, bounds: Bounds, paced: Paced, best: Outcome | None, outcomes: tuple[Outcome, ...]
 ) -> Decision:
     effective = within_hpa_tolerance(paced, scale, bounds)
     if isinstance(effective, str):
-        return _no_decision(effective, scale.replicas, outcomes)
+        return Decision(error=effective, current=scale.replicas, outcomes=outcomes)
     return Decision(
         desired=effective.desired,
         served=served_value(effective.desired, scale.status_replicas),
-        error=None,
         verdict=best.scenario.verdict if best else Verdict.ERROR,
         held_by=effective.held_by,
         current=scale.replicas,
@@ -126,11 +110,12 @@ def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) 
     multiple = policy.multiple_of
     if current == 0:
         return tuple(
-            floor_outcome(metric, 0, multiple) if metric.floor else _from_zero(metric)
+            floor_outcome(metric, 0, multiple) if metric.floor else _outcome_at_zero(metric)
             for metric in assessment.metrics
             if metric.total_value is not None
         )
-    last_change = _last_change(assessment, scale, bounds, now)
+    # The live count may have changed since the assessment.
+    last_change = last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
     once = partial(_acting_once, policy, last_change, is_seen=current == assessment.memory.last_replicas)
     return tuple(
         _outcome(metric, [*map(partial(once, metric), metric.scenarios)], current, bounds, multiple)
@@ -157,11 +142,10 @@ def _acting_once(
     return scenario if drifts or policy.converge_towards is None else scenario._replace(drift=0, edge=None)
 
 
-def _from_zero(metric: MetricAssessment) -> Outcome:
+def _outcome_at_zero(metric: MetricAssessment) -> Outcome:
     """At zero replicas any load of the service asks for one pod."""
-    if not metric.total_value:
-        return Outcome(metric=metric, scenario=Scenario(Verdict.INSIDE), proposal=0)
-    return Outcome(metric=metric, scenario=Scenario(Verdict.ABOVE, needed=1), proposal=1)
+    awake = Scenario(Verdict.ABOVE, needed=1) if metric.total_value else Scenario(Verdict.INSIDE)
+    return Outcome(metric=metric, scenario=awake, proposal=awake.needed or 0)
 
 
 def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | None:
@@ -195,8 +179,7 @@ def _outcome(
         return floor_outcome(metric, current, multiple_of)
     proposals = [(*_propose(scenario, current, bounds, multiple_of), scenario) for scenario in scenarios]
     if not proposals:
-        empty = Scenario(Verdict.INSIDE)
-        return Outcome(metric=metric, scenario=empty, proposal=current)
+        return Outcome(metric=metric, scenario=Scenario(Verdict.INSIDE), proposal=current)
     proposal, replaced, scenario = max(proposals, key=lambda each: (each[0], each[2].inside))
     all_in = proposals[-1][0]
     held = HeldBy.DOUBT if all_in < proposal else _held(scenario, proposal, current, bounds, multiple_of)
@@ -209,8 +192,7 @@ def _propose(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int)
         replaced = _replaced(scenario, current)
         return max(current, _multiple(scenario.needed + replaced, multiple_of)), replaced
     if scenario.shrink is not None:
-        fewest = scenario.shrink.fewest
-        return _stepped_down(scenario, current, bounds, multiple_of, fewest), 0
+        return _stepped_down(scenario, current, bounds, multiple_of, scenario.shrink.fewest), 0
     if scenario.zero and bounds.minimum == 0:
         return 0, 0
     if scenario.verdict is Verdict.BELOW and scenario.needed is not None:

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from adapter.load.assessment import MetricAssessment, Verdict
+from adapter.load.assessment import MeasuredMetric, MetricAssessment, Verdict
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
 from adapter.load.memory import Memory
-from adapter.load.metric import MeasuredMetric
 from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod, PodState

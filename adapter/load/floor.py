@@ -5,7 +5,6 @@ proposes the current count, so it neither holds nor lowers it; one without an an
 way of nothing.
 """
 
-from collections.abc import Iterable
 from fractions import Fraction
 
 from adapter.load.assessment import MetricAssessment, Outcome, Scenario, Verdict
@@ -33,14 +32,3 @@ def load_of_one_pod(metric: MetricAssessment) -> Fraction:
     one_pod = metric.high if metric.target is None else metric.target
     assert one_pod is not None
     return one_pod
-
-
-def without_floors(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """The outcomes of the metrics that decide."""
-    return tuple(outcome for outcome in outcomes if not outcome.metric.floor)
-
-
-def highest_floor(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The floor that proposes most; None without an answer of one."""
-    floors = (outcome for outcome in outcomes if outcome.metric.floor)
-    return max(floors, key=lambda outcome: outcome.proposal, default=None)

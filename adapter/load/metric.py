@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 
-from adapter.load.assessment import AssessmentInputs, MetricAssessment, Scenario
+from adapter.load.assessment import AssessmentInputs, MeasuredMetric, MetricAssessment, Scenario
 from adapter.load.delay import BREAK_SECONDS, with_delay
 from adapter.load.doubt import DoubtfulPod, scenarios_of
-from adapter.load.memory import LAST_SAMPLE_SECONDS, AheadSample, LastSample
+from adapter.load.memory import LAST_SAMPLE_SECONDS, LastSample
 from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import (
     MetricReader,
@@ -40,21 +40,6 @@ FIRST_SAMPLE_SECONDS = 120.0
 """How long after a metric's window a new pod may have no sample: of scrapes, polls and clocks."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredMetric:
-    """One metric's assessment and the samples behind it; no `readings`: it is a number for the whole service.
-
-    `ahead`: that number, where it is dated ahead. `known_until`: when the windows of the samples that count ended.
-    `read`: when that number was last read with samples of each pod, by UID; with an empty one, as a whole.
-    """
-
-    assessment: MetricAssessment
-    readings: Readings | None
-    ahead: AheadSample | None = None
-    known_until: Sequence[float] = ()
-    read: Mapping[str, float] = field(default_factory=dict)
-
-
 def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
     """The watermarks of a metric, or its target as both, with the tolerance around them.
 
@@ -75,34 +60,34 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
 
 def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
     """Compare one metric with its watermarks in every scenario of the doubtful pods; a floor needs no comparison."""
-    measured = _measure(inputs, metric, groups)
+    if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
+        measured = _assess_total(inputs, metric, groups)
+    elif metric.floor:
+        measured = _without_total(inputs, metric)
+    else:
+        measured = _assess_pods(inputs, metric, groups)
     if not metric.delay.up and not metric.delay.down:
         return measured
-    newest = max(measured.known_until, default=measured.assessment.sampled_at)
+    newest = measured.assessment.sampled_at if measured.newest is None else measured.newest
     known = inputs.memory.beyond.get(metric.name)
     lasts = max(BREAK_SECONDS, source_of(metric, inputs.samples).max_age)
     assessment = with_delay(measured.assessment, metric.delay, newest, known, inputs.now, lasts)
     return replace(measured, assessment=assessment)
 
 
-def _measure(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
-    if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
-        return _assess_total(inputs, metric, groups)
-    if metric.floor:
-        return _without_total(inputs, metric)
+def _read_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Readings:
     reader = MetricReader(metric, inputs.samples, inputs.now, believes_zero=inputs.policy.tolerate_zero is True)
     seen, known = inputs.memory.samples_of(metric.name), inputs.memory.pods
+    return Readings(
+        *(
+            [reader.sample(pod, seen, known.get(pod.uid)) for pod in pods]
+            for pods in (groups.serving, groups.doubtful, chain(groups.idle, groups.out))
+        )
+    )
 
-    def read(pod: Pod) -> PodSample:
-        return reader.sample(pod, seen, known.get(pod.uid))
 
-    others = chain(groups.idle, groups.out)
-    readings = Readings([*map(read, groups.serving)], [*map(read, groups.doubtful)], [*map(read, others)])
-    return _assess_pods(inputs, metric, groups, readings)
-
-
-def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, readings: Readings) -> MeasuredMetric:
-    policy, samples = inputs.policy, inputs.samples
+def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+    policy, samples, readings = inputs.policy, inputs.samples, _read_pods(inputs, metric, groups)
     band = band_of(policy, metric, total=False)
     capacities, unit = [one.capacity for one in readings.all if one.capacity], 1 if metric.of is None else NANO
     counted = [one for one in chain(readings.serving, readings.doubtful) if one.usage is not None]
@@ -165,7 +150,7 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, re
         error=None if everyone.n else _error(inputs, metric, groups, readings),
     )
     # A frozen total may come back.
-    return MeasuredMetric(assessment, readings, inputs.memory.ahead.get(metric.name), known_until)
+    return MeasuredMetric(assessment, readings, inputs.memory.ahead.get(metric.name), max(known_until, default=None))
 
 
 def _is_late(inputs: AssessmentInputs, metric: Metric, pod: Pod, last: float | None) -> bool:

@@ -76,6 +76,9 @@ class Readings:
         return chain(self.serving, self.doubtful, self.others)
 
 
+NO_READINGS = Readings((), (), ())
+
+
 def is_young(pod: Pod, now: float) -> bool:
     """Whether the pod was created, or changed its readiness, less than YOUNG_SECONDS ago."""
     changed = pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at

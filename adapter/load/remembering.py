@@ -14,10 +14,9 @@ from fractions import Fraction
 from itertools import accumulate, chain
 from typing import Any, TypeGuard
 
-from adapter.load.assessment import PodAssessment
+from adapter.load.assessment import MeasuredMetric, PodAssessment
 from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import (
-    AheadSample,
     Departed,
     Listed,
     Memory,
@@ -26,7 +25,7 @@ from adapter.load.memory import (
     SampleMemory,
     recent,
 )
-from adapter.load.pod_samples import Readings
+from adapter.load.pod_samples import NO_READINGS
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
@@ -39,14 +38,12 @@ COLLAPSE_MORE_THAN = 2
 """So many instances may leave at once whatever the total: one of three is a deregistration."""
 ROLLOUT_SECONDS = 600.0
 _SETTLED = "NewReplicaSetAvailable"
-_TIMES = (
-    "last_scale",
-    "last_rise",
-    "rollout_since",
-    "error_since",
-    "zero_since",
-    "observing_since",
-)
+_TIMES = "last_scale", "last_rise", "rollout_since", "error_since", "zero_since", "observing_since"
+_OF_REGISTRY = (
+    "ever_in_roster", "roster_at", "last_valid", "rosters", "rosters_since", "empty_since", "roster_total",
+    "roster_unfollowed", "reconnected_at", "hold_until",
+)  # fmt: skip
+_NOTHING = Memory()
 _NO_MEMORY = PodMemory()
 _NEVER_REPLACED = Replacement()
 _AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
@@ -111,31 +108,17 @@ def after_roster(
 
 def without_registry(memory: Memory) -> Memory:
     """The memory without all that came from the registry, for a policy that names another service now."""
-    return replace(
-        memory,
-        pods={
-            uid: replace(
-                known,
-                seen=None,
-                registration_lost=False,
-                absent_since=None,
-                absent_count=0,
-                listing=None,
-                by_absence=False,
-            )
-            for uid, known in memory.pods.items()
-        },
-        ever_in_roster=False,
-        roster_at=None,
-        last_valid=None,
-        rosters=0,
-        rosters_since=None,
-        empty_since=None,
-        roster_total=None,
-        roster_unfollowed=0,
-        reconnected_at=None,
-        hold_until=None,
-    )
+    forgotten: dict[str, Any] = {name: getattr(_NOTHING, name) for name in _OF_REGISTRY}
+    pods = {
+        uid: PodMemory(
+            out_since=known.out_since,
+            back_since=known.back_since,
+            doubt_since=known.doubt_since,
+            served=known.served,
+        )
+        for uid, known in memory.pods.items()
+    }
+    return replace(memory, pods=pods, **forgotten)
 
 
 def _after_listing(
@@ -159,7 +142,7 @@ def _after_listing(
         seen = at
         if remembered is not None and before is not None and pod.is_ready and ready_since(pod) <= before:
             back_since = at
-    after = replace(
+    return replace(
         known,
         seen=seen,
         absent_since=absent_since,
@@ -168,7 +151,6 @@ def _after_listing(
         registration_lost=lost,
         back_since=back_since,
     )
-    return known if after == known else after
 
 
 def _earliest(since: float | None, at: float) -> float:
@@ -268,37 +250,28 @@ def _is_back(known: PodMemory, state: PodState) -> bool:
     return in_doubt_since_out and state not in _AWAY
 
 
-def after_samples(
-    memory: Memory,
-    pods: Iterable[Pod],
-    measured: Mapping[str, Readings | None],
-    ahead: Mapping[str, AheadSample | None],
-    read: Mapping[str, Mapping[str, float]],
-    now: float,
-) -> Memory:
-    """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones.
-
-    `measured` (None: a number for the whole service), `ahead` and `read` (of service totals) are by metric name.
-    """
-    uids = [pod.uid for pod in pods]
-    samples = {
-        name: replace(_after_metric(memory.samples_of(name), uids, readings, now), read=read[name])
-        for name, readings in measured.items()
-    }
-    return replace(
-        memory, samples=samples, ahead={name: sample for name, sample in ahead.items() if sample is not None}
-    )
+def after_samples(memory: Memory, pods: Iterable[Pod], measured: Iterable[MeasuredMetric], now: float) -> Memory:
+    """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones."""
+    uids, samples, ahead = [pod.uid for pod in pods], {}, {}
+    for one in measured:
+        name = one.assessment.name
+        samples[name] = _after_metric(memory.samples_of(name), uids, one, now)
+        if one.ahead is not None:
+            ahead[name] = one.ahead
+    return replace(memory, samples=samples, ahead=ahead)
 
 
-def _after_metric(seen: SampleMemory, uids: Iterable[str], readings: Readings | None, now: float) -> SampleMemory:
-    counted = [*readings.serving, *readings.doubtful] if readings is not None else []
+def _after_metric(seen: SampleMemory, uids: Iterable[str], measured: MeasuredMetric, now: float) -> SampleMemory:
+    readings = measured.readings or NO_READINGS
+    counted = [*readings.serving, *readings.doubtful]
     newest = {one.pod.uid: one.newest for one in counted}
     kept = ((uid, recent(seen.last.get(uid), now)) for uid in uids if uid not in newest) if seen.last else ()
-    last = {uid: one for uid, one in chain(kept, newest.items()) if one is not None}
-    others = readings.others if readings is not None else ()
-    early = {one.pod.uid: one.ahead for one in chain(counted, others) if one.ahead is not None}
-    lacking = frozenset(one.pod.uid for one in chain(counted, others) if one.usage is None)
-    return SampleMemory(last=last, ahead=early, lacking=lacking)
+    return SampleMemory(
+        last={uid: one for uid, one in chain(kept, newest.items()) if one is not None},
+        ahead={one.pod.uid: one.ahead for one in readings.all if one.ahead is not None},
+        lacking=frozenset([one.pod.uid for one in readings.all if one.usage is None]),
+        read=measured.read,
+    )
 
 
 def after_rollout(memory: Memory, target: Target | None, now: float) -> Memory:
@@ -398,8 +371,7 @@ DEPARTED_SECONDS = 900.0
 """Departed pods are remembered for this long at least, whatever the windows of the samples."""
 BEYOND_WINDOW_SECONDS = 300.0
 """And for this, or the age that samples may have, longer than the longest window: one server of a source may answer
-older
-samples than another."""
+older samples than another."""
 MARGIN_SECONDS = 5.0
 """The clocks that date samples and departures may differ by this much: the load of a pod that left so short a time
 before a sample began may not be in that sample yet."""

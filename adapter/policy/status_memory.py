@@ -77,7 +77,8 @@ def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status's memory that does not change with every roster: only its changes need a write."""
     durable = _durable(data, Memory)
     for key, kind in (("pods", PodMemory), ("beyond", Beyond)):
-        durable[key] = {name: _durable(one, kind) for name, one in data.get(key, {}).items()}
+        if key in durable:
+            durable[key] = {name: _durable(one, kind) for name, one in durable[key].items()}
     return durable
 
 
