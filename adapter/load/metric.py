@@ -1,6 +1,6 @@
 """One metric of a target: from its samples to the scenarios that the watermarks decide."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
@@ -91,8 +91,8 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
     band = band_of(policy, metric, total=False)
     capacities, unit = [one.capacity for one in readings.all if one.capacity], 1 if metric.of is None else NANO
     counted = [one for one in chain(readings.serving, readings.doubtful) if one.usage is not None]
-    known_until = [one.knows_until or 0.0 for one in counted]
-    began = min([at - (one.window or 0.0) for at, one in zip(known_until, counted, strict=True)], default=None)
+    began = min([one.began for one in counted], default=None)
+    oldest = min(counted, key=lambda one: one.until, default=None)
     totals = Totals(
         unit=unit,
         mean=None if metric.of is None else Fraction(sum(capacities), len(capacities) or 1),
@@ -119,8 +119,8 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
     for one in readings.others:
         if one.usage is not None:
             raw.add(one)
-    oldest = known_until.index(min(known_until)) if counted else None
-    limits = metric if metric.target is None else policy.limits_of(metric)
+    limits = policy.limits_of(metric)
+    emptiest = max((one for one in counted if one.fullness), key=_lack, default=None)
     lacking = (one for one in chain(readings.serving, readings.doubtful) if one.bound is None)
     # A window of which nobody can tell how full it is, is told at once.
     overdue = [
@@ -138,19 +138,20 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
         partial=everyone.partial,
         overdue=sum(one.usage is None for one in overdue),
         overdue_partial=sum(one.usage is not None for one in overdue),
-        fullness=_fullness([one for one in counted if one.fullness]),
+        fullness=emptiest.fullness if emptiest is not None else "",
         usage=everyone.effective_usage(policy.average) if everyone.n else None,
         raw=raw.effective_usage(policy.average) if raw.n else None,
         total=is_service_total(metric, samples),
         scenarios=scenarios,
-        sampled_at=None if oldest is None else known_until[oldest],
+        sampled_at=None if oldest is None else oldest.until,
         began_at=began,
-        stale_at=min([one.at or 0.0 for one in counted]) + source_of(metric, samples).max_age if counted else None,
-        window=None if oldest is None else counted[oldest].window,
+        stale_at=min([one.at for one in counted]) + source_of(metric, samples).max_age if counted else None,
+        window=None if oldest is None else oldest.window,
         error=None if everyone.n else _error(inputs, metric, groups, readings),
     )
     # A frozen total may come back.
-    return MeasuredMetric(assessment, readings, inputs.memory.ahead.get(metric.name), max(known_until, default=None))
+    newest = max([one.until for one in counted], default=None)
+    return MeasuredMetric(assessment, readings, inputs.memory.ahead.get(metric.name), newest)
 
 
 def _is_late(inputs: AssessmentInputs, metric: Metric, pod: Pod, last: float | None) -> bool:
@@ -182,12 +183,9 @@ def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) ->
     return any(in_service_since(one.pod, inputs.memory.pods.get(one.pod.uid)) < since for one in lacking)
 
 
-def _fullness(samples: Iterable[PodSample]) -> str:
-    """What the emptiest window holds, as a predicate; empty where every window is full."""
-    order = sorted(
-        samples, key=lambda one: (one.bound is None, Fraction(one.bound, one.usage) if one.bound and one.usage else 0)
-    )
-    return order[-1].fullness if order else ""
+def _lack(one: PodSample) -> tuple[bool, Fraction | int]:
+    """By this, pods are in the order of what their windows may lack."""
+    return one.bound is None, Fraction(one.bound, one.usage) if one.bound and one.usage else 0
 
 
 def _doubtful_pod(groups: PodGroups, sample: PodSample) -> DoubtfulPod:
@@ -212,15 +210,15 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     at = aging_from(sample, ahead)
     began = began_at(at, source.window, ahead)
     stale = now - at > source.max_age or point.is_hollow
-    seen = inputs.memory.samples_of(metric.name).read
-    read = {pod.uid: seen[pod.uid] for pod in (*groups.serving, *groups.doubtful) if pod.uid in seen}
-    read |= {pod.uid: now for pod in (*groups.serving, *groups.doubtful) if pod.name in source.reads}
     bounded = None if point.is_hollow else point.bound
-    read |= {"": now} if bounded is not None else {"": seen[""]} if "" in seen else {}
+    seen, pods = inputs.memory.samples_of(metric.name).read, [*groups.serving, *groups.doubtful]
+    fresh = {pod.uid for pod in pods if pod.name in source.reads} | ({""} if bounded is not None else set())
+    known = [uid for uid in ("", *(pod.uid for pod in pods)) if uid in fresh or uid in seen]
+    read = {uid: now if uid in fresh else seen[uid] for uid in known}
     lack, is_late = _lack_of_total(inputs, metric, groups, source, began, read)
     if bounded is None:
         is_late = not point.window_samples or now - read.get("", 0.0) > source.max_age + source.window
-    n, running = len(groups.serving) + len(groups.doubtful), groups.running
+    n, running = len(pods), groups.running
     # A share of the total needs no departed load: the total includes it.
     departed = departed_load(inputs.memory, metric.name, began) if policy.average is Average.TOTAL else NO_DEPARTURES
     scenarios: Sequence[Scenario] = ()
@@ -231,7 +229,7 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         error = f"{source_name(metric)} has no fresh sample: its window {point.fullness}"
     if error is None and running and not n and not metric.floor:
         error = NO_POD_SERVES
-    limits = metric if metric.target is None else policy.limits_of(metric)
+    limits = policy.limits_of(metric)
     assessment = MetricAssessment(
         name=metric.name,
         high=limits.high,

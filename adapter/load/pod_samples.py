@@ -1,6 +1,6 @@
 """The samples of one metric: which pods have one that counts, when it was taken, and the capacity it relates to."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -24,9 +24,6 @@ YOUNG_SECONDS = 300.0
 DOUBTED_ZERO = f"it fell to exactly 0, which counts {LAST_SAMPLE_SECONDS:.0f} s after its last other sample"
 
 
-_NO_SAMPLE = None, 0.0, None, "no sample"
-
-
 class PodSample(NamedTuple):
     """One pod's sample of a metric, or the reason why there is none. Values are nano-units, times seconds.
 
@@ -35,31 +32,28 @@ class PodSample(NamedTuple):
     `capacity` is what usage is divided by (None: the metric is no utilization, or the pod has no capacity). `limit` is
     the limit that caps the usage, where one does. `last` is the larger of its current and its last remembered sample,
     if they are recent. For the memory: `newest`, its newest sample that counted, and `ahead`, its current sample where
-    that is dated ahead.
+    that is dated ahead. A sample that counts is aged from `at`, and its window is from `began` to `until`.
     """
 
     pod: Pod
     usage: int | None
     missing: str = ""
-    at: float | None = None
-    window: float | None = None
     capacity: int | None = None
+    limit: int | None = None
     last: int = 0
     newest: LastSample | None = None
     ahead: AheadSample | None = None
+    at: float = 0.0
+    until: float = 0.0
+    began: float = 0.0
+    window: float | None = None
     bound: int | None = None
     fullness: str = ""
-    limit: int | None = None
 
     @property
     def is_partial(self) -> bool:
         """Whether the pod may have used more than its sample says."""
         return self.usage is not None and self.usage != self.bound
-
-    @property
-    def knows_until(self) -> float | None:
-        """When its sample's window ended at the latest, None where the pod is missing."""
-        return self.at if self.at is None or self.ahead is None else min(self.at, self.ahead.first_seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,77 +100,78 @@ class MetricReader:
         self._metric = metric
         self._now = now
         self._believes_zero = believes_zero
-        self._of, self._share_of, self._is_whole = _share(metric)
-        self._source = source_of(metric, samples)
-        self._is_query = metric.resource is None
-        self._resource = metric.resource.name if metric.resource is not None else ""
-        self._query_window = self._source.window or None if isinstance(self._source, QuerySamples) else None
-        self._warms = self._query_window is not None or self._resource == "cpu"
-        self._answered_at = _answered_at(self._source, now)
-        self._usages = samples.resources.pods
-        self._points = query_samples(metric, samples).pods if self._is_query else {}
+        self._of, self._resource, self._is_whole = metric.of, metric.resource_name, not metric.source.containers
+        self._source = source = source_of(metric, samples)
+        self._points = source.pods if isinstance(source, QuerySamples) else {}
+        self._usages = source.pods if isinstance(source, ResourceSamples) else {}
+        self._query_window = source.window or None if isinstance(source, QuerySamples) else None
+        self._warms = metric.resource.name == "cpu" if metric.resource is not None else self._query_window is not None
+        self._answered_at = _answered_at(source, now)
+        self._is_throttled = metric.is_throttled
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
         self._amount: tuple[int | None, str] = None, ""
-        self._is_throttled = metric.is_throttled
         self._limit: int | None = None
 
     def sample(self, pod: Pod, seen: SampleMemory = NO_SAMPLES, known_pod: PodMemory | None = None) -> PodSample:
         """The pod's sample, or why there is none; and its capacity where the metric is a utilization."""
-        now, uid = self._now, pod.uid
+        now, uid, name = self._now, pod.uid, pod.name
         names, capacity, lack = self.basis(pod)
-        value, at, window, reason = self._read(pod.name, names)
-        before, ahead = seen.last.get(uid), seen.ahead.get(uid)
-        if before is not None:
-            before = recent(before, now)
+        before, ahead = recent(seen.last.get(uid), now), seen.ahead.get(uid)
         last = before.value if before is not None else 0
-        limit = self.throttled_at(pod) if self._is_throttled else None
+        of_pod = pod.pod_limits.get(self._resource) if self._is_throttled and self._is_whole else None
+        limit = of_pod or self._limit
+        point = self._points.get(name)
+        value, at, window, reason = self._read(name, names, point)
         if value is None:
             # What is known of a sample dated ahead is kept: a frozen one may come back.
-            return PodSample(pod, None, reason, None, None, capacity, last, before, ahead, None, "", limit)
-        began = at - (window or 0.0)
+            return PodSample(pod, None, reason, capacity, limit, last, before, ahead)
+        until, began = at, at - (window or 0.0)
         if at > self._answered_at or ahead is not None:
             ahead = dated_ahead(LastSample(at, value), ahead, self._source, now)
             at = aging_from(LastSample(at, value), ahead)
-            began = began_at(at, window, ahead)
+            until, began = began_at(at, None, ahead), began_at(at, window, ahead)
         if value > last and now - at <= LAST_SAMPLE_SECONDS:
             last = value
-        point = self._points.get(pod.name) if self._is_query else None
         reason = self._unfit_reason(in_service_since(pod, known_pod), value, at, began, before, point) or lack
         if reason:
-            return PodSample(pod, None, reason, None, None, capacity, last, before, ahead, None, "", limit)
+            return PodSample(pod, None, reason, capacity, limit, last, before, ahead)
         bound = value if point is None else point.bound
         fullness = point.fullness if point is not None and point.is_partial else ""
         newest = LastSample(at, bound) if bound is not None and (before is None or at > before.at) else before
-        return PodSample(pod, value, "", at, window, capacity, last, newest, ahead, bound, fullness, limit)
+        return PodSample(
+            pod, value, "", capacity, limit, last, newest, ahead, at, until, began, window, bound, fullness
+        )
 
     def basis(self, pod: Pod) -> tuple[Sequence[str], int | None, str]:
-        """What does not change with samples: the containers that count, the capacity, and why it has no capacity."""
+        """What does not change with samples: the containers that count, the capacity, and why it has no capacity.
+
+        A pod's own limit or request counts, if it has one and the whole pod is measured, else that of its containers.
+        """
         if pod.containers is not self._containers:
-            self._select_containers(pod)
-        capacity, lack = self._capacity(pod) if self._of is not None else self._amount
-        return self._names, capacity, lack
+            chosen = _chosen(self._metric, pod)
+            self._containers, self._names = pod.containers, [container.name for container in chosen]
+            self._amount = _sum_capacity(self._of, self._resource, chosen)
+            self._limit = _sum_capacity(Capacity.LIMIT, self._resource, chosen)[0] if self._is_throttled else None
+        if self._of is not None and self._is_whole:
+            amounts = pod.pod_limits if self._of is Capacity.LIMIT else pod.pod_requests
+            if amounts.get(self._resource):
+                return self._names, amounts[self._resource], ""
+        return self._names, *self._amount
 
-    def _select_containers(self, pod: Pod) -> None:
-        self._containers = pod.containers
-        chosen = _chosen(self._metric, pod)
-        self._names = [container.name for container in chosen]
-        self._amount = _sum_capacity(self._of, self._share_of, chosen)
-        self._limit = _sum_capacity(Capacity.LIMIT, self._resource, chosen)[0] if self._is_throttled else None
-
-    def _read(self, name: str, containers: Sequence[str]) -> tuple[int | None, float, float | None, str]:
+    def _read(
+        self, name: str, containers: Sequence[str], point: Point | None
+    ) -> tuple[int | None, float, float | None, str]:
         """Value, time and window of a pod's latest sample, or the reason why there is none."""
-        if self._is_query:
-            point = self._points.get(name)
-            return (point.value, point.at, self._query_window, "") if point else _NO_SAMPLE
-        if name not in self._usages:
-            return _NO_SAMPLE
-        usage, resource = self._usages[name], self._resource
-        value = 0
+        if point is not None:
+            return point.value, point.at, self._query_window, ""
+        usage, value = self._usages.get(name), 0
+        if usage is None:
+            return None, 0.0, None, "no sample"
         for container in containers or usage.containers:
-            amount = usage.amount(container, resource)
+            amount = usage.amount(container, self._resource)
             if amount is None:
-                return None, 0.0, None, f"container {container} has no {resource} sample"
+                return None, 0.0, None, f"container {container} has no {self._resource} sample"
             value += amount
         return value, usage.at, usage.window, ""
 
@@ -196,25 +191,7 @@ class MetricReader:
             return "its last sample is from before it came into service"
         if self._warms and began < in_service:
             return "warming up: the window of its last sample began before it came into service"
-        if point is not None and point.is_hollow:
-            return f"its window {point.fullness}"
-        return ""
-
-    def throttled_at(self, pod: Pod) -> int | None:
-        """The limit that caps the pod's usage of a throttled metric (nano-units); None where none does.
-
-        `basis` comes first.
-        """
-        of_pod = pod.pod_limits.get(self._resource) if self._is_whole else None
-        return of_pod or self._limit
-
-    def _capacity(self, pod: Pod) -> tuple[int | None, str]:
-        """The pod-level limit or request if there is one and the whole pod is measured, else that of its containers."""
-        if self._is_whole:
-            amount = (pod.pod_limits if self._of is Capacity.LIMIT else pod.pod_requests).get(self._share_of)
-            if amount:
-                return amount, ""
-        return self._amount
+        return f"its window {point.fullness}" if point is not None and point.is_hollow else ""
 
 
 def _answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
@@ -254,21 +231,15 @@ def query_samples(metric: Metric, samples: Samples) -> QuerySamples:
 
 def absent_container_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
     """A sentence about a container that the metric names and no pod has; empty where there is none."""
-    source = metric.resource or metric.query
     present = {container.name for pod in pods for container in pod.containers}
-    absent = [name for name in (source.containers if source else ()) if name not in present]
+    absent = [name for name in metric.source.containers if name not in present]
     return f"no pod has a container {absent[0]}; they have {', '.join(sorted(present))}" if absent and present else ""
 
 
 def no_capacity_sentence(metric: Metric, pods: Iterable[Pod]) -> str:
     """A sentence naming the container without the limit or request that a utilization needs."""
-    of, resource, _ = _share(metric)
-    word = of.value.lower() if of else "capacity"
-    for pod in pods:
-        for container in _chosen(metric, pod):
-            if not _amounts(container, of).get(resource):
-                return f"container {container.name} has no {resource} {word}; set one or drop `of` from the metric"
-    return f"no container has a {resource} {word}; set one or drop `of` from the metric"
+    lacks = (_sum_capacity(metric.of, metric.resource_name, _chosen(metric, pod))[1] for pod in pods)
+    return f"{next(filter(None, lacks), 'no pod has a capacity')}; set one or drop `of` from the metric"
 
 
 def source_of(metric: Metric, samples: Samples) -> ResourceSamples | QuerySamples:
@@ -303,21 +274,10 @@ def source_error(metric: Metric, samples: Samples) -> str:
 
 def _chosen(metric: Metric, pod: Pod) -> list[Container]:
     """The containers that the metric covers: the named ones, else the running ones."""
-    source = metric.resource or metric.query
-    names = source.containers if source else ()
-    if names:
+    if names := metric.source.containers:
         known = {container.name: container for container in pod.containers}
         return [known.get(name, Container(name)) for name in names]
     return [container for container in pod.containers if container.running is not False]
-
-
-def _share(metric: Metric) -> tuple[Capacity | None, str, bool]:
-    """What usage is divided by: limit or request, of which resource, and whether the whole pod counts."""
-    if metric.resource is not None:
-        return metric.resource.of, metric.resource.name, not metric.resource.containers
-    if metric.query is not None:
-        return metric.query.of, metric.query.resource, not metric.query.containers
-    return None, "", True
 
 
 def _sum_capacity(of: Capacity | None, resource: str, chosen: Iterable[Container]) -> tuple[int | None, str]:
@@ -326,12 +286,8 @@ def _sum_capacity(of: Capacity | None, resource: str, chosen: Iterable[Container
         return None, ""
     total = 0
     for container in chosen:
-        amount = _amounts(container, of).get(resource)
+        amount = (container.limits if of is Capacity.LIMIT else container.requests).get(resource)
         if not amount:
             return None, f"container {container.name} has no {resource} {of.value.lower()}"
         total += amount
-    return (total, "") if total else (None, f"no container with a {resource} {of.value.lower()}")
-
-
-def _amounts(container: Container, of: Capacity | None) -> Mapping[str, int]:
-    return container.limits if of is Capacity.LIMIT else container.requests
+    return (total, "") if total else (None, f"no container has a {resource} {of.value.lower()}")

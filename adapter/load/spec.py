@@ -129,10 +129,19 @@ class Metric:
         return self.resource is not None and self.resource.name == "cpu" and self.of is not Capacity.REQUEST
 
     @property
+    def source(self) -> ResourceMetric | Query:
+        """The one of both that is set."""
+        return self.resource or self.query or Query()
+
+    @property
     def of(self) -> Capacity | None:
         """The capacity that usage is divided by, None for plain usage."""
-        source = self.resource or self.query
-        return source.of if source else None
+        return self.source.of
+
+    @property
+    def resource_name(self) -> str:
+        """The resource whose usage is measured, or by whose capacity a query's values are divided."""
+        return self.resource.name if self.resource is not None else self.query.resource if self.query else ""
 
 
 class Limits(NamedTuple):
