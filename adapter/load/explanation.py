@@ -130,28 +130,22 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
 def _stand(
     metric: MetricAssessment, verdict: Verdict, tolerance: Fraction, shown: Callable[[Fraction | int], str]
 ) -> str:
-    high = shown(metric.high) if metric.high is not None else ""
-    low = shown(metric.low) if metric.low is not None else ""
+    high, low = ("" if limit is None else shown(limit) for limit in (metric.high, metric.low))
     if metric.target is not None:
-        return _stand_to_target(verdict, shown(metric.target), high, low)
-    if verdict is Verdict.ABOVE and metric.high is not None:
-        return f"above the high watermark {high} (acts beyond {shown(metric.high * (1 + tolerance))})"
-    if verdict is Verdict.BELOW and metric.low is not None:
-        return f"below the low watermark {low} (acts under {shown(metric.low * (1 - tolerance))})"
-    inside = f"inside the band {low or '0'} … {high or 'any'}"
-    acts = [f"under {shown(metric.low * (1 - tolerance))}"] if metric.low is not None else []
-    acts += [f"beyond {shown(metric.high * (1 + tolerance))}"] if metric.high is not None else []
-    return f"{inside} (tolerance {percent_text(tolerance)}: acts {' or '.join(acts)})" if tolerance else inside
-
-
-def _stand_to_target(verdict: Verdict, target: str, high: str, low: str) -> str:
-    match verdict:
-        case Verdict.ABOVE:
-            return f"above the target {target} (acts beyond {high})"
-        case Verdict.BELOW:
-            return f"below the target {target} (acts under {low})"
-        case _:
-            return f"near the target {target} ({low} … {high})"
+        target = shown(metric.target)
+        stands = {
+            Verdict.ABOVE: f"above the target {target} (acts beyond {high})",
+            Verdict.BELOW: f"below the target {target} (acts under {low})",
+        }
+        return stands.get(verdict, f"near the target {target} ({low} … {high})")
+    beyond = "" if metric.high is None else f"beyond {shown(metric.high * (1 + tolerance))}"
+    under = "" if metric.low is None else f"under {shown(metric.low * (1 - tolerance))}"
+    if verdict is Verdict.ABOVE and beyond:
+        return f"above the high watermark {high} (acts {beyond})"
+    if verdict is Verdict.BELOW and under:
+        return f"below the low watermark {low} (acts {under})"
+    inside, acts = f"inside the band {low or '0'} … {high or 'any'}", " or ".join(filter(None, (under, beyond)))
+    return f"{inside} (tolerance {percent_text(tolerance)}: acts {acts})" if tolerance else inside
 
 
 def _proposal(outcome: Outcome, decision: Decision, policy: Policy) -> str:
@@ -233,65 +227,40 @@ def _result(assessment: Assessment, decision: Decision, bounds: Bounds, now: flo
     if decision.desired is None or decision.served is None:
         yield f"nothing is decided: {decision.error}"
         return
-    yield from _held(assessment, decision, bounds, now)
+    if decision.held_by is HeldBy.SCHEDULE:
+        limits = limits_at(assessment.windows, now)
+        if limits.floor is not None:
+            yield f"schedule {limits.floor_of} keeps at least {limits.floor}"
+        if limits.cap is not None:
+            yield f"schedule {limits.cap_of} keeps at most {limits.cap}"
+    elif sentence := _held(assessment, decision, bounds, now):
+        yield sentence
     yield f"asks for {decision.desired} (now {decision.current}), served as {milli_text(decision.served)}"
 
 
-def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> Iterator[str]:
-    policy = assessment.policy
-    up = decision.desired is not None and decision.desired > decision.current
-    match decision.held_by:
-        case HeldBy.MIN_SERVING:
-            yield f"fewer than {policy.min_serving_percent} % of the pods serve: no scale-down"
-        case HeldBy.METRIC_ERROR:
-            yield _failing(decision, policy)
-        case HeldBy.SCHEDULE:
-            yield from _schedules(assessment, now)
-        case HeldBy.VELOCITY:
-            percent = policy.velocity.up if up else policy.velocity.down
-            yield f"the policy's velocity allows {percent or 0} % of {decision.current} at a time"
-        case HeldBy.COOLDOWN:
-            yield _cooldown(assessment, bounds, now)
-        case HeldBy.MODE:
-            yield _rest(policy)
-        case HeldBy.BOUNDS:
-            yield f"the HPA allows {bounds.minimum} to {bounds.maximum}"
-        case HeldBy.HPA_TOLERANCE:
-            yield swallowed_step(decision, bounds)
-        case HeldBy.FAST_SCALE_UP:
-            yield (
-                "the count rose after the samples were taken, or just before: with fastScaleUp it falls on newer ones "
-                "only"
-            )
-        case _:
-            pass
-
-
-def _failing(decision: Decision, policy: Policy) -> str:
-    if decision.verdict is Verdict.ERROR and policy.fallback is not None:
-        return f"nothing could be decided for {policy.fallback.after:g} s: the fallback is {decision.desired}"
-    return "a metric is in error: no scale-down"
-
-
-def _rest(policy: Policy) -> str:
-    if policy.mode is not Mode.ACTIVE or policy.hold_until is None:
-        return f"the policy is in mode {policy.mode.value}: the current count is kept"
-    return f"the policy is held until {time_text(policy.hold_until)}: the current count is kept"
-
-
-def _schedules(assessment: Assessment, now: float) -> Iterator[str]:
-    limits = limits_at(assessment.windows, now)
-    if limits.floor is not None:
-        yield f"schedule {limits.floor_of} keeps at least {limits.floor}"
-    if limits.cap is not None:
-        yield f"schedule {limits.cap_of} keeps at most {limits.cap}"
-
-
-def _cooldown(assessment: Assessment, bounds: Bounds, now: float) -> str:
+def _held(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> str:
+    """Why the last stage changed the count; empty where the sentences on metrics say it."""
+    policy, cooldown, current = assessment.policy, assessment.policy.cooldown, decision.current
+    percent = policy.velocity.up if (decision.desired or 0) > current else policy.velocity.down
     last = last_scaled(assessment.memory, bounds, now)
     ago = "" if last is None else f", and the count last changed {max(0.0, now - last):.0f} s ago"
-    cooldown = assessment.policy.cooldown
-    return f"the policy's cooldown is {cooldown.up:g} s up and {cooldown.down:g} s down{ago}"
+    failing, rest = "a metric is in error: no scale-down", f"in mode {policy.mode.value}"
+    if decision.verdict is Verdict.ERROR and policy.fallback is not None:
+        failing = f"nothing could be decided for {policy.fallback.after:g} s: the fallback is {decision.desired}"
+    if policy.mode is Mode.ACTIVE and policy.hold_until is not None:
+        rest = f"held until {time_text(policy.hold_until)}"
+    sentences = {
+        HeldBy.MIN_SERVING: f"fewer than {policy.min_serving_percent} % of the pods serve: no scale-down",
+        HeldBy.METRIC_ERROR: failing,
+        HeldBy.VELOCITY: f"the policy's velocity allows {percent or 0} % of {current} at a time",
+        HeldBy.COOLDOWN: f"the policy's cooldown is {cooldown.up:g} s up and {cooldown.down:g} s down{ago}",
+        HeldBy.MODE: f"the policy is {rest}: the current count is kept",
+        HeldBy.BOUNDS: f"the HPA allows {bounds.minimum} to {bounds.maximum}",
+        HeldBy.HPA_TOLERANCE: swallowed_step(decision, bounds),
+        HeldBy.FAST_SCALE_UP: "the count rose after the samples were taken, or just before: with fastScaleUp it falls "
+        "on newer ones only",
+    }
+    return sentences.get(decision.held_by, "") if decision.held_by is not None else ""
 
 
 def _many(count: int, noun: str) -> str:

@@ -81,9 +81,7 @@ def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Re
 
 def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[RegistrationMatch]:
     """Every registration with its pod, or with the reason why it counts for no pod."""
-    index = _Index(registry)
-    for pod in pods:
-        index.add(pod)
+    index = _Index(pods, registry)
     matches = [index.match(instance) for instance in roster.instances]
     by_uid: dict[str, list[Instance]] = defaultdict(list)
     for match in matches:
@@ -105,19 +103,15 @@ def named_pod(instance: Instance, registry: Registry) -> str:
 class _Index:
     """Pods by everything that a registration can name them by."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, pods: Iterable[Pod], registry: Registry) -> None:
         self._registry = registry
-        self.pods: dict[str, Pod] = {}
+        self.pods = {pod.uid: pod for pod in pods}
         """By UID."""
-        self._by_name: dict[str, Pod] = {}
+        self._by_name = {pod.name: pod for pod in self.pods.values()}
         self._by_ip: dict[str, list[Pod]] = defaultdict(list)
-
-    def add(self, pod: Pod) -> None:
-        """Index a pod. A finished pod's status keeps an address that another pod may have by now."""
-        self.pods[pod.uid] = pod
-        self._by_name[pod.name] = pod
-        if pod.phase not in FINISHED_PHASES:
-            for ip in {canonical_ip(ip) for ip in pod.ips}:
+        for pod in self.pods.values():
+            # A finished pod's status keeps an address that another pod may have by now.
+            for ip in {canonical_ip(ip) for ip in pod.ips} if pod.phase not in FINISHED_PHASES else ():
                 self._by_ip[ip].append(pod)
 
     def match(self, instance: Instance) -> RegistrationMatch:

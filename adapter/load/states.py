@@ -72,7 +72,7 @@ def classify(
     view = _RegistryView(registry, memory, registered, now) if registry else None
     by_uid = {pod.uid: _classify(pod, memory.pods.get(pod.uid, _NO_MEMORY), view) for pod in pods}
     if view is not None:
-        _guard_absence(policy, view, pods, by_uid)
+        _guard_absence(policy, memory, pods, by_uid, now)
     _doubt_if_all_are_out(by_uid)
     return by_uid
 
@@ -106,7 +106,7 @@ def _classify(pod: Pod, known: PodMemory, view: "_RegistryView | None") -> Class
         return _not_ready(pod)
     if pod.pulled_out_annotation:
         return Classification(PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
-    return view.classification(pod) if view is not None else _by_endpoints(pod, known)
+    return view.classification(pod, known) if view is not None else _by_endpoints(pod, known)
 
 
 def _by_endpoints(pod: Pod, known: PodMemory) -> Classification:
@@ -138,7 +138,7 @@ def ready_since(pod: Pod) -> float:
 
 
 def _guard_absence(
-    policy: Policy, view: "_RegistryView", pods: Sequence[Pod], by_uid: dict[str, Classification]
+    policy: Policy, memory: Memory, pods: Sequence[Pod], by_uid: dict[str, Classification], now: float
 ) -> None:
     """Limit how many pods absence may take out, in all and newly; the other absent pods stay doubtful.
 
@@ -148,16 +148,16 @@ def _guard_absence(
     if not absent:
         return
     ready = sum(1 for pod in pods if pod.is_ready and by_uid[pod.uid].state not in _NOT_GUARDED)
-    already = {pod.uid for pod in absent if view.memory_of(pod).out_since is not None}
+    out = {pod.uid: since for pod in absent if (since := memory.pods[pod.uid].out_since) is not None}
     budget = math.floor(ready * policy.pulled_out.max_percent / 100)
     fresh_budget = max(NEWLY_OUT_AT_LEAST, ready * NEWLY_OUT_PERCENT // 100)
-    fresh_budget -= sum(1 for pod in absent if pod.uid in already and view.is_newly_out(pod))
-    absent.sort(key=lambda pod: (pod.uid not in already, view.memory_of(pod).absent_since or 0.0, pod.name))
+    fresh_budget -= sum(1 for since in out.values() if now - since < NEWLY_OUT_SECONDS)
+    absent.sort(key=lambda pod: (pod.uid not in out, memory.pods[pod.uid].absent_since or 0.0, pod.name))
     for pod in absent:
-        known = pod.uid in already
-        if budget > 0 and (known or fresh_budget > 0):
+        is_new = pod.uid not in out
+        if budget > 0 and (fresh_budget > 0 or not is_new):
             budget -= 1
-            fresh_budget -= not known
+            fresh_budget -= is_new
         else:
             reason = "too many pods vanished from the registry at once"
             by_uid[pod.uid] = Classification(PodState.DOUBTFUL, reason, GUARDED_ABSENCE, guarded=True)
@@ -186,82 +186,62 @@ class _RegistryView:
         self._age = now - self._roster.at if self._roster else math.inf
         self._set_aside = is_set_aside(memory, registry)
 
-    def memory_of(self, pod: Pod) -> PodMemory:
-        return self._memory.pods.get(pod.uid, _NO_MEMORY)
-
-    def is_newly_out(self, pod: Pod) -> bool:
-        since = self.memory_of(pod).out_since
-        return since is not None and self._now - since < NEWLY_OUT_SECONDS
-
-    def classification(self, pod: Pod) -> Classification:
+    def classification(self, pod: Pod, known: PodMemory) -> Classification:
         """Classify a Ready pod by this registry."""
         name = self._registry.name
         if self._roster is None:
             return Classification(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
         if self._set_aside:
-            return Classification(
-                PodState.SERVING, f"registry {name} is set aside: it never listed a pod of this target"
-            )
-        instances = self._instances.get(pod.uid, ())
-        if instances:
+            reason = f"registry {name} is set aside: it never listed a pod of this target"
+            return Classification(PodState.SERVING, reason)
+        if instances := self._instances.get(pod.uid):
             return self._registered(pod, instances)
         if not self._roster.absence_counts:
             return Classification(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
-        if self.memory_of(pod).seen is None:
-            return self._never_registered(pod, self._roster)
-        return self._absent(pod, self._roster)
+        return self._unregistered(pod, known, self._roster)
 
     def _registered(self, pod: Pod, instances: tuple[Instance, ...]) -> Classification:
-        word = out_reason_of(instances, self._registry, protected=self._roster is not None and self._roster.protected)
+        protected, name = self._roster is not None and self._roster.protected, self._registry.name
+        word = out_reason_of(instances, self._registry, protected=protected)
         if not word:
             starting = all(instance.status.upper() == _STARTING for instance in instances)
             if starting and self._now - ready_since(pod) < self._registry.grace:
-                return Classification(
-                    PodState.STARTING, "Ready, but registered as STARTING", self._registered_here.evidence
-                )
+                return Classification(PodState.STARTING, "Ready, but registered as STARTING", f"registry {name}")
             return self._registered_here
-        evidence = f"registry {self._registry.name}: {word}"
+        evidence = f"registry {name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
             return Classification(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
-        if not self._is_sufficient(instances):
+        # The pod must be out even without the registrations that are no sufficient evidence for now.
+        sure = [one for one in instances if one.doubtful_until is None or one.doubtful_until <= self._now]
+        is_sure = self._registry.any_out and out_reason_of(sure, self._registry, protected=protected)
+        if len(sure) < len(instances) and not is_sure:
             return Classification(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
         return Classification(PodState.PULLED_OUT, f"the registry says {word}", evidence)
 
-    def _is_sufficient(self, instances: tuple[Instance, ...]) -> bool:
-        """Whether the pod is out even without the registrations that are no sufficient evidence for now."""
-        sure = tuple(one for one in instances if one.doubtful_until is None or one.doubtful_until <= self._now)
-        if len(sure) == len(instances):
-            return True
-        protected = self._roster is not None and self._roster.protected
-        return self._registry.any_out and bool(out_reason_of(sure, self._registry, protected=protected))
-
-    def _never_registered(self, pod: Pod, roster: Roster) -> Classification:
-        ready_at = ready_since(pod)
-        if roster.at < ready_at:
+    def _unregistered(self, pod: Pod, known: PodMemory, roster: Roster) -> Classification:
+        if known.seen is not None:
+            if doubt := self._doubt_of_absence(known, roster, ready_since(pod)):
+                return Classification(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
+            return Classification(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
+        if roster.at < ready_since(pod):
             return Classification(PodState.DOUBTFUL, "Ready only after the registry's last answer")
-        if self._now - ready_at < self._registry.grace:
+        if self._now - ready_since(pod) < self._registry.grace:
             return Classification(PodState.STARTING, "Ready, but not registered yet")
-        if self._memory.ever_in_roster:
-            return Classification(PodState.DOUBTFUL, "never registered, though other pods are", "absence")
-        return Classification(PodState.DOUBTFUL, "no pod of this target was ever registered", "absence")
+        never = "never registered, though other pods are"
+        if not self._memory.ever_in_roster:
+            never = "no pod of this target was ever registered"
+        return Classification(PodState.DOUBTFUL, never, "absence")
 
-    def _absent(self, pod: Pod, roster: Roster) -> Classification:
-        memory = self.memory_of(pod)
-        since = memory.absent_since if memory.absent_since is not None else roster.at
-        doubt = self._doubt_of_absence(memory, since, roster, ready_since(pod))
-        if doubt:
-            return Classification(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
-        return Classification(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
-
-    def _doubt_of_absence(self, memory: PodMemory, since: float, roster: Roster, ready_at: float) -> str:
+    def _doubt_of_absence(self, known: PodMemory, roster: Roster, ready_at: float) -> str:
         """Why absence is not sufficient evidence yet, empty where it is."""
         if roster.at < ready_at:
             return "by an answer from before it was Ready"
-        if memory.registration_lost:
+        if known.registration_lost:
             return "since the registry lost its data or its connection"
         if self._age > ABSENCE_TRUSTED_SECONDS:
             return "by an answer older than 5 min"
-        if memory.absent_count < CONFIRMING_ROSTERS or roster.at - since < self._registry.absent:
+        since = known.absent_since if known.absent_since is not None else roster.at
+        if known.absent_count < CONFIRMING_ROSTERS or roster.at - since < self._registry.absent:
             return "not confirmed yet"
         empty = self._memory.empty_since
         is_confirmed = roster.alive and empty is not None and roster.at - empty >= EMPTY_CONFIRMED_SECONDS
@@ -292,8 +272,7 @@ def out_reason(instance: Instance) -> str:
 
 def is_set_aside(memory: Memory, registry: Registry) -> bool:
     """Whether the registry is ignored: enough rosters over enough time listed no pod of the target."""
-    if memory.ever_in_roster or memory.last_valid is None or memory.rosters_since is None:
+    last, since = memory.last_valid, memory.rosters_since
+    if memory.ever_in_roster or last is None or since is None or not last.absence_counts:
         return False
-    if not memory.last_valid.absence_counts:
-        return False
-    return memory.rosters >= CONFIRMING_ROSTERS and memory.last_valid.at - memory.rosters_since >= registry.grace
+    return memory.rosters >= CONFIRMING_ROSTERS and last.at - since >= registry.grace
