@@ -94,8 +94,7 @@ def _classified(inputs: AssessmentInputs) -> tuple[Memory, tuple[PodAssessment, 
     states = classify(policy, pods, memory, now, listed)
     memory = after_pull_outs(memory, states, now)
     memory = after_states(memory, states, now, remembered_seconds(inputs.samples))
-    found = ((pod, states[pod.uid]) for pod in pods)
-    return memory, tuple(PodAssessment(pod, s.state, s.reason, s.evidence, guarded=s.guarded) for pod, s in found)
+    return memory, tuple(states.values())
 
 
 def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:

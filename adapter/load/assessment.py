@@ -70,17 +70,19 @@ class AssessmentInputs:
 class PodAssessment(NamedTuple):
     """A pod, its state and the reason for it, and its usage: metric name → nano-units, only where a sample is fresh.
 
-    `evidence` names the source of the state. `missing`: metric name → why there is no fresh sample of this pod.
+    `evidence` names the source of the state. `by_absence`: it is out because the registry no longer lists it.
     `guarded`: the evidence says out, and a guard keeps the pod doubtful, since believing it would take out too many.
+    `missing`: metric name → why there is no fresh sample of this pod.
     """
 
     pod: Pod
     state: PodState
     reason: str
     evidence: str = ""
+    by_absence: bool = False
+    guarded: bool = False
     usage: Mapping[str, int] = _NOTHING
     missing: Mapping[str, str] = _NOTHING
-    guarded: bool = False
 
 
 class Shrink(NamedTuple):

@@ -33,19 +33,12 @@ def raise_to_floor(paced: Paced, floor: int | None) -> Paced:
 
 
 def _limited(wanted: Paced, current: int, policy: Policy) -> Paced:
-    up, down = policy.velocity.up, policy.velocity.down
-    if wanted.desired > current and up is not None:
-        furthest = current + _step(current, up)
-        return Paced(furthest, HeldBy.VELOCITY) if furthest < wanted.desired else wanted
-    if wanted.desired < current and down is not None:
-        furthest = current - _step(current, down)
-        return Paced(furthest, HeldBy.VELOCITY) if furthest > wanted.desired else wanted
-    return wanted
-
-
-def _step(current: int, percent: int) -> int:
-    """The percentage of the count, at least one pod; 0 for 0 %."""
-    return max(1, current * percent // 100) if percent else 0
+    percent = policy.velocity.up if wanted.desired > current else policy.velocity.down
+    if percent is None:
+        return wanted
+    step = max(1, current * percent // 100) if percent else 0
+    nearest = max(current - step, min(current + step, wanted.desired))
+    return wanted if nearest == wanted.desired else Paced(nearest, HeldBy.VELOCITY)
 
 
 def _cooled(wanted: Paced, current: int, policy: Policy, last_scale: float | None, now: float) -> Paced:

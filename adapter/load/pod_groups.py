@@ -48,7 +48,7 @@ class PodGroups:
 
 def group_pods(inputs: AssessmentInputs, memory: Memory, assessed: Sequence[PodAssessment]) -> PodGroups:
     """Group the pods. The memory knows them already."""
-    policy, now = inputs.policy, inputs.now
+    policy, now, after = inputs.policy, inputs.now, inputs.policy.pulled_out.replace_after
     by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
     for one in assessed:
         by_state[one.state].append(one.pod)
@@ -56,19 +56,14 @@ def group_pods(inputs: AssessmentInputs, memory: Memory, assessed: Sequence[PodA
     out, doubtful = by_state[PodState.PULLED_OUT], sorted(by_state[PodState.DOUBTFUL], key=lambda pod: pod.name)
     known = {pod.uid: memory.pods.get(pod.uid, _NO_MEMORY) for pod in (*out, *doubtful)}
 
-    def is_long_in_doubt(uid: str) -> bool:
-        since = known[uid].doubt_since
-        return since is not None and now - since >= LONG_DOUBT_SECONDS
-
-    def is_long_out(uid: str) -> bool:
-        since = known[uid].out_since
-        return since is not None and now - since >= policy.pulled_out.replace_after
+    def lasts(since: float | None, seconds: float) -> bool:
+        return since is not None and now - since >= seconds
 
     may_replace = policy.pulled_out.replace and not rolling_out(memory, now)
     # Once replacing has proved ineffective, only pods from before its first step.
     stopped = may_replace and replacement_ineffective(memory, assessed)
     old = {pod.uid for pod in (*out, *doubtful) if may_replace and not (stopped and since_first_step(memory, pod))}
-    long = frozenset(pod.uid for pod in doubtful if is_long_in_doubt(pod.uid))
+    long = frozenset(pod.uid for pod in doubtful if lasts(known[pod.uid].doubt_since, LONG_DOUBT_SECONDS))
     return PodGroups(
         assessed=assessed,
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
@@ -78,7 +73,7 @@ def group_pods(inputs: AssessmentInputs, memory: Memory, assessed: Sequence[PodA
         out=out,
         away=AwayPods(
             out=0 if _deletes_pulled_out_first(policy, inputs.target, assessed) else len(out),
-            replaceable=sum(1 for pod in out if pod.uid in old and is_long_out(pod.uid)),
+            replaceable=sum(pod.uid in old and lasts(known[pod.uid].out_since, after) for pod in out),
             reserved=len(by_state[PodState.STARTING]),
         ),
         young=frozenset(pod.uid for pod in idle if is_young(pod, now)),

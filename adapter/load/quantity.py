@@ -50,7 +50,10 @@ def parse_quantity(text: str) -> Fraction:
 
 def parse_nano(text: str) -> int:
     """Parse a non-negative quantity to nano-units, rounded up as the API server does."""
-    return to_nano(parse_quantity(text), text)
+    value = parse_quantity(text)
+    if value < 0:
+        raise QuantityError(f"{text} is negative; a load never is")
+    return math.ceil(value * NANO)
 
 
 def parse_number(text: str) -> int:
@@ -61,13 +64,6 @@ def parse_number(text: str) -> int:
     if text.lower().lstrip("+-") in {"nan", "inf"}:
         raise QuantityError(f"{text!r} is not a number that can be acted on")
     return parse_nano(text)
-
-
-def to_nano(value: Fraction | int, shown: str = "") -> int:
-    """Nano-units of a value, rounded up. Raises QuantityError for a negative one."""
-    if value < 0:
-        raise QuantityError(f"{shown or value} is negative; a load never is")
-    return math.ceil(value * NANO)
 
 
 def nano_text(nano: Fraction | int) -> str:

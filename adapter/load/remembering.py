@@ -30,7 +30,7 @@ from adapter.load.pods import FINISHED_PHASES, Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from adapter.load.states import Classification, out_reason_of, ready_since, service_registry
+from adapter.load.states import out_reason_of, ready_since, service_registry
 
 RECOVERY_SECONDS = 90.0
 COLLAPSE_PERCENT = 30
@@ -209,7 +209,7 @@ def _is_collapse(before: int, after: int) -> bool:
 
 
 def after_states(
-    memory: Memory, states: Mapping[str, Classification], now: float, back_until: float = math.inf
+    memory: Memory, states: Mapping[str, PodAssessment], now: float, back_until: float = math.inf
 ) -> Memory:
     """The memory after classifying the pods; pods that no longer exist are forgotten.
 
@@ -221,7 +221,7 @@ def after_states(
     )
 
 
-def _after_state(known: PodMemory, one: Classification, now: float, back_until: float) -> PodMemory:
+def _after_state(known: PodMemory, one: PodAssessment, now: float, back_until: float) -> PodMemory:
     state = one.state
     out_since = _earliest(known.out_since, now) if state is PodState.PULLED_OUT else None
     doubt_since = _earliest(known.doubt_since, now) if state is PodState.DOUBTFUL else None
@@ -432,7 +432,7 @@ def after_departures(memory: Memory, pods: Iterable[Pod], now: float) -> Memory:
     return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
 
 
-def after_pull_outs(memory: Memory, states: Mapping[str, Classification], now: float) -> Memory:
+def after_pull_outs(memory: Memory, states: Mapping[str, PodAssessment], now: float) -> Memory:
     """The memory after classifying the pods: one that served and is now pulled out leaves its load to others too.
 
     One that came back is no longer departed: it carries load itself, or its gap is filled.

@@ -7,8 +7,8 @@ it is confirmed, recent and not too common.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from adapter.load.assessment import PodAssessment
 from adapter.load.matching import Mismatch, Registrations, match_registrations, registrations
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import FINISHED_PHASES, Pod, PodState
@@ -37,23 +37,6 @@ _OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
 _NO_MEMORY = PodMemory()
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
-    """A pod's state, its reason and the evidence. `by_absence`: it is out because the registry no longer lists it.
-
-    `guarded`: the evidence says out, and a guard keeps the pod doubtful, since believing it would take out too many.
-    """
-
-    state: PodState
-    reason: str
-    evidence: str = ""
-    by_absence: bool = False
-    guarded: bool = False
-
-
-_READY = Classification(PodState.SERVING, "Ready")
-
-
 def service_registry(policy: Policy) -> Registry | None:
     """The service registry that the policy names; None where it names none, or Kubernetes itself."""
     return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
@@ -61,7 +44,7 @@ def service_registry(policy: Policy) -> Registry | None:
 
 def classify(
     policy: Policy, pods: Sequence[Pod], memory: Memory, now: float, registered: Registrations | None = None
-) -> dict[str, Classification]:
+) -> dict[str, PodAssessment]:
     """Classify each pod, by UID, from the pod itself and a memory that already counts the latest roster.
 
     `registered`: the registrations of the pods in the latest valid roster; None to match them here.
@@ -97,39 +80,41 @@ def registry_problem(policy: Policy, pods: Sequence[Pod], memory: Memory, now: f
     return ""
 
 
-def _classify(pod: Pod, known: PodMemory, view: "_RegistryView | None") -> Classification:
+def _classify(pod: Pod, known: PodMemory, view: "_RegistryView | None") -> PodAssessment:
     if pod.deleting:
-        return Classification(PodState.TERMINATING, "it is being deleted")
+        return PodAssessment(pod, PodState.TERMINATING, "it is being deleted")
     if pod.phase in FINISHED_PHASES:
-        return Classification(PodState.FINISHED, f"its phase is {pod.phase}")
+        return PodAssessment(pod, PodState.FINISHED, f"its phase is {pod.phase}")
     if not pod.is_ready or pod.started_at is None:
         return _not_ready(pod)
     if pod.pulled_out_annotation:
-        return Classification(PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
+        return PodAssessment(pod, PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
     return view.classification(pod, known) if view is not None else _by_endpoints(pod, known)
 
 
-def _by_endpoints(pod: Pod, known: PodMemory) -> Classification:
+def _by_endpoints(pod: Pod, known: PodMemory) -> PodAssessment:
     if pod.endpoints_silent and (pod.endpoint_serving is False or known.out_since is not None or known.doubt_since):
         reason = "its endpoints did not serve when the watch of EndpointSlices fell silent"
-        return Classification(PodState.DOUBTFUL, reason, "EndpointSlice conditions")
+        return PodAssessment(pod, PodState.DOUBTFUL, reason, "EndpointSlice conditions")
     if pod.endpoint_serving is False:
-        return Classification(PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions")
-    return _READY
+        return PodAssessment(
+            pod, PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions"
+        )
+    return PodAssessment(pod, PodState.SERVING, "Ready")
 
 
-def _not_ready(pod: Pod) -> Classification:
+def _not_ready(pod: Pod) -> PodAssessment:
     if any(container.crash_looping for container in pod.containers):
-        return Classification(PodState.UNREADY, "a container crash-loops")
+        return PodAssessment(pod, PodState.UNREADY, "a container crash-loops")
     if pod.phase == "Pending" or pod.started_at is None or pod.ready is None:
-        return Classification(PodState.STARTING, "it has not started yet")
+        return PodAssessment(pod, PodState.STARTING, "it has not started yet")
     since = pod.ready.since
     if since is None or since <= pod.created_at or since - pod.started_at <= NEVER_READY_SECONDS:
-        return Classification(PodState.STARTING, "it has not been Ready yet")
+        return PodAssessment(pod, PodState.STARTING, "it has not been Ready yet")
     shut = [gate for gate, is_open in pod.gates.items() if not is_open]
     if shut and pod.containers_ready:
-        return Classification(PodState.PULLED_OUT, "a readiness gate is shut", f"readiness gate {shut[0]}")
-    return Classification(PodState.UNREADY, "not Ready any more")
+        return PodAssessment(pod, PodState.PULLED_OUT, "a readiness gate is shut", f"readiness gate {shut[0]}")
+    return PodAssessment(pod, PodState.UNREADY, "not Ready any more")
 
 
 def ready_since(pod: Pod) -> float:
@@ -138,7 +123,7 @@ def ready_since(pod: Pod) -> float:
 
 
 def _guard_absence(
-    policy: Policy, memory: Memory, pods: Sequence[Pod], by_uid: dict[str, Classification], now: float
+    policy: Policy, memory: Memory, pods: Sequence[Pod], by_uid: dict[str, PodAssessment], now: float
 ) -> None:
     """Limit how many pods absence may take out, in all and newly; the other absent pods stay doubtful.
 
@@ -160,17 +145,17 @@ def _guard_absence(
             fresh_budget -= is_new
         else:
             reason = "too many pods vanished from the registry at once"
-            by_uid[pod.uid] = Classification(PodState.DOUBTFUL, reason, GUARDED_ABSENCE, guarded=True)
+            by_uid[pod.uid] = PodAssessment(pod, PodState.DOUBTFUL, reason, GUARDED_ABSENCE, guarded=True)
 
 
-def _doubt_if_all_are_out(by_uid: dict[str, Classification]) -> None:
+def _doubt_if_all_are_out(by_uid: dict[str, PodAssessment]) -> None:
     """Doubt explicit evidence where it would leave no pod in. Absence has its own guard (`_guard_absence`)."""
     if {one.state for one in by_uid.values()} & {PodState.SERVING, PodState.DOUBTFUL}:
         return
     for uid, one in by_uid.items():
         if one.state is PodState.PULLED_OUT and not one.by_absence:
             reason = f"every pod would be out ({one.reason})"
-            by_uid[uid] = Classification(PodState.DOUBTFUL, reason, one.evidence, guarded=True)
+            by_uid[uid] = PodAssessment(one.pod, PodState.DOUBTFUL, reason, one.evidence, guarded=True)
 
 
 class _RegistryView:
@@ -182,55 +167,56 @@ class _RegistryView:
         self._now = now
         self._roster: Roster | None = memory.last_valid
         self._instances = registered
-        self._registered_here = Classification(PodState.SERVING, "registered", f"registry {registry.name}")
         self._age = now - self._roster.at if self._roster else math.inf
         self._set_aside = is_set_aside(memory, registry)
 
-    def classification(self, pod: Pod, known: PodMemory) -> Classification:
+    def classification(self, pod: Pod, known: PodMemory) -> PodAssessment:
         """Classify a Ready pod by this registry."""
         name = self._registry.name
         if self._roster is None:
-            return Classification(PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
+            return PodAssessment(pod, PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
         if self._set_aside:
             reason = f"registry {name} is set aside: it never listed a pod of this target"
-            return Classification(PodState.SERVING, reason)
+            return PodAssessment(pod, PodState.SERVING, reason)
         if instances := self._instances.get(pod.uid):
             return self._registered(pod, instances)
         if not self._roster.absence_counts:
-            return Classification(PodState.SERVING, f"Ready, and registry {name} says nothing of it")
+            return PodAssessment(pod, PodState.SERVING, f"Ready, and registry {name} says nothing of it")
         return self._unregistered(pod, known, self._roster)
 
-    def _registered(self, pod: Pod, instances: tuple[Instance, ...]) -> Classification:
+    def _registered(self, pod: Pod, instances: tuple[Instance, ...]) -> PodAssessment:
         protected, name = self._roster is not None and self._roster.protected, self._registry.name
         word = out_reason_of(instances, self._registry, protected=protected)
         if not word:
             starting = all(instance.status.upper() == _STARTING for instance in instances)
             if starting and self._now - ready_since(pod) < self._registry.grace:
-                return Classification(PodState.STARTING, "Ready, but registered as STARTING", f"registry {name}")
-            return self._registered_here
+                return PodAssessment(pod, PodState.STARTING, "Ready, but registered as STARTING", f"registry {name}")
+            return PodAssessment(pod, PodState.SERVING, "registered", f"registry {name}")
         evidence = f"registry {name}: {word}"
         if self._age > EVIDENCE_TRUSTED_SECONDS:
-            return Classification(PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
+            return PodAssessment(pod, PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
         # The pod must be out even without the registrations that are no sufficient evidence for now.
         sure = [one for one in instances if one.doubtful_until is None or one.doubtful_until <= self._now]
         is_sure = self._registry.any_out and out_reason_of(sure, self._registry, protected=protected)
         if len(sure) < len(instances) and not is_sure:
-            return Classification(PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence)
-        return Classification(PodState.PULLED_OUT, f"the registry says {word}", evidence)
+            return PodAssessment(
+                pod, PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence
+            )
+        return PodAssessment(pod, PodState.PULLED_OUT, f"the registry says {word}", evidence)
 
-    def _unregistered(self, pod: Pod, known: PodMemory, roster: Roster) -> Classification:
+    def _unregistered(self, pod: Pod, known: PodMemory, roster: Roster) -> PodAssessment:
         if known.seen is not None:
             if doubt := self._doubt_of_absence(known, roster, ready_since(pod)):
-                return Classification(PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
-            return Classification(PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
+                return PodAssessment(pod, PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
+            return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
         if roster.at < ready_since(pod):
-            return Classification(PodState.DOUBTFUL, "Ready only after the registry's last answer")
+            return PodAssessment(pod, PodState.DOUBTFUL, "Ready only after the registry's last answer")
         if self._now - ready_since(pod) < self._registry.grace:
-            return Classification(PodState.STARTING, "Ready, but not registered yet")
+            return PodAssessment(pod, PodState.STARTING, "Ready, but not registered yet")
         never = "never registered, though other pods are"
         if not self._memory.ever_in_roster:
             never = "no pod of this target was ever registered"
-        return Classification(PodState.DOUBTFUL, never, "absence")
+        return PodAssessment(pod, PodState.DOUBTFUL, never, "absence")
 
     def _doubt_of_absence(self, known: PodMemory, roster: Roster, ready_at: float) -> str:
         """Why absence is not sufficient evidence yet, empty where it is."""

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+from adapter.load.assessment import PodAssessment
 from adapter.load.matching import canonical_ip
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
 from adapter.load.remembering import after_roster, after_states
 from adapter.load.roster import Roster
 from adapter.load.spec import Policy
-from adapter.load.states import Classification, classify, registry_problem
+from adapter.load.states import classify, registry_problem
 from tests.load.kit import NOW, REGISTRY, pod, policy, roster
 
 REGISTERED = policy(registry=REGISTRY)
@@ -16,7 +17,7 @@ REGISTERED = policy(registry=REGISTRY)
 
 def classify_with(
     rule: Policy, pods: list[Pod], listed: Roster | None = None, memory: Memory | None = None, now: float = NOW
-) -> dict[str, Classification]:
+) -> dict[str, PodAssessment]:
     """The states once this roster counted."""
     return classify(rule, pods, after_roster(memory or Memory(), rule, pods, listed, now), now)
 
@@ -26,7 +27,7 @@ def registry_problem_after(shop: "Registering", after: float = 0.0) -> str:
     return registry_problem(shop.rule, shop.pods, shop.memory, shop.now + after)
 
 
-def states(membership: dict[str, Classification]) -> dict[str, PodState]:
+def states(membership: dict[str, PodAssessment]) -> dict[str, PodState]:
     return {uid.removeprefix("uid-"): classification.state for uid, classification in membership.items()}
 
 

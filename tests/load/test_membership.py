@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from adapter.load.assessment import PodAssessment
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Container, Pod, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry
-from adapter.load.states import Classification, service_registry
+from adapter.load.states import service_registry
 from tests.load.kit import NOW, REGISTRY, out, pod, policy, roster
 from tests.load.registering import REGISTERED, classify_with, names_in_state, service, states
 
@@ -16,9 +17,7 @@ POLICY = policy()
 S = PodState
 
 
-def state(
-    one: Pod, rule: Policy = POLICY, listed: Roster | None = None, memory: Memory | None = None
-) -> Classification:
+def state(one: Pod, rule: Policy = POLICY, listed: Roster | None = None, memory: Memory | None = None) -> PodAssessment:
     """The classification of one pod among a serving one, so that believing is never the question."""
     other = pod("other", ip="10.0.0.99")
     return classify_with(rule, [one, other], listed, memory)[one.uid]

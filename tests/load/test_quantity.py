@@ -16,7 +16,6 @@ from adapter.load.quantity import (
     parse_nano,
     parse_number,
     parse_quantity,
-    to_nano,
 )
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
@@ -146,10 +145,10 @@ def test_nano_units_are_written_with_the_largest_suffix_and_rounded_down(nano: F
     assert nano_text(nano) == text
 
 
-@given(st.fractions(0, 10**9))
-def test_fractions_of_a_nano_unit_are_rounded_up(value: Fraction) -> None:
-    nano = to_nano(value)
-    assert Fraction(nano - 1, NANO) < value <= Fraction(nano, NANO)
+@given(st.decimals(0, 10**9, places=12))
+def test_fractions_of_a_nano_unit_are_rounded_up(value: Decimal) -> None:
+    nano = parse_nano(f"{value:f}")
+    assert Fraction(nano - 1, NANO) < Fraction(value) <= Fraction(nano, NANO)
 
 
 @pytest.mark.parametrize("text", ["-1", "-1n", "-0.0000000001", "-300Mi"])
