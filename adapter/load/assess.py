@@ -23,7 +23,6 @@ from adapter.load.remembering import (
     after_states,
     is_new_roster,
     lasting,
-    recently_departed,
     remembered_seconds,
     without_future_times,
 )
@@ -44,20 +43,11 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     policy, target, now = inputs.policy, inputs.target, inputs.now
     memory, pods = _classified(inputs)
     memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
-    remembered = remembered_seconds(inputs.samples)
     memory = after_replacing_step(memory, inputs.scale, is_away=any(one.state in _AWAY for one in pods))
     inputs = replace(inputs, memory=memory)
-    groups = group_pods(inputs, memory, pods)
+    groups = group_pods(inputs, pods)
     measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
-    metrics = tuple(one.assessment for one in measured)
-    memory = after_samples(memory, inputs.pods, measured, now)
-    doubts_zero = any(one.scenarios and one.scenarios[-1].is_doubted_zero for one in metrics)
-    memory = replace(
-        memory,
-        beyond={one.name: one.beyond for one in metrics if one.beyond is not None},
-        departed=recently_departed(memory, now, remembered),
-        zero_since=lasting(memory.zero_since, doubts_zero, now),
-    )
+    memory = after_samples(inputs, measured)
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
@@ -65,7 +55,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         pods=pods,
         readings={one.assessment.name: one.readings for one in measured},
         counts=groups.counts,
-        metrics=metrics,
+        metrics=tuple(one.assessment for one in measured),
         may_shrink=_may_shrink(policy, groups.counts),
         windows=schedule_windows(policy.schedules, now),
         conditions=condition_sentences(

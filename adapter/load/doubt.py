@@ -32,16 +32,19 @@ class AwayPods(NamedTuple):
     reserved: int
 
 
-class DoubtfulPod(NamedTuple):
-    """A doubtful pod. `is_long` (doubtful for long) and `is_replaceable` matter where a scenario has it out.
+class Doubt(NamedTuple):
+    """What matters of a doubtful pod where a scenario has it out.
 
-    `is_young`: it may only not be registered yet.
+    `is_long`: it may not come back soon; another one is reserved. `is_replaceable`: it may be replaced. `is_young`: it
+    may only not be registered yet, and is young there.
     """
 
-    sample: PodSample
     is_long: bool
     is_replaceable: bool
     is_young: bool
+
+
+DoubtfulPod = tuple[PodSample, Doubt]
 
 
 def scenarios_of(
@@ -55,21 +58,21 @@ def scenarios_of(
     """
     away = AwayPods(
         away.out + len(order),
-        away.replaceable + sum(1 for pod in order if pod.is_replaceable),
-        away.reserved + sum(1 for pod in order if not pod.is_long),
+        away.replaceable + sum(doubt.is_replaceable for _, doubt in order),
+        away.reserved + sum(not doubt.is_long for _, doubt in order),
     )
-    for pod in order:
-        if pod.is_young:
-            totals.add_young(pod.sample)
+    for sample, doubt in order:
+        if doubt.is_young:
+            totals.add_young(sample)
     turns = None
     if len(order) > _ALL_UP_TO and _are_comparable(policy, totals, order):
-        turns = _borders(band, totals, order)
+        turns = _borders(band, totals, [sample for sample, _ in order])
     scenarios = [_scenario(policy, band, totals, away, 0)]
-    for inside, pod in enumerate(order, 1):
-        totals.add(pod.sample)
-        if pod.is_young:
-            totals.add_young(pod.sample, -1)
-        away = AwayPods(away.out - 1, away.replaceable - pod.is_replaceable, away.reserved - (not pod.is_long))
+    for inside, (sample, doubt) in enumerate(order, 1):
+        totals.add(sample)
+        if doubt.is_young:
+            totals.add_young(sample, -1)
+        away = AwayPods(away.out - 1, away.replaceable - doubt.is_replaceable, away.reserved - (not doubt.is_long))
         scenarios.append(_scenario(policy, band, totals, away, inside))
     if turns is None:
         return scenarios
@@ -82,20 +85,20 @@ def scenarios_of(
 
 def _are_comparable(policy: Policy, totals: Totals, order: Sequence[DoubtfulPod]) -> bool:
     """Whether the doubtful pods differ in their usage alone, and proposals between turns only grow or only fall."""
-    first, n, missing = order[0], totals.n, totals.missing
-    weight, limit = totals.weigh(first.sample), first.sample.limit or 0
+    (first, doubt), n, missing = order[0], totals.n, totals.missing
+    weight, limit = totals.weigh(first), first.limit or 0
     return (
         policy.converge_towards is None
         and (policy.average is Average.PER_POD or totals.total or policy.strategy is Strategy.STEP)
         and (not len(totals.departed) or totals.departed.is_unknown)
         and all(
-            pod.sample.usage is not None
-            and not pod.sample.is_partial
-            and (totals.weigh(pod.sample), pod.sample.limit, pod[1:]) == (weight, first.sample.limit, first[1:])
-            for pod in order
+            sample.usage is not None
+            and not sample.is_partial
+            and (totals.weigh(sample), sample.limit, one) == (weight, first.limit, doubt)
+            for sample, one in order
         )
-        and first.is_long is first.is_replaceable
-        and not first.is_young
+        and doubt.is_long is doubt.is_replaceable
+        and not doubt.is_young
         and not totals.partial
         and (totals.limit, totals.missing_limit) == (limit * n, limit * missing)
         and (totals.weight, totals.missing_weight) == (weight * n, weight * missing)
@@ -103,13 +106,13 @@ def _are_comparable(policy: Policy, totals: Totals, order: Sequence[DoubtfulPod]
     )
 
 
-def _borders(band: Band, totals: Totals, order: Sequence[DoubtfulPod]) -> set[int]:
+def _borders(band: Band, totals: Totals, samples: Sequence[PodSample]) -> set[int]:
     """How many pods are in where all those above a limit are; none and all."""
-    borders = {0, len(order)}
+    borders = {0, len(samples)}
     for edge in (band.high, band.high_plus, band.low, band.low_minus):
         if edge is not None:
-            limit = edge * totals.weigh(order[0].sample) / totals.unit
-            borders.add(sum(1 for pod in order if (pod.sample.usage or 0) > limit))
+            limit = edge * totals.weigh(samples[0]) / totals.unit
+            borders.add(sum((sample.usage or 0) > limit for sample in samples))
     return borders
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 
 from adapter.load.assessment import AssessmentInputs, MeasuredMetric, MetricAssessment, Scenario
 from adapter.load.delay import BREAK_SECONDS, with_delay
-from adapter.load.doubt import DoubtfulPod, scenarios_of
+from adapter.load.doubt import scenarios_of
 from adapter.load.memory import LAST_SAMPLE_SECONDS, LastSample
 from adapter.load.pod_groups import PodGroups
 from adapter.load.pod_samples import (
@@ -107,13 +107,13 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
     for one in readings.others:
         if one.pod.uid in groups.young:
             totals.add_young(one)
-    doubtful = [_doubtful_pod(groups, one) for one in readings.doubtful]
+    doubtful = [(one, groups.doubt[one.pod.uid]) for one in readings.doubtful]
     everyone = copy(totals)
-    order = sorted(doubtful, key=lambda one: totals.rank_up(one.sample), reverse=True)
+    order = sorted(doubtful, key=lambda one: totals.rank_up(one[0]), reverse=True)
     scenarios = scenarios_of(policy, band, groups.away, everyone, order)
     if any(one.usage is None or one.is_partial for one in readings.doubtful):
         # On the way down a pod without a sample carries a full load: it may be the one that keeps the count.
-        order = sorted(doubtful, key=lambda one: totals.rank_down(one.sample), reverse=True)
+        order = sorted(doubtful, key=lambda one: totals.rank_down(one[0]), reverse=True)
         scenarios = scenarios_of(policy, band, groups.away, copy(totals), order)[:-1] + scenarios
     raw = copy(everyone)
     for one in readings.others:
@@ -186,13 +186,6 @@ def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) ->
 def _lack(one: PodSample) -> tuple[bool, Fraction | int]:
     """By this, pods are in the order of what their windows may lack."""
     return one.bound is None, Fraction(one.bound, one.usage) if one.bound and one.usage else 0
-
-
-def _doubtful_pod(groups: PodGroups, sample: PodSample) -> DoubtfulPod:
-    uid = sample.pod.uid
-    return DoubtfulPod(
-        sample, uid in groups.long_doubtful, uid in groups.replaceable_doubtful, uid in groups.young_doubtful
-    )
 
 
 def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
@@ -317,7 +310,7 @@ def _scenarios_of_total(
     for pod in groups.idle:
         if pod.uid in groups.young:
             totals.add_young(PodSample(pod, 0))
-    order = [_doubtful_pod(groups, PodSample(pod, 0, bound=0)) for pod in groups.doubtful]
+    order = [(PodSample(pod, 0, bound=0), groups.doubt[pod.uid]) for pod in groups.doubtful]
     return scenarios_of(policy, band, groups.away, totals, order)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from adapter.load.assessment import AssessmentInputs, PodAssessment
-from adapter.load.doubt import AwayPods
-from adapter.load.memory import Memory, PodMemory
+from adapter.load.doubt import AwayPods, Doubt
+from adapter.load.memory import PodMemory
 from adapter.load.pod_samples import is_young
 from adapter.load.pods import Pod, PodState
 from adapter.load.remembering import replacement_ineffective, rolling_out, since_first_step
@@ -23,9 +23,8 @@ _GONE = {PodState.TERMINATING, PodState.FINISHED}
 class PodGroups:
     """The pods of a target. `doubtful` ones are by name; `idle` ones start or are not Ready, `out` are pulled out.
 
-    `away` counts the pods that are out in every scenario. UIDs: `young` pods do not serve, but may soon;
-    `long_doubtful` pods may not come back soon, the other doubtful ones are reserved where a scenario has them out;
-    `replaceable_doubtful` may be replaced there; `young_doubtful` may only not be registered yet, and are young there.
+    `away` counts the pods that are out in every scenario. By UID: `young` pods do not serve, but may soon; `doubt` has
+    what matters of doubtful pods where a scenario has them out.
     """
 
     assessed: Sequence[PodAssessment]
@@ -36,9 +35,7 @@ class PodGroups:
     out: Sequence[Pod]
     away: AwayPods
     young: frozenset[str]
-    long_doubtful: frozenset[str]
-    replaceable_doubtful: frozenset[str]
-    young_doubtful: frozenset[str]
+    doubt: Mapping[str, Doubt]
 
     @property
     def running(self) -> int:
@@ -46,9 +43,10 @@ class PodGroups:
         return len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
 
 
-def group_pods(inputs: AssessmentInputs, memory: Memory, assessed: Sequence[PodAssessment]) -> PodGroups:
+def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> PodGroups:
     """Group the pods. The memory knows them already."""
-    policy, now, after = inputs.policy, inputs.now, inputs.policy.pulled_out.replace_after
+    policy, memory, now = inputs.policy, inputs.memory, inputs.now
+    after = policy.pulled_out.replace_after
     by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
     for one in assessed:
         by_state[one.state].append(one.pod)
@@ -63,7 +61,11 @@ def group_pods(inputs: AssessmentInputs, memory: Memory, assessed: Sequence[PodA
     # Once replacing has proved ineffective, only pods from before its first step.
     stopped = may_replace and replacement_ineffective(memory, assessed)
     old = {pod.uid for pod in (*out, *doubtful) if may_replace and not (stopped and since_first_step(memory, pod))}
-    long = frozenset(pod.uid for pod in doubtful if lasts(known[pod.uid].doubt_since, LONG_DOUBT_SECONDS))
+    doubt = {}
+    for pod in doubtful:
+        is_long = lasts(known[pod.uid].doubt_since, LONG_DOUBT_SECONDS)
+        is_young_one = known[pod.uid].seen is None and is_young(pod, now)
+        doubt[pod.uid] = Doubt(is_long, is_replaceable=is_long and pod.uid in old, is_young=is_young_one)
     return PodGroups(
         assessed=assessed,
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
@@ -77,9 +79,7 @@ def group_pods(inputs: AssessmentInputs, memory: Memory, assessed: Sequence[PodA
             reserved=len(by_state[PodState.STARTING]),
         ),
         young=frozenset(pod.uid for pod in idle if is_young(pod, now)),
-        long_doubtful=long,
-        replaceable_doubtful=long & old,
-        young_doubtful=frozenset(pod.uid for pod in doubtful if known[pod.uid].seen is None and is_young(pod, now)),
+        doubt=doubt,
     )
 
 

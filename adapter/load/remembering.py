@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import accumulate, chain
 from typing import Any, TypeGuard
 
-from adapter.load.assessment import MeasuredMetric, PodAssessment
+from adapter.load.assessment import AssessmentInputs, MeasuredMetric, PodAssessment
 from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import (
     Departed,
@@ -250,19 +250,25 @@ def _is_back(known: PodMemory, state: PodState) -> bool:
     return in_doubt_since_out and state not in _AWAY
 
 
-def after_samples(memory: Memory, pods: Iterable[Pod], measured: Iterable[MeasuredMetric], now: float) -> Memory:
+def after_samples(inputs: AssessmentInputs, measured: Sequence[MeasuredMetric]) -> Memory:
     """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones."""
-    uids, samples, ahead = [pod.uid for pod in pods], {}, {}
-    for one in measured:
-        name = one.assessment.name
-        samples[name] = _after_metric(memory.samples_of(name), uids, one, now)
-        if one.ahead is not None:
-            ahead[name] = one.ahead
-    return replace(memory, samples=samples, ahead=ahead)
+    memory, now, uids = inputs.memory, inputs.now, [pod.uid for pod in inputs.pods]
+    metrics = [one.assessment for one in measured]
+    doubts_zero = any(one.scenarios and one.scenarios[-1].is_doubted_zero for one in metrics)
+    departed = {uid: one._replace(at=min(one.at, now)) for uid, one in memory.departed.items()}
+    remembered = remembered_seconds(inputs.samples)
+    return replace(
+        memory,
+        samples={one.assessment.name: _after_metric(memory, uids, one, now) for one in measured},
+        ahead={one.assessment.name: one.ahead for one in measured if one.ahead is not None},
+        beyond={one.name: one.beyond for one in metrics if one.beyond is not None},
+        departed={uid: one for uid, one in departed.items() if now - one.at <= remembered},
+        zero_since=lasting(memory.zero_since, doubts_zero, now),
+    )
 
 
-def _after_metric(seen: SampleMemory, uids: Iterable[str], measured: MeasuredMetric, now: float) -> SampleMemory:
-    readings = measured.readings or NO_READINGS
+def _after_metric(memory: Memory, uids: Iterable[str], measured: MeasuredMetric, now: float) -> SampleMemory:
+    seen, readings = memory.samples_of(measured.assessment.name), measured.readings or NO_READINGS
     counted = [*readings.serving, *readings.doubtful]
     newest = {one.pod.uid: one.newest for one in counted}
     kept = ((uid, recent(seen.last.get(uid), now)) for uid in uids if uid not in newest) if seen.last else ()
@@ -457,9 +463,3 @@ def remembered_seconds(samples: Samples) -> float:
 
 def _departed(memory: Memory, uid: str, now: float) -> Departed:
     return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})
-
-
-def recently_departed(memory: Memory, now: float, remembered: float) -> dict[str, Departed]:
-    """The pods that departed at most `remembered` seconds ago; in the future, by a wrong clock, is now."""
-    dated = {uid: one._replace(at=min(one.at, now)) for uid, one in memory.departed.items()}
-    return {uid: one for uid, one in dated.items() if now - one.at <= remembered}
