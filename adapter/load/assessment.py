@@ -257,7 +257,7 @@ class Outcome:
 class Decision:
     """The count that the policy asks for now.
 
-    `desired` and `served` (the metric value in milli-units, `metric_value.served_value`) are None on error. `verdict`
+    `desired` and `served` (the metric value in milli-units, `served.served_value`) are None on error. `verdict`
     is that of the winning scenario, before the recount. `outcome` is the winning metric's, `outcomes` has those of
     all metrics with an answer. `swallowed`: the step that the HPA's own tolerance suppresses (negative: downward).
     """

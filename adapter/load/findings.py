@@ -35,7 +35,7 @@ LONG_DOUBT_SECONDS = 900.0
 def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) -> str:
     """Why the registry is not trusted at `now`, with its own error if it gave one; empty if it is trusted.
 
-    `trouble` is what `membership.registry_problem` says of it.
+    `trouble` is what `states.registry_problem` says of it.
     """
     error = roster.error if roster is not None else None
     if policy.registry is None or error is None:
@@ -46,44 +46,32 @@ def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) ->
 
 
 def condition_sentences(
-    policy: Policy,
-    distrusted: str,
-    memory: Memory,
-    groups: PodGroups,
-    measured: Sequence[MeasuredMetric],
-    now: float,
+    policy: Policy, distrusted: str, memory: Memory, groups: PodGroups, measured: Sequence[MeasuredMetric], now: float
 ) -> dict[ConditionType, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
-    sentences = {}
-    distrusted = "; ".join(filter(None, (distrusted, _long_doubt(policy, memory, groups, now))))
     metrics = [one.assessment for one in measured if not one.assessment.floor]
-    floors = [one.assessment for one in measured if one.assessment.floor]
-    if distrusted:
-        sentences[ConditionType.REGISTRY_TRUSTED] = distrusted
-    stale = [metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))]
-    if any(stale):
-        sentences[ConditionType.INPUTS_FRESH] = "; ".join(filter(None, stale))
-    if replacement_ineffective(memory, groups.assessed):
-        sentences[ConditionType.REPLACEMENT_INEFFECTIVE] = (
-            "pods created to replace pulled-out ones are pulled out themselves"
-        )
-    undersized = _undersized(groups.counts, metrics)
-    if undersized:
-        sentences[ConditionType.UNDERSIZED_BY_UNREADY] = undersized
-    if marks := at_limit(policy, groups.serving):
-        sentences[ConditionType.WATERMARK_AT_LIMIT] = "; ".join(marks.values())
-    if missing := metric_errors(policy, floors):
-        sentences[ConditionType.FLOOR_MISSING] = f"a floor has no answer and keeps nothing up: {missing}"
-    if memory.zero_since is not None and now - memory.zero_since > ZERO_SECONDS:
-        lasted = (
-            f"usage has been exactly 0 since {time_text(memory.zero_since)}, which is not believed and holds the count"
-        )
-        sentences[ConditionType.ZERO_NOT_BELIEVED] = f"{lasted}: mend the source, or set tolerateZero: true"
+    floors = metric_errors(policy, [one.assessment for one in measured if one.assessment.floor])
     slow = [one for one in metrics if one.window is not None and one.window > SLOW_WINDOW_SECONDS]
-    if slow:
-        late = [(f"metric {one.name}", f" follows the load as late as its window of {one.window:g} s") for one in slow]
-        sentences[ConditionType.SLOW_WINDOW] = f"{join_clauses(late)}: shorten the range of its query"
-    return sentences
+    late = [(f"metric {one.name}", f" follows the load as late as its window of {one.window:g} s") for one in slow]
+    zero_since, zero = memory.zero_since, ""
+    if zero_since is not None and now - zero_since > ZERO_SECONDS:
+        zero = f"usage has been exactly 0 since {time_text(zero_since)}, which is not believed and holds the count"
+    useless = "pods created to replace pulled-out ones are pulled out themselves"
+    sentences = {
+        ConditionType.REGISTRY_TRUSTED: _joined(distrusted, _long_doubt(policy, memory, groups, now)),
+        ConditionType.INPUTS_FRESH: _joined(metric_errors(policy, metrics), join_clauses(incomplete_metrics(metrics))),
+        ConditionType.REPLACEMENT_INEFFECTIVE: useless if replacement_ineffective(memory, groups.assessed) else "",
+        ConditionType.UNDERSIZED_BY_UNREADY: _undersized(groups.counts, metrics),
+        ConditionType.WATERMARK_AT_LIMIT: _joined(*at_limit(policy, groups.serving).values()),
+        ConditionType.FLOOR_MISSING: floors and f"a floor has no answer and keeps nothing up: {floors}",
+        ConditionType.ZERO_NOT_BELIEVED: zero and f"{zero}: mend the source, or set tolerateZero: true",
+        ConditionType.SLOW_WINDOW: f"{join_clauses(late)}: shorten the range of its query" if late else "",
+    }
+    return {condition: sentence for condition, sentence in sentences.items() if sentence}
+
+
+def _joined(*sentences: str) -> str:
+    return "; ".join(filter(None, sentences))
 
 
 def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -> str:

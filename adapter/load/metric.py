@@ -108,14 +108,14 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
         if one.pod.uid in groups.young:
             totals.add_young(one)
     doubtful = [(one, groups.doubt[one.pod.uid]) for one in readings.doubtful]
-    everyone = copy(totals)
-    order = sorted(doubtful, key=lambda one: totals.rank_up(one[0]), reverse=True)
-    scenarios = scenarios_of(policy, band, groups.away, everyone, order)
+    scenarios: list[Scenario] = []
     if any(one.usage is None or one.is_partial for one in readings.doubtful):
         # On the way down a pod without a sample carries a full load: it may be the one that keeps the count.
         order = sorted(doubtful, key=lambda one: totals.rank_down(one[0]), reverse=True)
-        scenarios = scenarios_of(policy, band, groups.away, copy(totals), order)[:-1] + scenarios
-    raw = copy(everyone)
+        scenarios = scenarios_of(policy, band, groups.away, copy(totals), order)[:-1]
+    order = sorted(doubtful, key=lambda one: totals.rank_up(one[0]), reverse=True)
+    scenarios += scenarios_of(policy, band, groups.away, totals, order)
+    raw = copy(totals)
     for one in readings.others:
         if one.usage is not None:
             raw.add(one)
@@ -133,13 +133,13 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
         high=limits.high,
         low=limits.low,
         target=metric.target,
-        n=everyone.n,
-        missing=everyone.missing,
-        partial=everyone.partial,
+        n=totals.n,
+        missing=totals.missing,
+        partial=totals.partial,
         overdue=sum(one.usage is None for one in overdue),
         overdue_partial=sum(one.usage is not None for one in overdue),
         fullness=emptiest.fullness if emptiest is not None else "",
-        usage=everyone.effective_usage(policy.average) if everyone.n else None,
+        usage=totals.effective_usage(policy.average) if totals.n else None,
         raw=raw.effective_usage(policy.average) if raw.n else None,
         total=is_service_total(metric, samples),
         scenarios=scenarios,
@@ -147,7 +147,7 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
         began_at=began,
         stale_at=min([one.at for one in counted]) + source_of(metric, samples).max_age if counted else None,
         window=None if oldest is None else oldest.window,
-        error=None if everyone.n else _error(inputs, metric, groups, readings),
+        error=None if totals.n else _error(inputs, metric, groups, readings),
     )
     # A frozen total may come back.
     newest = max([one.until for one in counted], default=None)

@@ -63,7 +63,7 @@ def held_by_fast_scale_up(assessment: Assessment, current: int, bounds: Bounds) 
 
     A fast scale-up follows the companion's samples; this process may not have them yet, and the new pods may not exist
     yet. The raised count also holds until the HPA has synced, so that its stabilization window covers a spike between
-    two syncs. A fall needs no such rule: the load of departed pods counts (`departures`).
+    two syncs. A fall needs no such rule: the load of departed pods counts (`remembering.departed_load`).
     """
     memory, sampled_at = assessment.memory, assessment.sampled_at
     if not assessment.policy.fast_scale_up:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class PodState(StrEnum):
-    """How a pod counts for the effective load (`membership.classify`)."""
+    """How a pod counts for the effective load (`states.classify`)."""
 
     TERMINATING = "terminating"
     FINISHED = "finished"
