@@ -97,8 +97,8 @@ def after_roster(
         roster_at=roster.at,
         last_valid=roster,
         rosters=memory.rosters + 1,
-        rosters_since=_earliest(memory.rosters_since, roster.at),
-        empty_since=None if roster.instances else _earliest(memory.empty_since, roster.at),
+        rosters_since=lasting(memory.rosters_since, holds=True, at=roster.at),
+        empty_since=lasting(memory.empty_since, not roster.instances, roster.at),
         roster_total=roster.registry_total if roster.registry_total is not None else memory.roster_total,
         roster_unfollowed=memory.roster_unfollowed if roster.registry_total is None else roster.registry_unfollowed,
         reconnected_at=roster.reconnected_at if roster.reconnected_at is not None else memory.reconnected_at,
@@ -135,7 +135,7 @@ def _after_listing(
         lost = lost or recovering
         if pod.is_ready and ready_since(pod) <= at:
             is_first = known.absent_since is None or known.absent_since < ready_since(pod)
-            absent_since = at if is_first else _earliest(known.absent_since, at)
+            absent_since = at if is_first else lasting(known.absent_since, holds=True, at=at)
             absent_count = 1 if is_first else known.absent_count + 1
     seen, back_since = known.seen, known.back_since
     if seen is None and is_listed:
@@ -151,11 +151,6 @@ def _after_listing(
         registration_lost=lost,
         back_since=back_since,
     )
-
-
-def _earliest(since: float | None, at: float) -> float:
-    """The beginning of a condition that holds at `at`; one in the future (the clock was put back) begins anew."""
-    return at if since is None else min(since, at)
 
 
 def without_future_times(memory: Memory, now: float) -> Memory:
@@ -223,8 +218,8 @@ def after_states(
 
 def _after_state(known: PodMemory, one: PodAssessment, now: float, back_until: float) -> PodMemory:
     state = one.state
-    out_since = _earliest(known.out_since, now) if state is PodState.PULLED_OUT else None
-    doubt_since = _earliest(known.doubt_since, now) if state is PodState.DOUBTFUL else None
+    out_since = lasting(known.out_since, state is PodState.PULLED_OUT, now)
+    doubt_since = lasting(known.doubt_since, state is PodState.DOUBTFUL, now)
     served = (known.served or state in _COUNTED) and state not in _GONE
     back_since = now if _is_back(known, state) else known.back_since
     if back_since is not None and now - back_since > back_until:
@@ -342,18 +337,19 @@ def after_replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memo
 def after_replacement_request(memory: Memory, current: int, replaced: int, desired: int | None, now: float) -> Memory:
     """The memory after asking for more than the current count to replace pods; the first request is noted."""
     noted = memory.replacement
-    asks = replaced > 0 and desired is not None and desired > current
-    if not asks:
-        left = Replacement(first_step=noted.first_step)
-        return memory if noted == left else replace(memory, replacement=left)
-    if noted.noted_current == current:
-        return memory
-    return replace(memory, replacement=replace(noted, noted_at=now, noted_current=current))
+    if replaced == 0 or desired is None or desired <= current:
+        noted = Replacement(first_step=noted.first_step)
+    elif noted.noted_current != current:
+        noted = replace(noted, noted_at=now, noted_current=current)
+    return memory if noted == memory.replacement else replace(memory, replacement=noted)
 
 
-def lasting(since: float | None, holds: bool, now: float) -> float | None:
-    """Since when something holds without a break (seconds); None where it does not."""
-    return None if not holds else now if since is None else since
+def lasting(since: float | None, holds: bool, at: float) -> float | None:
+    """Since when something holds without a break, which it does at `at` or not (seconds); None where it does not.
+
+    A beginning in the future (the clock was put back) is now instead.
+    """
+    return None if not holds else at if since is None else min(since, at)
 
 
 def replacement_ineffective(memory: Memory, pods: Sequence[PodAssessment]) -> bool:
