@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from inspect import Parameter, signature
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from adapter.load.memory import (
     AheadSample,
@@ -36,7 +36,7 @@ _LATEST = 221_845_392_000.0
 """The year 9000, so that later times derived from it can still be written."""
 _QUANTITY, _NUMBER = "value", "weight"
 """The only integer that is a quantity, and the only float that is no time."""
-_NOTHING = None, "", {}, (), Replacement()
+_NOTHING: tuple[Any, ...] = None, "", {}, (), Replacement()
 
 Path = tuple[str | int, ...]
 
@@ -147,8 +147,8 @@ class MemoryReader:
 
     def memory(self, data: object, at: Path) -> Memory:
         """A memory; an empty one for null."""
-        memory = self._item(Memory, data, at)
-        pods: Mapping[str, _WrittenPod] = memory.pods
+        memory: Memory = self._item(Memory, data, at)
+        pods = cast(Mapping[str, _WrittenPod], memory.pods)
         metrics = sorted({name for pod in pods.values() for name in (*pod.last_sample, *pod.ahead)})
         samples = {
             name: SampleMemory(
@@ -189,8 +189,8 @@ class MemoryReader:
         if kind in _FIELDS:
             return self._item(kind, data, at)
         if get_origin(kind) is tuple:
-            items = enumerate(self.sequence(data, at))
-            return tuple([self._item(get_args(kind)[0], one, (*at, index)) for index, one in items])
+            inner, sequence = get_args(kind)[0], self.sequence(data, at)
+            return tuple([self._item(inner, one, (*at, index)) for index, one in enumerate(sequence)])
         if get_origin(kind) is not None:
             inner, items = get_args(kind)[1], self.mapping(data, at).items()
             return {str(k): _text(one) if inner is str else self._item(inner, one, (*at, str(k))) for k, one in items}
@@ -242,7 +242,7 @@ class MemoryReader:
         items: list[Any] = self._collection(data, list, [], "a list", at)
         return items
 
-    def _collection(self, data: Any, kind: type, empty: Any, noun: str, at: Path) -> Any:
+    def _collection(self, data: Any, kind: Any, empty: Any, noun: str, at: Path) -> Any:
         if data is None:
             return empty
         if not isinstance(data, kind):
