@@ -56,7 +56,7 @@ FULL = Curve(
         Chapter(4, "Demand rises by a fifth, to 6500m: 1300m for each of 5 pods, 8 % above 1200m.", 6500, ramp=2),
         Chapter(32, "Demand rises to 8000m.", 8000, ramp=2),
         Chapter(60, "Two pods of each service are pulled out: still Ready, but without requests.", 8000, pull_out=2),
-        Chapter(98, "Demand falls to 1600m. The two stay pulled out.", 1600, ramp=4),
+        Chapter(98, "Demand falls to 5000m. The two stay pulled out.", 5000, ramp=4),
     ),
     end=140,
 )

@@ -53,7 +53,7 @@ def test_a_moment_is_minutes_and_seconds(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seen", "where"),
-    [(None, "no data"), (1212, "inside"), (1213, "above"), (396, "inside"), (395, "below"), (800, "inside")],
+    [(None, "no data"), (1212, "inside"), (1213, "above"), (891, "inside"), (890, "below"), (1000, "inside")],
 )
 def test_the_band_has_the_policys_tolerance_of_one_percent(seen: int | None, where: str) -> None:
     assert band(side(5, seen=seen), LEVELS) == where
@@ -164,7 +164,7 @@ def test_only_terminals_get_colour() -> None:
 
 def test_the_legend_names_the_watermarks_the_target_and_the_services() -> None:
     text = "\n".join(legend(LEVELS))
-    for word in (OURS, STOCK, "high watermark 1200m", "low 400m", "averageValue 1200m", "effective-load.io/pulled-out"):
+    for word in (OURS, STOCK, "high watermark 1200m", "low 900m", "averageValue 1200m", "effective-load.io/pulled-out"):
         assert word in text
     assert max(len(line) for line in [*legend(LEVELS), *HEAD]) <= 110
 

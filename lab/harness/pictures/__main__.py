@@ -21,6 +21,8 @@ from lab.harness.pictures.terminal import ROOT, Recording, Steady, draw, followi
 
 OUT = ROOT / "docs" / "pictures"
 _DEMO_SECONDS = 600.0
+_OF_DEMO = {"demo.svg": "demo.svg", "demo.json": "timeline.json"}
+"""What the demo draws and keeps by itself, in its folder `demo-out`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def all_names() -> list[str]:
     """The pictures' file names, in the order in which they are made."""
     scenes = (*OFFLINE, DEMO, *IN_CLUSTER)
-    return [*CONCEPTS, *(scene.name for scene in scenes), *(name for names, _ in _PROGRAMS for name in names)]
+    return [
+        *CONCEPTS,
+        *(scene.name for scene in scenes),
+        *_OF_DEMO,
+        *(name for names, _ in _PROGRAMS for name in names),
+    ]
 
 
 _PROGRAMS = (
@@ -64,7 +71,7 @@ def _make(wanted: set[str], out: Path, kubeconfig: Path | None) -> bool:
     in_cluster = [scene for scene in IN_CLUSTER if scene.name in wanted]
     if kubeconfig:
         done += [_shown(scene, out, steady, {"KUBECONFIG": str(kubeconfig)}) for scene in in_cluster]
-    elif in_cluster or DEMO.name in wanted:
+    elif in_cluster or wanted & {DEMO.name, *_OF_DEMO}:
         done += _with_demo(in_cluster, out, steady)
     for names, module in _PROGRAMS:
         if wanted & set(names) and find_spec(module.split(".")[0]):
@@ -79,6 +86,8 @@ def _with_demo(scenes: Iterable[Scene], out: Path, steady: Steady) -> Iterator[b
     recording = Recording()
     with _kept_demo(recording) as kubeconfig:
         _write(DEMO, out, recording, steady)
+        for name, drawn in _OF_DEMO.items():
+            shutil.copyfile(ROOT / "demo-out" / drawn, out / name)
         yield True
         for scene in scenes:
             yield _shown(scene, out, steady, {"KUBECONFIG": kubeconfig})
