@@ -106,7 +106,7 @@ def _serves(view: PolicyView, request: RequestInfo) -> bool:
 def _items(
     index: SnapshotIndex, view: PolicyView, assessment: Assessment, request: RequestInfo
 ) -> Iterator[MetricValue]:
-    pods = assessment.with_usage([one for one in assessment.pods if _selects_pod(one.pod, request)])
+    pods = [one for one in assessment.pods if _selects_pod(one.pod, request)]
     if not pods:
         return
     name = base_metric(view, request.metric) or ""
@@ -114,7 +114,7 @@ def _items(
     metric = next(own for own in view.policy.metrics if own.name == name)
     some_out = any(pod.state is PodState.PULLED_OUT for pod in pods)
     pulled_out_value = _pulled_out_value(index, view, result, request.metric) if some_out else None
-    for pod in pods:
+    for pod in assessment.with_usage(pods):
         nano = pulled_out_value if pod.state is PodState.PULLED_OUT else _measured_value(metric, pod, assessment.at)
         if nano is not None:
             at = assessment.at if result.sampled_at is None else result.sampled_at

@@ -1,6 +1,6 @@
 """What `assess` takes, and what `assess` and `decide` return: data only, each number with its reason."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -223,19 +223,18 @@ class Assessment:
         """The time of the oldest sample behind the metrics but floors (seconds); None without samples."""
         return min((m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor), default=None)
 
-    def with_usage(self, pods: Collection[PodAssessment]) -> list[PodAssessment]:
+    def with_usage(self, pods: Collection[PodAssessment]) -> Iterator[PodAssessment]:
         """These pods with their usage, and with what is missing of it."""
-        used, missing = ({one.pod.uid: dict[str, Any]() for one in pods} for _ in range(2))
+        used: dict[str, dict[str, int]] = {one.pod.uid: {} for one in pods}
+        missing: dict[str, dict[str, str]] = {one.pod.uid: {} for one in pods}
         for name, readings in self.readings.items():
             for sample in readings.all if readings is not None else ():
-                if sample.pod.uid in used and sample.usage is None:
-                    missing[sample.pod.uid][name] = sample.missing
-                elif sample.pod.uid in used:
+                if sample.pod.uid in used and sample.usage is not None:
                     used[sample.pod.uid][name] = sample.usage
-        return [
-            one._replace(usage=used[one.pod.uid] or one.usage, missing=missing[one.pod.uid] or one.missing)
-            for one in pods
-        ]
+                elif sample.pod.uid in used:
+                    missing[sample.pod.uid][name] = sample.missing
+        for one in pods:
+            yield one._replace(usage=used[one.pod.uid] or one.usage, missing=missing[one.pod.uid] or one.missing)
 
     def metric(self, name: str) -> MetricAssessment | None:
         """The metric of this name, None where the policy has none."""

@@ -223,7 +223,7 @@ class TestFreshness:
         one = pod()
         memory = Memory(pods={one.uid: PodMemory(back_since=NOW - ago)})
         assessment, _ = assess_and_decide(policy(), [one], usage({"web-0": "1"}), memory=memory)
-        assert (assessment.with_usage(assessment.pods)[0].missing.get("cpu") == WARMING) is warms
+        assert (next(assessment.with_usage(assessment.pods)).missing.get("cpu") == WARMING) is warms
 
     @pytest.mark.parametrize("is_known", [True, False])
     def test_a_pod_that_registers_after_it_was_ready_warms_up_as_well(self, is_known: bool) -> None:
@@ -237,7 +237,7 @@ class TestFreshness:
             at = service.now + later
             samples = usage({"web-0": "1", "web-1": "0.1"}, at=at)
             assessment, _ = assess_and_decide(service.rule, service.pods, samples, memory=service.memory, now=at)
-            assert (assessment.with_usage(assessment.pods)[1].missing.get("cpu") == WARMING) is warms
+            assert ([*assessment.with_usage(assessment.pods)][1].missing.get("cpu") == WARMING) is warms
 
     def test_the_first_registrations_of_a_service_begin_no_service(self) -> None:
         """Nobody has told before who serves, and the pods may have served all the time."""
@@ -400,7 +400,7 @@ class TestCapacity:
         found = measured(memory_of(), [*pods, bare], samples)
         assert (found.n, found.missing, found.usage) == (2, 1, Fraction(NANO, 2))
         assessment, _ = assess_and_decide(policy(memory_of()), [*pods, bare], samples)
-        assert assessment.with_usage(assessment.pods)[2].missing == {"memory": "container app has no memory limit"}
+        assert [*assessment.with_usage(assessment.pods)][2].missing == {"memory": "container app has no memory limit"}
 
     def test_a_limit_of_zero_counts_as_no_limit(self) -> None:
         assert self.capacity(pod(limits={"memory": "0"}), memory_of()) is None
@@ -516,6 +516,6 @@ def test_a_pod_has_its_usage_and_its_missing_metrics() -> None:
     both = policy(cpu(), replace(RPS, name="rps"))
     samples = usage({"web-0": "1200m"})
     assessment, _ = assess_and_decide(both, [pod()], samples)
-    one: PodAssessment = assessment.with_usage(assessment.pods)[0]
+    one: PodAssessment = next(assessment.with_usage(assessment.pods))
     assert {name: nano_text(value) for name, value in one.usage.items()} == {"cpu": "1200m"}
     assert one.missing == {"rps": "no sample"}

@@ -99,7 +99,7 @@ class TestPods:
         text = "10 pods with partial samples: the emptiest window holds 5 of 8 samples"
         assert text in "\n".join(explain(assessment, decision, BOUNDS, NOW))
         assessment, _ = found(policy(RPS), over_a_window("300m", 4, 8))
-        assert assessment.with_usage(assessment.pods)[0].missing == {"rps": "its window holds 4 of 8 samples"}
+        assert next(assessment.with_usage(assessment.pods)).missing == {"rps": "its window holds 4 of 8 samples"}
 
     def test_a_gap_that_is_counted_is_no_condition_and_one_that_nobody_can_count_is(self) -> None:
         assert not found(policy(RPS), over_a_window("300m", 5, 8))[0].conditions
