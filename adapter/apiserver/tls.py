@@ -95,6 +95,11 @@ class TlsTransport(SocketTransport):
         self._received = 0
         self._deadline = self._loop.call_later(HANDSHAKE_SECONDS, self.abort)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of a handshake has come: one that says nothing loses its place first."""
+        return self._tls is not None
+
     def readable(self) -> None:
         if self.is_established:
             data = self.receive(READ_BYTES)
@@ -254,7 +259,7 @@ class Door:
         except OSError:  # it has gone already
             connection.close()
             return
-        victim = self._handshakes[transport.is_proven].add(transport)
+        victim = self._handshakes[transport.is_proven].add(transport, lambda each: each.has_begun)
         transport.resume_reading()
         if victim is not None:
             self._handshakes[victim.is_proven].discard(victim)

@@ -454,3 +454,18 @@ async def test_a_full_pool_evicts_the_oldest_of_the_largest_address() -> None:
     assert crowd.add(("c", 0), lambda member: member == ("a", 2)) == ("a", 1)
     assert len(crowd) == 5
     assert ("c", 0) in crowd
+
+
+async def test_connections_that_say_nothing_take_no_begun_handshakes_place(
+    few: int, service: Service, proxy: trustme.LeafCert
+) -> None:
+    """Of the front proxy's own address, as behind one that translates addresses."""
+    assert await answered(service, proxy) == b"200"
+    begun = await connected(service.server.port)
+    begun[1].write(b"\x16")
+    assert await answered(service, proxy) == b"200"
+    silent = [await connected(service.server.port) for _ in range(5 * few)]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await begun[0].read()
+    drop(begun, *silent)
