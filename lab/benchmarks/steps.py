@@ -3,10 +3,8 @@
     python -m lab.benchmarks.steps [--sizes 10000,20000] [-o FILE]
 
 Milliseconds of processor time, the minimum of several runs, for a policy whose pods are all registered (*registered*),
-doubtful (*doubtful*), or pulled out by hand for one half (*out*). *first*: the first assessment; *again*: with new
-samples; *changed*: with one pod changed as well. *labels*: indexing the labels of the pods, each with an object of its
-own, in steps; *put*: publishing them. *conditions* and *status*: what the companion does at a look.
-*restored*: the memory from a status, in steps. Full garbage collections are off, as
+doubtful (*doubtful*), or pulled out by hand for one half (*out*). *put*: publishing the labels of the pods, each with
+an object of its own. *conditions* and *status*: what the companion does at a look. Full garbage collections are off, as
 in the adapter.
 """
 
