@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from aiohttp import web
@@ -28,12 +27,6 @@ _SERVER = "effective-load"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 
 
-@dataclass(eq=False)
-class _Exposition:
-    body: bytes
-    readers: set[HttpConnection] = field(default_factory=set)
-
-
 class TelemetryHandler:
     """Answers the telemetry port. One exposition is rendered at a time, and concurrent scrapes share it.
 
@@ -43,10 +36,10 @@ class TelemetryHandler:
     def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
         self._health = health
-        self._expositions: dict[bool, asyncio.Task[_Exposition]] = {}
+        self._expositions: dict[bool, asyncio.Task[bytes]] = {}
         """The expositions in progress, by whether they are zipped."""
-        self._unread: list[_Exposition] = []
-        """Those that scrapers are reading, the oldest first."""
+        self._readers: dict[HttpConnection, bytes] = {}
+        """The exposition that each scraper is reading, the oldest first."""
         self._rendering = asyncio.Lock()
         self._not_before = 0.0
 
@@ -73,12 +66,11 @@ class TelemetryHandler:
         response = web.StreamResponse(headers=headers)
         exposition, reader = await asyncio.shield(task), request.protocol
         assert isinstance(reader, HttpConnection)
-        exposition.readers.add(reader)
+        self._readers[reader] = exposition
         try:
-            await write_whole(request, response, [exposition.body])
+            await write_whole(request, response, [exposition])
         finally:
-            exposition.readers.discard(reader)
-            self._forget_read()
+            del self._readers[reader]
         return response
 
     async def close(self) -> None:
@@ -88,30 +80,28 @@ class TelemetryHandler:
             exposition.cancel()
         await asyncio.gather(*expositions, return_exceptions=True)
 
-    def _forget_read(self) -> None:
-        self._unread = [exposition for exposition in self._unread if exposition.readers]
+    def _make_room(self, exposition: bytes) -> None:
+        """Drop the readers of the oldest expositions where they keep too many bytes beside this one."""
+        unread = {id(each): each for each in self._readers.values()}
+        size = len(exposition) + sum(map(len, unread.values()))
+        for oldest in unread.values():
+            if size <= UNREAD_BYTES:
+                return
+            size -= len(oldest)
+            for reader, each in self._readers.items():
+                if each is oldest:
+                    reader.abort()
 
-    def _keep(self, body: bytes) -> _Exposition:
-        """Make an exposition, and drop the readers of the oldest ones where they keep too many bytes."""
-        self._forget_read()
-        exposition = _Exposition(body)
-        unread = sum(len(each.body) for each in self._unread) + len(body)
-        while self._unread and unread > UNREAD_BYTES:
-            oldest = self._unread.pop(0)
-            unread -= len(oldest.body)
-            for reader in oldest.readers:
-                reader.abort()
-        self._unread.append(exposition)
-        return exposition
-
-    async def _render(self, *, zipped: bool) -> _Exposition:
+    async def _render(self, *, zipped: bool) -> bytes:
         async with self._rendering:
             await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))
             began = time.monotonic()
             try:
                 body = await self._metrics.exposition()
                 # zlib releases the GIL, so a thread keeps the compression of megabytes off the event loop.
-                return self._keep(await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL) if zipped else body)
+                exposition = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL) if zipped else body
+                self._make_room(exposition)
+                return exposition
             finally:
                 self._not_before = time.monotonic() + _REST_FACTOR * (time.monotonic() - began)
 
