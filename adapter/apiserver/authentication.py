@@ -22,7 +22,6 @@ from adapter.telemetry.metrics import Metrics
 
 CONFIG_MAP = "extension-apiserver-authentication"
 CONFIG_NAMESPACE = "kube-system"
-_DEFAULT_PREFIX = "x-remote-"
 
 _log = structlog.get_logger(__name__)
 _LOG_SECONDS = 60.0
@@ -67,7 +66,7 @@ class RequestheaderConfig:
     def is_identity_header(self, name: str) -> bool:
         """Whether a header (lower case) carries an identity."""
         plain = (*self.user_headers, *self.group_headers, *self.uid_headers)
-        return name in plain or name.startswith((_DEFAULT_PREFIX, *self.extra_prefixes))
+        return name in plain or name.startswith(self.extra_prefixes)
 
 
 EMPTY_CONFIG = RequestheaderConfig()

@@ -104,6 +104,11 @@ def test_no_header_makes_the_decoder_fail(pairs: list[tuple[str, str]]) -> None:
     assert decoder.identity(decoder.select(raw(*pairs))) is None
 
 
+def test_a_header_that_only_looks_like_an_identitys_is_no_part_of_what_is_remembered(decoder: IdentityHeaders) -> None:
+    """The front proxy passes a client's `X-Remote-A` on; with 300 such in each request a user took 170 MiB."""
+    assert decoder.select(raw(("X-Remote-A", "1"), ("X-Remote-User", HPA))) == raw(("X-Remote-User", HPA))
+
+
 def test_any_number_of_header_names_keeps_the_caches_bounded(front_proxy: trustme.CA) -> None:
     decoder = IdentityHeaders(parse_config_map(config(front_proxy)))
     for number in range(6000):
