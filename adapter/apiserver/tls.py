@@ -87,6 +87,8 @@ class TlsTransport(SocketTransport):
         super().__init__(connection, address, door.lost)
         self.group = group_of(address)
         self.is_proven = self.group in door.proven
+        self.is_answered = False
+        """Whether a whole hello has come: one that says nothing, or half of it, loses its place first."""
         self.is_established = False
         self._door = door
         self._context = context
@@ -94,11 +96,6 @@ class TlsTransport(SocketTransport):
         self._tls: ssl.SSLObject | None = None
         self._received = 0
         self._deadline = self._loop.call_later(HANDSHAKE_SECONDS, self.abort)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether anything of a handshake has come: one that says nothing loses its place first."""
-        return self._tls is not None
 
     def readable(self) -> None:
         if self.is_established:
@@ -131,6 +128,7 @@ class TlsTransport(SocketTransport):
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
+            self.is_answered = self.is_answered or self._outgoing.pending > 0
             self.send(self._outgoing.read())
             return
         except ssl.SSLError:
@@ -259,7 +257,7 @@ class Door:
         except OSError:  # it has gone already
             connection.close()
             return
-        victim = self._handshakes[transport.is_proven].add(transport, lambda each: each.has_begun)
+        victim = self._handshakes[transport.is_proven].add(transport, lambda each: each.is_answered)
         transport.resume_reading()
         if victim is not None:
             self._handshakes[victim.is_proven].discard(victim)

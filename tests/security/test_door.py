@@ -23,7 +23,7 @@ from lab.harness import snapshots
 from tests.apiserver.cluster import CONFIG_MAP, Cluster
 from tests.apiserver.conftest import Service, as_user, pem, running
 from tests.security.certs import CLIENT, SERVER, Holder, root
-from tests.security.connections import PATIENCE, asked, connected, drop, is_ended, opened
+from tests.security.connections import PATIENCE, asked, connected, drop, is_ended, opened, within
 from tests.security.raw_requests import METRIC, as_proxy, exchanged, head
 
 CLOSE = "Connection: close"
@@ -456,16 +456,21 @@ async def test_a_full_pool_evicts_the_oldest_of_the_largest_address() -> None:
     assert ("c", 0) in crowd
 
 
-async def test_connections_that_say_nothing_take_no_begun_handshakes_place(
-    few: int, service: Service, proxy: trustme.LeafCert
+@pytest.mark.parametrize("said", [b"", hello(P256)[:-1]], ids=["nothing", "half a hello"])
+async def test_connections_without_a_whole_hello_take_no_answered_handshakes_place(
+    few: int, service: Service, proxy: trustme.LeafCert, said: bytes
 ) -> None:
     """Of the front proxy's own address, as behind one that translates addresses."""
     assert await answered(service, proxy) == b"200"
     begun = await connected(service.server.port)
-    begun[1].write(b"\x16")
+    begun[1].write(hello(P256))
+    assert (await within(begun[0].read(65536))).startswith(HANDSHAKE)
     assert await answered(service, proxy) == b"200"
-    silent = [await connected(service.server.port) for _ in range(5 * few)]
+    strangers = [await connected(service.server.port) for _ in range(few - 1)]
+    for _ in range(4 * few):
+        strangers[-1][1].write(said)
+        strangers.append(await connected(service.server.port))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await begun[0].read()
-    drop(begun, *silent)
+    drop(begun, *strangers)
