@@ -104,9 +104,10 @@ class ByteBudget:
     @contextlib.contextmanager
     def hold(self, flow: str, size: int) -> Iterator[None]:
         """Count these bytes during the context. Raises StatusError 503 if the flow, or all, hold too many already."""
-        for held, most in ((self._held[flow], self._per_flow), (self._held.total(), self._total)):
-            if held >= most and size > self._small:
-                raise unavailable(f"answers that are still being read take {held >> 20} MiB; ask again later")
+        if size > self._small:
+            for held, most in ((self._held[flow], self._per_flow), (self._held.total(), self._total)):
+                if held >= most:
+                    raise unavailable(f"requests and answers in progress take {held >> 20} MiB; ask again later")
         self._held[flow] += size
         try:
             yield

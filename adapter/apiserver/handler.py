@@ -34,7 +34,7 @@ from adapter.apiserver.request_info import (
 from adapter.apiserver.status import StatusError
 from adapter.apiserver.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
-from adapter.runtime.inbound import received_bytes, write_whole
+from adapter.runtime.inbound import kept_bytes, write_whole
 from adapter.telemetry.metrics import Metrics, package_version
 
 SERVER = "effective-load"
@@ -54,7 +54,7 @@ _SMALL_BYTES = 64 * 1024
 _LISTS, _LISTS_PER_USER, _LISTS_WAITING = 16, 2, 256
 _QUEUE_SECONDS = 5.0
 _HELD_BYTES, _HELD_BYTES_PER_USER = 64 << 20, 16 << 20
-"""Of requests for lists and of large answers, until these have left."""
+"""Of requests, and of large answers until they have left."""
 _FLOW = web.RequestKey("flow", str)
 """Whose request it is, for fairness."""
 
@@ -104,28 +104,32 @@ class Handler:
         return answer
 
     async def _answer(self, request: web.BaseRequest, labels: "_RequestLabels") -> web.StreamResponse:
-        target = request.raw_path
         identity = self._authenticator.identity(request.get_extra_info("peer"), request.raw_headers)
-        info = parse_path(target)
+        info = parse_path(request.raw_path)
         labels.group, labels.kind = info.group, info.kind
         if request.method != "GET":
             raise status.not_allowed(f"{request.method} is not supported: metrics can only be read")
-        await self._authorizer.check(identity, info.attributes)
-        info = parse_target(target)
+        with self._held.hold(identity.flow, kept_bytes(request)):
+            await self._authorizer.check(identity, info.attributes)
+            return await self._answer_authorized(request, identity.flow, labels)
+
+    async def _answer_authorized(
+        self, request: web.BaseRequest, flow: str, labels: "_RequestLabels"
+    ) -> web.StreamResponse:
+        info = parse_target(request.raw_path)
         if info.error is not None:
             raise StatusError(info.error.code, info.error.reason, info.error.message)
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
-        request[_FLOW] = identity.flow
+        request[_FLOW] = flow
         if is_decision(info):
-            async with self._decisions.answer(info, identity.flow) as document:
+            async with self._decisions.answer(info, flow) as document:
                 return await self._counted(request, [document], _PRIVATE)
         if info.name != ALL_OBJECTS and info.kind is not RequestKind.RESOURCES:
             return await self._respond(request, info, labels)
         # A list may be large: its user has few at a time, each until it has left.
-        with self._held.hold(identity.flow, received_bytes(request)):
-            async with self._lists.slot(identity.flow, _QUEUE_SECONDS):
-                return await self._respond(request, info, labels)
+        async with self._lists.slot(flow, _QUEUE_SECONDS):
+            return await self._respond(request, info, labels)
 
     async def _respond(
         self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels"

@@ -22,6 +22,8 @@ REQUEST_BYTES = 256 * 1024
 LINE_BYTES = 64 * 1024
 """Limit for one header, and for the request line: a selector of a few thousand values."""
 MOST_HEADERS = 2048
+_HEADER_BYTES = 512
+"""What a header takes in memory beside its text."""
 IDLE_SECONDS = 90.0
 """From the start of a connection, or from an answer, to the end of the next request's head."""
 
@@ -400,6 +402,8 @@ class HttpConnections(web.Server):
             connection = request.protocol
             assert isinstance(connection, HttpConnection)
             connection.is_busy = True
+            if kept_bytes(request) > REQUEST_BYTES:
+                connection.close_when_idle()
             if connection.socket_transport is not None:
                 self._pool.refresh(connection.socket_transport)
             try:
@@ -414,10 +418,10 @@ class HttpConnections(web.Server):
         return tracked
 
 
-def received_bytes(request: web.BaseRequest) -> int:
-    """The bytes that the request's connection has received for it."""
+def kept_bytes(request: web.BaseRequest) -> int:
+    """The memory that the request takes until its answer, and on a connection that stays open until the next one."""
     assert isinstance(request.protocol, HttpConnection)
-    return request.protocol.received
+    return request.protocol.received + _HEADER_BYTES * len(request.raw_headers)
 
 
 async def write_whole(request: web.BaseRequest, response: web.StreamResponse, pieces: Sequence[bytes]) -> None:

@@ -74,7 +74,7 @@ async def test_answers_that_are_not_read_take_a_bounded_number_of_bytes_and_smal
     wire = await asyncio.to_thread(unread, service, proxy)
     await asyncio.to_thread(wire.recv, 1)
     refused = await service.ask(PODS, leaf=proxy, headers=as_user("ann"))
-    assert (refused.status, refused.message) == (503, "answers that are still being read take 1 MiB; ask again later")
+    assert (refused.status, refused.message) == (503, "requests and answers in progress take 1 MiB; ask again later")
     for path in (f"{POLICY}/effective_cpu", f"{PODS}?labelSelector=a%3Db", "/apis/custom.metrics.k8s.io/v1beta2"):
         assert (await service.ask(path, leaf=proxy, headers=as_user("ann"))).status in {200, 404}
     wire.close()

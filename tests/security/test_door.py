@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import os
 import socket
 import ssl
@@ -20,7 +21,7 @@ from adapter.kube.session import Session
 from adapter.runtime.fairness import EvictingPool, FairQueue
 from adapter.runtime.inbound import SocketTransport
 from lab.harness import snapshots
-from tests.apiserver.cluster import CONFIG_MAP, Cluster
+from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, Cluster
 from tests.apiserver.conftest import Service, as_user, pem, running
 from tests.security.certs import CLIENT, SERVER, Holder, root
 from tests.security.connections import PATIENCE, asked, connected, drop, is_ended, opened, within
@@ -393,6 +394,23 @@ async def test_one_line_too_long_and_too_many_of_them_are_a_431(
     wire = await opened(service, proxy)
     assert (await asked(wire, line + b"\r\n\r\n")).split()[1] == b"431"
     drop(wire)
+
+
+async def test_large_requests_that_wait_take_a_bounded_amount_of_memory_of_a_user(
+    service: Service, proxy: trustme.LeafCert, cluster: Cluster
+) -> None:
+    """Each takes a megabyte: 190 of them, sent while their reviews took long, took 210 MiB."""
+    cluster.faults[REVIEWS] = answering = asyncio.Event()
+    large = head(METRIC, *as_proxy(*(f"X-{number}: {'a' * 100}" for number in range(2000))))
+    wires = [await opened(service, proxy) for _ in range(40)]
+    asking = [asyncio.create_task(asked(wire, large)) for wire in wires]
+    answers = [(await answer).split()[1] for answer in itertools.islice(asyncio.as_completed(asking), 20)]
+    assert answers == 20 * [b"503"]
+    answering.set()
+    assert {(await each).split()[1] for each in asking} == {b"200", b"503"}
+    for wire in wires:
+        assert await is_ended(wire), "an idle connection would keep its last request"
+    drop(*wires)
 
 
 async def test_no_answer_names_a_version_of_its_server(service: Service, proxy: trustme.LeafCert) -> None:
