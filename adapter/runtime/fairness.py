@@ -284,7 +284,7 @@ class EvictingPool(Generic[Member]):
         return member in self._members.get(self._address_of(member), ())
 
     def add(self, member: Member, is_protected: Callable[[Member], bool] = lambda _: False) -> Member | None:
-        """Add a member; returns the one to evict, if any: a protected one only if its address has no other.
+        """Add a member; returns the one to evict, if any: a protected one only if no address with as many has another.
 
         The evicted one stays a member until the caller discards it.
         """
@@ -292,7 +292,11 @@ class EvictingPool(Generic[Member]):
         self._count += 1
         if self._count <= self._limit:
             return None
-        largest = max(self._members.values(), key=len)
+
+        def rank(members: dict[Member, None]) -> tuple[int, bool]:
+            return len(members), any(other is not member and not is_protected(other) for other in members)
+
+        largest = max(self._members.values(), key=rank)
         candidates = [other for other in largest if other is not member] or [member]
         return next((other for other in candidates if not is_protected(other)), candidates[0])
 

@@ -492,3 +492,17 @@ async def test_connections_without_a_whole_hello_take_no_answered_handshakes_pla
         async with asyncio.timeout(0.1):
             await begun[0].read()
     drop(begun, *strangers)
+
+
+async def test_silent_connections_of_many_addresses_take_no_answered_handshakes_place(
+    few: int, service: Service
+) -> None:
+    """Of an address that has not proved to be a front proxy yet, each address with one connection."""
+    begun = await connected(service.server.port)
+    begun[1].write(hello(P256))
+    assert (await within(begun[0].read(65536))).startswith(HANDSHAKE)
+    strangers = [await connected(service.server.port, source=f"127.0.1.{number}") for number in range(5 * few)]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await begun[0].read()
+    drop(begun, *strangers)
