@@ -38,7 +38,12 @@ def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path: Path) -> None:
             f"users: [{{name: a, user: {{}}}}]\nclusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:"
             f"{silent.getsockname()[1]}'}}}}]\n"
         )
-        command = [sys.executable, "-m", "adapter.cli", "check", "--kubeconfig", str(kubeconfig)]
+        # A shell's background jobs ignore the signal, and their children do.
+        heeding = (
+            "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "runpy.run_module('adapter.cli', run_name='__main__')"
+        )
+        command = [sys.executable, "-c", heeding, "check", "--kubeconfig", str(kubeconfig)]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
         )
