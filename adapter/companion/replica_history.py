@@ -76,7 +76,7 @@ def attribute(context: Context) -> ReplicaHistory:
     why = why or _reason(_desired(context, pending.before), pending.before, current)
     pending = pending._replace(after=current, by=by, why=why)
     history = replace(history, pending=pending, credited=_last_scale(context) if by == HPA else history.credited)
-    patience = (0.0 if why or by == COMPANION else REASON_SECONDS) if by else ATTRIBUTION_SECONDS
+    patience = {"": ATTRIBUTION_SECONDS, HPA: 0.0 if why else REASON_SECONDS}.get(by, 0.0)
     return history if context.now - pending.at < patience else _completed(history, pending)
 
 

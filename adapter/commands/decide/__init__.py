@@ -5,13 +5,7 @@ Here the command `effective-load decide` is declared; what runs it is imported o
 
 import argparse
 
-from adapter.commands.terminal.command import INVALID, NO_DECISION, OK, Command, Example, add_output
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the document and the output."""
-    parser.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
-    add_output(parser)
+from adapter.commands.terminal.command import INVALID, NO_DECISION, OK, Command, Example, add_document
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -44,6 +38,6 @@ COMMAND = Command(
         Example("effective-load decide checkout.yaml", "the decision in sentences"),
         Example("effective-load explain checkout --save - | effective-load decide - -o json", "of a live policy"),
     ),
-    add=add_arguments,
+    add=add_document,
     run=run,
 )

@@ -5,13 +5,7 @@ Here the command `effective-load hpa` is declared; what runs it is imported only
 
 import argparse
 
-from adapter.commands.terminal.command import INVALID, OK, Command, Example, add_output
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the document and the output."""
-    parser.add_argument("file", metavar="FILE", help="YAML or JSON document; - reads standard input")
-    add_output(parser)
+from adapter.commands.terminal.command import INVALID, OK, Command, Example, add_document
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -41,6 +35,6 @@ COMMAND = Command(
         Example("effective-load hpa syncs.yaml", "each sync in sentences; docs/hpa.md has the format"),
         Example("effective-load hpa syncs.yaml -o json", "for programs"),
     ),
-    add=add_arguments,
+    add=add_document,
     run=run,
 )

@@ -12,7 +12,7 @@ from adapter.load.quantity import QuantityError, parse_quantity
 from adapter.policy.field_reader import FieldReader
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.runtime import document_text
-from adapter.runtime.faults import Fault, FaultyDocument, first_faults, shorten
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults
 
 MOST_OBJECTS = 1000
 _MOST_LABELS = 200
@@ -58,9 +58,7 @@ class Note:
     sentence: str
 
     def __str__(self) -> str:
-        where = f"{self.field}: " if self.field else ""
-        shown = "" if self.value is None else f"{shorten(self.value)}: "
-        return printable(f"{self.kind.value}: {where}{shown}{self.sentence}")
+        return printable(f"{self.kind.value}: {Fault(self.field, self.value, self.sentence)}")
 
 
 def printable(text: str) -> str:
