@@ -348,9 +348,10 @@ async def test_connections_that_are_aborted_leave_nothing_in_memory(service: Ser
 
 
 async def settled() -> None:
-    """Wait until every connection of the process has ended."""
+    """Wait until every connection of this test's loop has ended; what another test left is none of its own."""
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(PATIENCE):
-        while any(isinstance(each, SocketTransport) for each in gc.get_objects()):  # noqa: ASYNC110
+        while any(type(each) is SocketTransport and each._loop is loop for each in gc.get_objects()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
