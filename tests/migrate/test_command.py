@@ -125,7 +125,7 @@ def test_an_export_of_a_namespace_is_migrated_without_kedas_own_hpas_and_names_w
     said = capsys.readouterr()
     data = json.loads(said.out)
     assert [pair["policy"]["metadata"]["name"] for pair in data["pairs"]] == [SCALED["metadata"]["name"]]
-    assert "shop/keda-hpa-web is the HPA of ScaledObject web, which is what is migrated" in str(data["notes"])
+    assert "shop/keda-hpa-web is the HPA of ScaledObject web and is left out" in str(data["notes"])
     (refused,) = data["refused"]
     assert (refused["kind"], refused["name"].endswith("queue")) == ("ScaledObject", True)
     assert "queue is not migrated: spec.triggers: no trigger becomes a metric" in said.err
@@ -144,10 +144,17 @@ def test_a_refused_object_leaves_nothing_in_the_settings() -> None:
     assert migration.settings == migrated(SCALED).settings
 
 
+def test_kedas_own_hpa_without_its_object_is_not_said_to_be_migrated() -> None:
+    owned = changed(SCALED, "kind", to="HorizontalPodAutoscaler")
+    owned = changed(owned, "metadata", "ownerReferences", to=[{"kind": "ScaledObject", "name": "web"}])
+    (note,) = migrated(owned, WPA).notes
+    assert note.sentence.endswith("is the HPA of ScaledObject web and is left out: what to migrate is that object")
+
+
 def test_kedas_own_hpa_alone_asks_for_the_object_that_makes_it() -> None:
     owned = changed(SCALED, "kind", to="HorizontalPodAutoscaler")
     owned = changed(owned, "metadata", "ownerReferences", to=[{"kind": "ScaledObject", "name": "web"}])
-    with pytest.raises(MigrationError, match=r"is the HPA of ScaledObject web.*give that object"):
+    with pytest.raises(MigrationError, match=r"is the HPA of ScaledObject web.*that object; give it"):
         migrated(owned)
 
 

@@ -143,11 +143,17 @@ def test_a_cron_trigger_becomes_a_schedule(start: str, end: str, seconds: int) -
         ("0 8 1 * *", "0 8 L * *", "its times do not last equally long"),
         ("0 8 1 * *", "0 8 20 * *", "its times last longer than a week"),
         ("often", "0 8 * * *", "its start or end is no cron expression"),
+        ("0 8 * * 1-5", "0 20 * * *", "it also ends where it has not begun, and KEDA keeps its count"),
     ],
 )
 def test_a_cron_trigger_that_is_no_schedule_is_lost_with_its_reason(start: str, end: str, reason: str) -> None:
     assert reason in note_at("spec.triggers[1]", cron(start, end)).sentence
     assert "schedules" not in policy_spec(cron(start, end))
+
+
+def test_a_question_mark_of_a_cron_trigger_is_a_star() -> None:
+    (schedule,) = policy_spec(cron("0 8 ? * 1-5", "0 20 ? * 1-5"))["schedules"]
+    assert (schedule["cron"], schedule["durationSeconds"]) == ("0 8 * * 1-5", 12 * 3600)
 
 
 def test_a_service_of_cpu_alone_never_went_to_zero() -> None:
@@ -186,6 +192,17 @@ def test_what_to_do_before_deleting_it_is_told() -> None:
     assert any("set it to false before you delete" in one for one in advice)
 
 
+def test_what_keda_stores_of_an_object_without_a_formula_is_none() -> None:
+    """As `kubectl get scaledobject -o yaml` prints every object with `advanced`."""
+    stored = {"restoreToOriginalReplicaCount": False, "scalingModifiers": {}}
+    assert not faults_of(scaled(advanced=stored))
+    assert not kinds_at("spec.advanced.scalingModifiers", scaled(advanced=stored))
+
+
+def test_an_activation_threshold_may_be_negative() -> None:
+    assert not faults_of(metadata(activationThreshold="-1"))
+
+
 def test_numbers_need_no_quotes() -> None:
     assert policy_spec(metadata(threshold=2.5))["metrics"][0]["target"] == "2500m"
 
@@ -196,6 +213,7 @@ def test_numbers_need_no_quotes() -> None:
         (scaled(triggers=[]), "spec.triggers: there is no trigger"),
         (scaled(triggers=[{"type": "kafka", "metadata": {}}]), "trigger kafka: write it as a metric with PromQL: sum("),
         (scaled(triggers=[{"type": "cron", "metadata": {}}]), "spec.triggers[0].metadata.start: a cron expression"),
+        (metadata(threshold="-1"), f"{TRIGGER}.threshold: '-1': must be at least 0.001"),
         (metadata(threshold="0"), f"{TRIGGER}.threshold: '0': must be at least 0.001"),
         (metadata(threshold="many"), f"{TRIGGER}.threshold: 'many': is no number"),
         (metadata(threshold="1e99"), f"{TRIGGER}.threshold: '1e99': is no number"),

@@ -117,6 +117,15 @@ def test_the_times_of_a_scaling_schedule_become_schedules(original: Object, row:
     assert "is not needed any more" in str(migration.notes[-1])
 
 
+def test_two_scaling_schedules_of_one_name_become_schedules_with_different_names() -> None:
+    web = hpa(external("rps", "10"), scheduled(), scheduled("ClusterScalingSchedule"), annotations=RPS)
+    web["metadata"]["namespace"] = "shop"
+    own = scaling_schedule(repeating("08:05", minutes=45), namespace="shop")
+    of_all = scaling_schedule(repeating("18:05", minutes=45), kind="ClusterScalingSchedule")
+    spec = migrated(own, of_all, web).pairs[0].policy["spec"]
+    assert [one["name"] for one in spec["schedules"]] == ["peak-0", "peak-1"]
+
+
 @pytest.mark.parametrize(
     ("original", "says"),
     [

@@ -126,11 +126,10 @@ class _Reader:
                 NoteKind.TO_DO, "restoreToOriginalReplicaCount",
                 "set it to false before you delete the ScaledObject, which would set the count of long ago",
             )  # fmt: skip
-        if advanced.has("scalingModifiers"):
+        if advanced.get("scalingModifiers") not in (None, {}):  # KEDA stores an empty one in every object
             advanced.fault(
                 "scalingModifiers", None, "a formula over triggers has no equivalent; write it as one PromQL query"
             )
-        advanced.get("scalingModifiers")
         advanced.rest("advanced")
         return behavior
 

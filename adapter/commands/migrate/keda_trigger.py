@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -22,7 +22,7 @@ from adapter.settings.registries import header_faults, url_faults
 
 _MOST_TRIGGERS = 100
 _LONGEST_TEXT = 8192
-_NUMBER = re.compile(r"[+]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,2})?", re.ASCII)
+_NUMBER = re.compile(r"[-+]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,2})?", re.ASCII)
 _DAY = 86_400
 _WEEK = 7 * _DAY
 _COMPARED_TIMES = 60
@@ -125,7 +125,11 @@ class Triggers:
     def _cron(self, place: int, fields: Fields, metadata: Fields) -> None:
         """Times with a least count: KEDA's HPA never goes below `desiredReplicas` between `start` and `end`."""
         zone = _word(metadata, "timezone", required="the time zone")
-        start, end = (_word(metadata, key, required="a cron expression of five fields") for key in ("start", "end"))
+        # KEDA reads a question mark as a star.
+        start, end = (
+            _word(metadata, key, required="a cron expression of five fields").replace("?", "*")
+            for key in ("start", "end")
+        )
         replicas = _word(metadata, "desiredReplicas", required="how many replicas")
         fields.irrelevant("only names the trigger for formulas", "name")
         fields.irrelevant("times need no credentials", "authenticationRef")
@@ -276,6 +280,9 @@ def _duration(start: str, end: str) -> tuple[int | None, str]:
     if len(lasts) != 1:
         return None, "its times do not last equally long"
     seconds = int(lasts.pop())
+    begun = {one + timedelta(seconds=seconds) for one in starts}
+    if any(starts[0] < stop < starts[-1] and stop not in begun for stop in stops):
+        return None, "it also ends where it has not begun, and KEDA keeps its count from there to the next beginning"
     return (seconds, "") if seconds <= _WEEK else (None, "its times last longer than a week")
 
 

@@ -110,7 +110,7 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
             notes.add(NoteKind.IRRELEVANT, document.place, None, sentence)
             continue
         if maker := _maker(document):
-            sentence = f"{_name(document)} is the HPA of {maker}, which is what is migrated, and is left out"
+            sentence = f"{_name(document)} is the HPA of {maker} and is left out: what to migrate is that object"
             notes.add(NoteKind.IRRELEVANT, document.place, None, sentence)
             continue
         # An object that is refused halfway leaves nothing behind.
@@ -131,7 +131,7 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     if not pairs:
         left_out = [note.sentence for note in notes.all() if note.kind is NoteKind.IRRELEVANT]
         advice = (
-            f"{left_out[0]}; give that object"
+            f"{left_out[0]}; give it"
             if left_out
             else f"there is nothing to migrate but rules; give their HPAs too. Known are {_KNOWN}"
         )

@@ -213,7 +213,8 @@ class _Metrics:
         by_value, value = goal
         kind, name = metric.described[1:]
         if kind in SCALING_SCHEDULES and not by_value:
-            self.schedules += self._schedules.read(kind, self._namespace, name, value, source)
+            first = len(self.schedules)
+            self.schedules += self._schedules.read(kind, self._namespace, name, value, source, first)
             return
         found = self._resolver.find(metric, source)
         if not isinstance(found, str) and found.per_replica and not by_value:

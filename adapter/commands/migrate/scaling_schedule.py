@@ -36,10 +36,12 @@ class ScalingSchedules:
             namespace = "" if document.kind == KINDS[1] else str(known.get("namespace") or "")
             self._found[document.kind, namespace, str(known.get("name"))] = document
 
-    def read(self, kind: str, namespace: str, name: str, per_pod: Fraction, source: Fields) -> list[dict[str, Any]]:
+    def read(
+        self, kind: str, namespace: str, name: str, per_pod: Fraction, source: Fields, first: int = 0
+    ) -> list[dict[str, Any]]:
         """The schedules of a policy from the one that a metric describes; `per_pod` is the metric's averageValue.
 
-        Notes in `source`, the metric, what has no equivalent.
+        Their names are numbered from `first`. Notes in `source`, the metric, what has no equivalent.
         """
         document = self._found.get((kind, "" if kind == KINDS[1] else namespace, name))
         if document is None:
@@ -55,8 +57,8 @@ class ScalingSchedules:
             "equivalent",
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
-        for index, section in enumerate(spec.sections("schedules", _MOST)):
-            rows += _row(section, f"{name[: _LONGEST_NAME - 3]}-{index}", per_pod)
+        for section in spec.sections("schedules", _MOST):
+            rows += _row(section, f"{name[: _LONGEST_NAME - 3]}-{first + len(rows)}", per_pod)
         return rows
 
 
