@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from adapter import cli
-from adapter.commands.check.manifest_links import check_folder
+from adapter.commands.check.manifest_links import check_folder, check_stream
 from adapter.commands.check.manifest_objects import ManifestsError
 from adapter.commands.check.report import FindingLevel
 from adapter.telemetry import logs
@@ -324,6 +324,20 @@ def test_what_helm_or_kustomize_print_is_read_from_standard_input(
     monkeypatch.setattr("sys.stdin", given)
     assert cli.main(["check", "--manifests", "-"]) == cli.FAILED
     assert "  wrong  -:58: spec.metrics[0]: " in capsys.readouterr().out
+
+
+ALERT = "---\nkind: PrometheusRule\napiVersion: monitoring.coreos.com/v1\nmetadata: {name: '{{ $labels.x }}'}\n"
+
+
+@pytest.mark.parametrize(("broken", "where"), [("spec: {}\nspec: {}\n", ":67: spec"), ("spec: [\n", "")])
+def test_what_was_printed_is_no_template_though_an_alert_in_it_looks_like_one(broken: str, where: str) -> None:
+    found = [one for section in check_stream(CHECKOUT + ALERT + broken, None) for one in section.findings]
+    assert [str(one.place) for one in found if one.verdict is FindingLevel.WRONG] == [f"-{where}"]
+
+
+def test_a_file_that_is_yaml_is_no_template(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(CHECKOUT + ALERT + "spec: {}\nspec: {}\n")
+    assert findings(tmp_path)[0][:2] == ("wrong", "all.yaml:67: spec")
 
 
 @pytest.mark.parametrize("text", ["", "\n---\n", "Error: values don't meet the specifications"])

@@ -168,7 +168,7 @@ def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
     if not root.exists():
         raise ManifestsError([Fault("--manifests", folder, "does not exist; name a folder or a file")])
     if not root.is_dir():  # a file, or a pipe such as <(helm template …)
-        return _read_all([(folder, _text(root))])
+        return _read_all([(folder, _text(root))], printed=not root.is_file())
     files = sorted(_files(root))
     if len(files) > MOST_FILES:
         advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
@@ -178,10 +178,13 @@ def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
 
 def read_stream(text: str) -> tuple[list[Located], list[ReportSection]]:
     """As `read_folder`, of one text from standard input."""
-    return _read_all([("-", text.removeprefix("\ufeff"))])
+    return _read_all([("-", text.removeprefix("\ufeff"))], printed=True)
 
 
-def _read_all(texts: Iterable[tuple[str, str | Fault]]) -> tuple[list[Located], list[ReportSection]]:
+def _read_all(
+    texts: Iterable[tuple[str, str | Fault]], *, printed: bool = False
+) -> tuple[list[Located], list[ReportSection]]:
+    """`printed`: the texts are what a program printed, so that none is a template."""
     found: list[Located] = []
     sections: list[ReportSection] = []
     templates: list[str] = []
@@ -190,7 +193,7 @@ def _read_all(texts: Iterable[tuple[str, str | Fault]]) -> tuple[list[Located], 
         if isinstance(text, Fault):
             section.skipped(str(text), place=Place(file=file))
         elif _OBJECT.search(text):
-            found += _objects(file, text, section, templates)
+            found += _objects(file, text, section, None if printed else templates)
         elif not any(mark in text for mark in _MARKUP):
             _add_syntax(section, file, text)
         if section.findings:
@@ -246,12 +249,15 @@ def _text(file: Path) -> str | Fault:
         return Fault("", None, f"it cannot be read: {error}")
 
 
-def _objects(file: str, text: str, section: ReportSection, templates: list[str]) -> Iterator[Located]:
-    """The objects of one text; what hides them is a finding of the section, or the file is one of the templates."""
+def _objects(file: str, text: str, section: ReportSection, templates: list[str] | None) -> Iterator[Located]:
+    """The objects of one text; what hides them is a finding of the section, or the file is one of the templates.
+
+    A text that is YAML is no template, whatever its values have.
+    """
     try:
         documents = document_text.read_documents(text)
     except document_text.TextError as error:
-        if _TEMPLATE in text:
+        if templates is not None and error.document is None and _TEMPLATE in text:
             templates.append(file)
         else:
             for fault in error.faults:
