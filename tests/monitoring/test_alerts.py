@@ -121,6 +121,12 @@ def test_no_runbook_is_left_without_its_alert_and_the_list_names_all() -> None:
         assert f"\n| [{name}](runbooks/{name}.md) | {rule['labels']['severity']} | {rule['for']} |" in listed
 
 
+def test_an_alert_holds_back_none_of_another_cluster() -> None:
+    text = (RUNBOOK_PAGES.parent / "alerts.md").read_text()
+    (block,) = re.findall(r"```yaml\n(inhibit_rules:\n.*?)```", text, re.DOTALL)
+    assert [rule for rule in yaml.safe_load(block)["inhibit_rules"] if "cluster" not in rule["equal"]] == []
+
+
 def test_the_rule_file_for_a_prometheus_without_the_operator_may_have_other_runbooks(tmp_path: Path) -> None:
     text = rule_file("https://runbooks.example.com/")
     assert RUNBOOKS not in text
