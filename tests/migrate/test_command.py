@@ -151,10 +151,23 @@ def test_kedas_own_hpa_without_its_object_is_not_said_to_be_migrated() -> None:
     assert note.sentence.endswith("is the HPA of ScaledObject web and is left out: what to migrate is that object")
 
 
+def test_what_is_migrated_already_is_left_out_and_its_policy_is_not_overwritten() -> None:
+    """As an export of a namespace that is migrated step by step has it."""
+    (pair,) = migrated(SCALED).pairs
+    hpa = changed(dict(pair.hpa), "spec", "metrics", to=[*pair.hpa["spec"]["metrics"], CPU_METRIC])
+    migration = migrated(hpa, pair.policy, WPA)
+    assert [one.source for one in migration.pairs] == ["WatermarkPodAutoscaler"]
+    assert not migration.refused
+    assert [note.sentence for note in migration.notes] == [
+        "shop/web asks for the count of a policy already, and is left out",
+        "shop/web is a policy already, and is left out",
+    ]
+
+
 def test_kedas_own_hpa_alone_asks_for_the_object_that_makes_it() -> None:
     owned = changed(SCALED, "kind", to="HorizontalPodAutoscaler")
     owned = changed(owned, "metadata", "ownerReferences", to=[{"kind": "ScaledObject", "name": "web"}])
-    with pytest.raises(MigrationError, match=r"is the HPA of ScaledObject web.*that object; give it"):
+    with pytest.raises(MigrationError, match=r"is the HPA of ScaledObject web.*that object"):
         migrated(owned)
 
 

@@ -1,5 +1,6 @@
 """From texts of any known kind to migrated pairs and the part of the settings that they need."""
 
+import contextlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from adapter.commands.migrate.pair import Draft, Migrated, Style, write
 from adapter.commands.migrate.prometheus_adapter import AdapterRules
 from adapter.commands.migrate.scaling_schedule import ScalingSchedules
 from adapter.commands.migrate.settings_part import SettingsPart
+from adapter.policy.field_reader import PolicyError
+from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
+from adapter.policy.watermark_policy import KIND as POLICY_KIND
 from adapter.runtime.faults import Fault, first_faults
 
 _TITLE = "the objects cannot be migrated"
@@ -88,8 +92,8 @@ class Migration:
 def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Migration:
     """Migrate every object of the texts that can be, each with its file's name.
 
-    HPAs that another autoscaler makes of its own object are left out, with a note. Raises MigrationError with every
-    fault where nothing can be migrated, and for faulty rules.
+    HPAs that another autoscaler makes of its own object, or that follow a policy, are left out, with a note. Raises
+    MigrationError with every fault where nothing can be migrated, and for faulty rules.
     """
     faults: list[Fault] = []
     notes, part = Notes(), SettingsPart()
@@ -109,9 +113,8 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
             sentence = f"{_name(document)} is not needed any more: its times are schedules of the policies here"
             notes.add(NoteKind.IRRELEVANT, document.place, None, sentence)
             continue
-        if maker := _maker(document):
-            sentence = f"{_name(document)} is the HPA of {maker} and is left out: what to migrate is that object"
-            notes.add(NoteKind.IRRELEVANT, document.place, None, sentence)
+        if why := _left_out(document):
+            notes.add(NoteKind.IRRELEVANT, document.place, None, f"{_name(document)} {why}")
             continue
         # An object that is refused halfway leaves nothing behind.
         grown, named = copy(part), schedules.named.copy()
@@ -131,7 +134,7 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     if not pairs:
         left_out = [note.sentence for note in notes.all() if note.kind is NoteKind.IRRELEVANT]
         advice = (
-            f"{left_out[0]}; give it"
+            left_out[0]
             if left_out
             else f"there is nothing to migrate but rules; give their HPAs too. Known are {_KNOWN}"
         )
@@ -145,15 +148,21 @@ def _name(document: Document) -> str:
     return "/".join(str(known[key])[:_LONGEST_NAME] for key in ("namespace", "name") if known.get(key))
 
 
-def _maker(document: Document) -> str:
-    """The autoscaler object that makes an HPA, by the HPA's owners; empty where nobody does."""
+def _left_out(document: Document) -> str:
+    """Why an object is left out: another autoscaler makes it, or it is migrated already; empty where it is not."""
+    if document.kind == POLICY_KIND:
+        return "is a policy already, and is left out"
     metadata = document.data.get("metadata")
     owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-    if document.kind != native_hpa.KIND or not isinstance(owners, list):
+    if document.kind != native_hpa.KIND:
         return ""
-    for owner in owners:
+    for owner in owners if isinstance(owners, list) else ():
         if isinstance(owner, dict) and owner.get("kind") in _MAKERS:
-            return f"{owner['kind']} {str(owner.get('name'))[:_LONGEST_NAME]}"
+            maker = f"{owner['kind']} {str(owner.get('name'))[:_LONGEST_NAME]}"
+            return f"is the HPA of {maker} and is left out: what to migrate is that object"
+    with contextlib.suppress(PolicyError):
+        if parse_hpa(document.data, DEFAULT_TOLERANCE).desired_metrics:
+            return "asks for the count of a policy already, and is left out"
     return ""
 
 
