@@ -41,11 +41,12 @@ NEEDS = {
 
 AMOUNTS = {
     "LITERAL_DOCUMENTS": ("3000", "30000"),
-    "EFFECTIVE_LOAD_LOOPS": ("100", "300"),
-    "EFFECTIVE_LOAD_HPA_DECISIONS": ("1500", "5000"),
+    "EFFECTIVE_LOAD_LOOPS": ("40", "300"),
+    "EFFECTIVE_LOAD_HPA_DECISIONS": ("800", "5000"),
+    "EFFECTIVE_LOAD_STRANGE_EVERY": ("4", "1"),
 }
-"""Random documents of `tests/literal`, random loops of `tests/simulation` and decisions of the real controller in
-`tests/replay/hpa`, without and with `--exhaustive`."""
+"""Random documents of `tests/literal`, random loops of `tests/simulation`, decisions of the real controller in
+`tests/replay/hpa`, and which of the strange values of `tests/fuzz` each place gets, without and with `--exhaustive`."""
 
 
 IDLE_ROWS = pytest.StashKey[list[str]]()

@@ -42,6 +42,11 @@ SERVERS = (
         r"registries/test_(consul_real\.py::TestDelay|http_example\.py::test_the_delay|nacos_real\.py::test_the_delay)",
         "e2e/test_registries.py times the whole way from a registry to the answer",
     ),
+    Left(
+        r"apiserver/test_start\.py::test_requests_from_the_first_moment",
+        "each start is like the others; what differs is chance",
+        keep=2,
+    ),
     Left(r"e2e/test_soak\.py", "`make test-all` runs a soak of five minutes besides"),
 )
 """Tests of real servers."""

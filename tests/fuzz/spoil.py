@@ -2,11 +2,14 @@
 
 import copy
 import json
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import strategies as st
+
+EVERY = int(os.environ.get("EFFECTIVE_LOAD_STRANGE_EVERY", "1"))
 
 STRANGE: list[Any] = [
     None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 10**60, -(10**30), 0.5, -0.0, 1e308, float("nan"), float("inf"),
@@ -123,10 +126,13 @@ def mark(token: str) -> str:
 
 
 def each_place(data: Any) -> Iterator[tuple[str, bytes]]:
-    """The document with each strange value at each of its paths, one at a time, with a description."""
+    """The document with strange values at each of its paths, one at a time, with a description.
+
+    Each path gets every EVERYth value: others than the path before, so that four paths in a row have had all.
+    """
     things = [*STRANGE, *TEXTS, *map(mark, TOKENS)]
-    for path in [(), *places(data)]:
-        for thing in things:
+    for number, path in enumerate([(), *places(data)]):
+        for thing in things[number % EVERY :: EVERY]:
             yield f"{thing!r:.40} at {path}", written(_replaced(data, path, thing))
 
 

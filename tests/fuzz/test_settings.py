@@ -54,9 +54,7 @@ def test_good_settings_are_read() -> None:
 
 
 def test_settings_with_anything_anywhere_are_read_or_their_faults_are_named() -> None:
-    for number, (what, body) in enumerate(each_place(SETTINGS)):
-        if number % 4:
-            continue
+    for what, body in each_place(SETTINGS):
         try:
             read(body.decode(errors="replace"))
         except Exception as error:

@@ -47,7 +47,7 @@ class TestTruth:
 @pytest.mark.timeout(300 + LOOPS)
 @pytest.mark.parametrize("strategy", ["Ratio", "Step"])
 def test_the_other_strategies_come_to_rest_never_below_the_true_need_nor_beyond_it(strategy: str) -> None:
-    result = figures(range(LOOPS // 15), STRATEGIES[strategy])
+    result = figures(range(max(6, LOOPS // 15)), STRATEGIES[strategy])
     print(f"\n{strategy}: {result}")
     assert not result.below
     assert not result.not_down
