@@ -1,4 +1,4 @@
-"""Evaluates queued policies in a thread beside the event loop, and publishes their views in the next snapshot."""
+"""Evaluates queued policies, large ones in a thread beside the event loop, and publishes their views together."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -5,7 +5,7 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from adapter.evaluation.evaluator import Evaluator
+from adapter.evaluation.evaluator import FEW_PODS, Evaluator
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_hpa, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.load.decide import decide
@@ -34,7 +34,7 @@ ASKS = (
 class Stand:
     """A service of five pods at 1500m, and its evaluator."""
 
-    def __init__(self) -> None:
+    def __init__(self, few_pods: int = FEW_PODS) -> None:
         self.world = ObjectIndex(lambda _: None, lambda: None)
         self.inputs = FakeInputs(found=deployment(5), samples=loads(5, "1500m"))
         self.world.policy_changed(None, entry())
@@ -42,7 +42,7 @@ class Stand:
         for one in web_pods(5):
             self.world.pod_changed(None, one)
         self.now = NOW
-        self.evaluator = Evaluator(self.world, self.inputs, lambda: self.now)
+        self.evaluator = Evaluator(self.world, self.inputs, lambda: self.now, few_pods=few_pods)
 
     def view(self, key: Key = KEY) -> PolicyView:
         view = self.evaluator.evaluate(key)
@@ -211,7 +211,17 @@ def test_the_memory_of_an_assessment_is_used_by_the_next(stand: Stand) -> None:
     assert view.assessment.memory.last_samples("uid-web-4")["cpu"].value == 1_500_000_000
 
 
-def test_what_changes_while_a_policy_is_evaluated_is_part_of_the_next_evaluation(stand: Stand) -> None:
+@pytest.mark.parametrize("few_pods", [4, 5])
+def test_the_thread_assesses_only_policies_with_more_than_few_pods(few_pods: int) -> None:
+    evaluation = Stand(few_pods).evaluator.begin(KEY)
+    assert callable(evaluation) == (few_pods < 5)
+    view = evaluation() if callable(evaluation) else evaluation
+    assert view is not None
+    assert desired(view) == 7
+
+
+def test_what_changes_while_a_policy_is_evaluated_is_part_of_the_next_evaluation() -> None:
+    stand = Stand(few_pods=0)
     stand.world.policy_changed(entry(), entry(registry=NACOS))
     stand.inputs.listed = first = Roster(at=NOW - 9)
     evaluation = stand.evaluator.begin(KEY)
