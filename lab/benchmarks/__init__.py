@@ -1,1 +1,1 @@
-"""Benchmarks; the main one is `python -m lab.benchmarks.serving`."""
+"""Benchmarks: each stores its figures, and docs/performance.md is made from them."""

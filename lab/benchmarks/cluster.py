@@ -14,7 +14,7 @@ from lab.benchmarks.measure import Load, Measured
 from lab.benchmarks.probed import Probed
 from lab.benchmarks.processes import cpu_seconds, memory
 from lab.benchmarks.registered import Registries
-from lab.benchmarks.stage import Stage
+from lab.benchmarks.stage import Moments, Stage
 
 CHURN_PER_MINUTE = 0.05
 SYNC_SECONDS = 15.0
@@ -143,38 +143,22 @@ def _ages(stage: Stage) -> dict[str, float]:
 
 def _relist(stage: Stage, probed: Probed, rest: float, *, changed: bool) -> dict[str, Any]:
     """The adapter is led to another API server that does not know its resource versions."""
-    for _ in range(3):
-        stage.forwarder.hold()
-        if changed:
-            stage.touch_pods()
-        other = stage.prepare_other()
-        probed.new_log_lines()
+
+    def measured(roll: Callable[[], Moments | None]) -> dict[str, Any]:
         loads = _loads(stage, _RELIST_SECONDS / 3)
         time.sleep(1)
-        moments: list[float] = []
+        moments: list[Moments | None] = []
         before = cpu_seconds(stage.pid)
-        loop = probed.timed(lambda name=other, into=moments: into.extend(_rolled(stage, probed, name)))
+        loop = probed.timed(lambda: moments.append(roll()))
         cpu = cpu_seconds(stage.pid) - before
         done = {metric: load.finish() for metric, load in loads.items()}
-        stage.stop_other()
-        if len(moments) == 2:
-            within = {metric: replace(one, trace=one.trace.within(*moments)) for metric, one in done.items()}
-            seconds = moments[1] - moments[0]
-            figures = {"seconds": round(seconds, 2), "cpu_seconds": round(cpu - rest * seconds, 2), "loop": loop}
-            return {**figures, "requests": _latencies(within), "mib": memory(stage.pid)}
-        _announce("the watches resumed without a list; again")
-    raise RuntimeError("no relist took place")
+        began, ended = moments[0] or (0.0, 0.0)
+        within = {metric: replace(one, trace=one.trace.within(began, ended + 0.5)) for metric, one in done.items()}
+        seconds = ended + 0.5 - began
+        figures = {"seconds": round(seconds, 2), "cpu_seconds": round(cpu - rest * seconds, 2), "loop": loop}
+        return {**figures, "requests": _latencies(within), "mib": memory(stage.pid)}
 
-
-def _rolled(stage: Stage, probed: Probed, name: str) -> list[float]:
-    """Begin and end of the list; only the begin where there was none."""
-    began = stage.roll_over(name)
-    while time.monotonic() - began < _RELIST_SECONDS:
-        time.sleep(0.1)
-        if any(one.get("event") == "listed" and one["resource"] == "pods" for one in probed.new_log_lines()):
-            time.sleep(0.5)
-            return [began, time.monotonic()]
-    return [began]
+    return stage.relist(measured, changed=changed, patience=_RELIST_SECONDS)
 
 
 def _announce(line: str) -> None:

@@ -67,10 +67,6 @@ class Measured:
     def per_second(self) -> float:
         return len(self.trace.latencies) / self.seconds
 
-    def without(self, share: float) -> "Measured":
-        """The same without the processor time that the server uses at rest (share of one processor)."""
-        return replace(self, cpu=max(0.0, self.cpu - share * self.seconds))
-
 
 class Load:
     """A load generator at work; `finish` waits for it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from lab.benchmarks import scene, store
 from lab.benchmarks.forwarder import Forwarder
@@ -35,6 +35,10 @@ _LISTED = (
     "/apis/effective-load.io/v1alpha1/watermarkpolicies?limit=1",
     f"/apis/{USAGE_GROUP}/v1beta1",
 )
+
+T = TypeVar("T")
+Moments = tuple[float, float]
+"""Begin and end, on the machine's monotonic clock."""
 
 HEADERS = [
     ("Host", f"{NAMESPACE}.{NAMESPACE}.svc"),
@@ -133,13 +137,54 @@ class Stage:
     def _port(self, name: str) -> int:
         return self._servers[name][1]
 
-    def prepare_other(self) -> str:
+    def relist(self, work: Callable[[Callable[[], Moments | None]], T], *, changed: bool, patience: float) -> T:
+        """Has the adapter list everything anew, from an API server that does not know its resource versions.
+
+        `changed` changes every pod before. `work` gets a function that leads the adapter to the other API server, and
+        returns the begin and the end of its list of pods half a second later, after its effects. Where the watches
+        resume without a list, that is None, and all is done again.
+        """
+        for _ in range(5):
+            self.forwarder.hold()  # with bookmarks the adapter could resume at the other API server without a list
+            if changed:
+                self.touch_pods()
+            name = self._prepare_other()
+            self._new_log_lines()
+            moments: list[Moments | None] = []
+
+            def roll(name: str = name, moments: list[Moments | None] = moments) -> Moments | None:
+                moments.append(self._roll_over(name, patience))
+                return moments[0]
+
+            result = work(roll)
+            self._calm.clear()
+            self._servers["first" if self._serving == "second" else "second"][0].stop(3)
+            if moments[0] is not None:
+                return result
+            self._announce("the watches resumed without a list; again")
+        raise RuntimeError("no relist took place")
+
+    def _roll_over(self, name: str, patience: float) -> Moments | None:
+        began = time.monotonic()
+        self.forwarder.lead_to(self._port(name))
+        self._serving = name
+        while time.monotonic() - began < patience:
+            time.sleep(0.05)
+            if any(line.get("event") == "listed" and line["resource"] == "pods" for line in self._new_log_lines()):
+                ended = time.monotonic()
+                time.sleep(0.5)
+                return began, ended
+        return None
+
+    def _prepare_other(self) -> str:
         """Starts the other API server, waits until it can list everything, and returns its name."""
         name = "second" if self._serving == "first" else "first"
         # The adapter's resource version must be older than the oldest one of the other API server.
         self._calm.set()
         time.sleep(1)
-        self.cluster_patch({"metadata": {"annotations": {"benchmark": str(time.time())}}})
+        admin = self._admin(self._port(self._serving))
+        admin.patch("/api/v1/namespaces/default", {"metadata": {"annotations": {"benchmark": str(time.time())}}})
+        admin.close()
         if name == "second":
             self._servers[name] = self._api_server(name)  # its former port may be another process's by now
         server = self._servers[name][0]
@@ -153,24 +198,7 @@ class Stage:
         admin.close()
         return name
 
-    def cluster_patch(self, body: scene.Object) -> None:
-        admin = self._admin(self._port(self._serving))
-        admin.patch("/api/v1/namespaces/default", body)
-        admin.close()
-
-    def roll_over(self, name: str) -> float:
-        """Switches the adapter to the other API server, as an upgrade of a control plane does; returns the moment."""
-        moment = time.monotonic()
-        self.forwarder.lead_to(self._port(name))
-        self._serving = name
-        return moment
-
-    def stop_other(self) -> None:
-        self._calm.clear()
-        name = "second" if self._serving == "first" else "first"
-        self._servers[name][0].stop(3)
-
-    def new_log_lines(self) -> list[dict[str, Any]]:
+    def _new_log_lines(self) -> list[dict[str, Any]]:
         """The adapter's log lines since the last call."""
         name = self.adapter.name
         with self.adapter.component.log.open("rb") as log:

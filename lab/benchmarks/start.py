@@ -21,13 +21,12 @@ from typing import Any
 
 from lab.benchmarks import record
 from lab.benchmarks.processes import cpu_seconds, favour, memory
-from lab.benchmarks.stage import ROOT, Stage
+from lab.benchmarks.stage import ROOT, Moments, Stage
 from lab.benchmarks.start_profile import PARTS
 from lab.harness.adapter import ACCOUNT, NAMESPACE
 
 _PROFILE = ROOT / "lab" / "benchmarks" / "start_profile.py"
 _RELIST_SECONDS = 20
-_ATTEMPTS = 3
 _SETTLE_SECONDS = 8
 
 Figures = dict[str, Any]
@@ -117,38 +116,19 @@ class Starts:
 
     def relist(self, *, changed: bool) -> Figures:
         """One relist of all pods at an API server that has just started; the adapter is at rest otherwise."""
-        for _ in range(_ATTEMPTS):
-            done = self._try_relist(changed=changed)
-            if done is not None:
-                return done
-            announce("the watches resumed without a list; retrying")
-        raise RuntimeError("no relist took place")
+        pid = self.stage.pid
 
-    def _try_relist(self, *, changed: bool) -> Figures | None:
-        stage = self.stage
-        stage.forwarder.hold()  # with bookmarks the adapter could resume at the other API server without a list
-        if changed:
-            stage.touch_pods()
-        name = stage.prepare_other()
-        stage.new_log_lines()
-        before = cpu_seconds(stage.pid)
-        began = stage.roll_over(name)
-        ended = self._wait_for_list(began)
-        cpu = cpu_seconds(stage.pid) - before
-        stage.stop_other()
-        if ended is None:
-            return None
-        return {"seconds": round(ended - began, 2), "cpu_seconds": round(cpu, 2), **memory(stage.pid)}
+        def measured(roll: Callable[[], Moments | None]) -> Figures:
+            before = cpu_seconds(pid)
+            began, ended = roll() or (0.0, 0.0)
+            time.sleep(0.5)  # its assessments
+            return {
+                "seconds": round(ended - began, 2),
+                "cpu_seconds": round(cpu_seconds(pid) - before, 2),
+                **memory(pid),
+            }
 
-    def _wait_for_list(self, began: float) -> float | None:
-        """The moment at which the list is complete; a second later its assessments are done too."""
-        while time.monotonic() - began < _RELIST_SECONDS:
-            time.sleep(0.05)
-            if any(line.get("event") == "listed" and line["resource"] == "pods" for line in self.stage.new_log_lines()):
-                ended = time.monotonic()
-                time.sleep(1)
-                return ended
-        return None
+        return self.stage.relist(measured, changed=changed, patience=_RELIST_SECONDS)
 
 
 def run(stage: Stage, versions: list[Version], scratch: Path, given: argparse.Namespace) -> Figures:
