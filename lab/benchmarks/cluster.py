@@ -24,11 +24,11 @@ _AGE = "effective_load_policy_decision_age_seconds{"
 
 
 class Cluster:
-    """The stage with registries; `wait` is called once everything is ready to be measured."""
+    """The stage with registries."""
 
-    def __init__(self, policies: int, pods: int, namespaces: int, python: str, wait: Callable[[], None]) -> None:
+    def __init__(self, policies: int, pods: int, namespaces: int, python: str) -> None:
         self._counts = {"policies": policies, "pods": pods, "namespaces": namespaces}
-        self._python, self._wait = python, wait
+        self._python = python
 
     @contextlib.contextmanager
     def _stage(self, *, registered: bool) -> Iterator[tuple[Stage, Registries | None, Probed]]:
@@ -44,7 +44,6 @@ class Cluster:
             )
             probed = Probed.of(stage.adapter.component, stage.cluster.folder)
             _announce(f"ready after {time.monotonic() - began:.0f} s")
-            self._wait()
             yield stage, registries, probed
 
     def run(self, seconds: float, part: str) -> Iterator[dict[str, Any]]:

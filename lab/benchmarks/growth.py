@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import math
 import ssl
 import sys
 import tempfile
@@ -134,7 +133,7 @@ class Watched:
 
 
 def measure(pods: int, python: str, source: Path, rest: float) -> dict[str, Any]:
-    """All figures of one size, but the inventory."""
+    """All figures of one size."""
     with Watched(pods, python, source) as watched:
         adapter = watched.adapter
         figures: dict[str, Any] = {"pods": pods, "policies": watched.counts[0], "namespaces": watched.counts[2]}
@@ -147,17 +146,6 @@ def measure(pods: int, python: str, source: Path, rest: float) -> dict[str, Any]
             figures[name] = _relist(watched, what, share)
             time.sleep(3)
         return {**figures, "mib": memory(adapter.pid)}
-
-
-def inventory(pods: int, python: str, source: Path, settle: float = 40) -> dict[str, Any]:
-    """What the pipeline keeps: at rest, and after every pod was replaced by a list."""
-    with Watched(pods, python, source) as watched:
-        watched.start()
-        time.sleep(settle)
-        figures = {"mib": memory(watched.adapter.pid)["now"], "rest": watched.adapter.inventory()}
-        _relist(watched, "expire?change=1", 0)
-        time.sleep(settle / 2)
-        return {**figures, "after_relist": watched.adapter.inventory()}
 
 
 def _used(adapter: Probed, seconds: float) -> dict[str, float]:
@@ -186,10 +174,3 @@ def _relist(watched: Watched, what: str, rest: float) -> dict[str, Any]:
 
     figures["loop"] = adapter.timed(relisted)
     return figures
-
-
-def exponent(points: list[tuple[float, float]]) -> float:
-    """The slope of a straight line through the logarithms of points, by least squares."""
-    xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
-    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / sum((x - mean_x) ** 2 for x in xs)

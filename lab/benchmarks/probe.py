@@ -1,8 +1,7 @@
-"""Runs a module with a probe of its event loop and memory: `python -m lab.benchmarks.probe FOLDER MODULE ARGUMENTS...`
+"""Runs a module with a probe of its event loop: `python -m lab.benchmarks.probe FOLDER MODULE ARGUMENTS...`
 
 SIGUSR1 starts timing every step of the event loop, every garbage collection, and how late a timer of 5 ms is; the next
-one ends that and writes FOLDER/loop.json. SIGUSR2 writes FOLDER/memory.json: which kinds of objects the pipeline keeps.
-A probe that is not timing costs nothing.
+one ends that and writes FOLDER/loop.json. A probe that is not timing costs nothing.
 """
 
 import asyncio
@@ -16,8 +15,6 @@ import time
 from asyncio.events import Handle
 from pathlib import Path
 from typing import Any
-
-from lab.benchmarks.inventory import inventory
 
 INTERVAL_SECONDS = 0.005
 
@@ -118,32 +115,10 @@ def _write(out: Path, content: object) -> None:
     partial.rename(out)
 
 
-class Roots:
-    """Keeps the engine that is made, for the inventory: frozen objects cannot be listed later."""
-
-    engine: Any = None
-
-    @classmethod
-    def install(cls) -> None:
-        from adapter.engine import Engine
-
-        made = Engine.__init__
-
-        def kept(self: Any, *arguments: Any, **named: Any) -> None:
-            made(self, *arguments, **named)
-            cls.engine = self
-
-        Engine.__init__ = kept  # type: ignore[method-assign]
-
-
 def main() -> None:
     folder, module, *arguments = sys.argv[1:]
     probe = LoopProbe()
     signal.signal(signal.SIGUSR1, lambda *_: probe.toggle(Path(folder) / "loop.json"))
-    if module.startswith("adapter"):
-        Roots.install()
-        memory = Path(folder) / "memory.json"
-        signal.signal(signal.SIGUSR2, lambda *_: _write(memory, inventory(Roots.engine)))
     os.environ.pop("PYTHONSTARTUP", None)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -48,19 +48,13 @@ class Probed:
         """The event loop's steps while `work` runs here."""
         os.kill(self.pid, signal.SIGUSR1)
         work()
-        return self._asked(signal.SIGUSR1, "loop.json")
-
-    def inventory(self) -> dict[str, Any]:
-        return self._asked(signal.SIGUSR2, "memory.json")
-
-    def _asked(self, number: int, name: str) -> dict[str, Any]:
-        path = self._out / name
+        path = self._out / "loop.json"
         path.unlink(missing_ok=True)
-        os.kill(self.pid, number)
+        os.kill(self.pid, signal.SIGUSR1)
         until = time.monotonic() + _PATIENCE
         while not path.exists():
             if time.monotonic() > until or not self.component.running:
-                raise TimeoutError(f"no {name}{self.component.tail()}")
+                raise TimeoutError(f"no {path.name}{self.component.tail()}")
             time.sleep(0.05)
         return dict(json.loads(path.read_text()))
 

@@ -310,10 +310,3 @@ def hpa(service: scene.Service, spec: Object) -> tuple[str, Object]:
 
 def _print_to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    with PrometheusScene() as whole:
-        whole.put_policies(["requests"])
-        print(f"prometheus {whole.prometheus.url}, kubeconfig {whole.cluster.kubeconfig}; Enter ends it")
-        sys.stdin.readline()

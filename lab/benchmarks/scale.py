@@ -4,11 +4,9 @@
     relists   the same without registries: lists of all pods
     cluster   both
     growth    the faithful watch server with --pods (by default 1,000 doubled up to 200,000): rows of the table
-    memory    what the pipeline keeps with --pods, by kind of object
     all       all but the relists, in about 25 minutes
 
-`--source` names another repository to measure the adapter of, `--label` the name under which that is stored. `--prompt`
-waits for a line on standard input once all servers are ready.
+`--source` names another repository to measure the adapter of.
 """
 
 import argparse
@@ -27,42 +25,29 @@ SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000)
 
 
 def _parts(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    def wait() -> None:
-        if given.prompt:
-            print("ready", flush=True)
-            sys.stdin.readline()
-
     if given.part in {"all", "cluster", "steady", "relists"}:
-        cluster = Cluster(given.policies, int(given.pods or 50_000), given.namespaces, given.python, wait)
+        cluster = Cluster(given.policies, int(given.pods or 50_000), given.namespaces, given.python)
         yield from cluster.run(min(given.seconds, 20), "steady" if given.part == "all" else given.part)
     if given.part in {"all", "growth"}:
-        for pods in _numbers(given.pods) or SIZES:
+        for pods in [int(one) for one in given.pods.split(",") if one] or SIZES:
             yield {"growth": {str(pods): growth.measure(pods, given.python, given.source, given.seconds)}}
-    if given.part in {"all", "memory"}:
-        for pods in _numbers(given.pods) or (20_000,):
-            yield {"memory": {given.label: growth.inventory(pods, given.python, given.source)}}
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(one) for one in text.split(",") if one]
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """The parts measured so far with the new ones in their places."""
-    return {**base, **over, **{key: {**base.get(key, {}), **over[key]} for key in ("growth", "memory") if key in over}}
+    growth_of_both = {"growth": {**base.get("growth", {}), **over["growth"]}} if "growth" in over else {}
+    return {**base, **over, **growth_of_both}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("all", "cluster", "steady", "relists", "growth", "memory"))
+    parser.add_argument("part", choices=("all", "cluster", "steady", "relists", "growth"))
     parser.add_argument("--policies", type=int, default=2000)
-    parser.add_argument("--pods", default="", help="number of pods; of growth and memory, several with commas between")
+    parser.add_argument("--pods", default="", help="number of pods; of growth, several with commas between")
     parser.add_argument("--namespaces", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=30, help="duration of one measurement (default: %(default)s)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the servers (default: this one)")
     parser.add_argument("--source", type=Path, default=ROOT, help="repository of the adapter (default: this one)")
-    parser.add_argument("--label", default="after")
-    parser.add_argument("--prompt", action="store_true")
     parser.add_argument("-o", "--out", type=Path)
     given = parser.parse_args()
     favour()

@@ -13,7 +13,6 @@ import signal
 import ssl
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -24,13 +23,12 @@ from aiohttp import web
 from lab.benchmarks import scene
 from lab.benchmarks.usage import Usage
 
-KEPT_EVENTS = 20_000
 BOOKMARK_SECONDS = 30.0
 _VERSION = b"@resource-version@"
 
 
 class Collection:
-    """One resource: its keys in etcd's order, the writer of an object, and what changed since the start.
+    """One resource: its keys in etcd's order, the writer of an object, and the versions of what changed.
 
     An object's version is 1 until it changes. `write` gives an object with `_VERSION` in the place of its version.
     """
@@ -39,7 +37,6 @@ class Collection:
         self.clock, self.kind, self.write = clock, kind, write
         self.keys = sorted(keys)
         self.versions: dict[str, int] = {}
-        self.history: deque[tuple[int, bytes]] = deque(maxlen=KEPT_EVENTS)
         self.oldest = 0
         self.watchers: set[asyncio.Queue[bytes]] = set()
 
@@ -56,16 +53,6 @@ class Collection:
         head = json.dumps(meta).encode()
         return b'{"kind":"%sList","apiVersion":"v1","metadata":%s,"items":[%s]}\n' % (self.kind.encode(), head, items)
 
-    def event(self, kind: str, key: str) -> None:
-        self.clock.version += 1
-        self.versions[key] = self.clock.version
-        line = b'{"type":"%s","object":%s}\n' % (kind.encode(), self.read(key))
-        if len(self.history) == KEPT_EVENTS:
-            self.oldest = self.history[0][0]
-        self.history.append((self.clock.version, line))
-        for watcher in self.watchers:
-            watcher.put_nowait(line)
-
     def bookmark(self) -> bytes:
         meta = {"kind": self.kind, "metadata": {"resourceVersion": str(self.clock.version)}}
         return json.dumps({"type": "BOOKMARK", "object": meta}).encode() + b"\n"
@@ -74,7 +61,6 @@ class Collection:
         """Forgets the past, and ends the watches: they must list anew."""
         self.clock.version += 1
         self.oldest = self.clock.version
-        self.history.clear()
         for watcher in self.watchers:
             watcher.put_nowait(_EXPIRED)
 
@@ -95,8 +81,8 @@ class PodWriter:
     """Writes pods of a service from one template: its pods differ in few texts."""
 
     def __init__(self, services: list[scene.Service]) -> None:
-        self.states: dict[str, tuple[int, bool]] = {}
-        """When a pod that was replaced began (seconds), and whether it is ready."""
+        self.began: dict[str, int] = {}
+        """When a pod that was replaced began (seconds)."""
         self._of = {
             f"{service.namespace}/{name}": (service, index, name)
             for service in services
@@ -113,10 +99,9 @@ class PodWriter:
         text = self._templates.get(service.name)
         if text is None:
             text = self._templates[service.name] = self._template(service)
-        began, ready = self.states.get(key, (0, True))
-        for place, value in _texts(service, index, name, began).items():
+        for place, value in _texts(service, index, name, self.began.get(key, 0)).items():
             text = text.replace(place, value)
-        return text if ready else text.replace(_READY, _READY.replace(b"True", b"False"))
+        return text
 
     @staticmethod
     def _template(service: scene.Service) -> bytes:
@@ -128,9 +113,6 @@ class PodWriter:
         for place, value in _texts(service, 0, service.pod_names[0], 0).items():
             text = text.replace(value, place)
         return text
-
-
-_READY = b'{"type":"Ready","status":"True"'
 
 
 def _created(pod: scene.Object) -> str:
@@ -161,7 +143,6 @@ class Server:
         self.usage = Usage(self.services)
         self.front_proxy = front_proxy
         self.writer = PodWriter(self.services)
-        self.churning: asyncio.Task[None] | None = None
         clock, named = Clock(), {f"{one.namespace}/{one.name}": one for one in self.services}
 
         def collection(kind: str, make: Callable[[scene.Service], scene.Object]) -> Collection:
@@ -199,9 +180,6 @@ class Server:
         if place < collection.oldest:
             await response.write(_EXPIRED)
             return response
-        for version, line in collection.history:
-            if version > place:
-                queue.put_nowait(line)
         collection.watchers.add(queue)
         ends = time.monotonic() + float(request.query.get("timeoutSeconds", "1800"))
         with suppress(ConnectionError):
@@ -274,38 +252,8 @@ class Server:
         self.pods.clock.version += 1
         now = int(time.time()) - 3600
         for key in self.pods.keys:
-            self.writer.states[key] = (now, True)
+            self.writer.began[key] = now
             self.pods.versions[key] = self.pods.clock.version
-
-    async def churn(self, request: web.Request) -> web.StreamResponse:
-        """Replaces `rate` pods a second from now on; 0 ends that."""
-        if self.churning is not None:
-            self.churning.cancel()
-            self.churning = None
-        if rate := float(request.query["rate"]):
-            self.churning = asyncio.create_task(self._churn(rate))
-        return web.Response()
-
-    async def _churn(self, rate: float) -> None:
-        keys, beat, began = self.pods.keys, 0, time.monotonic()
-        stride = max(1, len(keys) // 997)
-        while True:
-            beat += 1
-            await asyncio.sleep(max(0.0, began + beat / rate - time.monotonic()))
-            self._replace(keys[beat * stride % len(keys)])
-
-    def _replace(self, key: str) -> None:
-        """A pod is deleted, and another one starts in its place; it is ready after 5 s."""
-        self.pods.event("DELETED", key)
-        born = int(time.time())
-        self.writer.states[key] = (born, False)
-        self.pods.event("ADDED", key)
-
-        def ready() -> None:
-            self.writer.states[key] = (born, True)
-            self.pods.event("MODIFIED", key)
-
-        asyncio.get_running_loop().call_later(5, ready)
 
 
 def _stored_policy(service: scene.Service) -> scene.Object:
@@ -335,8 +283,7 @@ def _app(server: Server) -> web.Application:
         "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication", server.configuration
     )
     app.router.add_post("/apis/authorization.k8s.io/v1/subjectaccessreviews", server.review)
-    for action in (server.expire, server.churn):
-        app.router.add_post(f"/control/{action.__name__}", action)
+    app.router.add_post("/control/expire", server.expire)
     return app
 
 

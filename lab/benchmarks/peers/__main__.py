@@ -17,9 +17,7 @@ from lab.benchmarks.peers import faults, freshness, hpas, latency, start
 
 PARTS = {
     "latency": latency.run,
-    "latency_cached": partial(latency.run, cached=True),
     "hpas": hpas.run,
-    "hpas_cached": partial(hpas.run, cached=True),
     "freshness": freshness.run,
     "start": start.run,
     **{fault: partial(faults.run, fault) for fault in faults.FAULTS},

@@ -26,9 +26,9 @@ _DURATIONS = re.compile(
 Figures = dict[str, Any]
 
 
-def run(*, cached: bool = False) -> Figures:
-    """Leads the HPAs to one adapter after the other; `cached`: ours and KEDA with cached metrics only."""
-    with PrometheusScene(controller=True, wait=False) as stage, ready(stage, cached=cached) as contenders:
+def run() -> Figures:
+    """Leads the HPAs to one adapter after the other."""
+    with PrometheusScene(controller=True, wait=False) as stage, ready(stage) as contenders:
         rows = {}
         for contender in contenders:
             rows[contender.name] = _measured(contender)

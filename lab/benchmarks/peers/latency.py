@@ -10,7 +10,6 @@ from lab.benchmarks.measure import Trace, measure
 from lab.benchmarks.peers.contenders import (
     Contender,
     OfKeda,
-    OfKedaCached,
     OfPrometheusAdapter,
     Ours,
     OursQuery,
@@ -28,9 +27,9 @@ FULL_SPEED_SECONDS = 3.0
 Figures = dict[str, Any]
 
 
-def run(*, cached: bool = False) -> Figures:
-    """Measures one adapter after the other on one Prometheus; `cached`: ours and KEDA with cached metrics only."""
-    with PrometheusScene(wait=False) as stage, ready(stage, cached=cached) as contenders:
+def run() -> Figures:
+    """Measures one adapter after the other on one Prometheus."""
+    with PrometheusScene(wait=False) as stage, ready(stage) as contenders:
         rows = {}
         for contender in contenders:
             rows[contender.name] = _measured(contender)
@@ -39,12 +38,10 @@ def run(*, cached: bool = False) -> Figures:
 
 
 @contextmanager
-def ready(stage: PrometheusScene, *, cached: bool) -> Iterator[list[Contender]]:
+def ready(stage: PrometheusScene) -> Iterator[list[Contender]]:
     """The adapters, started and paused, on a scene whose rates are right."""
-    keda = OfKedaCached(stage) if cached else OfKeda(stage)
-    contenders: list[Contender] = (
-        [Ours(stage)] if cached else [OursQuery(stage), OfPrometheusAdapter(stage), Ours(stage)]
-    )
+    keda = OfKeda(stage)
+    contenders: list[Contender] = [OursQuery(stage), OfPrometheusAdapter(stage), Ours(stage)]
     try:
         keda.install()
         stage.wait_rates()
