@@ -26,7 +26,7 @@ class Registry(Protocol):
     def leave(self, registrations: Sequence[Registration]) -> None: ...
 
 
-class _Consul:
+class ConsulWithPods:
     def __init__(self, stack: ExitStack) -> None:
         self._server = stack.enter_context(Consul(limits={"http_max_conns_per_client": 2000}))  # by default 200
         self._server.call("PUT", "/v1/catalog/register", {"Node": "outside", "Address": "127.0.0.2"})
@@ -51,7 +51,7 @@ def _consul_service(name: str, ip: str) -> dict[str, Any]:
     return {"ID": f"{name}-{ip}", "Service": name, "Address": ip, "Port": 8080}
 
 
-class _ZooKeeper:
+class ZooKeeperWithPods:
     def __init__(self, stack: ExitStack) -> None:
         server = stack.enter_context(ZooKeeper())
         self._client = stack.enter_context(server.session())
@@ -97,7 +97,7 @@ class _KeptEureka(EurekaServer):
             raise
 
 
-class _Eureka:
+class EurekaWithPods:
     def __init__(self, stack: ExitStack) -> None:
         # A delta answer has all changes of this time: by default of 180 s, the whole fill of the benchmark.
         retention = {"eureka.server.retention-time-in-m-s-in-delta-queue": "30000"}
@@ -130,7 +130,11 @@ class Registries:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            kinds = {"eureka": _Eureka(stack), "consul": _Consul(stack), "zookeeper": _ZooKeeper(stack)}
+            kinds = {
+                "eureka": EurekaWithPods(stack),
+                "consul": ConsulWithPods(stack),
+                "zookeeper": ZooKeeperWithPods(stack),
+            }
             self._kinds: dict[str, Registry] = dict(kinds)
             self._named = dict(zip((one.name for one in self._services), _names(len(self._services)), strict=True))
             for name, kind in self._kinds.items():

@@ -1,7 +1,6 @@
 """The cost of following 500 services at rest, for each registry with a real server here, and for HTTP.
 
     python -m lab.benchmarks.registries [--only consul,nacos] [--services 500] [--instances 10] [--seconds 60] [-o FILE]
-    python -m lab.benchmarks.registries --requests     # one polled request: the pool's processor time beside aiohttp's
 
 A real server on loopback holds the services; a separate process runs the adapter's registry manager with one
 connection. Its processor time is measured over a minute without changes. Afterwards every roster must be complete and
@@ -17,37 +16,29 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from statistics import median
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import TypeAdapter
 
 from adapter.registries.manager import RegistryManager
-from adapter.registries.polling_pool import CONNECTIONS, Pool
 from adapter.registries.roster import EVIDENCE_SECONDS, ServiceKey
-from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.fairness import Claim
 from adapter.runtime.garbage import collect_in_steps
-from adapter.runtime.http1 import RawReply, Request
-from adapter.runtime.outbound import Access, Client
-from adapter.settings.registries import Registry
+from adapter.settings import registries
 from adapter.telemetry import logs
 from adapter.telemetry.metrics import Metrics
 from lab.benchmarks import record
 from lab.benchmarks.processes import cpu_seconds, memory
-from lab.harness.registries.consul import Consul
-from lab.harness.registries.eureka import EurekaServer
+from lab.benchmarks.registered import ConsulWithPods, EurekaWithPods, Registry, ZooKeeperWithPods
 from lab.harness.registries.polaris import Polaris
-from lab.harness.registries.zookeeper import ZooKeeper
 
 AIM = 0.02
 """Share of a processor."""
 SETTLE_SECONDS = 10
-ROUNDS = 40
 _PATIENCE_SECONDS = 240
 _RESULTS = Path(__file__).parent / "results" / "registries.json"
 
@@ -58,24 +49,23 @@ Services = Mapping[str, list[str]]
 # --- servers with the services ---
 
 
-@contextmanager
-def consul(services: Services) -> Iterator[dict[str, Any]]:
-    with Consul(limits={"http_max_conns_per_client": 1000}) as server:  # by default 200
-        server.call("PUT", "/v1/catalog/register", {"Node": "outside", "Address": "127.0.0.2"})
-        for chunk in _chunks(_flat(services), 64):
-            server.call("PUT", "/v1/txn", [_consul_service(name, ip) for name, ip in chunk])
-        yield {"type": "Consul", "servers": [server.url]}
+def _joined(registry: Callable[[ExitStack], Registry]) -> Callable[[Services], Any]:
+    @contextmanager
+    def held(services: Services) -> Iterator[dict[str, Any]]:
+        with ExitStack() as stack:
+            server = registry(stack)
+            server.join(_flat(services))
+            yield server.settings
 
-
-def _consul_service(name: str, ip: str) -> dict[str, Any]:
-    service = {"ID": f"{name}-{ip}", "Service": name, "Address": ip, "Port": 8080}
-    return {"Service": {"Verb": "set", "Node": "outside", "Service": service}}
+    return held
 
 
 @contextmanager
 def _polaris(services: Services) -> Iterator[Polaris]:
     with Polaris() as server:
-        for chunk in _chunks(_flat(services), 100):
+        every = _flat(services)
+        for first in range(0, len(every), 100):
+            chunk = every[first : first + 100]
             instances = [{"service": name, "namespace": "default", "host": ip, "port": 8080} for name, ip in chunk]
             server.call("POST", "/naming/v1/instances", instances)
         server.restart()  # it fills its caches before it answers
@@ -92,32 +82,6 @@ def polaris(services: Services) -> Iterator[dict[str, Any]]:
 def nacos(services: Services) -> Iterator[dict[str, Any]]:
     with _polaris(services) as server:
         yield {"type": "Nacos", "servers": [server.nacos]}
-
-
-@contextmanager
-def zookeeper(services: Services) -> Iterator[dict[str, Any]]:
-    with ZooKeeper() as server, server.session() as client:
-        made = []
-        for name, ips in services.items():
-            client.ensure_path(f"/services/{name}")
-            made += [client.create_async(f"/services/{name}/{ip}", _curator(name, ip), ephemeral=True) for ip in ips]
-        for one in made:
-            one.get(timeout=60)
-        yield {"type": "ZooKeeper", "servers": [server.address], "layout": "Curator"}
-
-
-def _curator(name: str, ip: str) -> bytes:
-    metadata = {"instance_status": "UP"}
-    instance = {"name": name, "id": ip, "address": ip, "port": 8080, "serviceType": "DYNAMIC"}
-    return json.dumps({**instance, "payload": {"metadata": metadata}}).encode()
-
-
-@contextmanager
-def eureka(services: Services) -> Iterator[dict[str, Any]]:
-    with EurekaServer() as server:
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda one: server.register(one[0], "-".join(one), one[1], lease=7200), _flat(services)))
-        yield {"type": "Eureka", "servers": [server.url]}
 
 
 @contextmanager
@@ -150,10 +114,10 @@ def http(services: Services) -> Iterator[dict[str, Any]]:
 
 
 HELD: dict[str, Callable[[Services], Any]] = {
-    "consul": consul,
+    "consul": _joined(ConsulWithPods),
     "nacos": nacos,
-    "zookeeper": zookeeper,
-    "eureka": eureka,
+    "zookeeper": _joined(ZooKeeperWithPods),
+    "eureka": _joined(EurekaWithPods),
     "polaris": polaris,
     "http": http,
 }
@@ -161,11 +125,6 @@ HELD: dict[str, Callable[[Services], Any]] = {
 
 def _flat(services: Services) -> list[tuple[str, str]]:
     return [(name, ip) for name, ips in services.items() for ip in ips]
-
-
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
 
 
 def _services(count: int, instances: int) -> Services:
@@ -180,7 +139,7 @@ def _services(count: int, instances: int) -> Services:
 async def follow(entry: dict[str, Any], services: int, instances: int) -> None:
     """Follows the services; prints a line once all are known, and their state for each line of standard input."""
     logs.configure("error")
-    settings: Registry = TypeAdapter(Registry).validate_python({**entry, "name": "main"})
+    settings: registries.Registry = TypeAdapter(registries.Registry).validate_python({**entry, "name": "main"})
     changed = asyncio.Event()
     manager = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
     keys = [ServiceKey("main", name) for name in _services(services, instances)]
@@ -205,50 +164,6 @@ def _known(manager: RegistryManager, keys: list[ServiceKey], instances: int) -> 
     fresh = [one for one in rosters if one.valid and not one.error and len(one.instances) == instances]
     oldest = max((time.time() - one.at for one in fresh), default=0.0)
     return {"known": len(fresh), "oldest_seconds": round(oldest, 1)}
-
-
-# --- one request ---
-
-
-async def compare_requests(url: str, services: Services) -> dict[str, float]:
-    """Microseconds of processor time for one answer "not modified", in rounds of a quarter of the services."""
-    keys = [(f"?service={name}", (("If-None-Match", '"1"'),)) for name in list(services)[: len(services) // 4]]
-    source, limit = "registry/main", Limit(MIB)
-    pool = Pool(url, Access(), timeout=5, source=source, limit=limit)
-    client = Client(Access(), timeout=5, source=source, limit=limit)
-
-    async def read(_: int, reply: RawReply) -> int:
-        return reply.status
-
-    async def by_pool() -> None:
-        await pool.ask([Request("GET", *key) for key in keys], read)
-
-    async def by_aiohttp() -> None:
-        left = iter(keys)
-
-        async def work() -> None:
-            for target, headers in left:
-                await client.send("GET", f"{url}/{target}", headers=dict(headers))
-
-        await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
-
-    microseconds: dict[str, list[float]] = {"pool": [], "aiohttp": []}
-    for _ in range(ROUNDS):
-        for name, ask in (("pool", by_pool), ("aiohttp", by_aiohttp)):
-            began = time.process_time()
-            await ask()
-            microseconds[name].append((time.process_time() - began) / len(keys) * 1e6)
-            await asyncio.sleep(0.1)
-    pool.close()
-    await client.close()
-    return {name: round(median(times)) for name, times in microseconds.items()}
-
-
-def measure_requests(count: int) -> dict[str, float]:
-    with http(_services(count, 1)) as entry:
-        command = [sys.executable, "-m", "lab.benchmarks.registries", "--requests", "--follow", json.dumps(entry)]
-        done = subprocess.run([*command, "--services", str(count)], check=True, capture_output=True, text=True)
-        return dict(json.loads(done.stdout))
 
 
 # --- the measurement ---
@@ -307,19 +222,8 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("-o", "--out", type=Path, help=f"default: {_RESULTS.name}")
-    parser.add_argument("--requests", action="store_true", help="compare one request of the pool with aiohttp's")
     parser.add_argument("--follow", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.requests:
-        if options.follow:
-            services = _services(options.services, 1)
-            print(json.dumps(asyncio.run(compare_requests(json.loads(options.follow)["url"], services))))
-        else:
-            microseconds = measure_requests(options.services)
-            print(json.dumps(microseconds))
-            if options.out:
-                record.write(options.out, {"microseconds": microseconds})
-        return
     if options.follow:
         asyncio.run(follow(json.loads(options.follow), options.services, options.instances))
         return
