@@ -2,14 +2,12 @@
 
 A real etcd and kube-apiserver hold 1,000 policies and 20,000 pods. The adapter runs as its command line does in a pod,
 compiled as in the image and with its service account, until its first correct answer. With `--before`, the adapter of
-another working copy (its `.venv` runs it) takes turns with this one. Further starts run with a profile, which splits
-the processor time into parts.
+another working copy (its `.venv` runs it) takes turns with this one.
 """
 
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -22,10 +20,9 @@ from typing import Any
 from lab.benchmarks import record
 from lab.benchmarks.processes import cpu_seconds, favour, memory
 from lab.benchmarks.stage import ROOT, Moments, Stage
-from lab.benchmarks.start_profile import PARTS
 from lab.harness.adapter import ACCOUNT, NAMESPACE
 
-_PROFILE = ROOT / "lab" / "benchmarks" / "start_profile.py"
+_IN_POD = ROOT / "lab" / "benchmarks" / "start_in_pod.py"
 _RELIST_SECONDS = 20
 _SETTLE_SECONDS = 8
 
@@ -60,7 +57,7 @@ class Starts:
     """Starts versions of the adapter in turn on one stage."""
 
     def __init__(self, stage: Stage, scratch: Path) -> None:
-        self.stage, self.scratch = stage, scratch
+        self.stage = stage
         command = stage.adapter.component.command
         self._settings = command[command.index("--settings") :]
         self._account = scratch / "account"
@@ -69,9 +66,9 @@ class Starts:
         (self._account / "ca.crt").write_text(Path(stage.cluster.pki.cluster.file).read_text())
         self._environment = dict(stage.adapter.component.env or {})
 
-    def choose(self, version: Version, *, profile: bool) -> None:
+    def choose(self, version: Version) -> None:
         component = self.stage.adapter.component
-        component.command = [str(version.python), str(_PROFILE), "serve", *self._settings]
+        component.command = [str(version.python), str(_IN_POD), "serve", *self._settings]
         component.cwd = version.folder
         component.env = {
             **{key: value for key, value in self._environment.items() if key != "PYTHONDONTWRITEBYTECODE"},
@@ -79,12 +76,11 @@ class Starts:
             "START_ACCOUNT": str(self._account),
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
             "KUBERNETES_SERVICE_PORT": str(self.stage.forwarder.port),
-            **({"START_PROFILE": str(self.scratch / "profile.json")} if profile else {}),
         }
 
     def start(self, version: Version) -> Figures:
-        """One start without a profile: it stays up."""
-        self.choose(version, profile=False)
+        """One start; the adapter stays up."""
+        self.choose(version)
         server = self.stage.cluster.components["kube-apiserver"].pid or 0
         before = cpu_seconds(server)
         seconds = self.stage.first_answer()
@@ -96,19 +92,6 @@ class Starts:
             "rss_mib": memory(self.stage.pid)["now"],
             "peak_mib": memory(self.stage.pid)["peak"],
         }
-
-    def profiled(self, version: Version) -> Figures:
-        """One start with a profile: seconds of processor time by part."""
-        self.choose(version, profile=True)
-        file = self.scratch / "profile.json"
-        file.unlink(missing_ok=True)
-        self.stage.first_answer()
-        os.kill(self.stage.pid, signal.SIGUSR1)
-        while not file.exists():
-            time.sleep(0.05)
-        report: Figures = json.loads(file.read_text())
-        self.stop()
-        return report
 
     def stop(self) -> None:
         self.stage.adapter.stop()
@@ -133,19 +116,13 @@ class Starts:
 
 def run(stage: Stage, versions: list[Version], scratch: Path, given: argparse.Namespace) -> Figures:
     starts = Starts(stage, scratch)
-    figures: Figures = {version.name: {"starts": [], "profiles": [], "relists": {}} for version in versions}
+    figures: Figures = {version.name: {"starts": [], "relists": {}} for version in versions}
     for _ in range(given.rounds):
         for version in versions:
             done = starts.start(version)
             starts.stop()
             announce(f"{version.name}: {json.dumps(done)}")
             figures[version.name]["starts"].append(done)
-    for version in versions * max(1, given.rounds - 1):
-        report = starts.profiled(version)
-        announce(f"{version.name}: {json.dumps(report['parts'])}")
-        if given.lines:
-            announce("\n".join(f"{seconds:8.3f} {line}" for line, seconds in report["lines"].items()))
-        figures[version.name]["profiles"].append(report)
     for version in versions if given.relists else ():
         starts.start(version)
         time.sleep(_SETTLE_SECONDS)
@@ -159,14 +136,12 @@ def run(stage: Stage, versions: list[Version], scratch: Path, given: argparse.Na
 
 
 def _summary(figures: Figures) -> Figures:
-    """Medians; the parts of a profile are scaled to the processor time without it."""
-    starts, profiles = figures["starts"], figures["profiles"]
+    """Medians."""
+    starts = figures["starts"]
     result: Figures = {
         key: _median([one[key] for one in starts])
         for key in ("seconds", "cpu_seconds", "api_server_cpu_seconds", "rss_mib", "peak_mib")
     }
-    scale = result["cpu_seconds"] / _median([one["total"] for one in profiles])
-    result["parts"] = {part: round(scale * _median([one["parts"][part] for one in profiles]), 2) for part in PARTS}
     result["relists"] = {
         name: {key: _median([one[key] for one in each]) for key in each[0]} for name, each in figures["relists"].items()
     }
@@ -178,25 +153,6 @@ def _median(values: list[float]) -> float:
     return round(statistics.median(values), 2)
 
 
-def text(figures: Figures) -> str:
-    """The figures as a table."""
-    names = list(figures["versions"])
-    rows: list[tuple[str, Callable[[Figures], Any]]] = [
-        (f"start, {key.replace('_', ' ')}", lambda one, key=key: one[key])  # type: ignore[misc]
-        for key in ("cpu_seconds", "seconds", "api_server_cpu_seconds", "rss_mib", "peak_mib")
-    ]
-    rows += [(f"  {part}", lambda one, part=part: one["parts"][part]) for part in PARTS]  # type: ignore[misc]
-    for relist in next(iter(figures["versions"].values()))["relists"]:
-        rows += [
-            (f"relist, {relist}, {key}", lambda one, relist=relist, key=key: one["relists"][relist][key])  # type: ignore[misc]
-            for key in ("seconds", "cpu_seconds", "peak")
-        ]
-    lines = [f"{'':44}" + "".join(f"{name:>10}" for name in names)]
-    for title, value in rows:
-        lines.append(f"{title:44}" + "".join(f"{value(figures['versions'][name]):10}" for name in names))
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.start", description=__doc__)
     parser.add_argument("--policies", type=int, default=1000)
@@ -206,7 +162,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="starts of each version (default: %(default)s)")
     parser.add_argument("--relists", type=int, default=0, help="relists of each kind (default: %(default)s)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of this version (default: this one)")
-    parser.add_argument("--lines", action="store_true", help="show the functions that take the most time")
     parser.add_argument("-o", "--output", type=Path, help="the file for the figures")
     given = parser.parse_args()
     favour()
@@ -220,7 +175,7 @@ def main() -> None:
             version.compile()
         done = run(stage, versions, scratch, given)
     figures = {"scene": scene, "versions": done}
-    print(text(figures))
+    print(json.dumps(figures, indent=1))
     if given.output:
         record.write(given.output, figures)
 
