@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,9 +11,10 @@ from lab.benchmarks import scene
 from lab.benchmarks.churn import Churn
 from lab.benchmarks.measure import Load, Measured
 from lab.benchmarks.probed import Probed
-from lab.benchmarks.processes import cpu_seconds, memory
+from lab.benchmarks.processes import cpu_seconds, memory, share_of_processor
 from lab.benchmarks.registered import Registries
 from lab.benchmarks.stage import Moments, Stage
+from lab.harness.binaries import print_to_stderr
 
 CHURN_PER_MINUTE = 0.05
 SYNC_SECONDS = 15.0
@@ -36,14 +36,14 @@ class Cluster:
         began = time.monotonic()
         with contextlib.ExitStack() as stack:
             registries = stack.enter_context(Registries(services)) if registered else None
-            _announce(f"registries filled after {time.monotonic() - began:.0f} s")
+            print_to_stderr(f"registries filled after {time.monotonic() - began:.0f} s")
             policy = registries.policy if registries else scene.policy
             settings = {"registries": registries.settings} if registries else None
             stage = stack.enter_context(
-                Stage(**self._counts, python=self._python, announce=_announce, policy=policy, settings=settings)
+                Stage(**self._counts, python=self._python, announce=print_to_stderr, policy=policy, settings=settings)
             )
             probed = Probed.of(stage.adapter.component, stage.cluster.folder)
-            _announce(f"ready after {time.monotonic() - began:.0f} s")
+            print_to_stderr(f"ready after {time.monotonic() - began:.0f} s")
             yield stage, registries, probed
 
     def run(self, seconds: float, part: str) -> Iterator[dict[str, Any]]:
@@ -88,7 +88,7 @@ def _started(stage: Stage) -> dict[str, float]:
 
 def _relists(stage: Stage, probed: Probed) -> Iterator[dict[str, Any]]:
     """Full relists: nothing changed, then every pod changed as well."""
-    share = _used(stage, 15)["cpu_share"]
+    share = share_of_processor(stage.pid, 15)
     figures: dict[str, Any] = {"rest_cpu_share": share}
     for name, changed in (("relist", False), ("relist_changed", True)):
         figures[name] = _relist(stage, probed, share, changed=changed)
@@ -97,18 +97,12 @@ def _relists(stage: Stage, probed: Probed) -> Iterator[dict[str, Any]]:
 
 def _phase(stage: Stage, probed: Probed, seconds: float) -> dict[str, Any]:
     """Processor time and memory without requests; the event loop; latencies beside the constant server's; ages."""
-    figures: dict[str, Any] = {**_used(stage, seconds), "mib": memory(stage.pid)["now"]}
+    figures: dict[str, Any] = {"cpu_share": share_of_processor(stage.pid, seconds), "mib": memory(stage.pid)["now"]}
     figures["loop"] = probed.timed(lambda: time.sleep(seconds / 2))
     loads = _loads(stage, seconds / 2)
     figures["requests"] = _latencies({metric: load.finish() for metric, load in loads.items()})
     figures["decision_age_seconds"] = _ages(stage)
     return figures
-
-
-def _used(stage: Stage, seconds: float) -> dict[str, float]:
-    before, began = cpu_seconds(stage.pid), time.monotonic()
-    time.sleep(seconds)
-    return {"cpu_share": round((cpu_seconds(stage.pid) - before) / (time.monotonic() - began), 4)}
 
 
 def _loads(stage: Stage, seconds: float) -> dict[str, Load]:
@@ -158,7 +152,3 @@ def _relist(stage: Stage, probed: Probed, rest: float, *, changed: bool) -> dict
         return {**figures, "requests": _latencies(within), "mib": memory(stage.pid)}
 
     return stage.relist(measured, changed=changed, patience=_RELIST_SECONDS)
-
-
-def _announce(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ from adapter.settings import Settings
 from lab.benchmarks import record
 from lab.benchmarks.processes import cpu_seconds, memory
 from lab.benchmarks.stage import Stage
+from lab.harness.binaries import print_to_stderr
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
 
 RESULTS = Path(__file__).parent / "results" / "companion.json"
@@ -88,7 +89,7 @@ def watch(counter: Writes, pid: int, seconds: float, every: float = 5.0) -> dict
 
 def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) -> dict[str, Any]:
     """Runs the benchmark and returns its figures."""
-    with Stage(policies, pods, namespaces, python, _announce) as stage:
+    with Stage(policies, pods, namespaces, python, print_to_stderr) as stage:
         reset_lease(stage.cluster)
         rights = companion_kubeconfig(stage.cluster, ("status", "events"))
         counter = Writes(stage)
@@ -116,10 +117,6 @@ def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) 
         "limit_per_second": LIMIT_PER_SECOND,
         "met": steady["busiest_5_s_per_second"] < LIMIT_PER_SECOND,
     }
-
-
-def _announce(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> int:

@@ -13,10 +13,9 @@ import trustme
 import yaml
 
 from lab.benchmarks import scene
-from lab.benchmarks.load import Plan
 from lab.benchmarks.probed import Probed
-from lab.benchmarks.processes import cpu_seconds, favour, memory
-from lab.benchmarks.stage import HEADERS
+from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_processor
+from lab.benchmarks.stage import first_answer, request
 from lab.harness import objects
 from lab.harness.client import tls_context
 from lab.harness.processes import Component, free_ports
@@ -92,44 +91,12 @@ class Watched:
         assert connection.getresponse().read() is not None
         connection.close()
 
-    def plan(self, seconds: float, rate: float) -> Plan:
-        """Requests for `effective_cpu` of all policies in turn."""
-        base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
-        requests = [
-            (
-                f"{base}/{one.namespace}/watermarkpolicies.effective-load.io/{one.name}/effective_cpu",
-                f'"value":"{one.milli}m"',
-            )
-            for one in self.services
-        ]
-        return Plan(
-            port=self.port,
-            certificate=str(self.folder / "client.crt"),
-            key=str(self.folder / "client.key"),
-            headers=HEADERS,
-            requests=requests,
-            connections=8,
-            seconds=seconds,
-            rate=rate,
-        )
-
     def start(self) -> dict[str, float]:
         """Starts the adapter; the seconds and processor time until the first correct answer."""
-        target, expected = self.plan(1, 1).requests[len(self.services) // 2]
+        wanted = request(self.services[len(self.services) // 2], "effective_cpu")
         context = tls_context(None, self.folder / "client.crt", self.folder / "client.key")
-        self.adapter.component.start()
-        favour(self.adapter.pid)
-        began, last = time.monotonic(), b""
-        while time.monotonic() - began < _PATIENCE:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=5)
-            with contextlib.suppress(OSError):
-                connection.request("GET", target, headers=dict(HEADERS))
-                last = connection.getresponse().read()
-            connection.close()
-            if expected.encode() in last:
-                return {"seconds": round(time.monotonic() - began, 2), "cpu_seconds": cpu_seconds(self.adapter.pid)}
-            time.sleep(0.05)
-        raise TimeoutError(f"no correct answer: {last!r}{self.adapter.component.tail()}")
+        seconds = first_answer(self.adapter.component, self.port, context, wanted, _PATIENCE)
+        return {"seconds": round(seconds, 2), "cpu_seconds": cpu_seconds(self.adapter.pid)}
 
 
 def measure(pods: int, python: str, source: Path, rest: float) -> dict[str, Any]:
@@ -139,19 +106,13 @@ def measure(pods: int, python: str, source: Path, rest: float) -> dict[str, Any]
         figures: dict[str, Any] = {"pods": pods, "policies": watched.counts[0], "namespaces": watched.counts[2]}
         figures["start"] = watched.start()
         time.sleep(12)
-        figures["rest"] = {**_used(adapter, rest), "mib": memory(adapter.pid)["now"]}
+        figures["rest"] = {"cpu_share": share_of_processor(adapter.pid, rest), "mib": memory(adapter.pid)["now"]}
         figures["rest"]["loop"] = adapter.timed(lambda: time.sleep(rest / 2))
         share = figures["rest"]["cpu_share"]
         for name, what in (("relist", "expire"), ("relist_changed", "expire?change=1")):
             figures[name] = _relist(watched, what, share)
             time.sleep(3)
         return {**figures, "mib": memory(adapter.pid)}
-
-
-def _used(adapter: Probed, seconds: float) -> dict[str, float]:
-    before, began = cpu_seconds(adapter.pid), time.monotonic()
-    time.sleep(seconds)
-    return {"cpu_share": round((cpu_seconds(adapter.pid) - before) / (time.monotonic() - began), 4)}
 
 
 def _relist(watched: Watched, what: str, rest: float) -> dict[str, Any]:

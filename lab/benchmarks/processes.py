@@ -1,6 +1,7 @@
 """Processor time and memory of a process, from /proc."""
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,13 @@ def cpu_seconds(pid: int) -> float:
     """Processor time so far, user and system, of all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def share_of_processor(pid: int, seconds: float) -> float:
+    """What a process uses of one processor during the next seconds."""
+    before, began = cpu_seconds(pid), time.monotonic()
+    time.sleep(seconds)
+    return round((cpu_seconds(pid) - before) / (time.monotonic() - began), 4)
 
 
 def memory(pid: int) -> dict[str, float]:

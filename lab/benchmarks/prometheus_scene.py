@@ -24,6 +24,7 @@ from lab.benchmarks.prometheus_page import IN_FLIGHT_SECONDS, requests_per_secon
 from lab.benchmarks.stage import HEADERS
 from lab.harness import keda, objects
 from lab.harness.adapter import install_crds
+from lab.harness.binaries import print_to_stderr
 from lab.harness.control_plane import ControlPlane
 from lab.harness.processes import Component, free_ports
 from lab.harness.prometheus import Prometheus
@@ -81,7 +82,7 @@ class PrometheusScene:
         self.size = size or Size()
         self.services = scene.services(self.size.services, self.size.services * self.size.pods, self.size.namespaces)
         self.scaled = self.services[: self.size.scaled]
-        self._announce = announce or _print_to_stderr
+        self._announce = announce or print_to_stderr
         self._controller, self._wait = controller, wait
         self._stack = ExitStack()
 
@@ -306,7 +307,3 @@ def hpa(service: scene.Service, spec: Object) -> tuple[str, Object]:
     """The key and the object of a service's HPA."""
     whole = scene.hpa(service)
     return f"/registry/horizontalpodautoscalers/{service.namespace}/{service.name}", {**whole, "spec": spec}
-
-
-def _print_to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ import datetime as dt
 import json
 import re
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from typing import Any
 from lab.benchmarks.replay_curve import FIRST_COUNT, FIRST_LOAD, HIGH, LOW, Stretch, stretches
 from lab.harness import objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
+from lab.harness.binaries import print_to_stderr
 from lab.harness.client import ApiError
 from lab.harness.control_plane import ControlPlane
 from lab.harness.hpa_log import Sync
@@ -86,10 +86,10 @@ def play(seconds: float, folder: Path, seed: int) -> Record:
     """Plays for so long; leaves `record.json` and the data of Prometheus in the folder, and returns the record."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        cluster = stack.enter_context(ControlPlane(hpa_sync=HPA_SYNC, metrics_server=False, announce=_say))
+        cluster = stack.enter_context(ControlPlane(hpa_sync=HPA_SYNC, metrics_server=False, announce=print_to_stderr))
         install_crds(cluster)
         exporter = stack.enter_context(Exporter())
-        prometheus = Prometheus([exporter], announce=_say)
+        prometheus = Prometheus([exporter], announce=print_to_stderr)
         adapter = AdapterProcess(cluster, settings(prometheus.url), kubeconfig=account_kubeconfig(cluster))
         scrape(prometheus, exporter, adapter)
         stack.enter_context(prometheus)
@@ -157,7 +157,7 @@ def _stretches(driver: Driver, played: Iterable[Stretch], still: float) -> Itera
             time.sleep(0.2)
         _settle(driver, stretch.load, still)
         load = stretch.load
-        _say(f"{time.time() - at:5.1f} s: {stretch}: {driver.count} replicas")
+        print_to_stderr(f"{time.time() - at:5.1f} s: {stretch}: {driver.count} replicas")
         yield {"at": at, "load": stretch.load, "ramp": stretch.ramp, "pulledOut": stretch.pulled_out}
 
 
@@ -183,7 +183,3 @@ def _at(sync: Sync) -> float:
     month, day, hour, minute, second, micro = map(int, match.groups())
     now = dt.datetime.now().astimezone()
     return now.replace(month=month, day=day, hour=hour, minute=minute, second=second, microsecond=micro).timestamp()
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

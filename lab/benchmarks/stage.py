@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import http.client
 import json
+import ssl
 import sys
 import threading
 import time
@@ -299,20 +300,12 @@ class Stage:
     def plan(self, metric: str = "", *, seconds: float, rate: float = 0, connections: int = 8) -> Plan:
         """A plan of requests for a metric of all policies in turn; without a metric, to the constant server."""
         pair = self.cluster.front_proxy_cert()
-        base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
-        requests = [
-            (
-                f"{base}/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}/{metric or 'any'}",
-                f'"value":"{self.value(service, metric)}"',
-            )
-            for service in self.services
-        ]
         return Plan(
             port=self.adapter.port if metric else self.constant_port,
             certificate=str(pair.cert_file),
             key=str(pair.key_file),
             headers=HEADERS,
-            requests=requests,
+            requests=[request(service, metric) for service in self.services],
             connections=connections,
             seconds=seconds,
             rate=rate,
@@ -337,11 +330,6 @@ class Stage:
             rate=rate,
         )
 
-    @staticmethod
-    def value(service: scene.Service, metric: str) -> str:
-        """The expected value of a metric."""
-        return {"": "0", "desired_replicas": str(service.replicas)}.get(metric, f"{service.milli}m")
-
     @property
     def pid(self) -> int:
         return self.adapter.component.pid or 0
@@ -349,28 +337,41 @@ class Stage:
     def first_answer(self, patience: float = 60) -> float:
         """Starts the adapter; returns the seconds from the start of its process to the first correct answer."""
         service = self.services[len(self.services) // 2]
-        pair = self.cluster.front_proxy_cert()
+        component, pair = self.adapter.component, self.cluster.front_proxy_cert()
         context = tls_context(None, pair.cert_file, pair.key_file)
-        target = self.plan("effective_cpu", seconds=1).requests[len(self.services) // 2][0]
-        wanted = f'"value":"{self.value(service, "effective_cpu")}"'.encode()
-        began = time.monotonic()
-        self.adapter.component.start()
-        favour(self.pid)
-        last = b""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.adapter.port, context=context, timeout=5)
-        while time.monotonic() - began < patience:
-            try:
-                # Only one group is kept; the account itself has the rights.
-                connection.request("GET", target, headers=dict(HEADERS))
-                last = connection.getresponse().read()
-            except (OSError, http.client.HTTPException) as error:
-                last = str(error).encode()
-                connection.close()
-            if wanted in last:
-                connection.close()
-                return time.monotonic() - began
-            time.sleep(0.05)
-        raise TimeoutError(f"no correct answer within {patience:g} s: {last!r}{self.adapter.logs()}")
+        return first_answer(component, self.adapter.port, context, request(service, "effective_cpu"), patience)
+
+
+def request(service: scene.Service, metric: str) -> tuple[str, str]:
+    """The path of a metric of a service's policy, and what its answer contains; no metric: the constant server's."""
+    base = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{service.namespace}/watermarkpolicies.effective-load.io"
+    value = {"": "0", "desired_replicas": str(service.replicas)}.get(metric, f"{service.milli}m")
+    return f"{base}/{service.name}/{metric or 'any'}", f'"value":"{value}"'
+
+
+def first_answer(
+    component: Component, port: int, context: ssl.SSLContext, wanted: tuple[str, str], patience: float
+) -> float:
+    """Starts an adapter; returns the seconds until it answers a `request` as wanted. `context`: the front proxy's."""
+    target, expected = wanted
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=5)
+    began = time.monotonic()
+    component.start()
+    favour(component.pid or 0)
+    last = b""
+    while time.monotonic() - began < patience:
+        try:
+            # Only one group is kept; the account itself has the rights.
+            connection.request("GET", target, headers=dict(HEADERS))
+            last = connection.getresponse().read()
+        except (OSError, http.client.HTTPException) as error:
+            last = str(error).encode()
+            connection.close()
+        if expected.encode() in last:
+            connection.close()
+            return time.monotonic() - began
+        time.sleep(0.05)
+    raise TimeoutError(f"no correct answer within {patience:g} s: {last!r}{component.tail()}")
 
 
 def _answers(client: Client, path: str) -> bool:
