@@ -71,12 +71,12 @@ def _ready_since(pod: Pod) -> float:
     return pod.created_at if since is None else max(since, pod.created_at)
 
 
-def _wrong(text: str, cause: str) -> Callable[[ReportSection], None]:
-    return lambda section: section.wrong(text, symptom_of=(cause,))
-
-
 def _ok(text: str) -> Callable[[ReportSection], None]:
     return lambda section: section.ok(text)
+
+
+def _wrong(text: str, cause: str) -> Callable[[ReportSection], None]:
+    return lambda section: section.wrong(text, symptom_of=(cause,))
 
 
 def _names(names: Iterable[str]) -> str:
@@ -273,7 +273,8 @@ def _unanswered(result: NamedQueryResult) -> bool:
 def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -> None:
     if probe.total is None:
         reason = probe.error or "no answer in time"
-        text = f"{url} cannot be asked: {reason}; policies with its queries hold their counts{_advice(reason)}"
+        advice = next((f": {advice}" for part, advice in _ADVICE.items() if part in reason), "")
+        text = f"{url} cannot be asked: {reason}; policies with its queries hold their counts{advice}"
         section.wrong(text, cause=cause)
         return
     section.ok(f"{url} answers")
@@ -283,11 +284,6 @@ def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -
         section.wrong(
             f"its clock is {abs(skew):.0f} s {ahead} the API server's, so samples seem old or new: set it by NTP"
         )
-
-
-def _advice(reason: str) -> str:
-    """What to do about a server's error; empty where the error says it."""
-    return next((f": {advice}" for part, advice in _ADVICE.items() if part in reason), "")
 
 
 def _shared_errors(source: Prometheus, settings: Settings, server: str) -> Iterator[tuple[str, str]]:

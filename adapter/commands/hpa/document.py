@@ -271,7 +271,9 @@ def play(document: HpaDocument) -> Iterator[Played]:
     controller, replicas = Controller(document.hpa, document.flags), document.replicas
     for step in document.steps:
         before = replicas if step.replicas is None else step.replicas
-        pods = step.pods if step.pods is not None else _ready_pods(before)
+        pods = step.pods
+        if pods is None:
+            pods = tuple(ModelPod(name=f"ready-{number}") for number in range(min(before, MOST_PODS)))
         values = tuple(
             _spread(answer, pods, metric) for metric, answer in zip(document.hpa.metrics, step.values, strict=True)
         )
@@ -433,10 +435,6 @@ def _spread(answer: Values, pods: tuple[ModelPod, ...], metric: HpaMetric) -> Va
     if isinstance(answer, str | Mapping) or not _is_by_pod(metric):
         return answer
     return {pod.name: ModelSample(answer[0], pod.ready_since) for pod in pods if pod.phase == "Running"}
-
-
-def _ready_pods(count: int) -> tuple[ModelPod, ...]:
-    return tuple(ModelPod(name=f"ready-{number}") for number in range(min(count, MOST_PODS)))
 
 
 def _pods(step: StepForm, at: tuple[str | int, ...], faults: list[Fault]) -> tuple[ModelPod, ...] | None:

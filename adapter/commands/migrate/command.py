@@ -95,7 +95,9 @@ def _finite(value: Any) -> Any:
 
 def as_yaml(migration: Migration) -> str:
     """Every pair as two documents, with its notes as comments, and the settings as one more comment at the top."""
-    parts = [*_settings_comment(migration.settings), *comments(migration.notes), *comments(migration.refused)]
+    lines = dump(migration.settings).splitlines() if migration.settings else []
+    parts = [f"# {_SETTINGS}", *(f"#   {printable(line)}" for line in lines)] if lines else []
+    parts += [*comments(migration.notes), *comments(migration.refused)]
     for pair in migration.pairs:
         parts += ["---" if parts else "", pair_yaml(pair).rstrip("\n")]
     return "\n".join(part for part in parts if part) + "\n"
@@ -111,13 +113,6 @@ def pair_yaml(pair: Migrated) -> str:
 def settings_yaml(settings: Mapping[str, Any]) -> str:
     """The part of the settings."""
     return dump(settings) + "\n"
-
-
-def _settings_comment(settings: Mapping[str, Any]) -> Iterator[str]:
-    if settings:
-        yield f"# {_SETTINGS}"
-        for line in dump(settings).splitlines():
-            yield f"#   {printable(line)}"
 
 
 def comments(notes: Iterable[object]) -> Iterator[str]:

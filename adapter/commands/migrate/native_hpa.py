@@ -234,7 +234,8 @@ class _Metrics:
             return
         if found.per_replica:
             self.per_replica.add(place)
-        name = metric_name(_wanted_name(metric), self._taken())
+        wanted = metric.labels.get("query-name", metric.name) if metric.name == "prometheus-query" else metric.name
+        name = metric_name(wanted, self._taken())
         total = by_value and not found.per_replica
         self._read.append(_Read(Goal(name=name, source=found.source, target=value), total, place))
 
@@ -264,10 +265,6 @@ def _external(metric: SelectedMetric, by_value: bool, value: Fraction) -> dict[s
     if not by_value:
         target = {"type": "AverageValue", "averageValue": quantity(value)}
     return {"metric": {"name": metric.name, **({"selector": selector} if selector else {})}, "target": target}
-
-
-def _wanted_name(metric: SelectedMetric) -> str:
-    return metric.labels.get("query-name", metric.name) if metric.name == "prometheus-query" else metric.name
 
 
 def resource_goal(source: Fields, resource: object, container: str, taken: list[str]) -> Goal | None:

@@ -10,7 +10,7 @@ from typing import Any
 from adapter.commands.migrate.original import MigrationError, Note, NoteKind, Notes, ObjectIdentity, TargetReference
 from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.spec import Bounds, Policy
+from adapter.load.spec import Bounds
 from adapter.policy.behavior import following_behavior, hpa_manifest
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.field_reader import PolicyError
@@ -217,7 +217,11 @@ def write(draft: Draft, style: Style) -> Migrated:
         elif not style.tolerance:
             for rules in hpa["spec"]["behavior"].values():
                 rules.pop("tolerance", None)
-        _note_swallowed(draft.notes, parsed, parse_hpa(hpa, DEFAULT_TOLERANCE), style)
+        # Steps that the controller's tolerance suppresses, where HPAs have none of their own.
+        read = parse_hpa(hpa, DEFAULT_TOLERANCE)
+        for flaw in flaws(Wiring(policy=parsed, hpa=read, has_tolerance=style.tolerance)):
+            if flaw.reason is Reason.TOLERANCE:
+                draft.notes.add(NoteKind.TO_DO, "spec.tolerance", None, flaw.message)
     except PolicyError as error:
         raise _error(draft, error.faults) from error
     return Migrated(
@@ -230,13 +234,6 @@ def write(draft: Draft, style: Style) -> Migrated:
         notes=draft.notes.all(),
         original=draft.original,
     )
-
-
-def _note_swallowed(notes: Notes, policy: Policy, hpa: Hpa, style: Style) -> None:
-    """Note the steps that the controller's tolerance suppresses, where HPAs have none of their own."""
-    for flaw in flaws(Wiring(policy=policy, hpa=hpa, has_tolerance=style.tolerance)):
-        if flaw.reason is Reason.TOLERANCE:
-            notes.add(NoteKind.TO_DO, "spec.tolerance", None, flaw.message)
 
 
 def stock_hpa(identity: ObjectIdentity, spec: Mapping[str, Any]) -> Hpa:

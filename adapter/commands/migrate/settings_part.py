@@ -1,7 +1,7 @@
 """The part of the adapter's settings that migrated policies need: Prometheus servers and named queries."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 UNKNOWN_URL = "http://prometheus.monitoring.svc:9090"
@@ -38,7 +38,8 @@ class SettingsPart:
 
         Until then it asks for a series that does not exist: no answer, so the count stays.
         """
-        free = next(one for one in _numbered(name) if one not in self._queries)
+        numbered = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        free = next(one for one in numbered if one not in self._queries)
         text = f"write_here_the_promql_of_{free.replace('-', '_').replace('.', '_')}"
         query = {"name": free, "server": self.server(""), "query": text, "scope": "Service"}
         self._queries = {**self._queries, free: query}
@@ -54,9 +55,3 @@ class SettingsPart:
         if self._queries:
             part["queries"] = list(self._queries.values())
         return {"prometheus": part}
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    for number in itertools.count(2):
-        yield f"{name}-{number}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from adapter.commands.migrate.migration import migrate
 from adapter.commands.migrate.original import MigrationError
-from adapter.commands.migrate.pair import Keda, Migrated, Original, StockHpa, Wpa, WpaMetric
+from adapter.commands.migrate.pair import Keda, Original, StockHpa, Wpa, WpaMetric
 from adapter.commands.replay.autoscalers import MAX_AGE, ModelPods, answer
 from adapter.commands.replay.service import Autoscaler, View
 from adapter.hpa.controller import Controller, Values
@@ -42,10 +42,7 @@ def read_original(text: str, file: str, policy: Policy) -> AgainstOriginal:
         names = ", ".join(one.name for one in pairs)
         advice = f"has several originals ({names}) and none that becomes policy {policy.name}; give a file with one"
         raise MigrationError([Fault(file, None, advice)], "this cannot be replayed")
-    return _against(chosen[0])
-
-
-def _against(pair: Migrated) -> AgainstOriginal:
+    (pair,) = chosen
     assert pair.original is not None
     metrics = tuple(str(metric["name"]) for metric in pair.policy["spec"]["metrics"])
     return AgainstOriginal(f"{pair.source} {pair.name}", pair.original, metrics)

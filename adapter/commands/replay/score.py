@@ -160,9 +160,6 @@ class Score:
         for name, limit in self._roomy:
             if load.get(name, UNBOUNDED) > limit:  # one that is not known asks for no fewer pods
                 return
-        self._note_overshoot(load)
-
-    def _note_overshoot(self, load: Mapping[str, int]) -> None:
         needed = max(-(-load[name] // high) for name, high in self._judge.high.items())
         self._overshoot = self._replicas - self._out - max(needed, self._judge.minimum)
         self._overshoot_from()

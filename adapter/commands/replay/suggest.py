@@ -301,9 +301,6 @@ class _Search:
         policy = replace(self._present.policy, saturation_factor=shape.saturation)
         return Plan(with_watermarks(policy, high, low), shape.down, shape.up)
 
-    def _fits(self, plan: Plan) -> bool:
-        return self.risk(plan) <= self.aim * SLACK
-
     def _is_calm(self, flaps: float) -> bool:
         """Whether so many flaps are at most half as many again as now, or at most one a day."""
         present = self.figures[self._present]
@@ -311,7 +308,8 @@ class _Search:
 
     def best(self) -> Plan:
         """The cheapest plan of the best shape, or of all, that is safe enough; the present one where none is better."""
-        fits = [plan for plan in self.figures if self._fits(plan) and self._is_calm(self.figures[plan].flaps)]
+        limit = self.aim * SLACK
+        fits = [plan for plan in self.figures if self.risk(plan) <= limit and self._is_calm(self.figures[plan].flaps)]
         chosen = [plan for plan in fits if plan in self._chosen or plan == self._present]
         return min(chosen if len(chosen) > 1 else fits, key=self.cost, default=self._present)
 

@@ -9,7 +9,7 @@ import yaml
 from adapter.commands.replay.service import Summary
 from adapter.commands.replay.suggest import Candidate, Plan, Suggestions, watermark_text
 from adapter.load.quantity import nano_text
-from adapter.load.spec import Metric, Policy
+from adapter.load.spec import Policy
 from adapter.policy.behavior import policies_json
 from adapter.policy.hpa import ScalingRules
 from adapter.policy.watermark_policy import API_VERSION, KIND
@@ -167,7 +167,9 @@ def patch_text(present: Policy, plan: Plan, manifest: Mapping[str, Any]) -> str:
         raise ValueError(f"a patch cannot write {', '.join(unwritten)}")
     metrics = [dict(metric) for metric in manifest["spec"]["metrics"]]
     if wanted.metrics[0] != present.metrics[0]:
-        metrics[0] |= _watermarks(wanted.metrics[0])
+        metric = wanted.metrics[0]
+        marks = {"highWatermark": metric.high, "lowWatermark": metric.low}
+        metrics[0] |= {key: watermark_text(metric, value) for key, value in marks.items() if value is not None}
     spec: dict[str, Any] = {"metrics": metrics}
     if wanted.saturation_factor != present.saturation_factor:
         spec["saturationFactor"] = f"{float(wanted.saturation_factor):g}"
@@ -196,8 +198,3 @@ def patch_text(present: Policy, plan: Plan, manifest: Mapping[str, Any]) -> str:
         width=100,
     )
     return text
-
-
-def _watermarks(metric: Metric) -> dict[str, str]:
-    marks = {"highWatermark": metric.high, "lowWatermark": metric.low}
-    return {key: watermark_text(metric, value) for key, value in marks.items() if value is not None}

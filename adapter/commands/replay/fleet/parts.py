@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -128,15 +128,12 @@ def _faults(parts: Mapping[str, FleetPart]) -> Iterator[Fault]:
             yield Fault(f"part {index}", None, f"is there {len(files)} times ({', '.join(files)}); keep one")
     missing = [str(index) for index in range(first.shard.count) if index not in names]
     if missing:
-        yield Fault("", None, f"of {first.shard.count} parts {_listed(missing)} missing; give all, or run them again")
+        listed = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" if len(missing) > 20 else "")
+        verb = "is" if len(missing) == 1 else "are"
+        yield Fault("", None, f"of {first.shard.count} parts {listed} {verb} missing; give all, or run them again")
     counts = Counter(service.policy for part in parts.values() for service in part.services)
     for policy in sorted((policy for policy, count in counts.items() if count > 1), key=str):
         yield Fault(str(policy), None, "is in several parts; run all parts with the same N")
-
-
-def _listed(missing: Sequence[str]) -> str:
-    shown = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" if len(missing) > 20 else "")
-    return f"{shown} {'is' if len(missing) == 1 else 'are'}"
 
 
 def row_of(data: Mapping[str, Any]) -> ServiceRow:

@@ -40,16 +40,12 @@ class Progress:
             self._stream.flush()
 
     def _show(self, now: float) -> None:
-        text = f"{self._what} {self._done} of {self._total}{self._left(now)}"
+        text = f"{self._what} {self._done} of {self._total}"
+        if 0 < self._done < self._total:
+            text += f", {(now - self._began) * (self._total - self._done) / self._done:.0f} s to go"
         if self._bar:
             filled = _WIDTH * self._done // max(self._total, 1)
             text = f"\r[{'#' * filled}{'.' * (_WIDTH - filled)}] {text}\x1b[K"
             self._has_bar = True
         self._stream.write(text if self._bar else f"{text}\n")
         self._stream.flush()
-
-    def _left(self, now: float) -> str:
-        if not 0 < self._done < self._total:
-            return ""
-        seconds = (now - self._began) * (self._total - self._done) / self._done
-        return f", {seconds:.0f} s to go"

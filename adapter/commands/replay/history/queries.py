@@ -174,9 +174,10 @@ class _Derivation:
         loads = {metric.name: self._load(metric) for metric in self._policy.metrics}
         if self._faults:
             raise FaultyDocument(self._faults, f"{_TITLE} of {self._policy.namespace}/{self._policy.name}")
+        pulled_out = f"max({self._own('effective_load_policy_pods', state='pulledOut')})"
         return HistoryQueries(
             loads={name: query for name, query in loads.items() if query is not None},
-            pulled_out=self._query("pulled-out pods", self._overrides.pulled_out or self._pulled_out()),
+            pulled_out=self._query("pulled-out pods", self._overrides.pulled_out or pulled_out),
             replicas=self._query("replicas", self._overrides.replicas or self._replicas()),
         )
 
@@ -239,9 +240,6 @@ class _Derivation:
     def _pod_names(self) -> str:
         """A pattern of the names of the target's pods, then and now."""
         return _pattern(self._target.name) + _POD_NAMES.get(self._target.kind, _ANY_POD)
-
-    def _pulled_out(self) -> str:
-        return f"max({self._own('effective_load_policy_pods', state='pulledOut')})"
 
     def _replicas(self) -> str:
         own = f"max({self._own('effective_load_policy_current_replicas')})"

@@ -208,7 +208,8 @@ def _table(report: Report) -> Html:
     )
     body = (tag("tr", tag("th", title, scope="row"), (tag("td", value) for value in values)) for title, values in rows)
     table = tag("table", tag("thead", tag("tr", tag("td"), head)), tag("tbody", body))
-    return tag("section", tag("h2", "Figures"), tag("div", table, class_="scroll", tabindex="0"), _notes(report))
+    notes = tag("ul", (tag("li", note) for note in report.notes), class_="notes") if report.notes else ""
+    return tag("section", tag("h2", "Figures"), tag("div", table, class_="scroll", tabindex="0"), notes)
 
 
 def _figures(report: Report) -> Iterable[tuple[str, Figure]]:
@@ -231,10 +232,6 @@ def _figures(report: Report) -> Iterable[tuple[str, Figure]]:
 def _cost(report: Report, run: Run) -> str:
     cost = report.cost(run)
     return NOT_KNOWN if cost is None else f"{cost:,.2f}"
-
-
-def _notes(report: Report) -> Html:
-    return tag("ul", (tag("li", note) for note in report.notes), class_="notes") if report.notes else Html()
 
 
 def _model(report: Report) -> Html:
@@ -274,7 +271,9 @@ def front_data(suggestions: Suggestions | None) -> dict[str, Any] | None:
     if suggestions is None:
         return None
     return {
-        "risk": _risk_title(suggestions),
+        "risk": "Shortfall, % of the load"
+        if suggestions.yardstick.is_capacity
+        else "Time over the present high watermark, %",
         "points": [
             {
                 "name": known.name,
@@ -323,12 +322,6 @@ def suggestions_section(suggestions: Suggestions | None, manifest: Mapping[str, 
         (_patch(present.policy, known, manifest) for known in others),
         class_="suggestions",
     )
-
-
-def _risk_title(suggestions: Suggestions) -> str:
-    if suggestions.yardstick.is_capacity:
-        return "Shortfall, % of the load"
-    return "Time over the present high watermark, %"
 
 
 def _titles(*, capacity: bool, checked: bool) -> Iterable[str]:
