@@ -32,9 +32,9 @@ BEGAN = 1_767_225_600.0
 _DAY = 86_400.0
 
 
-def ticks(days: float, step: float, pods: int) -> Iterator[Tick]:
-    """A service that needs about this many pods at most."""
-    rng = random.Random(1)
+def ticks(days: float, step: float, pods: int, seed: str | int = 1) -> Iterator[Tick]:
+    """A service that needs about this many pods at most, the same ones for the same seed."""
+    rng = random.Random(seed)
     out, burst = 0, 1.0
     for index in range(int(days * _DAY / step)):
         at = index * step

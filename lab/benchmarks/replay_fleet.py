@@ -1,14 +1,12 @@
 """The speed of `replay --all`: `python -m lab.benchmarks.replay_fleet` replays generated weeks of many services.
 
-Each service is a process's task exactly as from Prometheus, but its history is made up: a day's wave with noise, jumps,
-an outage of the metrics, and pulled-out pods.
+Each service is a process's task exactly as from Prometheus, but its history is made up, as that of
+`lab.benchmarks.replay`.
 """
 
 import argparse
 import json
-import math
 import os
-import random
 import resource
 import sys
 import tempfile
@@ -26,11 +24,10 @@ from adapter.commands.replay.service import Tick
 from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from lab.benchmarks import record
+from lab.benchmarks.replay import ticks
 
 RESULTS = Path(__file__).parent / "results" / "replay_fleet.json"
-DAY, STEP = 86_400, 15
-_BEGAN = 1_767_225_600.0
-_HIGH = 10**9
+STEP = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +51,7 @@ class GeneratedHistory:
     name: str
 
     def __iter__(self) -> Iterator[Tick]:
-        source = random.Random(self.name)
-        level, pulled_out = 1.0, 0
-        for number in range(int(self.days * DAY / STEP)):
-            at = number * STEP
-            if source.random() < 0.0005:
-                level = source.choice((0.6, 1.0, 1.0, 1.4))
-            if source.random() < 0.0002:
-                pulled_out = source.choice((0, 0, 2, 5))
-            wave = 1 + 0.5 * math.sin(2 * math.pi * at / DAY)
-            load = self.pods * _HIGH * 0.8 * level * wave * source.gauss(1, 0.01)
-            is_known = not 2.5 * DAY < at < 2.6 * DAY
-            yield Tick(_BEGAN + at, {"cpu": max(0, round(load))} if is_known else {}, pulled_out, self.pods)
+        return ticks(self.days, STEP, self.pods, self.name)
 
 
 def services(count: int, pods: int) -> list[FleetService]:
