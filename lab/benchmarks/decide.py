@@ -177,7 +177,10 @@ def measure(case: str, size: int, seconds: float) -> dict[str, float]:
     target.assess()
     if case.startswith("doubtful"):
         target.advance(LONG_DOUBT_SECONDS + 1)
+    return _measured(target, size, seconds)
 
+
+def _measured(target: Scene, size: int, seconds: float) -> dict[str, float]:
     def assessing() -> float:
         target.advance()
         return target.assess()[1]
@@ -185,7 +188,8 @@ def measure(case: str, size: int, seconds: float) -> dict[str, float]:
     assessed = _minimum(assessing, seconds)
     target.advance()
     assessment, _ = target.assess()
-    decided = max(_minimum(partial(_decide, assessment, target.inputs, count), seconds / 40) for count in _counts(size))
+    counts = sorted({1, size // 3, size // 2, size * 9 // 10, size - 1, size, size + 1, 2 * size} - {0})
+    decided = max(_minimum(partial(_decide, assessment, target.inputs, count), seconds / 40) for count in counts)
     return {"assess": 1000 * assessed, "decide": 1000 * decided}
 
 
@@ -228,41 +232,15 @@ def measure_kind(kind: str, size: int, seconds: float) -> dict[str, float]:
     target.inputs = replace(target.inputs, policy=replace(target.inputs.policy, **KINDS[kind]))
     target.assess()
     target.advance(LONG_DOUBT_SECONDS + 1)
-
-    def assessing() -> float:
-        target.advance()
-        return target.assess()[1]
-
-    assessed = _minimum(assessing, seconds)
-    assessment, _ = target.assess()
-    decided = max(_minimum(partial(_decide, assessment, target.inputs, count), seconds / 40) for count in _counts(size))
-    return {"assess": 1000 * assessed, "decide": 1000 * decided}
-
-
-def _counts(size: int) -> list[int]:
-    return sorted({1, size // 3, size // 2, size * 9 // 10, size - 1, size, size + 1, 2 * size} - {0})
-
-
-def _decide_once(assessment: Assessment, inputs: AssessmentInputs, count: int) -> float:
-    scale, began = Scale(replicas=count, status_replicas=count), time.process_time()
-    decide(assessment, scale, inputs.bounds, inputs.now)
-    return time.process_time() - began
+    return _measured(target, size, seconds)
 
 
 def _decide(assessment: Assessment, inputs: AssessmentInputs, count: int) -> float:
-    return sum(_decide_once(assessment, inputs, count) for _ in range(10)) / 10
-
-
-def _rows(sizes: str) -> list[str]:
-    """The names of all rows: size and case, or `policies` and kind."""
-    return [f"{size} {case}" for size in sizes.split(",") for case in CASES] + [f"policies {kind}" for kind in KINDS]
-
-
-def _measure_row(row: str, seconds: float) -> dict[str, float]:
-    group, name = row.split(" ", 1)
-    if group == "policies":
-        return measure_kind(name, KIND_PODS, seconds / 2)
-    return measure(name, int(group), seconds)
+    """The processor time of one decision, the mean of ten."""
+    scale, began = Scale(replicas=count, status_replicas=count), time.process_time()
+    for _ in range(10):
+        decide(assessment, scale, inputs.bounds, inputs.now)
+    return (time.process_time() - began) / 10
 
 
 _ROW = """
@@ -308,10 +286,18 @@ def main() -> None:
     print(f"{'ms of processor time':32}{titles}{more}")
     rows: dict[str, dict[str, float]] = {}
     before: dict[str, dict[str, float]] = {}
-    for row in _rows(options.sizes):
+    groups = [
+        *((size, case) for size in options.sizes.split(",") for case in CASES),
+        *(("policies", one) for one in KINDS),
+    ]
+    for group, name in groups:
+        row = f"{group} {name}"
         if options.before:
             before[row] = _measure_before(options.before, row, options.seconds)
-        rows[row] = _measure_row(row, options.seconds)
+        if group == "policies":
+            rows[row] = measure_kind(name, KIND_PODS, options.seconds / 2)
+        else:
+            rows[row] = measure(name, int(group), options.seconds)
         print(f"{row:32}{_line(rows[row], before.get(row, {}))}", flush=True)
     if options.output:
         from lab.benchmarks.record import write

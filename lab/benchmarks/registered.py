@@ -1,5 +1,6 @@
 """Three registries with the pods of the scene: real servers, their settings, and pods that leave and return."""
 
+import itertools
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -136,11 +137,11 @@ class Registries:
                 "zookeeper": ZooKeeperWithPods(stack),
             }
             self._kinds: dict[str, Registry] = dict(kinds)
-            self._named = dict(zip((one.name for one in self._services), _names(len(self._services)), strict=True))
+            names = itertools.cycle((*kinds, ""))
+            self._named = dict(zip((one.name for one in self._services), names, strict=False))
             for name, kind in self._kinds.items():
-                kind.join(
-                    [one for service in self._services if self._named[service.name] == name for one in _all(service)]
-                )
+                services = [service for service in self._services if self._named[service.name] == name]
+                kind.join([(one.name, scene.address(one, index)) for one in services for index in range(one.replicas)])
             self._stack = stack.pop_all()
         return self
 
@@ -168,11 +169,3 @@ class Registries:
                 if self._named[service.name] == name
             ]
             (kind.join if join else kind.leave)(chosen)
-
-
-def _names(count: int) -> list[str]:
-    return [("eureka", "consul", "zookeeper", "")[index % 4] for index in range(count)]
-
-
-def _all(service: scene.Service) -> list[Registration]:
-    return [(service.name, scene.address(service, index)) for index in range(service.replicas)]

@@ -15,7 +15,7 @@ from lab.benchmarks.replay_curve import FIRST_COUNT, FIRST_LOAD, HIGH, LOW, Stre
 from lab.harness import objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.binaries import print_to_stderr
-from lab.harness.client import ApiError
+from lab.harness.client import ApiError, condition_true
 from lab.harness.control_plane import ControlPlane
 from lab.harness.hpa_log import Sync
 from lab.harness.prometheus import Exporter, Prometheus
@@ -66,7 +66,7 @@ class Driver:
         """Gives each serving pod its share, in one step."""
         pods = self._pods()
         self.count = self._workloads.replicas(NAME)
-        serving = [pod["metadata"]["name"] for pod in pods if _is_ready(pod)]
+        serving = [pod["metadata"]["name"] for pod in pods if condition_true(pod, "Ready")]
         serving = [name for name in serving if name not in self._out]
         loads = {name: load / len(serving) for name in serving} | dict.fromkeys(self._out, 0.0)
         self._exporter.pods("load", self._workloads.namespace, loads)
@@ -168,11 +168,6 @@ def _settle(driver: Driver, load: int, still: float) -> None:
         if driver.count != count:
             since, count = time.monotonic(), driver.count
         time.sleep(0.2)
-
-
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def _at(sync: Sync) -> float:

@@ -108,15 +108,14 @@ class PodWriter:
         pod = scene.pod(service, 0, 0)
         pod["metadata"]["resourceVersion"] = _VERSION.decode()
         text = json.dumps(pod, separators=(",", ":")).encode()
-        for moment in (_created(pod), pod["status"]["startTime"], pod["status"]["conditions"][0]["lastTransitionTime"]):
-            text = text.replace(moment.encode(), b"@began@")
+        status = pod["status"]
+        for moment in (
+            pod["metadata"]["creationTimestamp"], status["startTime"], status["conditions"][0]["lastTransitionTime"],
+        ):  # fmt: skip
+            text = text.replace(str(moment).encode(), b"@began@")
         for place, value in _texts(service, 0, service.pod_names[0], 0).items():
             text = text.replace(value, place)
         return text
-
-
-def _created(pod: scene.Object) -> str:
-    return str(pod["metadata"]["creationTimestamp"])
 
 
 def _texts(service: scene.Service, index: int, name: str, began: int) -> dict[bytes, bytes]:

@@ -6,10 +6,10 @@ from http.client import HTTPException
 from typing import Any
 
 from lab.faults.scene import NAMESPACE
-from lab.harness.client import ApiError
+from lab.harness.client import ApiError, condition_true
 from lab.soak.needs import Rules
 from lab.soak.plan import Step
-from lab.soak.stage import Stage, Truth, is_ready
+from lab.soak.stage import Stage, Truth
 
 PATIENCE = 60.0
 """Seconds for which a step is tried again: the server that it needs may be what is broken."""
@@ -74,7 +74,7 @@ class Actions:
         for pod in self._stage.workloads.pods(truth.service.name):
             name = pod["metadata"]["name"]
             with contextlib.suppress(ApiError):  # it may be gone by now
-                if not is_ready(pod):
+                if not condition_true(pod, "Ready"):
                     self._stage.workloads.set_conditions(name, Ready=True)
                 if pod["metadata"].get("annotations", {}).get("effective-load.io/pulled-out"):
                     self._stage.workloads.annotate(name, {"effective-load.io/pulled-out": None})
@@ -144,7 +144,9 @@ class Actions:
     # --- which pod ---
 
     def _picked(self, truth: Truth, pick: float) -> str:
-        names = [pod["metadata"]["name"] for pod in self._stage.pods_of(truth.service.name) if is_ready(pod)]
+        names = [
+            pod["metadata"]["name"] for pod in self._stage.pods_of(truth.service.name) if condition_true(pod, "Ready")
+        ]
         return sorted(names)[int(pick * len(names))] if len(names) > 1 else ""
 
     def _picked_in(self, truth: Truth, pick: float) -> str:
@@ -152,5 +154,5 @@ class Actions:
         pods = self._stage.pods_of(truth.service.name)
         truth.out &= {pod["metadata"]["name"] for pod in pods}
         truth.absent &= truth.out
-        left = sorted({pod["metadata"]["name"] for pod in pods if is_ready(pod)} - truth.out)
+        left = sorted({pod["metadata"]["name"] for pod in pods if condition_true(pod, "Ready")} - truth.out)
         return left[int(pick * len(left))] if len(left) > 1 and len(truth.out) < MOST_OUT else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.faults.scene import METRIC, NAMESPACE, Scene
-from lab.harness.client import Client
+from lab.harness.client import Client, condition_true
 from lab.soak.needs import FORECAST, Known, Rules, fewest_since, most_since, states
 from lab.soak.plan import LIMIT_MEBIBYTES, MOST_PODS, Service
 
@@ -177,7 +177,7 @@ class Stage(Scene):
             now = time.time()
             for name, truth in self.truths.items():
                 since, before = self._shared.get(name, (now, {}))
-                here = {pod["metadata"]["name"] for pod in self.pods_of(name) if is_ready(pod)}
+                here = {pod["metadata"]["name"] for pod in self.pods_of(name) if condition_true(pod, "Ready")}
                 if before:
                     truth.note_carried(since, sum(share for pod, share in before.items() if pod in here - truth.out))
                 series[f'total{{service="{name}"}}'] = truth.x
@@ -195,7 +195,7 @@ class Stage(Scene):
 
     def _shares(self, truth: Truth) -> dict[str, float]:
         """The load of each pod that serves, in pods' worth; it adds up to the service's."""
-        pods = [pod for pod in self.pods_of(truth.service.name) if is_ready(pod)]
+        pods = [pod for pod in self.pods_of(truth.service.name) if condition_true(pod, "Ready")]
         names = [pod["metadata"]["name"] for pod in pods]
         serving = [name for name in names if name not in truth.out] or names
         weights = {name: weight(truth.skew, name) for name in serving}
@@ -216,7 +216,11 @@ class Stage(Scene):
         if not truth.service.registry:
             return
         name = truth.service.name
-        pods = {pod["metadata"]["name"]: pod["status"].get("podIP", "") for pod in self.pods_of(name) if is_ready(pod)}
+        pods = {
+            pod["metadata"]["name"]: pod["status"].get("podIP", "")
+            for pod in self.pods_of(name)
+            if condition_true(pod, "Ready")
+        }
         mine = {one for one in self._registered if one.startswith(f"{name}-")}
         with contextlib.suppress(Exception):  # Consul may be what is broken
             for pod in pods.keys() - mine - truth.absent:
@@ -265,11 +269,6 @@ class Stage(Scene):
         """The status and the body of an answer, and whether it tells to come back later."""
         answer = self._direct.raw(path.format(name), timeout=5)
         return answer.status, answer.body, any(key.lower() == "retry-after" for key in answer.headers)
-
-
-def is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def weight(skew: int, pod: str) -> float:
