@@ -6,6 +6,7 @@ Each check yields sentences about what is wrong; none is good news.
 """
 
 import argparse
+import functools
 import re
 import sys
 import warnings
@@ -163,15 +164,23 @@ CHECKS: tuple[Callable[[], Iterator[str]], ...] = (
 
 def schema_faults(item: Object, version: str = KUBERNETES) -> Iterator[str]:
     """What is wrong with an object by Kubernetes' own schema, unknown fields included."""
+    validator = _validator()
+    try:
+        validator.validate(item, version, strict=True)
+    except validator.ValidationError as error:
+        path = ".".join(str(part) for part in error.path)
+        yield f"{path}: {error.message}"
+
+
+@functools.cache
+def _validator() -> Any:
     with warnings.catch_warnings():
         # Its own imports use what newer libraries deprecate.
         warnings.simplefilter("ignore")
-        import kubernetes_validate
-    try:
-        kubernetes_validate.validate(item, version, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        path = ".".join(str(part) for part in error.path)
-        yield f"{path}: {error.message}"
+        from kubernetes_validate import utils
+    # It would read a version's definitions, megabytes of JSON, anew for each object.
+    utils.schema_contents = functools.lru_cache(maxsize=8)(utils.schema_contents)
+    return utils
 
 
 def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
