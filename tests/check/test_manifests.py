@@ -174,6 +174,13 @@ def test_patches_and_templates_are_no_faults(check: Callable[..., Found]) -> Non
     assert text.endswith("/template.yaml is a template; check what `helm template` prints")
 
 
+@pytest.mark.parametrize("version", ["v1", "v2beta2"])
+def test_an_hpa_of_a_version_without_these_metrics_is_wrong(check: Callable[..., Found], version: str) -> None:
+    ((level, place, text),) = check(("apiVersion: autoscaling/v2", f"apiVersion: autoscaling/{version}"))
+    assert (level, place) == ("wrong", "checkout.yaml:39: apiVersion")
+    assert text.endswith("write autoscaling/v2")
+
+
 def test_a_list_as_kubectl_prints_it_is_read(tmp_path: Path) -> None:
     items = [one for one in yaml.safe_load_all(CHECKOUT) if one]
     items[2]["spec"]["maxReplicas"] = 1

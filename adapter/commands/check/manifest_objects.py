@@ -399,6 +399,9 @@ def _hpa(at: Located, objects: Objects, tolerance: Fraction, sections: dict[str,
     hpa = _read(at, lambda data: parse_hpa(data, tolerance), sections)
     if hpa is None:
         return
+    if hpa.desired_metrics and at.data.get("apiVersion") != "autoscaling/v2":
+        text = "v1 has no metrics, and v2beta1 and v2beta2 ended with Kubernetes 1.25; write autoscaling/v2"
+        section_for(at, sections).wrong(text, place=at.place("apiVersion"))
     for path, sentence in _unknown(at.data):
         section_for(at, sections).wrong(sentence, place=at.place(path))
     objects.hpas.append(Parsed(at, hpa))
