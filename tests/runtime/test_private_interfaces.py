@@ -26,7 +26,11 @@ ELSEWHERE = {"_replace", "_asdict", "_fields", "_exit", "_value_"} | {"_name", "
 """Documented attributes that begin with an underscore, and those of prometheus-client's metrics."""
 
 MODULES = [importlib.import_module(each.name) for each in pkgutil.walk_packages(adapter.__path__, "adapter.")]
-TREES = {module: ast.parse(inspect.getsource(module)) for module in MODULES}
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[ModuleType, ast.AST]:
+    return {module: ast.parse(inspect.getsource(module)) for module in MODULES}
 
 
 def is_foreign(name: str) -> bool:
@@ -69,17 +73,17 @@ def defined(tree: ast.AST) -> set[str]:
     return set(filter(is_private, found))
 
 
-def test_only_public_names_of_asyncio_and_aiohttp_are_used() -> None:
-    names = {name for tree in TREES.values() for name in used(tree)}
+def test_only_public_names_of_asyncio_and_aiohttp_are_used(trees: dict[ModuleType, ast.AST]) -> None:
+    names = {name for tree in trees.values() for name in used(tree)}
     assert len(names) > 30
     others = {name for name in names if name.rpartition(".")[2] not in PUBLIC.get(name.rpartition(".")[0], ())}
     assert UNDOCUMENTED.keys() <= others <= DOCUMENTED | UNDOCUMENTED.keys()
 
 
-def test_every_private_attribute_that_is_used_is_the_adapters_own() -> None:
-    own = set[str]().union(*map(defined, TREES.values()))
+def test_every_private_attribute_that_is_used_is_the_adapters_own(trees: dict[ModuleType, ast.AST]) -> None:
+    own = set[str]().union(*map(defined, trees.values()))
     assert len(own) > 1000
-    foreign = {name: module.__name__ for module, tree in TREES.items() for name in private(tree, ast.Load) - own}
+    foreign = {name: module.__name__ for module, tree in trees.items() for name in private(tree, ast.Load) - own}
     assert not foreign.keys() - ELSEWHERE, foreign
 
 
