@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import trustme
 import yaml
@@ -18,7 +18,7 @@ from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_proce
 from lab.benchmarks.stage import first_answer, request
 from lab.harness import objects
 from lab.harness.client import tls_context
-from lab.harness.processes import Component, free_ports
+from lab.harness.processes import Component, Scenery, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PODS_PER_POLICY = 25
@@ -26,7 +26,7 @@ PODS_PER_NAMESPACE = 500
 _PATIENCE = 180.0
 
 
-class Watched:
+class Watched(Scenery):
     """The watch server with a scene, and the adapter on it, both as processes. `source`: the adapter's repository."""
 
     def __init__(self, pods: int, python: str, source: Path = ROOT) -> None:
@@ -34,28 +34,21 @@ class Watched:
         self.counts = (pods // PODS_PER_POLICY, pods, max(1, pods // PODS_PER_NAMESPACE))
         self.services = scene.services(*self.counts)
         self._python, self._source = python, source
-        self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-scale-")))
-            self._certificates()
-            command = [sys.executable, "-m", "lab.benchmarks.watch_server", str(self.folder), *map(str, self.counts)]
-            server = Component("watch-server", command, self.folder / "server.log", cwd=ROOT)
-            server.ready = (self.folder / "address").exists
-            stack.callback(server.stop, 2)
-            server.start()
-            favour(server.pid or 0)
-            server.wait_ready(_PATIENCE)
-            self.url = (self.folder / "address").read_text()
-            self.port, self.metrics_port = free_ports(2)
-            self.adapter = self._adapter()
-            stack.callback(self.adapter.component.stop, 5)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def _start(self, stack: contextlib.ExitStack) -> None:
+        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-scale-")))
+        self._certificates()
+        command = [sys.executable, "-m", "lab.benchmarks.watch_server", str(self.folder), *map(str, self.counts)]
+        server = Component("watch-server", command, self.folder / "server.log", cwd=ROOT)
+        server.ready = (self.folder / "address").exists
+        stack.callback(server.stop, 2)
+        server.start()
+        favour(server.pid or 0)
+        server.wait_ready(_PATIENCE)
+        self.url = (self.folder / "address").read_text()
+        self.port, self.metrics_port = free_ports(2)
+        self.adapter = self._adapter()
+        stack.callback(self.adapter.component.stop, 5)
 
     def _certificates(self) -> None:
         cluster, front_proxy = trustme.CA(), trustme.CA()

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from lab.benchmarks import scene, store
 from lab.benchmarks.load import Plan
@@ -26,7 +25,7 @@ from lab.harness import keda, objects
 from lab.harness.adapter import install_crds
 from lab.harness.binaries import print_to_stderr
 from lab.harness.control_plane import ControlPlane
-from lab.harness.processes import Component, free_ports
+from lab.harness.processes import Component, Scenery, free_ports
 from lab.harness.prometheus import Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +63,7 @@ class Size:
     scrape_seconds: int = 15
 
 
-class PrometheusScene:
+class PrometheusScene(Scenery):
     """Prometheus and a control plane with the objects; `controller` is whether a controller manager runs.
 
     The rates are right a minute after the start. With `wait` false the caller does something else meanwhile, and calls
@@ -84,33 +83,21 @@ class PrometheusScene:
         self.scaled = self.services[: self.size.scaled]
         self._announce = announce or print_to_stderr
         self._controller, self._wait = controller, wait
-        self._stack = ExitStack()
 
-    # -- life cycle
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._stack = stack
-            began = time.monotonic()
-            self._start_prometheus()
-            self.cluster = self._control_plane()
-            stack.enter_context(self.cluster)
-            counts = (self.size.services, self.size.pods, self.size.namespaces)
-            line = [sys.executable, "-m", "lab.benchmarks.prometheus_page", str(self._page_port), *map(str, counts)]
-            self.page = Component("page", line, self.cluster.folder / "page.log", cwd=ROOT)
-            self._stack.callback(self.page.stop)
-            self.page.start()
-            self._fill()
-            if self._wait:
-                self.wait_rates()
-            self._announce(f"the scene is there after {time.monotonic() - began:.0f} s")
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _start(self, stack: ExitStack) -> None:
+        began = time.monotonic()
+        self._start_prometheus()
+        self.cluster = self._control_plane()
+        stack.enter_context(self.cluster)
+        counts = (self.size.services, self.size.pods, self.size.namespaces)
+        line = [sys.executable, "-m", "lab.benchmarks.prometheus_page", str(self._page_port), *map(str, counts)]
+        self.page = Component("page", line, self.cluster.folder / "page.log", cwd=ROOT)
+        self._stack.callback(self.page.stop)
+        self.page.start()
+        self._fill()
+        if self._wait:
+            self.wait_rates()
+        self._announce(f"the scene is there after {time.monotonic() - began:.0f} s")
 
     def _control_plane(self) -> ControlPlane:
         cluster = ControlPlane(

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from lab.benchmarks import scene
+from lab.harness.processes import Scenery
 from lab.harness.registries.consul import Consul
 from lab.harness.registries.eureka import PREFIX, EurekaServer
 from lab.harness.registries.zookeeper import ZooKeeper
@@ -122,31 +123,24 @@ def _id(one: Registration) -> str:
     return f"{one[0]}-{one[1]}"
 
 
-class Registries:
+class Registries(Scenery):
     """Every policy but one in four names one of the three, in turn."""
 
     def __init__(self, services: Sequence[scene.Service]) -> None:
         self._services = services
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            kinds = {
-                "eureka": EurekaWithPods(stack),
-                "consul": ConsulWithPods(stack),
-                "zookeeper": ZooKeeperWithPods(stack),
-            }
-            self._kinds: dict[str, Registry] = dict(kinds)
-            names = itertools.cycle((*kinds, ""))
-            self._named = dict(zip((one.name for one in self._services), names, strict=False))
-            for name, kind in self._kinds.items():
-                services = [service for service in self._services if self._named[service.name] == name]
-                kind.join([(one.name, scene.address(one, index)) for one in services for index in range(one.replicas)])
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def _start(self, stack: ExitStack) -> None:
+        kinds = {
+            "eureka": EurekaWithPods(stack),
+            "consul": ConsulWithPods(stack),
+            "zookeeper": ZooKeeperWithPods(stack),
+        }
+        self._kinds: dict[str, Registry] = dict(kinds)
+        names = itertools.cycle((*kinds, ""))
+        self._named = dict(zip((one.name for one in self._services), names, strict=False))
+        for name, kind in self._kinds.items():
+            services = [service for service in self._services if self._named[service.name] == name]
+            kind.join([(one.name, scene.address(one, index)) for one in services for index in range(one.replicas)])
 
     @property
     def settings(self) -> list[dict[str, Any]]:

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from lab.benchmarks import scene, store
 from lab.benchmarks.forwarder import Forwarder
@@ -22,7 +21,7 @@ from lab.harness import commands, objects
 from lab.harness.adapter import ACCOUNT, NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.client import Client, tls_context
 from lab.harness.control_plane import ControlPlane
-from lab.harness.processes import Component, free_ports
+from lab.harness.processes import Component, Scenery, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 USAGE_GROUP = "metrics.k8s.io"
@@ -59,7 +58,7 @@ HEADERS = [
 """The headers of a request of the HPA controller, as the aggregator forwards it."""
 
 
-class Stage:
+class Stage(Scenery):
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
     `python` is the interpreter of the adapter and of the constant server, `policy` makes the policy of a service,
@@ -85,24 +84,12 @@ class Stage:
         self._calm = threading.Event()
         self._log_positions: dict[str, int] = {}
         self.generation = 0
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
+    def _start(self, stack: ExitStack) -> None:
         chosen = {"controller_manager": bool(self._controllers), "controllers": self._controllers}
-        with ExitStack() as stack:
-            self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=self._announce, **chosen))
-            self._stack = stack
-            self._favour("etcd", "kube-apiserver")
-            self._build()
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
-    def _build(self) -> None:
+        self.cluster = stack.enter_context(ControlPlane.api_server_only(announce=self._announce, **chosen))
+        for name in ("etcd", "kube-apiserver"):
+            favour(self.cluster.components[name].pid or 0)
         self._servers = {name: self._api_server(name) for name in ("first", "second")}
         self._serving = "first"
         self.forwarder = Forwarder()
@@ -112,10 +99,6 @@ class Stage:
         self.adapter = self._adapter()
         self.constant, self.constant_port = self._constant()
         self._begin_churn()
-
-    def _favour(self, *names: str) -> None:
-        for name in names:
-            favour(self.cluster.components[name].pid or 0)
 
     # -- the API servers
 

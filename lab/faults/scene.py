@@ -6,7 +6,7 @@ import signal
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from lab.faults.proxies import FalsifyingProxy, TcpProxy, before_metrics_server, before_prometheus
 from lab.faults.watch import Size, Watch
@@ -15,6 +15,7 @@ from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.client import Client
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import CLUSTER_METRICS, ControlPlane
+from lab.harness.processes import Scenery
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.registries.consul import Consul
 from lab.harness.workloads import Workloads, cpu_watermarks, until
@@ -45,7 +46,7 @@ QUERY = {
 }
 
 
-class Scene:
+class Scene(Scenery):
     """Use it as a context manager; everything is started on entry and ended on exit."""
 
     command: tuple[str, ...] = ("-m", "lab.faults.shim")
@@ -53,16 +54,6 @@ class Scene:
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as stack:
-            self._start(stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._stack.close()
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-faults-")))

@@ -57,6 +57,25 @@ def free_ports(count: int, *, offset: int = 0) -> list[int]:
         return found
 
 
+class Scenery(abc.ABC):
+    """What runs during a `with` block. `_start` begins it on a stack, which ends it, also where the start fails."""
+
+    _stack: contextlib.ExitStack
+
+    @abc.abstractmethod
+    def _start(self, stack: contextlib.ExitStack) -> None: ...
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            self._stack = stack
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+
 class Server(abc.ABC):
     """Something with a start and an end, as a context manager: it ends on exit, and where its start fails."""
 
