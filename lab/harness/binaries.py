@@ -277,6 +277,20 @@ def _build_locked(recipe: Recipe, announce: Announce) -> None:
         announce(f"  built {recipe.name} in {time.monotonic() - began:.0f} s, {size:.0f} MB")
 
 
+def kept(name: str, making: str, make: Callable[[Path], Path], announce: Announce = print_to_stderr) -> Path:
+    """The folder of this name in the cache; if it is missing, `make` makes it once, in a folder that it is given.
+
+    `making` says what that is, such as "building eureka 1.0 once".
+    """
+    target = cache_root() / "bin" / name
+    with _lock(cache_root() / "locks" / f"{name}.lock", lambda: announce(f"waiting for another run: {making}")):
+        if not target.exists():
+            announce(f"{making}; kept in {target}")
+            with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=_folder(target.parent)) as scratch:
+                make(Path(scratch)).rename(target)
+    return target
+
+
 def _words(minutes: float) -> str:
     return f"{minutes:g} minutes" if minutes > 1 else ("a minute" if minutes == 1 else "half a minute")
 

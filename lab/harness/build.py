@@ -31,7 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := [name for name in names if name not in binaries.RECIPES and name not in JAVA]:
         parser.error(f"no recipe for {', '.join(unknown)}; the recipes are: {', '.join({**binaries.RECIPES, **JAVA})}")
     try:
-        programs = binaries.ensure(*(name for name in names if name not in JAVA))
+        recipes = [name for name in names if name not in JAVA]
+        programs = binaries.ensure(*recipes) if recipes else {}  # without names it builds everything
         for name in names:
             if name in JAVA:
                 programs[name] = JAVA[name]()

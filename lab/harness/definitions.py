@@ -3,7 +3,6 @@
 import functools
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +46,9 @@ PROMETHEUS_OPERATOR = Definitions(
 
 @functools.cache
 def _load(wanted: Definitions, announce: Callable[[str], None]) -> tuple[dict[str, Any], ...]:
-    target = binaries.cache_root() / "bin" / f"definitions-{wanted.name}-{wanted.version}"
-    lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
-    with binaries._lock(lock, lambda: announce(f"waiting: another run downloads {wanted.name}")):
-        if not target.exists():
-            announce(f"downloading the definitions of {wanted.name} {wanted.version} once; kept in {target}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{wanted.name}-", dir=target.parent) as scratch:
-                _bring(wanted, Path(scratch)).rename(target)
+    making = f"downloading the definitions of {wanted.name} {wanted.version} once"
+    name = f"definitions-{wanted.name}-{wanted.version}"
+    target = binaries.kept(name, making, lambda scratch: _bring(wanted, scratch), announce)
     return tuple(yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(target.glob("*.yaml")))
 
 

@@ -41,15 +41,8 @@ _QUIET = {
 @functools.cache
 def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
     """The folder of the built program; builds it first if it is missing (one to two minutes, 120 MB)."""
-    target = binaries.cache_root() / "bin" / f"eureka-{SPRING_CLOUD}-{_digest()}"
-    lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
-    with binaries._lock(lock, lambda: announce("waiting: another run builds eureka")):
-        if not target.exists():
-            announce(f"building eureka {SPRING_CLOUD} once, one to two minutes; kept in {target}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".eureka-", dir=target.parent) as scratch:
-                _build(Path(scratch)).rename(target)
-    return target
+    name = f"eureka-{SPRING_CLOUD}-{_digest()}"
+    return binaries.kept(name, f"building eureka {SPRING_CLOUD} once, one to two minutes", _build, announce)
 
 
 def _digest() -> str:

@@ -32,15 +32,8 @@ _FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4
 def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
     """The folder of the jars; downloads them first if they are missing (half a minute, 10 MB)."""
     digest = hashlib.sha256((SOURCE / "pom.xml").read_bytes()).hexdigest()[:10]
-    target = binaries.cache_root() / "bin" / f"zookeeper-{VERSION}-{digest}"
-    lock = binaries.cache_root() / "locks" / f"{target.name}.lock"
-    with binaries._lock(lock, lambda: announce("waiting: another run downloads zookeeper")):
-        if not target.exists():
-            announce(f"downloading zookeeper {VERSION} once, half a minute; kept in {target}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".zookeeper-", dir=target.parent) as scratch:
-                _bring(Path(scratch)).rename(target)
-    return target
+    name = f"zookeeper-{VERSION}-{digest}"
+    return binaries.kept(name, f"downloading zookeeper {VERSION} once, half a minute", _bring, announce)
 
 
 def _bring(scratch: Path) -> Path:
