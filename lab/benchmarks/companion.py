@@ -8,11 +8,9 @@ import json
 import re
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from adapter.companion.writer import CONTROLLER
 from adapter.settings import Settings
 from lab.benchmarks import record
 from lab.benchmarks.processes import cpu_seconds, memory
@@ -33,7 +31,7 @@ _OURS = {"watermarkpolicies/status", "leases", "events", "horizontalpodautoscale
 
 
 class Writes:
-    """The API server's counters of writes to the companion's resources, and the companion's Events."""
+    """The API server's counters of writes to the companion's resources."""
 
     def __init__(self, stage: Stage) -> None:
         self._client = stage.cluster.client
@@ -46,24 +44,14 @@ class Writes:
                 writes[name] = writes.get(name, 0.0) + float(match["count"])
         return writes
 
-    def events(self) -> dict[str, int]:
-        """The number of Events by reason, repetitions included."""
-        items = self._client.get("/apis/events.k8s.io/v1/events").get("items", [])
-        ours = [item for item in items if item.get("reportingController") == CONTROLLER]
-        counts: Counter[str] = Counter()
-        for item in ours:
-            counts[item["reason"]] += (item.get("series") or {}).get("count", 1)
-        return dict(counts)
-
-    def wait_quiet(self, seconds: float) -> float:
-        """Waits up to `seconds` until the initial Events are written; returns the seconds that took."""
+    def wait_quiet(self, seconds: float) -> None:
+        """Waits up to `seconds` until the initial Events are written."""
         began = changed = time.monotonic()
         before = self.read().get("events")
         while time.monotonic() - changed < QUIET_SECONDS and time.monotonic() - began < seconds:
             time.sleep(2)
             count = self.read().get("events")
             before, changed = count, changed if count == before else time.monotonic()
-        return changed - began
 
 
 def watch(counter: Writes, pid: int, seconds: float, every: float = 5.0) -> dict[str, Any]:
@@ -95,24 +83,14 @@ def run(policies: int, pods: int, namespaces: int, python: str, seconds: float) 
         counter = Writes(stage)
         companion = CompanionProcess(stage.cluster, kubeconfig=rights)
         companion.component.command[0] = python
-        began = time.monotonic()
         with companion:
             companion.wait_leading(120)
-            led = time.monotonic() - began
-            pid = companion.component.pid or 0
             # One status and one Event for each policy, at the rate limit of the settings.
-            first = watch(counter, pid, policies / Settings().companion.writes_per_second)
-            quiet_after = counter.wait_quiet(600)
-            steady = watch(counter, pid, seconds)
-            written = companion.writes("WriteStatus")
-            events = counter.events()
+            time.sleep(policies / Settings().companion.writes_per_second)
+            counter.wait_quiet(600)
+            steady = watch(counter, companion.component.pid or 0, seconds)
     return {
         "scene": {"policies": policies, "pods": pods, "namespaces": namespaces},
-        "seconds_to_lead": round(led, 1),
-        "statuses_written": int(written),
-        "first_statuses": first,
-        "seconds_until_quiet": round(first["seconds"] + quiet_after, 1),
-        "events": events,
         "steady": steady,
         "limit_per_second": LIMIT_PER_SECOND,
         "met": steady["busiest_5_s_per_second"] < LIMIT_PER_SECOND,

@@ -1,11 +1,10 @@
 """Runs a module with a probe of its event loop: `python -m lab.benchmarks.probe FOLDER MODULE ARGUMENTS...`
 
-SIGUSR1 starts timing every step of the event loop, every garbage collection, and how late a timer of 5 ms is; the next
-one ends that and writes FOLDER/loop.json. A probe that is not timing costs nothing.
+SIGUSR1 starts timing every step of the event loop, and how late a timer of 5 ms is; the next one ends that and writes
+FOLDER/loop.json. A probe that is not timing costs nothing.
 """
 
 import asyncio
-import gc
 import json
 import os
 import runpy
@@ -29,27 +28,21 @@ class LoopProbe:
     def start(self) -> None:
         self._on = True
         self._began, self._cpu = time.perf_counter(), time.process_time()
-        self._wall: list[float] = []
         self._cpu_steps: list[float] = []
         self._late: list[float] = []
-        self._collections: list[list[float]] = [[], [], []]
         self._named: list[tuple[float, str]] = []
         Handle._run = self._timed()  # type: ignore[method-assign]  # noqa: SLF001
-        gc.callbacks.append(self._collection)
         asyncio.get_running_loop().call_soon_threadsafe(self._tick)
 
     def stop(self) -> dict[str, Any]:
         self._on = False
         Handle._run = self._run  # type: ignore[method-assign]  # noqa: SLF001
-        gc.callbacks.remove(self._collection)
         return {
             "seconds": round(time.perf_counter() - self._began, 2),
             "cpu_seconds": round(time.process_time() - self._cpu, 2),
-            "steps": len(self._wall),
-            "step_wall_ms": _summary(self._wall),
+            "steps": len(self._cpu_steps),
             "step_cpu_ms": _summary(self._cpu_steps),
             "late_ms": _summary(self._late),
-            "collection_ms": [{"count": len(one), **_summary(one)} for one in self._collections],
             "longest_steps": [[round(1000 * cpu, 2), name] for cpu, name in sorted(self._named, reverse=True)[:10]],
         }
 
@@ -57,17 +50,17 @@ class LoopProbe:
         if not self._on:
             self.start()
             return
-        _write(out, self.stop())
+        partial = out.with_suffix(".part")
+        partial.write_text(json.dumps(self.stop()))
+        partial.rename(out)
 
     def _timed(self) -> Any:
-        run, wall, cpu, named = self._run, self._wall, self._cpu_steps, self._named
-        clock, processor = time.perf_counter, time.thread_time
+        run, cpu, named, processor = self._run, self._cpu_steps, self._named, time.thread_time
 
         def timed(handle: Handle) -> None:
-            began, used = clock(), processor()
+            used = processor()
             run(handle)
             spent = processor() - used
-            wall.append(clock() - began)
             cpu.append(spent)
             if spent > 0.003:
                 named.append((spent, _name(handle)))
@@ -85,12 +78,6 @@ class LoopProbe:
 
         loop.call_at(due, late)
 
-    def _collection(self, when: str, info: dict[str, int]) -> None:
-        if when == "start":
-            self._collecting = time.thread_time()
-        else:
-            self._collections[info["generation"]].append(time.thread_time() - self._collecting)
-
 
 def _name(handle: Handle) -> str:
     callback = getattr(handle, "_callback", None)
@@ -107,12 +94,6 @@ def _summary(seconds: list[float]) -> dict[str, float]:
         return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3) if ordered else 0.0
 
     return {"p50": at(0.5), "p99": at(0.99), "p999": at(0.999), "max": at(1.0), "sum": round(1000 * sum(ordered), 1)}
-
-
-def _write(out: Path, content: object) -> None:
-    partial = out.with_suffix(".part")
-    partial.write_text(json.dumps(content))
-    partial.rename(out)
 
 
 def main() -> None:
