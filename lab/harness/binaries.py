@@ -204,7 +204,6 @@ RECIPES: dict[str, Recipe] = {
 API_SERVER = ("etcd", "kube-apiserver")
 CONTROL_PLANE = (*API_SERVER, "kube-controller-manager", "kube-scheduler", "kwok", "metrics-server")
 EVERYTHING = (*CONTROL_PLANE, "prometheus", "promtool", "helm", "wire")
-OPTIONAL = ("kubectl",)
 NEIGHBOURS = ("keda-operator", "keda-adapter", "prometheus-adapter")
 """Programs of other projects that ours works beside; where one cannot be built, the tests with it are skipped."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from lab.benchmarks import record
 from lab.benchmarks.page import charts, rendering
-from lab.benchmarks.page.figures import exponent, figure, pairs, percent
+from lab.benchmarks.page.figures import exponent, figure, percent
 from lab.benchmarks.page.rendering import Page, PageError, Results
 
 _LAYOUT = """{% for one in aims %}
@@ -41,10 +41,6 @@ def test_the_exponent_of_a_line_is_1_and_of_a_square_2() -> None:
     assert exponent([(1, 5), (2, 20), (4, 80)]) == pytest.approx(2)
 
 
-def test_pairs_leave_out_rows_without_a_figure() -> None:
-    assert pairs([{"a": 1, "b": 2}, {"a": 3}, {"a": 4, "b": None}], "a", "b") == [(1, 2)]
-
-
 def test_a_section_has_its_figures_from_the_results_and_its_aims_come_first(tmp_path: Path) -> None:
     section = '{{ aim("cost", results.x.ms, "<=", 2, "ms") }}It takes {{ results.x.ms | figure }} ms.'
     assert _page(tmp_path, section, x={"ms": 1.23}).text() == "cost 1.23 ms True \nIt takes 1.2 ms.\n"
@@ -68,18 +64,10 @@ def test_a_template_that_cannot_be_filled_is_named_with_what_is_missing(
     tmp_path: Path, section: str, says: str
 ) -> None:
     (tmp_path / "old.json").write_text("{}")
-    page = _page(tmp_path, section, x={"ms": 1})
-    page.text()
-    (fault,) = page.faults
-    assert fault.startswith("lab/benchmarks/page/10_one.md.j2: ")
-    assert says in fault
-
-
-def test_a_faulty_section_is_left_out_with_its_aims_and_the_others_are_made(tmp_path: Path) -> None:
-    page = _page(tmp_path, '{{ aim("cost", 1, "<=", 2) }}{{ results.gone }}')
-    (tmp_path / "20_two.md.j2").write_text('{{ aim("size", 1, "<=", 2) }}The second.')
-    assert page.text() == "size 1 True \nThe second.\n"
-    assert len(page.faults) == 1
+    with pytest.raises(PageError) as fault:
+        _page(tmp_path, section, x={"ms": 1}).text()
+    assert str(fault.value).startswith("lab/benchmarks/page/10_one.md.j2: ")
+    assert says in str(fault.value)
 
 
 def test_a_faulty_layout_has_no_page(tmp_path: Path) -> None:

@@ -1,21 +1,10 @@
 """How figures are written, and how fast they grow."""
 
 import math
-import operator
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 Pairs = Sequence[tuple[float, float]]
-
-COMPARISONS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
-    "<=": ("≤", operator.le),
-    "<": ("<", operator.lt),
-    ">=": ("≥", operator.ge),
-    ">": (">", operator.gt),
-    "==": ("=", operator.eq),
-}
-"""By the sign in a template: the sign on the page, and the comparison of a value with its limit."""
 
 
 def figure(value: float, digits: int = 2) -> str:
@@ -31,11 +20,6 @@ def figure(value: float, digits: int = 2) -> str:
 def percent(share: float, digits: int = 2) -> str:
     """A share of 1 in percent: 0.129 is 13 %."""
     return f"{figure(100 * float(share), digits)} %"
-
-
-def pairs(rows: Iterable[Mapping[str, Any]], x: str, y: str) -> list[tuple[float, float]]:
-    """The pairs of two keys of each row, where both are there."""
-    return [(row[x], row[y]) for row in rows if row.get(x) is not None and row.get(y) is not None]
 
 
 def columns(table: Mapping[str, Sequence[float]], x: str, y: str) -> list[tuple[float, float]]:

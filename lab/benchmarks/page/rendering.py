@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from lab.benchmarks.page import charts
-from lab.benchmarks.page.figures import COMPARISONS, Pairs, columns, exponent, figure, pairs, percent
+from lab.benchmarks.page.figures import Pairs, columns, exponent, figure, percent
 from lab.benchmarks.record import KEYS, RESULTS, ROOT
 
 TEMPLATES = Path(__file__).parent
@@ -72,18 +72,16 @@ class Page:
     tried: list[Tried] = field(default_factory=list)
     pictures: dict[str, str] = field(default_factory=dict)
     """SVG by file name."""
-    faults: list[str] = field(default_factory=list)
-    """Why a section is left out: its template or a result of it is faulty."""
 
     def aim(self, what: str, value: float, sign: str, limit: float, unit: str = "", reason: str = "") -> str:
-        """Records a row of the summary. A missed aim has a reason, which is shown only where it is missed."""
-        shown, compare = COMPARISONS[sign]
-        met = compare(value, limit)
+        """Records a row of the summary; `sign` is <= or >=. Where it is missed, its reason is shown."""
+        met = value <= limit if sign == "<=" else value >= limit
         if not met and not reason:
             raise PageError(
                 f"the aim {what!r} is missed ({value:g}, limit {limit:g}), and the template gives no reason"
             )
-        wanted = f"{shown} {100 * limit:g} %" if unit == "%" else f"{shown} {limit:g} {unit}".strip()
+        bound = "≤" if sign == "<=" else "≥"
+        wanted = f"{bound} {100 * limit:g} %" if unit == "%" else f"{bound} {limit:g} {unit}".strip()
         measured = percent(value) if unit == "%" else f"{figure(value, 3)} {unit}".strip()
         self.aims.append(Aim(what, wanted, measured, met, "" if met else reason))
         return ""
@@ -114,22 +112,11 @@ class Page:
         return f"![{title}]({_PICTURES}/{file})"
 
     def text(self) -> str:
-        """The page without its faulty sections. PageError: the layout is faulty."""
+        """The page. PageError: a template or a result that it asks for is faulty."""
         environment = self._environment()
         parts = sorted(one.name for one in self.folder.glob("[0-9][0-9]_*.md.j2"))
-        sections = [self._section(environment, name).strip() for name in parts]
+        sections = [self._part(environment, name).strip() for name in parts]
         return self._part(environment, _LAYOUT, sections=[one for one in sections if one]).strip() + "\n"
-
-    def _section(self, environment: jinja2.Environment, name: str) -> str:
-        """A section; empty, without a trace in the tables, where it is faulty."""
-        aims, tried, pictures = len(self.aims), len(self.tried), set(self.pictures)
-        try:
-            return self._part(environment, name)
-        except PageError as error:
-            self.faults.append(str(error))
-            del self.aims[aims:], self.tried[tried:]
-            self.pictures = {file: svg for file, svg in self.pictures.items() if file in pictures}
-            return ""
 
     def _part(self, environment: jinja2.Environment, name: str, **more: Any) -> str:
         try:
@@ -149,7 +136,7 @@ class Page:
             aim=self.aim, tried=self.reject, source=self.source, growth=self.growth, course=self.course, bars=self.bars,
             min=min, max=max,
         )  # fmt: skip
-        environment.filters.update(figure=figure, percent=percent, pairs=pairs, columns=columns, exponent=exponent)
+        environment.filters.update(figure=figure, percent=percent, columns=columns, exponent=exponent)
         return environment
 
     def machines(self) -> list[tuple[dict[str, Any], list[str]]]:
@@ -161,27 +148,26 @@ class Page:
 
 
 def _files(page: Page) -> dict[Path, str]:
-    """The content of the page and of each of its pictures, by path. PageError: the layout is faulty."""
+    """The content of the page and of each of its pictures, by path. Raises PageError."""
     text = page.text()
     return {PAGE: text, **{PAGE.parent / _PICTURES / name: svg for name, svg in page.pictures.items()}}
 
 
 def used() -> list[str]:
-    """The names of the results on the page. PageError: the layout is faulty."""
+    """The names of the results on the page. Raises PageError."""
     page = Page()
     page.text()
     return list(page.results.used)
 
 
 def faults() -> Iterator[str]:
-    """What of the page is not as the results say, and which sections cannot be made."""
+    """Why the page cannot be made, or what of it is not as the results say."""
     page = Page()
     try:
         made = _files(page)
     except PageError as error:
         yield str(error)
         return
-    yield from page.faults
     for path, content in made.items():
         if not path.is_file() or path.read_text(encoding="utf-8") != content:
             yield f"{path.relative_to(ROOT)} is not what the results say; run `python -m lab.benchmarks.page --write`"
@@ -190,7 +176,7 @@ def faults() -> Iterator[str]:
 
 
 def write() -> None:
-    """Writes the page and its pictures, and removes pictures that it no longer has; `faults` says what is left out."""
+    """Writes the page and its pictures, and removes pictures that it no longer has; none where a template is faulty."""
     try:
         made = _files(Page())
     except PageError:
