@@ -60,10 +60,6 @@ class Measured:
     refused: int = 0
 
     @property
-    def per_cpu_second(self) -> float:
-        return len(self.trace.latencies) / self.cpu if self.cpu else 0.0
-
-    @property
     def per_second(self) -> float:
         return len(self.trace.latencies) / self.seconds
 

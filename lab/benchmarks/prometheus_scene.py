@@ -1,7 +1,7 @@
 """The scene for the cost of a Prometheus source: a real Prometheus, a control plane, and HPAs that follow its series.
 
     with PrometheusScene(controller=True) as scene:
-        scene.put_policies(["requests"])
+        scene.put_policies()
         with AdapterProcess(scene.cluster, scene.settings("requests")) as adapter: ...
 
 Prometheus scrapes 1,000 services of 20 pods (`lab/benchmarks/prometheus_page.py`), namespace by namespace. 300 of them
@@ -19,7 +19,7 @@ from typing import Any
 
 from lab.benchmarks import scene, store
 from lab.benchmarks.load import Plan
-from lab.benchmarks.prometheus_page import IN_FLIGHT_SECONDS, requests_per_second
+from lab.benchmarks.prometheus_page import requests_per_second
 from lab.benchmarks.stage import HEADERS
 from lab.harness import keda, objects
 from lab.harness.adapter import install_crds
@@ -35,15 +35,10 @@ STOCK_LIMITS = {"kube-api-qps": "20", "kube-api-burst": "30"}
 RATE = "rate(http_requests_total{selector}[1m])"
 QUERIES: dict[str, dict[str, Any]] = {
     "requests": {"query": f"sum by (namespace, pod) ({RATE.format(selector='')})"},
-    "in_flight": {"query": "sum by (namespace, pod) (http_requests_in_flight)"},
     "service_requests": {"query": f"sum by (namespace, service) ({RATE.format(selector='')})", "scope": "Service"},
     "sample_time": {"query": "max by (namespace, service) (sample_time_seconds)", "scope": "Service"},
 }
-"""Named queries for our settings, by name: two by pod, one by service, and the time of the newest sample."""
-_LOADS: dict[str, Callable[[scene.Service], float]] = {
-    "requests": requests_per_second,
-    "in_flight": lambda service: requests_per_second(service) * IN_FLIGHT_SECONDS,
-}
+"""Named queries for our settings, by name: by pod, by service, and the time of the newest sample."""
 _HPAS = "/apis/autoscaling/v2"
 _PATIENCE_SECONDS = 180
 
@@ -171,23 +166,22 @@ class PrometheusScene(Scenery):
 
     # -- ours
 
-    def settings(self, *names: str, **query: Any) -> dict[str, Any]:
-        """Settings with these of the QUERIES, each with the keys `query` as well."""
+    def settings(self, *names: str) -> dict[str, Any]:
+        """Settings with these of the QUERIES."""
         server = {"name": "main", "url": self.prometheus.url}
-        queries = [{"name": name, "server": "main", **QUERIES[name], **query} for name in names]
+        queries = [{"name": name, "server": "main", **QUERIES[name]} for name in names]
         return {"prometheus": {"servers": [server], "queries": queries}}
 
-    def put_policies(self, names: Iterable[str], services: Services = None) -> None:
+    def put_policies(self, services: Services = None) -> None:
         """A policy for each of these services, with watermarks around its load, and the HPA that follows it."""
-        chosen = list(names)
         for service in services or self.scaled:
-            self.cluster.client.apply(policy(service, chosen))
+            self.cluster.client.apply(policy(service))
             self._put(hpa(service, scene.hpa(service)["spec"]))
 
-    def metric_path(self, service: scene.Service, metric: str = "desired_replicas") -> str:
-        """The path of a metric of a service's policy."""
+    def count_path(self, service: scene.Service) -> str:
+        """The path of `desired_replicas` of a service's policy."""
         base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
-        return f"{base}/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}/{metric}"
+        return f"{base}/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}/desired_replicas"
 
     def external_path(self, service: scene.Service, metric: str) -> str:
         """The path of an External metric that is selected by the service's name."""
@@ -274,20 +268,18 @@ class PrometheusScene(Scenery):
         )
 
 
-def policy(service: scene.Service, names: Iterable[str]) -> Object:
-    """A policy whose watermarks are a third above and below the load of one pod."""
-    metrics = [
-        {
-            "name": name,
-            "query": {"name": name},
-            "highWatermark": f"{_LOADS[name](service) * 4 / 3:.3f}",
-            "lowWatermark": f"{_LOADS[name](service) * 2 / 3:.3f}",
-        }
-        for name in names
-    ]
+def policy(service: scene.Service) -> Object:
+    """A policy whose watermarks are a third above and below the requests of one pod."""
+    load = requests_per_second(service)
+    metric = {
+        "name": "requests",
+        "query": {"name": "requests"},
+        "highWatermark": f"{load * 4 / 3:.3f}",
+        "lowWatermark": f"{load * 2 / 3:.3f}",
+    }
     head = {"name": service.name, "namespace": service.namespace}
     kind = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy"}
-    return {**kind, "metadata": head, "spec": {"metrics": metrics}}
+    return {**kind, "metadata": head, "spec": {"metrics": [metric]}}
 
 
 def hpa(service: scene.Service, spec: Object) -> tuple[str, Object]:

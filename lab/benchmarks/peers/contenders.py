@@ -161,15 +161,15 @@ class Ours(Contender):
         return self.adapter.port
 
     def path(self, service: scene.Service) -> str:
-        return self.scene.metric_path(service)
+        return self.scene.count_path(service)
 
     def prepare(self) -> None:
-        self.scene.put_policies(self.queries, self.services)
+        self.scene.put_policies(self.services)
 
     def put_hpas(self) -> None:
         self.adapter.register()
         self.adapter.wait_available()
-        self.scene.put_policies(self.queries, self.services)
+        self.scene.put_policies(self.services)
 
 
 class Earlier(Ours):
