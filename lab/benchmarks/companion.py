@@ -54,12 +54,12 @@ class Writes:
             before, changed = count, changed if count == before else time.monotonic()
 
 
-def watch(counter: Writes, pid: int, seconds: float, every: float = 5.0) -> dict[str, Any]:
+def watch(counter: Writes, pid: int, seconds: float) -> dict[str, Any]:
     """Measures writes a second by kind, the busiest part, and the process's processor time and memory."""
     began, before, cpu = time.monotonic(), counter.read(), cpu_seconds(pid)
     last, busiest = (began, before), 0.0
     while time.monotonic() - began < seconds:
-        time.sleep(every)
+        time.sleep(5)
         now, count = time.monotonic(), counter.read()
         busiest = max(busiest, (sum(count.values()) - sum(last[1].values())) / (now - last[0]))
         last = now, count

@@ -65,18 +65,10 @@ class PrometheusScene(Scenery):
     `wait_rates` itself.
     """
 
-    def __init__(
-        self,
-        size: Size | None = None,
-        *,
-        controller: bool = False,
-        wait: bool = True,
-        announce: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, size: Size | None = None, *, controller: bool = False, wait: bool = True) -> None:
         self.size = size or Size()
         self.services = scene.services(self.size.services, self.size.services * self.size.pods, self.size.namespaces)
         self.scaled = self.services[: self.size.scaled]
-        self._announce = announce or print_to_stderr
         self._controller, self._wait = controller, wait
 
     def _start(self, stack: ExitStack) -> None:
@@ -92,7 +84,7 @@ class PrometheusScene(Scenery):
         self._fill()
         if self._wait:
             self.wait_rates()
-        self._announce(f"the scene is there after {time.monotonic() - began:.0f} s")
+        print_to_stderr(f"the scene is there after {time.monotonic() - began:.0f} s")
 
     def _control_plane(self) -> ControlPlane:
         cluster = ControlPlane(
@@ -103,7 +95,7 @@ class PrometheusScene(Scenery):
             metrics_server=False,
             hpa_sync=15,
             controllers=CONTROLLERS,
-            announce=self._announce,
+            announce=print_to_stderr,
         )
         cluster.hpa_flags |= STOCK_LIMITS
         return cluster
@@ -116,7 +108,7 @@ class PrometheusScene(Scenery):
             for namespace in self.namespaces
         ]
         self.prometheus = Prometheus(
-            interval=f"{self.size.scrape_seconds}s", config={"scrape_configs": jobs}, announce=self._announce
+            interval=f"{self.size.scrape_seconds}s", config={"scrape_configs": jobs}, announce=print_to_stderr
         )
         self._stack.enter_context(self.prometheus)
 
@@ -249,7 +241,7 @@ class PrometheusScene(Scenery):
         items = self.cluster.client.list("/apis/apps/v1/deployments")
         return {item["metadata"]["name"]: item["spec"]["replicas"] for item in items}
 
-    def plan(self, port: int, paths: Iterable[str], *, seconds: float, rate: float = 20, connections: int = 8) -> Plan:
+    def plan(self, port: int, paths: Iterable[str], *, seconds: float, rate: float = 20) -> Plan:
         """Requests for these paths in turn, straight to an adapter with the front proxy's certificate.
 
         Answers of status 503 are counted as refused.
@@ -261,7 +253,7 @@ class PrometheusScene(Scenery):
             key=str(pair.key_file),
             headers=HEADERS,
             requests=[(path, "") for path in paths],
-            connections=connections,
+            connections=8,
             seconds=seconds,
             rate=rate,
             tolerant=True,

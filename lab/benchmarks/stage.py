@@ -280,7 +280,7 @@ class Stage(Scenery):
 
     # -- requests
 
-    def plan(self, metric: str = "", *, seconds: float, rate: float = 0, connections: int = 8) -> Plan:
+    def plan(self, metric: str = "", *, seconds: float, rate: float = 0) -> Plan:
         """A plan of requests for a metric of all policies in turn; without a metric, to the constant server."""
         pair = self.cluster.front_proxy_cert()
         return Plan(
@@ -289,7 +289,7 @@ class Stage(Scenery):
             key=str(pair.key_file),
             headers=HEADERS,
             requests=[request(service, metric) for service in self.services],
-            connections=connections,
+            connections=8,
             seconds=seconds,
             rate=rate,
         )

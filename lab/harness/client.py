@@ -278,12 +278,10 @@ def query(parameters: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
     return urllib.parse.urlencode(dict(parameters))
 
 
-def tls_context(
-    authority: Path | None, certificate: Path | None = None, key: Path | None = None, *, check_hostname: bool = True
-) -> ssl.SSLContext:
+def tls_context(authority: Path | None, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
     """A client's TLS context; without an authority it does not verify the server's certificate."""
     context = ssl.create_default_context(cafile=str(authority) if authority else None)
-    context.check_hostname = check_hostname and authority is not None
+    context.check_hostname = authority is not None
     context.verify_mode = ssl.CERT_REQUIRED if authority else ssl.CERT_NONE
     if certificate is not None:
         context.load_cert_chain(certificate, key)

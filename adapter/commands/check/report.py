@@ -95,8 +95,8 @@ class ReportSection:
     ) -> None:
         self.findings.append(Finding(FindingLevel.WRONG, text, place, cause, symptom_of))
 
-    def note(self, text: str, *, place: Place | None = None) -> None:
-        self.findings.append(Finding(FindingLevel.NOTE, text, place))
+    def note(self, text: str) -> None:
+        self.findings.append(Finding(FindingLevel.NOTE, text))
 
     def skipped(self, text: str, *, place: Place | None = None) -> None:
         self.findings.append(Finding(FindingLevel.SKIPPED, f"not checked: {text}", place))

@@ -98,7 +98,7 @@ def read(
     spec = root.section("spec")
     resolver = resolver_of(identity.annotations, root)
     target = read_target(spec)
-    minimum, maximum = read_bounds(spec, "minReplicas", "maxReplicas")
+    minimum, maximum = read_bounds(spec)
     behavior = read_behavior(spec)
     metrics = _Metrics(spec, resolver, schedules or ScalingSchedules(), identity.namespace)
     goals = metrics.read()
@@ -358,15 +358,15 @@ class Behavior(NamedTuple):
     down: Fraction
 
 
-def read_behavior(spec: Fields, key: str = "behavior") -> Behavior:
+def read_behavior(spec: Fields) -> Behavior:
     """Read an HPA's `behavior`; the new one has tolerance 0 in both directions, for the policy has the tolerance."""
-    if not spec.has(key):
+    if not spec.has("behavior"):
         spec.notes.add(
-            NoteKind.DIFFERS, spec.at(key), None,
+            NoteKind.DIFFERS, spec.at("behavior"), None,
             "without behavior the HPA may double the count, or go to 4, at each sync; the new one has behavior, "
             "and may double the count or add 4 pods in 15 s",
         )  # fmt: skip
-    behavior = spec.section(key)
+    behavior = spec.section("behavior")
     up, down = (_direction(behavior.section(name)) for name in ("scaleUp", "scaleDown"))
     behavior.rest("behavior")
     return Behavior({"scaleUp": up[0], "scaleDown": down[0]}, up[1], down[1])

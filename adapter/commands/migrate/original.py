@@ -303,12 +303,12 @@ def read_target(spec: Fields, default_kind: str = "") -> TargetReference:
     return TargetReference(api_version=version, kind=kind, name=name)
 
 
-def read_bounds(spec: Fields, low: str, high: str, default_high: int | None = None) -> tuple[int, int]:
+def read_bounds(spec: Fields) -> tuple[int, int]:
     """Read the least and the most replicas. A least count of 0 is returned as 0."""
-    minimum = spec.integer(low, 1, 0, MOST_REPLICAS)
-    if default_high is None and not spec.has(high):
-        spec.fault(high, None, "is required: the most replicas")
-    maximum = spec.integer(high, default_high or max(minimum, 1), 1, MOST_REPLICAS)
+    minimum = spec.integer("minReplicas", 1, 0, MOST_REPLICAS)
+    if not spec.has("maxReplicas"):
+        spec.fault("maxReplicas", None, "is required: the most replicas")
+    maximum = spec.integer("maxReplicas", max(minimum, 1), 1, MOST_REPLICAS)
     if minimum > maximum:
-        spec.fault(low, minimum, f"must be at most {high} ({maximum})")
+        spec.fault("minReplicas", minimum, f"must be at most maxReplicas ({maximum})")
     return minimum, maximum

@@ -93,7 +93,7 @@ class _Reader:
     def draft(self, place: str, identity: ObjectIdentity) -> Draft:
         spec = self._spec
         target = read_target(spec)
-        minimum, maximum = read_bounds(spec, "minReplicas", "maxReplicas")
+        minimum, maximum = read_bounds(spec)
         average, tolerance = self._algorithm(), self._tolerance()
         self._read_metrics(tolerance)
         original = Wpa(

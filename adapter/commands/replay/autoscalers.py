@@ -8,7 +8,7 @@ from adapter.commands.replay.hpas import hpa_following, resource_of
 from adapter.commands.replay.resting import UNBOUNDED, RestingRange, resting_range
 from adapter.commands.replay.service import Rest, View
 from adapter.hpa.calculator import Tolerances
-from adapter.hpa.controller import Controller, Flags, Values
+from adapter.hpa.controller import Controller, Values
 from adapter.hpa.go_numbers import milli
 from adapter.hpa.pods import ModelPod, ModelSample
 from adapter.load.assess import assess
@@ -296,15 +296,11 @@ class HpaAutoscaler:
 
     deletes_pulled_out_first = False
 
-    def __init__(
-        self, hpa: Hpa, name: str = "", *, effective: bool = False, flags: Flags | None = None, max_age: float = MAX_AGE
-    ) -> None:
+    def __init__(self, hpa: Hpa, name: str = "", *, effective: bool = False) -> None:
         self.name = name or ("HPA, effective average" if effective else "HPA, raw average")
         self.hpa = hpa
         self._effective = effective
-        self._max_age = max_age
-        self._flags = flags
-        self._controller = Controller(hpa, flags)
+        self._controller = Controller(hpa)
         self._models = ModelPods()
         self._recommendation: int | None = None
         self._known_rest: tuple[object, int, Rest | None] | None = None
@@ -361,7 +357,7 @@ class HpaAutoscaler:
 
     def _recommend_on(self, metric: HpaMetric) -> Callable[[View], int | None]:
         """What this metric alone recommends at a view."""
-        alone = Controller(replace(self.hpa, metrics=(metric,)), self._flags)
+        alone = Controller(replace(self.hpa, metrics=(metric,)))
 
         def recommend(view: View) -> int | None:
             pods = self._models.of(view.pods)
@@ -372,7 +368,7 @@ class HpaAutoscaler:
         return recommend
 
     def _answer(self, metric: HpaMetric, view: View, pods: tuple[ModelPod, ...]) -> Values:
-        values = answer(metric, view, self._max_age)
+        values = answer(metric, view, MAX_AGE)
         if not self._effective or not isinstance(values, Mapping) or metric.aim is None:
             return values
         out = [pod.name for pod in view.pods if pod.pulled_out_annotation and pod.name in values]

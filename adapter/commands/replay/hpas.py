@@ -24,8 +24,8 @@ HIGHEST = Fraction(140, 100)
 """The highest level that is tried, as a share of a watermark."""
 
 
-def hpa_following(policy: Policy, hpa: Hpa | None, tolerance: Fraction = DEFAULT_TOLERANCE) -> Hpa:
-    """The HPA that follows a policy, with the bounds and the behavior of this one. `tolerance`: where it sets none."""
+def hpa_following(policy: Policy, hpa: Hpa | None) -> Hpa:
+    """The HPA that follows a policy, with the bounds and the behavior of this one."""
     metadata = {"name": policy.hpa, "namespace": policy.namespace}
     target = CrossVersionReference("apps/v1", "Deployment", policy.hpa)
     calm = {direction: {"tolerance": "0"} for direction in DIRECTIONS}
@@ -33,31 +33,23 @@ def hpa_following(policy: Policy, hpa: Hpa | None, tolerance: Fraction = DEFAULT
     following = parse_hpa(written)
     if hpa is None:
         return following
-    up, down = (tolerance if one.tolerance is None else one.tolerance for one in (hpa.scale_up, hpa.scale_down))
+    rules = (hpa.scale_up, hpa.scale_down)
+    up, down = (DEFAULT_TOLERANCE if one.tolerance is None else one.tolerance for one in rules)
     within = HpaTolerance(up, down) if up or down else None
     metrics = hpa.metrics if hpa.desired_metrics else following.metrics
     return replace(hpa, metrics=metrics, bounds=replace(hpa.bounds, tolerance=within, last_scale=None))
 
 
-def stock_hpa_for(
-    policy: Policy,
-    hpa: Hpa | None,
-    setup: Setup,
-    totals: Collection[str] = (),
-    targets: Mapping[str, Fraction] | None = None,
-) -> Hpa:
+def stock_hpa_for(policy: Policy, hpa: Hpa | None, setup: Setup, totals: Collection[str] = ()) -> Hpa:
     """The stock HPA that a policy is compared with: on the policy's metrics, at their high watermarks or targets.
 
-    `targets` replace those, in nano-units, for metrics with `of` of a ratio. Bounds and behavior are those of `hpa`,
-    but with the controller's default tolerance.
+    Bounds and behavior are those of `hpa`, but with the controller's default tolerance.
     """
     native = hpa_following(policy, hpa)
     metrics = [
         _stock_metric(metric, aim, policy, setup, total=metric.name in totals)
         for metric in policy.metrics
-        if not metric.floor
-        and (aim := (targets or {}).get(metric.name, metric.high if metric.target is None else metric.target))
-        is not None
+        if not metric.floor and (aim := metric.high if metric.target is None else metric.target) is not None
     ]
     return replace(
         native,

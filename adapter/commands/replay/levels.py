@@ -77,9 +77,9 @@ def level_at(played: Mapping[Fraction, Summary], wanted: float, risk: Risk = ris
     )
 
 
-def highest_safe(played: Mapping[Fraction, Summary], wanted: float, risk: Risk = risk_of) -> Fraction | None:
+def highest_safe(played: Mapping[Fraction, Summary], wanted: float) -> Fraction | None:
     """The highest level that was played and up to which all have at most this risk."""
-    ends = _ends(played, wanted, risk)
+    ends = _ends(played, wanted, risk_of)
     return None if ends is None else ends[0]
 
 

@@ -26,13 +26,13 @@ class UnknownScenarioError(FaultyDocument):
     """A name is that of no scenario."""
 
 
-def chosen(names: Sequence[str], scenarios: Mapping[str, ShippedScenario] = SCENARIOS) -> list[ShippedScenario]:
+def chosen(names: Sequence[str]) -> list[ShippedScenario]:
     """The scenarios of these names in their own order, all without names. Raises UnknownScenarioError."""
-    known = ", ".join(scenarios)
-    faults = [Fault("", name, f"is no scenario; the scenarios are {known}") for name in names if name not in scenarios]
+    known = ", ".join(SCENARIOS)
+    faults = [Fault("", name, f"is no scenario; the scenarios are {known}") for name in names if name not in SCENARIOS]
     if faults:
         raise UnknownScenarioError(faults, "effective-load scenarios")
-    return [one for one in scenarios.values() if not names or one.name in names]
+    return [one for one in SCENARIOS.values() if not names or one.name in names]
 
 
 def lines(names: Sequence[str], *, as_json: bool) -> Iterator[str]:
