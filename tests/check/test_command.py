@@ -232,14 +232,17 @@ async def test_of_one_policy_the_hpas_own_error_is_told_under_a_misspelt_metric_
     assert "  wrong  it does not act (FailedGetObjectMetric): no such metric" in of_hpa
 
 
+@pytest.mark.parametrize("metric", ["desired_replicas", "desired_replica"])
 @pytest.mark.parametrize("exists", [True, False])
 async def test_an_hpa_has_its_own_error_told_though_its_policy_is_missing_or_not_valid(
-    api: FakeApi, kubeconfig: str, exists: bool
+    api: FakeApi, kubeconfig: str, exists: bool, metric: str
 ) -> None:
     faulty = policy("web")
     del faulty["spec"]["metrics"]
     api.answers[ONE_POLICY] = items(*[faulty] * exists)
-    api.answers[HPAS.format(IN_SHOP)] = items(failing_hpa("no server answers"))
+    asking = failing_hpa("no server answers")
+    asking["spec"]["metrics"][0]["object"]["metric"]["name"] = metric
+    api.answers[HPAS.format(IN_SHOP)] = items(asking)
     sections = await run_checks(Settings(), Scope(policy="shop/web"), kubeconfig)
     (_, section) = [one for one in sections if one.about in {"cluster", "HPA shop/web"}]
     assert section.is_explained, "by the APIServices, which do not exist"
@@ -248,7 +251,7 @@ async def test_an_hpa_has_its_own_error_told_though_its_policy_is_missing_or_not
     if exists:
         fault = "spec.metrics: should have at least 1 items: a policy needs a metric"
         assert told[0] == f"  wrong  policy shop/web is not valid: {fault}"
-        assert told[1] == "  skip   not checked: its pods, sources and registry, which wait for a valid policy"
+        assert told[1] == "  skip   not checked: its HPA, pods, sources and registry, which wait for a valid policy"
     else:
         assert told[0] == "  wrong  policies cannot be read: there is no WatermarkPolicy web in namespace shop"
 

@@ -172,9 +172,9 @@ class _Check:
     def _hpa_sections(
         self, hpas: Sequence[Hpa], listed: Sequence[ListedPolicy], sections: Sequence[ReportSection]
     ) -> list[ReportSection]:
-        if self._scope.policy:  # an HPA that asks for a policy that is missing or not valid has its error too
-            named = {one.policy.hpa for one in listed if one.policy is not None}
+        if self._scope.policy:  # where the policy is missing or not valid, the HPA has its error too
             name = self._scope.policy.partition("/")[2]
+            named = {one.policy.hpa for one in listed if one.policy is not None} or {name}
             asking = [hpa for hpa in hpas if any(metric.names(name) for metric in hpa.desired_metrics)]
             return hpa_sections(
                 [hpa for hpa in hpas if hpa.name in named or hpa in asking], listed, sections, every=True
@@ -210,7 +210,7 @@ class _Check:
             if policy.policy is None:
                 section.wrong(f"policy {policy} is not valid: {policy.fault}")
                 if self._scope.policy:
-                    section.skipped("its pods, sources and registry, which wait for a valid policy")
+                    section.skipped("its HPA, pods, sources and registry, which wait for a valid policy")
         if section.findings:
             self._notes.append(section)
         return policies
