@@ -173,6 +173,12 @@ def test_figures_without_a_price_or_a_capacity_are_left_away() -> None:
     assert "beyond the pods" not in text
 
 
+def test_the_headline_says_what_the_policy_fails_also_where_the_stock_hpa_fails_nothing() -> None:
+    runs = [kit.run("stock HPA", 0.8, shortfall=0.0), kit.run("ours", 1.0, shortfall=0.000243)]
+    text = page(kit.report(runs=runs, subject=1))
+    assert "capacity <strong>0.0243 %</strong> instead of 0 %" in text
+
+
 def test_the_cost_is_the_pod_hours_at_the_price() -> None:
     text = page(kit.report(price=Fraction(1, 10), runs=[kit.run("a", 1.0, pod_seconds=1234 * 3600.0)], subject=0))
     assert "<td>123.40</td>" in text

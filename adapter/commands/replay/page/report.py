@@ -110,7 +110,7 @@ def _headline(report: Report) -> Iterable[str]:
         return
     yield f" instead of {duration_text(base.summary.over_high)} with "
     yield tag("bdi", base.name)
-    if base.summary.shortfall and ours.summary.shortfall is not None:
+    if ours.summary.shortfall or base.summary.shortfall:
         yield ", the load beyond the pods' capacity "
         yield tag("strong", share_text(ours.summary.shortfall))
         yield f" instead of {share_text(base.summary.shortfall)}"

@@ -283,11 +283,13 @@
       else u.ctx.arc(x, y, size, 0, 2 * Math.PI);
       u.ctx.fill();
       u.ctx.fillStyle = css("--ink");
-      u.ctx.textAlign = "center";
+      // The present policy's name stands beside it: the candidate that is recommended often has the same risk.
+      const [left, top] = point.present ? [x + 1.8 * size, y] : [x, y - 2.2 * size];
+      u.ctx.textAlign = point.present ? "left" : "center";
       u.ctx.strokeStyle = css("--paper");
       u.ctx.lineWidth = 4 * pixels;
-      u.ctx.strokeText(point.name, x, y - 2.2 * size);
-      u.ctx.fillText(point.name, x, y - 2.2 * size);
+      u.ctx.strokeText(point.name, left, top);
+      u.ctx.fillText(point.name, left, top);
     }
     u.ctx.restore();
   };
