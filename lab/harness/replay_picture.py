@@ -34,7 +34,7 @@ POLICY = {
     "metadata": {"namespace": "shop", "name": "checkout"},
     "spec": {
         "metrics": [
-            {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "850m"},
+            {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "900m"},
         ],
         "cooldown": {"scaleDownSeconds": 300},
     },
