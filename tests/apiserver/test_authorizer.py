@@ -133,6 +133,14 @@ async def test_a_deny_is_cached_for_ten_seconds(authorizer: Authorizer, cluster:
     await authorizer.check(USER, PODS)
 
 
+async def test_a_review_that_allows_and_denies_is_a_deny(session: Session, clock: Clock, metrics: Metrics) -> None:
+    class Undecided(ReviewClient):
+        async def create(self, review: bytes, timeout: float) -> bytes:  # noqa: ASYNC109  the client's own
+            return b'{"status": {"allowed": true, "denied": true}}'
+
+    assert (await refusal(Authorizer(Undecided(session), metrics, clock))).code == 403
+
+
 async def test_an_old_allow_is_used_while_its_renewal_runs(
     authorizer: Authorizer, cluster: Cluster, clock: Clock
 ) -> None:

@@ -15,9 +15,9 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.samples import time_text
 from adapter.load.spec import Bounds, Scale
-from adapter.snapshot import PolicyView, Problem, Snapshot, SnapshotStore
+from adapter.snapshot import Key, PolicyView, Problem, Snapshot, SnapshotStore
 from lab.harness.snapshots import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
-from tests.apiserver.conftest import StubScales
+from tests.apiserver.conftest import Clock, StubScales
 from tests.apiserver.metric_requests import (
     CUSTOM,
     CUSTOM_V1BETA1,
@@ -70,6 +70,22 @@ async def test_each_assessment_s_own_value_is_served_while_the_pods_stay_the_sam
         else:
             served.append(msgspec.json.decode(b"".join(body))["items"][0]["value"])
     assert served == ["1500m", "1500m", "2", "2", "gone"]
+
+
+async def test_a_value_that_was_served_before_is_refused_once_a_watch_is_silent_or_its_assessment_old() -> None:
+    silences: dict[Key, str] = {}
+    clock, store = Clock(NOW), SnapshotStore()
+    store.swap(shop())
+    provider = MetricsProvider(store, StubScales(), silences.get, lambda: FILLING, clock)
+    asked = parse_target(f"{POLICY}/effective_cpu")
+    assert await provider.custom(asked) == await provider.custom(asked)
+    silences[Key("shop", "checkout")] = "the watch of deployments is silent"
+    with pytest.raises(StatusError, match="the watch of deployments is silent"):
+        await provider.custom(asked)
+    silences.clear()
+    clock.now += 100
+    with pytest.raises(StatusError, match="was last assessed at"):
+        await provider.custom(asked)
 
 
 async def test_the_described_object_is_the_one_asked_for() -> None:

@@ -21,7 +21,7 @@ from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import context
-from tests.kube.fake import FakeApi, status
+from tests.kube.fake import Answer, FakeApi, status
 
 LIST = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
 
@@ -404,13 +404,16 @@ async def test_costs_of_other_clients_are_remembered_when_the_lease_is_won_again
     assert known[1] == {"u1"}
 
 
-async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_written(make: Callable[..., Case]) -> None:
+@pytest.mark.parametrize("refused", [status(422, "Invalid"), status(409, "Conflict")], ids=["invalid", "conflict"])
+async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_written(
+    make: Callable[..., Case], refused: Answer
+) -> None:
     case = make(0)
     case.policies(1)
     policies = LIST.replace("/watermark", "/namespaces/shop/watermark")
     path = f"{policies}/p000"
     took = case.api.answers[f"{path}/status"]
-    case.api.answers[f"{path}/status"] = status(422, "Invalid")
+    case.api.answers[f"{path}/status"] = refused
     read: list[str] = []
 
     async def current(request: web.Request) -> web.StreamResponse:
