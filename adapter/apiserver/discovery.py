@@ -123,6 +123,13 @@ _SERVED: Mapping[str, tuple[str, ...]] = {CUSTOM: CUSTOM_VERSIONS, EXTERNAL: EXT
 """Group → versions, the preferred one first. Both are described whatever the settings serve: the API server asks only
 for a group whose APIService leads here, and while that finds no group, no namespace of the cluster can be deleted."""
 
+MOST_NAMES = 10_000
+"""Names of policies' metrics, and of an upstream's, that one version lists, about; all are served, listed or not. The
+API server and every client hold them, and a tenant may name 10,000 metrics, and 20 kinds of targets that have them."""
+
+_Sources = tuple[tuple[str, ...], tuple[str, ...], dict[str, bool]]
+"""What the names are made from: metrics' names, targets' resources, and queries (whether they are by pod)."""
+
 Listed = Callable[[str, str], tuple[ListedParent, ...]]
 """The metrics of a group and version that an upstream adapter adds."""
 
@@ -132,6 +139,7 @@ class Discovery:
 
     def __init__(self, upstream: Listed = lambda _group, _version: ()) -> None:
         self._upstream = upstream
+        self._sources: _Sources | None = None
         self._names: Mapping[str, tuple[str, ...]] = {}
         self._upstream_names: Mapping[tuple[str, str], tuple[ListedParent, ...]] = {}
         self._kept: dict[str, DiscoveryDocument] = {}
@@ -166,14 +174,16 @@ class Discovery:
         return self._kept[kept]
 
     def _update(self, index: SnapshotIndex) -> None:
-        names = {
-            CUSTOM: tuple(_custom_names(index)),
-            EXTERNAL: tuple(dict.fromkeys([*_policy_metrics(index), *sorted(index.snapshot.queries)])),
-        }
+        queries = {name: query.by_pod for name, query in sorted(index.snapshot.queries.items())}
+        sources = index.metric_names, index.target_resources, queries
         served = [(group, version) for group, versions in _SERVED.items() for version in versions]
         upstream_names = {each: self._upstream(*each) for each in served}
-        if names != self._names or upstream_names != self._upstream_names:
-            self._names, self._upstream_names = names, upstream_names
+        if (sources, upstream_names) != (self._sources, self._upstream_names):
+            self._sources, self._upstream_names = sources, upstream_names
+            self._names = {
+                CUSTOM: tuple(_custom_names(*sources)),
+                EXTERNAL: tuple(dict.fromkeys([*_policy_metrics(index.metric_names[: MOST_NAMES // 2]), *queries])),
+            }
             self._kept.clear()
 
     def _parents(self, group: str, version: str) -> dict[str, list[ListedParent]]:
@@ -226,20 +236,17 @@ def _group(group: str, versions: tuple[str, ...]) -> dict[str, Any]:
     return {"name": group, "versions": items, "preferredVersion": items[0]}
 
 
-def _policy_metrics(index: SnapshotIndex) -> list[str]:
-    return [
-        *COMMON_METRICS,
-        *(prefix + name for name in index.metric_names for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX)),
-    ]
+def _policy_metrics(names: Sequence[str]) -> list[str]:
+    return [*COMMON_METRICS, *(prefix + name for name in names for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX))]
 
 
-def _custom_names(index: SnapshotIndex) -> Iterator[str]:
-    metrics = _policy_metrics(index)
-    parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *index.target_resources})
+def _custom_names(metric_names: Sequence[str], targets: Sequence[str], queries: Mapping[str, bool]) -> Iterator[str]:
+    parents = sorted({POLICIES_RESOURCE, *_USUAL_TARGETS, *targets})
+    listed = metric_names[: MOST_NAMES // (2 * len(parents))]
+    metrics = _policy_metrics(listed)
     for parent in parents:
         yield from (f"{parent}/{metric}" for metric in metrics)
-    queries = index.snapshot.queries.values()
-    on_pods = {EFFECTIVE_PREFIX + name for name in index.metric_names} | {q.name for q in queries if q.by_pod}
+    on_pods = {EFFECTIVE_PREFIX + name for name in listed} | {name for name in queries if queries[name]}
     yield from (f"{PODS_RESOURCE}/{metric}" for metric in sorted(on_pods))
 
 

@@ -24,7 +24,7 @@ import msgspec
 import structlog
 from yarl import URL
 
-from adapter.apiserver.discovery import ListedMetric, ListedParent, encode_in_slices
+from adapter.apiserver.discovery import MOST_NAMES, ListedMetric, ListedParent, encode_in_slices
 from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
 from adapter.apiserver.request_info import CUSTOM, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
@@ -64,8 +64,6 @@ _VIA = {"Via": f"1.1 {SELF}"}
 
 _log = structlog.get_logger(__name__)
 
-MOST_NAMES = 10_000
-"""Names of one version that are listed; the API server and every client hold them in memory."""
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})", re.ASCII)
 _LONGEST_METRIC = 256
 

@@ -2,12 +2,13 @@
 
 import json
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from adapter.apiserver.discovery import Discovery, DiscoveryDocument
-from adapter.snapshot import Snapshot, SnapshotIndex
+from adapter.apiserver.discovery import MOST_NAMES, Discovery, DiscoveryDocument
+from adapter.snapshot import PolicyView, Snapshot, SnapshotIndex
 from lab.harness.snapshots import measured, metric, query, snapshot, view
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
@@ -64,6 +65,18 @@ def test_metrics_of_policies_and_queries_are_listed_where_they_are_served() -> N
     assert {"deployments.apps/raw_mem", "pods/effective_cpu", "pods/effective_mem", "pods/requests"} <= set(custom)
     assert not {"pods/depth", "pods/raw_mem", "pods/desired_replicas"} & set(custom)
     assert {"desired_replicas", "effective_cpu", "requests", "depth"} <= set(external)
+
+
+def test_a_tenant_with_thousands_of_metrics_and_many_kinds_makes_no_document_that_clients_cannot_hold() -> None:
+    def crowd(number: int) -> PolicyView:
+        metrics = [metric(f"m{number:03}-{each}") for each in range(10)]
+        return replace(view(f"p{number}", metrics=metrics), target_resource=f"k{number % 200}.x.io")
+
+    picture = snapshot(*map(crowd, range(1000)))
+    for group, version in ((CUSTOM, "v1beta2"), (EXTERNAL, "v1beta1")):
+        found = names(picture, group, version)
+        assert len(found) < 2 * MOST_NAMES
+        assert sum("desired_replicas" in name for name in found) == (1 if group == EXTERNAL else 203)
 
 
 def test_no_name_is_listed_twice() -> None:

@@ -10,9 +10,9 @@ import pytest
 import trustme
 
 from adapter.apiserver import upstreams as upstreams_module
-from adapter.apiserver.discovery import Discovery, ListedMetric, ListedParent, encode_in_slices
+from adapter.apiserver.discovery import MOST_NAMES, Discovery, ListedMetric, ListedParent, encode_in_slices
 from adapter.apiserver.request_info import CUSTOM_VERSIONS, POLICIES_RESOURCE
-from adapter.apiserver.upstream import KEEP_SECONDS, MOST_NAMES, OwnNames, UpstreamAdapter
+from adapter.apiserver.upstream import KEEP_SECONDS, OwnNames, UpstreamAdapter
 from adapter.apiserver.upstreams import Upstreams
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import Snapshot, SnapshotIndex
