@@ -4,8 +4,6 @@
 a metric of that policy is. It is written in slices, one at a time for each user, and bounded in size.
 """
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -38,9 +36,8 @@ class DecisionDocuments:
         self._provider = provider
         self._gate = FairGate(_AT_ONCE, _PER_USER, _WAITING_PER_USER, work="decisions")
 
-    @contextlib.asynccontextmanager
-    async def answer(self, info: RequestInfo, user: str) -> AsyncIterator[bytes]:
-        """The decision at this moment and its document, as JSON; the user's place is held until the context ends.
+    async def answer(self, info: RequestInfo, user: str) -> bytearray:
+        """The decision at this moment and its document, as JSON.
 
         Raises StatusError: as a request for `desired_replicas` does, 413 for a document that would be too large, 429
         and 503 where this user, or all, want too many at once. A decision that is an error is no StatusError.
@@ -49,7 +46,7 @@ class DecisionDocuments:
             raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
         async with self._gate.slot(user, _QUEUE_SECONDS):
             live = await self._provider.live_decision(info)
-            yield await _body(info, live)
+            return await _body(info, live)
 
 
 def is_decision(info: RequestInfo) -> bool:
@@ -57,7 +54,7 @@ def is_decision(info: RequestInfo) -> bool:
     return info.kind is RequestKind.POLICY and info.metric == DECISION and info.name != ALL_OBJECTS
 
 
-async def _body(info: RequestInfo, live: LiveDecision) -> bytes:
+async def _body(info: RequestInfo, live: LiveDecision) -> bytearray:
     view = live.view
     require_assessment(view)
     if view.inputs is None or view.inputs.target is None or not view.spec:
@@ -72,7 +69,7 @@ async def _body(info: RequestInfo, live: LiveDecision) -> bytes:
             raise entity_too_large(f"the document of the decision is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
         await slices.breathe()
     body += b"}"
-    return bytes(body)
+    return body
 
 
 def _check_counts(inputs: AssessmentInputs) -> None:

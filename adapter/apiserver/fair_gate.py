@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Container, Iterator
+from dataclasses import dataclass
 
 from adapter.apiserver.status import too_many, unavailable
 
+WAIT_SECONDS = 1.0
+
 
 class FairGate:
-    """Admits `total` holders at once and `per_flow` of one flow; flows that wait take turns.
+    """Admits `total` holders at once and `per_flow` of one flow; of those that wait, flows with the fewest take turns.
 
     A flow (as in API Priority and Fairness) is a user, a namespace or an address. At most `waiting` of a flow wait.
     `work` names in errors what it bounds.
@@ -74,8 +78,8 @@ class FairGate:
     def _admit(self) -> None:
         """Grant free slots to the waiting flows in turn."""
         while self._admitted.total() < self._total:
-            flow = next((one for one in self._queues if self._admitted[one] < self._per_flow), None)
-            if flow is None:
+            flow = min(self._queues, key=self._admitted.__getitem__, default=None)
+            if flow is None or self._admitted[flow] >= self._per_flow:
                 return
             queue = self._queues[flow]
             slot = queue.popleft()
@@ -88,30 +92,68 @@ class FairGate:
                 slot.set_result(None)
 
 
-class ByteBudget:
-    """Bounds what requests and answers hold in memory: `total` bytes, and `per_flow` of one flow.
+@dataclass(slots=True, eq=False)
+class Hold:
+    """What a request and its answer keep in memory: bytes of a flow, some of which left last at `since`."""
 
-    What has at most `small` bytes is counted and never refused. Who is below the bound may pass it once, so that an
-    answer of any size is written.
+    flow: str
+    abort: Callable[[], None]
+    size: int = 0
+    since: float = 0.0
+
+
+class ByteBudget:
+    """Bounds what requests and answers keep in memory, in bytes. `now` is monotonic.
+
+    Beyond it the flow with the most bytes that wait is aborted, the oldest of its largest first, until all fit in.
+    Bytes wait from the last that left, and count in full after WAIT_SECONDS. So a flow that keeps little, or reads
+    fast, gets through beside those that do not read. An answer of any size is written: it does not displace itself.
+    Flows that are `spared` are never aborted.
     """
 
-    def __init__(self, total: int, per_flow: int, small: int) -> None:
+    def __init__(
+        self, total: int, spared: Container[str] = frozenset(), *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._total = total
-        self._per_flow = per_flow
-        self._small = small
-        self._held: Counter[str] = Counter()
+        self._spared = spared
+        self._now = now
+        self._bytes = 0
+        self._holds: dict[Hold, None] = {}
+        """The longest waiting first."""
 
     @contextlib.contextmanager
-    def hold(self, flow: str, size: int) -> Iterator[None]:
-        """Count these bytes during the context. Raises StatusError 503 if the flow, or all, hold too many already."""
-        if size > self._small:
-            for held, most in ((self._held[flow], self._per_flow), (self._held.total(), self._total)):
-                if held >= most:
-                    raise unavailable(f"requests and answers in progress take {held >> 20} MiB; ask again later")
-        self._held[flow] += size
+    def hold(self, flow: str, size: int, abort: Callable[[], None]) -> Iterator[Hold]:
+        """Count these bytes, and what is added to them, during the context."""
+        hold = Hold(flow, abort)
+        self.add(hold, size)
         try:
-            yield
+            yield hold
         finally:
-            self._held[flow] -= size
-            if not self._held[flow]:
-                del self._held[flow]
+            self._release(hold)
+
+    def add(self, hold: Hold, size: int) -> None:
+        """Count more bytes, or none where some have left: its wait begins now."""
+        if hold.size and hold not in self._holds:
+            return  # it was aborted
+        self._release(hold)
+        hold.size += size
+        hold.since = now = self._now()
+        self._holds[hold] = None
+        self._bytes += hold.size
+        while self._bytes > self._total:
+            waiting: dict[Hold, float] = {}
+            kept: defaultdict[str, float] = defaultdict(float)
+            for each in self._holds:
+                if each is not hold and each.flow not in self._spared:
+                    waiting[each] = each.size * min(now - each.since, WAIT_SECONDS)
+                    kept[each.flow] += waiting[each]
+            if not waiting:
+                return
+            victim = max(waiting, key=lambda each: (kept[each.flow], waiting[each]))
+            self._release(victim)
+            victim.abort()
+
+    def _release(self, hold: Hold) -> None:
+        if hold in self._holds:
+            del self._holds[hold]
+            self._bytes -= hold.size

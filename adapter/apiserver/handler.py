@@ -1,9 +1,10 @@
 """Handles one request of the front proxy: identity, authorization, answer, in this order."""
 
+import contextlib
 import functools
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
@@ -20,7 +21,7 @@ from adapter.apiserver.authentication import Authenticator
 from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.decision_document import DecisionDocuments, is_decision
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
-from adapter.apiserver.fair_gate import ByteBudget, FairGate
+from adapter.apiserver.fair_gate import ByteBudget, FairGate, Hold
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import (
     ALL_OBJECTS,
@@ -34,7 +35,8 @@ from adapter.apiserver.request_info import (
 from adapter.apiserver.status import StatusError
 from adapter.apiserver.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
-from adapter.runtime.inbound import kept_bytes, write_whole
+from adapter.policy.hpa import DESIRED_REPLICAS
+from adapter.runtime.inbound import STEP_BYTES, HttpConnection, kept_bytes, write_whole
 from adapter.telemetry.metrics import Metrics, package_version
 
 SERVER = "effective-load"
@@ -51,12 +53,17 @@ _LOGGED_CHARACTERS = 256
 _MAX_CACHED_ACCEPT = 256
 _SMALL_BYTES = 64 * 1024
 """An answer up to this size is written at once."""
-_LISTS, _LISTS_PER_USER, _LISTS_WAITING = 16, 2, 256
+_LISTS, _LISTS_PER_USER, _LISTS_WAITING = 4, 2, 256
+"""Lists that are made at a time. More of them would take more memory, and be made no sooner."""
+_COUNTS, _COUNTS_PER_USER = 8, 1
+"""Lists of counts, which wait for the API server."""
+_CONTROLLERS = frozenset({"system:serviceaccount:kube-system", "system:kube-controller-manager"})
+"""The HPA's flows: as in API Priority and Fairness, what other users do neither delays nor ends their requests."""
+_CONTROLLERS_LISTS = 8
 _QUEUE_SECONDS = 5.0
-_HELD_BYTES, _HELD_BYTES_PER_USER = 64 << 20, 16 << 20
+_HELD_BYTES = 12 << 20
 """Of requests, and of large answers until they have left."""
-_FLOW = web.RequestKey("flow", str)
-"""Whose request it is, for fairness."""
+_HOLD = web.RequestKey("hold", Hold)
 
 
 class Handler:
@@ -82,7 +89,9 @@ class Handler:
         self._decisions = decisions
         self.external = external
         self._lists = FairGate(_LISTS, _LISTS_PER_USER, _LISTS_WAITING, work="lists")
-        self._held = ByteBudget(_HELD_BYTES, _HELD_BYTES_PER_USER, _SMALL_BYTES)
+        self._counts = FairGate(_COUNTS, _COUNTS_PER_USER, _LISTS_WAITING, work="lists")
+        self._controllers_lists = FairGate(_CONTROLLERS_LISTS, _CONTROLLERS_LISTS, _LISTS_WAITING, work="lists")
+        self._held = ByteBudget(_HELD_BYTES, _CONTROLLERS)
         self._upstreams = upstreams
         self._clock = clock
         self._errors = metrics.errors
@@ -109,7 +118,9 @@ class Handler:
         labels.group, labels.kind = info.group, info.kind
         if request.method != "GET":
             raise status.not_allowed(f"{request.method} is not supported: metrics can only be read")
-        with self._held.hold(identity.flow, kept_bytes(request)):
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        with self._held.hold(identity.flow, kept_bytes(request), connection.abort) as request[_HOLD]:
             await self._authorizer.check(identity, info.attributes)
             return await self._answer_authorized(request, identity.flow, labels)
 
@@ -121,30 +132,28 @@ class Handler:
             raise StatusError(info.error.code, info.error.reason, info.error.message)
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
-        request[_FLOW] = flow
         if is_decision(info):
-            async with self._decisions.answer(info, flow) as document:
-                return await self._counted(request, [document], _PRIVATE)
-        if info.name != ALL_OBJECTS and info.kind is not RequestKind.RESOURCES:
-            return await self._respond(request, info, labels)
-        # A list may be large: its user has few at a time, each until it has left.
-        async with self._lists.slot(flow, _QUEUE_SECONDS):
-            return await self._respond(request, info, labels)
-
-    async def _respond(
-        self, request: web.BaseRequest, info: RequestInfo, labels: "_RequestLabels"
-    ) -> web.StreamResponse:
-        is_metric = info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self.external)
-        upstream = self._upstreams.of(info) if is_metric and self._upstreams is not None else None
-        if upstream is not None:
+            return await self._whole(request, await self._decisions.answer(info, flow), _PRIVATE)
+        is_external = info.kind is RequestKind.EXTERNAL
+        if info.kind not in _CUSTOM_KINDS and not (is_external and self.external):
+            return await self._document(request, info)
+        if self._upstreams is not None and (upstream := self._upstreams.of(info)) is not None:
             labels.kind = RequestKind.UPSTREAM
             refuse_loop(request.headers.getall("Via", ()))
-            return await self._json(request, [await upstream.fetch(info)])
-        if info.kind in _CUSTOM_KINDS:
-            return await self._json(request, await self._provider.custom(info))
-        if info.kind is RequestKind.EXTERNAL and self.external:
-            return await self._json(request, await self._provider.external(info))
-        return await self._document(request, info)
+            body = await upstream.fetch(info)
+        else:
+            make = self._provider.external if is_external else self._provider.custom
+            async with self._slot(info, flow):
+                body = await make(info)
+        return json_answer(request, body) if len(body) <= _SMALL_BYTES else await self._whole(request, body, HEADERS)
+
+    def _slot(self, info: RequestInfo, flow: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """What making this list takes, so that large ones of one user do not occupy the processor and the memory."""
+        is_list = info.name == ALL_OBJECTS or info.metric in self._provider.index.snapshot.queries
+        if not is_list:
+            return contextlib.nullcontext()
+        gate = self._counts if info.metric == DESIRED_REPLICAS else self._lists
+        return (self._controllers_lists if flow in _CONTROLLERS else gate).slot(flow, _QUEUE_SECONDS)
 
     async def _document(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
         document: DiscoveryDocument | None = None
@@ -164,20 +173,17 @@ class Handler:
             headers["ETag"] = document.etag
             if document.etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(",")):
                 return web.Response(status=304, headers=headers)
-        return await _whole(request, [document.body], headers)
+        return await self._whole(request, document.body, headers)
 
-    async def _json(self, request: web.BaseRequest, pieces: Sequence[bytes]) -> web.StreamResponse:
-        """The answer to a metric request; a large one has left."""
-        if len(pieces) == 1 and len(pieces[0]) <= _SMALL_BYTES:
-            return json_answer(request, pieces[0])
-        return await self._counted(request, pieces, HEADERS)
-
-    async def _counted(
-        self, request: web.BaseRequest, pieces: Sequence[bytes], headers: CIMultiDict[str]
+    async def _whole(
+        self, request: web.BaseRequest, body: bytes | bytearray, headers: CIMultiDict[str]
     ) -> web.StreamResponse:
-        """The answer, after it has left; its bytes count until then. Discovery's do not: all answers share them."""
-        with self._held.hold(request[_FLOW], sum(map(len, pieces))):
-            return await _whole(request, pieces, headers)
+        """The answer, after it has left; its bytes, and those of the step that is being written, count until then."""
+        hold = request[_HOLD]
+        self._held.add(hold, len(body) + min(len(body), STEP_BYTES))
+        response = web.StreamResponse(headers=headers)
+        await write_whole(request, response, body, lambda: self._held.add(hold, 0))
+        return response
 
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
@@ -214,13 +220,6 @@ def unreadable(code: int, message: str) -> web.Response:
     else:
         error = status.bad_request(message) if code < HTTPStatus.INTERNAL_SERVER_ERROR else status.internal(message)
     return web.Response(body=status.encode_status(error), status=int(error.code), headers=HEADERS)
-
-
-async def _whole(request: web.BaseRequest, pieces: Sequence[bytes], headers: CIMultiDict[str]) -> web.StreamResponse:
-    """The answer, after it has left."""
-    response = web.StreamResponse(headers=headers)
-    await write_whole(request, response, pieces)
-    return response
 
 
 def _is_acceptable(accept: str) -> bool:

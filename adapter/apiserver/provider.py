@@ -3,11 +3,13 @@
 import asyncio
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 from adapter.apiserver import pod_metrics, wire
 from adapter.apiserver.policy_figures import (
     EFFECTIVE_PREFIX,
+    base_metric,
     desired_replicas,
     has_metric,
     metric_names,
@@ -38,7 +40,7 @@ _MAX_BODIES = 4096
 
 Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
 
-_MAX_LISTED = 5
+_MAX_LISTED, _MAX_LISTED_METRICS = 5, 40
 
 
 class LiveDecision(NamedTuple):
@@ -90,8 +92,8 @@ class MetricsProvider:
     def _drop_index(self, _changed: Iterable[Key]) -> None:
         self._index = None
 
-    async def custom(self, request: RequestInfo) -> list[bytes]:
-        """The pieces of a MetricValueList, made in slices. Raises StatusError."""
+    async def custom(self, request: RequestInfo) -> bytes:
+        """A MetricValueList, made in slices. Raises StatusError."""
         index = self._fresh_index(request.namespace)
         if request.resource == PODS_RESOURCE:
             if not request.namespace:
@@ -103,7 +105,7 @@ class MetricsProvider:
                 raise _unknown_on_pods(index, request)
             return await wire.metric_value_list(request.version, items)
         if (body := self._kept_body(index, request)) is not None:
-            return [body]
+            return body
         views = policies_of_objects(index, request)
         if request.name != ALL_OBJECTS:
             return await self._of_object(views[0], request)
@@ -122,7 +124,7 @@ class MetricsProvider:
         self._check_fresh(view)
         return body
 
-    async def _of_object(self, view: PolicyView, request: RequestInfo) -> list[bytes]:
+    async def _of_object(self, view: PolicyView, request: RequestInfo) -> bytes:
         """One object's value. Except for `desired_replicas` its body is kept until the policy's next evaluation."""
         self._check_fresh(view)
         if request.metric == DESIRED_REPLICAS:
@@ -130,15 +132,15 @@ class MetricsProvider:
             value = await self._desired(view, names_policy=request.resource == POLICIES_RESOURCE)
             return await wire.metric_value_list(request.version, [_item(view, request, value)])
         item = _item(view, request, metric_value(view, request.metric))
-        [body] = await wire.metric_value_list(request.version, [item])
+        body = await wire.metric_value_list(request.version, [item])
         if request.is_cacheable:
             if len(self._bodies) >= _MAX_BODIES:
                 self._bodies.clear()
             self._bodies[request] = (weakref.ref(view), body)
-        return [body]
+        return body
 
-    async def external(self, request: RequestInfo) -> list[bytes]:
-        """The pieces of an ExternalMetricValueList.
+    async def external(self, request: RequestInfo) -> bytes:
+        """An ExternalMetricValueList, made in slices.
 
         Raises StatusError; one error fails all, because the HPA sums the series.
         """
@@ -231,14 +233,21 @@ def _item(view: PolicyView, request: RequestInfo, value: Value) -> MetricValue:
 
 
 def _unknown_on_pods(index: SnapshotIndex, request: RequestInfo) -> StatusError:
-    names = {EFFECTIVE_PREFIX + own.name for view in index.policies(request.namespace) for own in view.policy.metrics}
-    if request.metric in names:
+    views = index.policies(request.namespace)
+    if request.metric.startswith(EFFECTIVE_PREFIX) and any(base_metric(view, request.metric) for view in views):
         return not_found(f"metricLabelSelector {request.series} selects no policy with {request.metric}")
-    names.update(name for name, query in index.snapshot.queries.items() if query.by_pod)
-    known = f"there are {', '.join(sorted(names))}" if names else "no policy and no query is here"
+    queries = (name for name, query in index.snapshot.queries.items() if query.by_pod)
+    known = _known(chain(queries, (EFFECTIVE_PREFIX + own.name for view in views for own in view.policy.metrics)))
     return not_found(
         f"no metric {request.metric} on pods in namespace {request.namespace}; {known}", name=request.metric
     )
+
+
+def _known(names: Iterable[str]) -> str:
+    """The names in a sentence, a few of many: a tenant may have ten thousand, and ask for another one all the time."""
+    first = sorted(set(islice(names, 10 * _MAX_LISTED_METRICS)))
+    more = ", …" if len(first) > _MAX_LISTED_METRICS else ""
+    return f"there are {', '.join(first[:_MAX_LISTED_METRICS])}{more}" if first else "no policy and no query is here"
 
 
 def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:
@@ -295,8 +304,7 @@ def unknown_external_metric(index: SnapshotIndex, request: RequestInfo) -> Statu
     views = index.policies(request.namespace)
     if any(has_metric(view, request.metric) for view in views):
         return _no_series(request)
-    names = {name for view in views for name in metric_names(view)} | {*index.snapshot.queries}
-    known = f"there are {', '.join(sorted(names))}" if names else "no policy and no query is here"
+    known = _known(chain(index.snapshot.queries, (name for view in views for name in metric_names(view))))
     return not_found(
         f"no external metric {request.metric} in namespace {request.namespace}; {known}", name=request.metric
     )

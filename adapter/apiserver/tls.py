@@ -36,6 +36,8 @@ MAX_HANDSHAKES = 64
 PROVEN_ADDRESSES, PROVEN_SECONDS = 64, 86400.0
 """How many addresses that presented the front proxy's certificate are remembered, and for how long."""
 _STEP_BYTES = 2 * 1024
+_SENT_BYTES = 64 * 1024
+"""Encrypted bytes that are sent together: OpenSSL keeps the memory of the most that ever waited on a connection."""
 _GROUP = "prime256v1"
 """The only group for key exchange. All clients support it, also in FIPS mode; OpenSSL's default list lets a client
 choose ffdhe8192, which costs 120 ms of the event loop."""
@@ -168,7 +170,8 @@ class TlsTransport(SocketTransport):
         rest = memoryview(data)
         while rest:
             rest = rest[self._tls.write(rest) :]
-        self.send(self._outgoing.read())
+            if not rest or self._outgoing.pending >= _SENT_BYTES:
+                self.send(self._outgoing.read())
 
     def close(self) -> None:
         if not self._is_closing and self._tls is not None and self.is_established:

@@ -125,23 +125,23 @@ _CUSTOM_HEADS = {version: _head("MetricValueList", CUSTOM, version) for version 
 _EXTERNAL_HEAD = _head("ExternalMetricValueList", EXTERNAL, "v1beta1")
 
 
-async def metric_value_list(version: str, items: Sequence[MetricValue]) -> list[bytes]:
-    """A MetricValueList in the given version, as the pieces of its JSON, encoded in slices."""
+async def metric_value_list(version: str, items: Sequence[MetricValue]) -> bytes:
+    """A MetricValueList in the given version as JSON, encoded in slices."""
     return await _list(_CUSTOM_HEADS[version], _CUSTOM[version], items)
 
 
-async def external_metric_value_list(items: Sequence[ExternalMetricValue]) -> list[bytes]:
-    """An ExternalMetricValueList, as the pieces of its JSON, encoded in slices."""
+async def external_metric_value_list(items: Sequence[ExternalMetricValue]) -> bytes:
+    """An ExternalMetricValueList as JSON, encoded in slices."""
     return await _list(_EXTERNAL_HEAD, _external, items)
 
 
-async def _list(head: bytes, row: Callable[[Item], msgspec.Struct], items: Sequence[Item]) -> list[bytes]:
+async def _list(head: bytes, row: Callable[[Item], msgspec.Struct], items: Sequence[Item]) -> bytes:
     if len(items) <= _RUN:
-        return [b"%b%b}" % (head, _encode([row(item) for item in items]))]
+        return b"%b%b}" % (head, _encode([row(item) for item in items]))
     pieces, slices = [head], Slices()
     for begin in range(0, len(items), _RUN):
         run = _encode([row(item) for item in items[begin : begin + _RUN]])
         pieces.append((b"," if begin else b"[") + run[1:-1])
         await slices.breathe()
     pieces.append(b"]}")
-    return pieces
+    return b"".join(pieces)

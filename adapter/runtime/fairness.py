@@ -227,7 +227,7 @@ class FairQueue:
     A step that raises is logged by the loop, and the queue goes on.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         self._steps: dict[str, deque[Callable[[], None]]] = {}
         self._loop = asyncio.get_running_loop()
         self._clock = clock

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -424,29 +424,23 @@ def kept_bytes(request: web.BaseRequest) -> int:
     return request.protocol.received + _HEADER_BYTES * len(request.raw_headers)
 
 
-async def write_whole(request: web.BaseRequest, response: web.StreamResponse, pieces: Sequence[bytes]) -> None:
-    """Write the answer's body, and return when it has left: a large one is never encrypted or kept in one step.
+async def write_whole(
+    request: web.BaseRequest,
+    response: web.StreamResponse,
+    body: bytes | bytearray,
+    left: Callable[[], None] = lambda: None,
+) -> None:
+    """Write the answer's body, and return when it has left: a large one is never encrypted or copied in one step.
 
-    A client that takes less than a step in its time loses the connection, and one that has gone is no error.
+    A client that takes less than a step in its time loses the connection, and one that has gone is no error. `left` is
+    called after each step.
     """
-    response.content_length = sum(map(len, pieces))
+    response.content_length = len(body)
     with contextlib.suppress(ConnectionError):
         await response.prepare(request)
-        for step in _steps(pieces):
-            await response.write(step)
+        for begin in range(0, len(body), STEP_BYTES):
+            await response.write(memoryview(body)[begin : begin + STEP_BYTES])
             await request.writer.drain()
+            left()
             await turn()
         await response.write_eof()
-
-
-def _steps(pieces: Sequence[bytes]) -> Iterator[bytes]:
-    """The pieces' bytes in parts of at most STEP_BYTES."""
-    step = bytearray()
-    for piece in pieces:
-        for begin in range(0, len(piece), STEP_BYTES):
-            part = piece[begin : begin + STEP_BYTES]
-            if len(step) + len(part) > STEP_BYTES:
-                yield bytes(step)
-                step.clear()
-            step += part
-    yield bytes(step)

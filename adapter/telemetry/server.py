@@ -68,7 +68,7 @@ class TelemetryHandler:
         assert isinstance(reader, HttpConnection)
         self._readers[reader] = exposition
         try:
-            await write_whole(request, response, [exposition])
+            await write_whole(request, response, exposition)
         finally:
             del self._readers[reader]
         return response

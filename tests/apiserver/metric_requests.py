@@ -52,7 +52,7 @@ async def ask(
     asked = parse_target(target)
     assert asked.error is None, asked.error
     body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
-    return msgspec.json.decode(b"".join(body))
+    return msgspec.json.decode(body)
 
 
 async def items(snapshot: Snapshot, target: str, **more: Any) -> list[dict[str, Any]]:

@@ -66,8 +66,8 @@ def documents(*views: PolicyView, scales: StubScales | None = None, now: float =
 
 
 async def answer(served: DecisionDocuments, path: str = PATH) -> dict[str, Any]:
-    async with served.answer(parse_target(path), "user") as body:
-        return json.loads(body)
+    found: dict[str, Any] = json.loads(await served.answer(parse_target(path), "user"))
+    return found
 
 
 def case_in(envelope: dict[str, Any]) -> DecisionCase:

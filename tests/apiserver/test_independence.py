@@ -67,7 +67,7 @@ async def looks(picture: Snapshot, target: str, again: str) -> int:
     async def one(text: str) -> list[Any]:
         asked = parse_target(text)
         body = await (answers.external(asked) if asked.kind is RequestKind.EXTERNAL else answers.custom(asked))
-        found: list[Any] = msgspec.json.decode(b"".join(body))["items"]
+        found: list[Any] = msgspec.json.decode(body)["items"]
         return found
 
     assert await one(target)

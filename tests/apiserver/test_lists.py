@@ -1,15 +1,23 @@
-"""A list of many objects is made and written in slices, and keeps its user's place until it has left."""
+"""A list of many objects is made and written in slices; a user makes few at a time, and who does not read loses it."""
 
 import asyncio
+import contextlib
+import dataclasses
+import functools
 import socket
+import ssl
+from collections.abc import AsyncIterator
 
 import pytest
 import trustme
 
 from adapter.apiserver import handler
+from adapter.apiserver.fair_gate import ByteBudget
+from adapter.apiserver.provider import MetricsProvider
+from adapter.apiserver.request_info import RequestInfo
 from adapter.runtime import inbound
 from lab.harness import snapshots
-from tests.apiserver.conftest import Service, as_user
+from tests.apiserver.conftest import HPA, Clock, Service, as_user
 from tests.apiserver.metric_requests import CUSTOM, POLICY
 from tests.effort import steps
 from tests.security.connections import PATIENCE
@@ -33,16 +41,66 @@ async def test_a_list_has_every_pod_once(service: Service, proxy: trustme.LeafCe
     assert int(answer.headers["Content-Length"]) == len(answer.body)
 
 
-async def test_a_user_has_two_lists_at_a_time_and_others_do_not_wait(
-    service: Service, proxy: trustme.LeafCert, many: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+async def slow(service: Service, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Two lists of bob are being made."""
     monkeypatch.setattr(handler, "_QUEUE_SECONDS", 0.2)
-    wires = [await asyncio.to_thread(unread, service, proxy) for _ in range(2)]
-    await asyncio.sleep(0.5)
+    begun, made, make = asyncio.Semaphore(0), asyncio.Event(), MetricsProvider.custom
+
+    async def custom(self: MetricsProvider, request: RequestInfo) -> bytes:
+        if request.metric == "effective_slow":
+            begun.release()
+            await made.wait()
+        return await make(self, request)
+
+    monkeypatch.setattr(MetricsProvider, "custom", custom)
+    path = PODS.replace("cpu", "slow")
+    making = [asyncio.create_task(service.ask(path, leaf=proxy, headers=as_user("bob"))) for _ in range(2)]
+    async with asyncio.timeout(PATIENCE):
+        for _ in making:
+            await begun.acquire()
+    yield
+    made.set()
+    assert [each.status for each in await asyncio.gather(*making)] == [404, 404]
+
+
+async def test_a_user_has_two_lists_at_a_time_and_others_do_not_wait(
+    service: Service, proxy: trustme.LeafCert, many: int, slow: None
+) -> None:
     refused = await service.ask(PODS, leaf=proxy, headers=as_user("bob"))
     assert (refused.status, refused.message) == (503, "other lists took all of 0.2 s")
     assert (await service.ask(PODS, leaf=proxy, headers=as_user("ann"))).status == 200
     assert (await service.ask(f"{POLICY}/effective_cpu", leaf=proxy, headers=as_user("bob"))).status == 200
+
+
+async def test_lists_of_users_take_no_place_of_the_hpas(
+    few: None, service: Service, proxy: trustme.LeafCert, many: int, slow: None
+) -> None:
+    assert (await service.ask(PODS, leaf=proxy, headers=as_user("ann"))).status == 503
+    for user in (HPA, "system:kube-controller-manager"):
+        assert (await service.ask(PODS, leaf=proxy, headers=as_user(user))).status == 200
+
+
+async def test_a_query_with_a_series_of_each_pod_takes_a_place_as_external_metric_and_a_policys_metric_does_not(
+    few: None, service: Service, proxy: trustme.LeafCert, many: int, slow: None
+) -> None:
+    current = service.snapshot_store.current
+    service.snapshot_store.swap(dataclasses.replace(current, queries={"requests": snapshots.query("requests")}))
+    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
+    assert (await service.ask(f"{path}/requests", leaf=proxy, headers=as_user("ann"))).status == 503
+    for metric in ("effective_cpu", "desired_replicas"):
+        answer = await service.ask(
+            f"{path}/{metric}?labelSelector=policy%3Dcheckout", leaf=proxy, headers=as_user("ann")
+        )
+        assert answer.status == 200
+
+
+async def test_lists_that_are_not_read_take_no_place_of_those_that_are_made(
+    few: None, service: Service, proxy: trustme.LeafCert, many: int
+) -> None:
+    wires = [await begun(service, proxy, user) for user in ("bob", "bob", "eve", "eve")]
+    for user in ("bob", "ann"):
+        assert (await service.ask(PODS, leaf=proxy, headers=as_user(user))).status == 200
     for wire in wires:
         wire.close()
 
@@ -62,34 +120,113 @@ async def test_a_client_that_takes_less_than_a_step_in_its_time_is_dropped(
     wire.close()
 
 
-@pytest.fixture
-def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One large answer has room."""
-    monkeypatch.setattr(handler, "_HELD_BYTES", 1 << 20)
+@pytest.mark.parametrize("users", [1, 10])
+async def test_answers_that_are_not_read_take_a_bounded_number_of_bytes_and_keep_nobody_elses_out(
+    scarce: None, service: Service, proxy: trustme.LeafCert, many: int, users: int
+) -> None:
+    wires = [await begun(service, proxy, f"user-{number % users}") for number in range(10)]
+    answers = await asyncio.gather(*(service.ask(PODS, leaf=proxy, headers=as_user()) for _ in range(5)))
+    assert [answer.status for answer in answers] == 5 * [200]
+    whole = [await asyncio.to_thread(is_whole, wire) for wire in wires]
+    assert 0 < whole.count(True) <= 6, "each takes more than two megabytes of sixteen"
 
 
-async def test_answers_that_are_not_read_take_a_bounded_number_of_bytes_and_small_ones_go_on(
+async def test_a_user_who_does_not_read_keeps_a_slow_reader_from_nothing(
     scarce: None, service: Service, proxy: trustme.LeafCert, many: int
 ) -> None:
-    wire = await asyncio.to_thread(unread, service, proxy)
-    await asyncio.to_thread(wire.recv, 1)
-    refused = await service.ask(PODS, leaf=proxy, headers=as_user("ann"))
-    assert (refused.status, refused.message) == (503, "requests and answers in progress take 1 MiB; ask again later")
-    for path in (f"{POLICY}/effective_cpu", f"{PODS}?labelSelector=a%3Db", "/apis/custom.metrics.k8s.io/v1beta2"):
-        assert (await service.ask(path, leaf=proxy, headers=as_user("ann"))).status in {200, 404}
-    wire.close()
-    async with asyncio.timeout(PATIENCE):
-        while (await service.ask(PODS, leaf=proxy, headers=as_user("ann"))).status != 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    slow = await begun(service, proxy, "ann")
+    wires = [await begun(service, proxy, "bob") for _ in range(8)]
+    assert await asyncio.to_thread(is_whole, slow)
+    for wire in wires:
+        wire.close()
 
 
-def unread(service: Service, proxy: trustme.LeafCert) -> socket.socket:
-    """A connection with a small buffer that asks bob's list and does not read it."""
+def test_beyond_the_budget_the_flow_with_the_most_bytes_that_wait_loses_those_that_wait_longest() -> None:
+    lost: list[str] = []
+    clock = Clock(0.0)
+    budget = ByteBudget(100, {"hpa"}, now=clock)
+    with contextlib.ExitStack() as stack:
+
+        def hold(flow: str, name: str, size: int) -> None:
+            stack.enter_context(budget.hold(flow, size, lambda: lost.append(name)))
+            clock.now += 1
+
+        for flow, name, size in [("eve", "e1", 30), ("ann", "a1", 20), ("eve", "e2", 20), ("eve", "e3", 20)]:
+            hold(flow, name, size)
+        hold("hpa", "h1", 1)
+        hold("bob", "b1", 30)
+        assert lost == ["e1"]
+        hold("bob", "b2", 50)
+        assert lost == ["e1", "e2", "b1"]
+        hold("bob", "b3", 200)
+        assert lost[3:] == ["b2", "a1", "e3"], (
+            "neither the newest is given up, whatever its size, nor what the HPA waits for"
+        )
+
+
+def test_a_flow_whose_bytes_move_keeps_more_than_one_whose_bytes_wait() -> None:
+    lost: list[str] = []
+    clock = Clock(0.0)
+    budget = ByteBudget(100, now=clock)
+    with (
+        budget.hold("ann", 70, lambda: lost.append("ann")) as moving,
+        budget.hold("eve", 30, lambda: lost.append("eve")),
+    ):
+        clock.now = 5.0
+        budget.add(moving, 0)
+        clock.now = 5.2
+        with budget.hold("bob", 10, lambda: lost.append("bob")):
+            assert lost == ["eve"]
+
+
+def test_what_a_hold_counts_is_free_once_it_is_left_or_given_up() -> None:
+    clock, lost = Clock(0.0), list[int]()
+    budget = ByteBudget(100, now=clock)
+    for number in range(50):
+        with (
+            budget.hold("eve", 60, lambda: lost.append(0)) as first,
+            budget.hold("ann", 10, lambda: lost.append(-1)) as second,
+        ):
+            clock.now += 1
+            budget.add(second, 60)
+            budget.add(first, 60)
+        assert lost == [0] * (number + 1)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lists are made at a time."""
+    monkeypatch.setattr(handler, "_LISTS", 2)
+
+
+@pytest.fixture
+def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six large answers have room; nobody is dropped because he reads slowly."""
+    monkeypatch.setattr(handler, "_HELD_BYTES", 16 << 20)
+    monkeypatch.setattr(inbound, "STEP_SECONDS", 600.0)
+
+
+async def begun(service: Service, proxy: trustme.LeafCert, user: str) -> ssl.SSLSocket:
+    """A connection whose answer has begun, and is not read."""
+    wire = await asyncio.to_thread(unread, service, proxy, user)
+    assert await asyncio.to_thread(wire.recv, 12) == b"HTTP/1.1 200"
+    return wire
+
+
+def is_whole(wire: ssl.SSLSocket) -> bool:
+    """Whether the rest of the answer comes; closes the connection."""
+    with wire, contextlib.suppress(OSError):
+        return b"".join(iter(functools.partial(wire.recv, 1 << 20), b"")).endswith(b"]}")
+    return False
+
+
+def unread(service: Service, proxy: trustme.LeafCert, user: str = "bob") -> ssl.SSLSocket:
+    """A connection with a small buffer that asks for the user's list and does not read it."""
     plain = socket.socket()
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     plain.connect(("127.0.0.1", service.server.port))
     wire = service.context(proxy).wrap_socket(plain)
-    wire.sendall(head(PODS, *as_proxy()))
+    wire.sendall(head(PODS, *as_proxy("Connection: close", user=user)))
     return wire
 
 

@@ -160,6 +160,13 @@ async def test_an_unknown_metric_on_pods_is_a_404_that_names_what_exists() -> No
     assert (error.code, "effective_cpu, requests" in error.message, "depth" in error.message) == (404, True, False)
 
 
+async def test_an_error_names_a_few_of_a_tenants_thousands_of_metrics() -> None:
+    crowd = [view(f"p{n}", metrics=[metric(f"m{n:03}-{each}") for each in range(10)]) for n in range(1000)]
+    for path in (f"{PODS}/nope", "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/nope"):
+        error = await refused(snapshot(*crowd), path)
+        assert (error.code, len(error.message) < 2048, "effective_m000-0, " in error.message) == (404, True, True)
+
+
 # --- named queries
 
 

@@ -19,9 +19,8 @@ DESCRIBED = DescribedObject("Pod", "d", "p0", "v1")
 CANONICAL = re.compile(r"0|[1-9][0-9]*[numkMGTPE]?")
 
 
-def read(pieces: Coroutine[Any, Any, list[bytes]]) -> Any:
-    """The list whose pieces these are."""
-    return json.loads(b"".join(asyncio.run(pieces)))
+def read(encoded: Coroutine[Any, Any, bytes]) -> Any:
+    return json.loads(asyncio.run(encoded))
 
 
 def item(text: str = "1500m", at: float = 1_795_224_000.9, window: float | None = 60) -> MetricValue:

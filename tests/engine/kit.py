@@ -99,7 +99,7 @@ class Stand:
             )
         except StatusError as error:
             return error.message
-        return str(msgspec.json.decode(b"".join(body))["items"][0]["value"])
+        return str(msgspec.json.decode(body)["items"][0]["value"])
 
     async def all_answers(self) -> dict[str, str]:
         return await self.answers_of(one.name for one in self.services)

@@ -397,7 +397,7 @@ async def test_one_line_too_long_and_too_many_of_them_are_a_431(
     drop(wire)
 
 
-async def test_large_requests_that_wait_take_a_bounded_amount_of_memory_of_a_user(
+async def test_large_requests_that_wait_take_a_bounded_amount_of_memory(
     service: Service, proxy: trustme.LeafCert, cluster: Cluster
 ) -> None:
     """Each takes a megabyte: 190 of them, sent while their reviews took long, took 210 MiB."""
@@ -405,10 +405,12 @@ async def test_large_requests_that_wait_take_a_bounded_amount_of_memory_of_a_use
     large = head(METRIC, *as_proxy(*(f"X-{number}: {'a' * 100}" for number in range(2000))))
     wires = [await opened(service, proxy) for _ in range(40)]
     asking = [asyncio.create_task(asked(wire, large)) for wire in wires]
-    answers = [(await answer).split()[1] for answer in itertools.islice(asyncio.as_completed(asking), 20)]
-    assert answers == 20 * [b"503"]
+    for answer in itertools.islice(asyncio.as_completed(asking), 20):
+        await answer
     answering.set()
-    assert {(await each).split()[1] for each in asking} == {b"200", b"503"}
+    heads = [await each for each in asking]
+    assert heads.count(b"") >= 20, "their connections ended"
+    assert {head.split()[1] for head in heads if head} <= {b"200", b"503"}
     for wire in wires:
         assert await is_ended(wire), "an idle connection would keep its last request"
     drop(*wires)

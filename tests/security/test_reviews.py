@@ -180,6 +180,24 @@ async def test_a_cancelled_waiter_leaves_no_slot_taken() -> None:
         pass
 
 
+async def test_a_flow_that_holds_nothing_is_before_those_that_hold_slots_and_wait_for_more() -> None:
+    gate, order, leave = FairGate(4, 2, 10), list[str](), asyncio.Semaphore(0)
+
+    async def visit(flow: str) -> None:
+        async with gate.slot(flow, 30):
+            order.append(flow)
+            await leave.acquire()
+
+    visits = [asyncio.create_task(visit(flow)) for flow in 4 * ("eve", "bob") + ("hpa", "hpa")]
+    await begun(*visits)
+    leave.release()
+    await begun(*visits)
+    assert order[4:] == ["hpa"]
+    for _ in visits:
+        leave.release()
+    await ended(*visits)
+
+
 async def test_a_slot_granted_to_a_cancelled_waiter_is_passed_on() -> None:
     gate, leave = FairGate(1, 1, 10), asyncio.Event()
 
