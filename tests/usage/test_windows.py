@@ -106,7 +106,7 @@ class Gapped:
     """A server whose series is scraped every 15 s, of which the window holds `held` samples."""
 
     def __init__(self, held: int) -> None:
-        self.held, self.now, self.interval = held, NOW, 15.0
+        self.held, self.now, self.interval, self.scrapes = held, NOW, 15.0, 8
         self.refuses: tuple[str, ...] = ()
         self.pauses: set[float] = set()
         """After these times three samples are missing."""
@@ -116,7 +116,7 @@ class Gapped:
         if any(word in query for word in self.refuses):
             return web.Response(status=422, text="no")
         if asks_scrapes(query):
-            return matrix((A, [self.now - self.interval * number for number in reversed(range(8))]))
+            return matrix((A, [self.now - self.interval * number for number in reversed(range(self.scrapes))]))
         if asks_times(query):
             return vector((A, str(self.now)), at=self.now)
         self.now += 60 if self.now in self.pauses else 15
@@ -160,6 +160,20 @@ class TestAsking:
             await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
         point = world.of(SHOP).pods["a"]
         assert (point.window_samples, point.full_window) == (5, 8)
+
+    async def test_while_no_times_explain_more_than_a_full_window_holds_nobody_knows_whether_it_is_full(
+        self, fake: FakePrometheus
+    ) -> None:
+        server = Gapped(4)
+        fake.handler = server
+        world = Source(fake.settings(), queries=[hits()])
+        world.source.set_queries([SHOP])
+        async with world.running():
+            await world.change(2)
+            server.held, server.scrapes = 6, 2
+            await world.changes.until(lambda: world.of(SHOP).pods["a"].is_partial)
+        point = world.of(SHOP).pods["a"]
+        assert (point.window_samples, point.full_window) == (6, None)
 
     async def test_a_gap_is_seen_in_the_answer_that_has_it(self, fake: FakePrometheus) -> None:
         """The value of the question that said so is not used: another replica may have answered it."""
