@@ -179,7 +179,9 @@ def test_a_confirmation_ends_a_failure(stand: Stand) -> None:
     stand.told.clear()
     stand.book.confirm()
     assert stand.told == [WEB]
-    roster = stand.book.roster(API)
+    confirmed, roster = stand.book.roster(WEB), stand.book.roster(API)
+    assert confirmed is not None
+    assert confirmed.error is None
     assert roster is not None
     assert not roster.valid
 
