@@ -9,6 +9,7 @@ import random
 import re
 import secrets
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -52,6 +53,10 @@ AMOUNTS = {
 
 IDLE_ROWS = pytest.StashKey[list[str]]()
 """Rows of `tests/selection.py` that leave nothing out, of a run that collects everything."""
+ORDERS = pytest.StashKey[dict[Path, int]]()
+"""What the tests of each file need at most (`_order`)."""
+REACHED = pytest.StashKey[int]()
+"""The order of the file that this process came to last."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,7 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # once the folders have marked theirs
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of real servers come first, so that the short ones fill the workers' ends.
+    """Files whose tests share the control plane come first, then those of other servers: the short ones fill the
+    workers' ends.
 
     Without `--exhaustive` some tests are left to `make test-all` (`tests/selection.py`). A failed test runs up to twice
     more where a merge hangs on it; the summary names each that needed it, and why: some thirty servers share two
@@ -79,14 +85,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash[IDLE_ROWS] = [row.tests for row, items_of in by_row.items() if not items_of]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
-    items.sort(key=_order)
+    orders = config.stash[ORDERS] = {}
+    for item in items:
+        orders[item.path] = min(_order(item), orders.get(item.path, _order(item)))
+    items.sort(key=lambda item: orders[item.path])
     if "CI" in os.environ:
         for item in items:
             item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def _order(item: pytest.Item) -> int:
-    return 0 if item.get_closest_marker("e2e") else 1 if item.get_closest_marker("integration") else 2
+    if "control_plane" in getattr(item, "fixturenames", ()):
+        return 0
+    return 1 if item.get_closest_marker("e2e") or item.get_closest_marker("integration") else 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Ends the servers that this process shares once none of its files to come needs them: idle ones work, too."""
+    order, stash = item.config.stash[ORDERS][item.path], item.config.stash
+    if order > stash.get(REACHED, order):
+        item.session._setupstate.teardown_exact(None)
+    stash[REACHED] = order
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
