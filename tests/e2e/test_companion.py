@@ -378,6 +378,7 @@ def test_four_absent_pods_stay_out_over_restarts_of_everything_without_a_change_
                 end = time.monotonic() + seconds
                 while time.monotonic() < end:
                     found |= asked(workloads)
+                    time.sleep(0.1)
             return found
 
         assert answers_after(servers) == {15}

@@ -120,7 +120,7 @@ class Scene:
         return {one.name: self.workloads.asked(one.name) for one in SERVICES}
 
     def until_all_answered(self, seconds: float = 120) -> None:
-        until(lambda: set(self.answers().values()) == {ASKED}, seconds, lambda: str(self.answers()))
+        until(lambda: set(self.answers().values()) == {ASKED}, seconds, lambda: str(self.answers()), 0.5)
 
     def until_changed(self, who: set[str], contains: str = "", seconds: float = 90) -> None:
         """Waits until these policies' answers change and contain the text; fails as soon as another's changes."""
@@ -131,14 +131,14 @@ class Scene:
             assert not others, {name: found[name] for name in others}
             return all(found[name] != ASKED and contains in found[name] for name in who)
 
-        until(changed, seconds, lambda: str(self.answers()))
+        until(changed, seconds, lambda: str(self.answers()), 0.5)
 
     def hold(self, but: set[str], seconds: float) -> None:
         """Asserts that only these policies' answers change."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert {answer for name, answer in self.answers().items() if name not in but} <= {ASKED}
-            time.sleep(0.3)
+            time.sleep(0.5)
 
 
 @pytest.fixture

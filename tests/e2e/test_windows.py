@@ -157,6 +157,7 @@ def test_missed_scrapes_leave_the_inputs_fresh(
         ended = time.monotonic() + WINDOW + 2
         while time.monotonic() < ended:
             assert adapter.metric(fresh) == 1, workloads.asked("web")
+            time.sleep(0.1)
     exporter.failing = True
     until(lambda: adapter.metric(fresh) == 0, 30, adapter.logs)
 
