@@ -44,7 +44,7 @@ NEEDS = {
 AMOUNTS = {
     "LITERAL_DOCUMENTS": ("3000", "30000"),
     "EFFECTIVE_LOAD_LOOPS": ("40", "300"),
-    "EFFECTIVE_LOAD_HPA_DECISIONS": ("800", "5000"),
+    "EFFECTIVE_LOAD_HPA_DECISIONS": ("1500", "5000"),
     "EFFECTIVE_LOAD_STRANGE_EVERY": ("4", "1"),
 }
 """Random documents of `tests/literal`, random loops of `tests/simulation`, decisions of the real controller in
