@@ -107,8 +107,8 @@ class ByteBudget:
 
     Beyond it the flow with the most bytes that wait is aborted, the oldest of its largest first, until all fit in.
     Bytes wait from the last that left, and count in full after WAIT_SECONDS. So a flow that keeps little, or reads
-    fast, gets through beside those that do not read. An answer of any size is written: it does not displace itself.
-    Flows that are `spared` are never aborted.
+    fast, gets through beside those that do not read. An answer of any size is written: it displaces neither itself
+    nor flows with less than half its bytes. Flows that are `spared` are never aborted.
     """
 
     def __init__(
@@ -141,10 +141,13 @@ class ByteBudget:
         self._holds[hold] = None
         self._bytes += hold.size
         while self._bytes > self._total:
+            sizes = Counter[str]()
+            for each in self._holds:
+                sizes[each.flow] += each.size
             waiting: dict[Hold, float] = {}
             kept: defaultdict[str, float] = defaultdict(float)
             for each in self._holds:
-                if each is not hold and each.flow not in self._spared:
+                if each is not hold and each.flow not in self._spared and 2 * sizes[each.flow] >= hold.size:
                     waiting[each] = each.size * min(now - each.since, WAIT_SECONDS)
                     kept[each.flow] += waiting[each]
             if not waiting:

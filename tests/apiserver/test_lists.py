@@ -159,9 +159,9 @@ def test_beyond_the_budget_the_flow_with_the_most_bytes_that_wait_loses_those_th
         hold("bob", "b2", 50)
         assert lost == ["e1", "e2", "b1"]
         hold("bob", "b3", 200)
-        assert lost[3:] == ["b2", "a1", "e3"], (
-            "neither the newest is given up, whatever its size, nor what the HPA waits for"
-        )
+        assert lost[3:] == ["b2"], "an answer of any size is written, and gives nobody up who keeps much less"
+        hold("cat", "c1", 40)
+        assert lost[4:] == ["b3"], "nor what the HPA waits for"
 
 
 def test_a_flow_whose_bytes_move_keeps_more_than_one_whose_bytes_wait() -> None:
