@@ -78,7 +78,12 @@ async def _of_views(
         except StatusError as error:  # its pods are not known
             unknown = unknown or error
             continue
-        for item in _items(index, view, assessment, request):
+        pods = []
+        for pod in assessment.pods:
+            if _selects_pod(pod.pod, request):
+                pods.append(pod)
+            await slices.breathe()
+        for item in _items(index, view, assessment, pods, request):
             items.setdefault(item.described.name, item)
             await slices.breathe()
         await slices.breathe()
@@ -104,9 +109,8 @@ def _serves(view: PolicyView, request: RequestInfo) -> bool:
 
 
 def _items(
-    index: SnapshotIndex, view: PolicyView, assessment: Assessment, request: RequestInfo
+    index: SnapshotIndex, view: PolicyView, assessment: Assessment, pods: list[PodAssessment], request: RequestInfo
 ) -> Iterator[MetricValue]:
-    pods = [one for one in assessment.pods if _selects_pod(one.pod, request)]
     if not pods:
         return
     name = base_metric(view, request.metric) or ""
@@ -187,7 +191,7 @@ async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[
     return items
 
 
-def as_external(snapshot: Snapshot, request: RequestInfo, now: float) -> list[ExternalMetricValue] | None:
+async def as_external(snapshot: Snapshot, request: RequestInfo, now: float) -> list[ExternalMetricValue] | None:
     """The series of a query in the namespace; None if there is no such query. Raises StatusError 503 and 404."""
     query = snapshot.queries.get(request.metric)
     if query is None:
@@ -199,7 +203,11 @@ def as_external(snapshot: Snapshot, request: RequestInfo, now: float) -> list[Ex
     oldest = min(series.at for series in chosen)
     if now - oldest > query.max_age:
         raise _too_old(query, f"query {query.name}: a series that counts was sampled at {time_text(oldest)}")
-    return [ExternalMetricValue(metric=query.name, labels=series.labels, value=_value(series)) for series in chosen]
+    items, slices = [], Slices()
+    for series in chosen:
+        items.append(ExternalMetricValue(metric=query.name, labels=series.labels, value=_value(series)))
+        await slices.breathe()
+    return items
 
 
 def _refuse_stale(query: NamedQueryResult, now: float) -> None:

@@ -145,7 +145,7 @@ class MetricsProvider:
         Raises StatusError; one error fails all, because the HPA sums the series.
         """
         # Queries come first: no policy has a metric of a query's name, and a query needs no watch.
-        items = pod_metrics.as_external(self._synced_index(request.namespace).snapshot, request, self._now())
+        items = await pod_metrics.as_external(self._synced_index(request.namespace).snapshot, request, self._now())
         if items is not None:
             return await wire.external_metric_value_list(items)
         index = self._fresh_index(request.namespace)

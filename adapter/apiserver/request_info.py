@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote
 from adapter.apiserver.status import StatusError, bad_request, not_allowed, too_long
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.selectors import LabelSelector, SelectorError, is_small, parse_selector
+from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS
 
 CUSTOM = "custom.metrics.k8s.io"
 EXTERNAL = "external.metrics.k8s.io"
@@ -241,9 +242,12 @@ def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
     if not text:
         return None
     try:
-        return parse_selector(text)
+        selector = parse_selector(text)
     except SelectorError as error:
         raise bad_request(f"invalid {name}: {error}") from None
+    if len(selector.requirements) > MAX_SELECTOR_REQUIREMENTS:
+        raise bad_request(f"invalid {name}: it has more than {MAX_SELECTOR_REQUIREMENTS} requirements")
+    return selector
 
 
 def _plain_info(segments: tuple[str, ...]) -> RequestInfo:

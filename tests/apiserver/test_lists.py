@@ -238,3 +238,15 @@ async def test_the_loop_goes_on_while_a_list_of_ten_thousand_pods_is_made(
         assert (await asyncio.to_thread(wire.recv, 100)).startswith(b"HTTP/1.1 200")
     assert longest.calls < 4 * many, "a step makes a part of the list"
     wire.close()
+
+
+async def test_the_loop_goes_on_while_ten_thousand_pods_are_selected_from(
+    service: Service, proxy: trustme.LeafCert, many: int
+) -> None:
+    """One request with 250 requirements took the loop for two seconds."""
+    few, most = (",".join(f"%21k{number}" for number in range(count)) for count in (32, 33))
+    with steps() as longest:
+        answer = await service.ask(f"{PODS}?labelSelector={few}", leaf=proxy, headers=as_user())
+    assert (answer.status, longest.calls < 8 * many) == (200, True)
+    answer = await service.ask(f"{PODS}?labelSelector={most}", leaf=proxy, headers=as_user())
+    assert (answer.status, answer.message) == (400, "invalid labelSelector: it has more than 32 requirements")
