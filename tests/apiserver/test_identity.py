@@ -76,6 +76,7 @@ def test_anonymous_users_are_not_put_into_the_authenticated_group(decoder: Ident
     found = who(decoder, ("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated"))
     assert found is not None
     assert found.groups == ("system:unauthenticated",)
+    assert who(decoder, ("X-Remote-User", "system:anonymous")) == Identity("system:anonymous")
 
 
 def test_names_compare_without_case_and_the_first_user_header_with_a_value_counts(decoder: IdentityHeaders) -> None:

@@ -218,6 +218,30 @@ async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Ca
     await case.until(lambda: case.names == ["p000"], 1)
 
 
+async def test_what_was_done_for_a_deleted_policy_is_not_known_of_a_new_one_of_its_name(
+    make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[object] = []
+
+    def steady(one: Context) -> Iterator[Action]:
+        known.append(one.state.written.status)
+        if len(known) == 1:
+            yield WriteStatus(key=one.key, uid="u", status={"current": 4})
+
+    monkeypatch.setattr(plan, "steady", steady)
+    case = make(1)
+    done = "effective_load_companion_writes_total", {"action": "WriteStatus", "result": "done"}
+    await case.until(lambda: case.metrics.registry.get_sample_value(*done) == 1)
+    [key] = case.picture.current.policies
+    case.policies(0)
+    case.companion.changed([key])
+    known.clear()
+    case.policies(1)
+    case.companion.changed([key])
+    await case.until(lambda: bool(known))
+    assert known[0] == {}
+
+
 async def test_an_urgent_write_that_hangs_does_not_hold_up_another_one(
     make: Callable[..., Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
