@@ -65,7 +65,7 @@ def _shown(dashboard: Mapping[str, Any], variables: Variables) -> Iterator[tuple
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             value = variables[variable["name"]]
-            yield variable["label"], "All" if value == ".+" else value
+            yield variable["label"], "All" if value in {".+", ".*"} else value
 
 
 def _regions(expression: str, variables: Variables, story: Story) -> Iterator[dict[str, float]]:

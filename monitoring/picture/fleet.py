@@ -10,7 +10,7 @@ from lab.harness.control_plane import ControlPlane
 from lab.harness.registries.consul import Consul
 from lab.harness.workloads import Workloads, until
 
-HIGH, LOW = "800m", "300m"
+HIGH, LOW = "800m", "600m"
 REGISTRY = "consul"
 _PORT = 8080
 _ABSENT = 4
@@ -25,16 +25,16 @@ class Service:
     name: str
     pods: int
     cpu: str
-    least: int = 1
+    least: int = 3
     most: int = 20
     wired: bool = True
     metric: str = "cpu"
     spec: Mapping[str, Any] = field(default_factory=dict)
 
 
-REGISTERED = Service("search", "suggest", 6, "600m", spec={"registry": {"name": REGISTRY, "service": "suggest"}})
+REGISTERED = Service("search", "suggest", 6, "700m", spec={"registry": {"name": REGISTRY, "service": "suggest"}})
 SERVICES = (
-    Service("shop", "cart", 4, "500m"),
+    Service("shop", "cart", 4, "700m"),
     Service("shop", "catalog", 4, "90m", least=4),
     Service("search", "query", 8, "1000m", most=8),
     REGISTERED,
