@@ -40,7 +40,7 @@ async def of_policies(index: SnapshotIndex, request: RequestInfo, slices: Slices
     """
     if not request.metric.startswith(EFFECTIVE_PREFIX):
         return None
-    items, _ = await _of_views(index, _views_with_pods(index, request), request, slices)
+    items, _ = await _of_views(index, await _views_with_pods(index, request, slices), request, slices)
     if items:
         return list(items.values())
     # No value among the policies with selected pods: look at every policy for other pods, or for the error.
@@ -53,13 +53,13 @@ async def of_policies(index: SnapshotIndex, request: RequestInfo, slices: Slices
     return list(items.values())
 
 
-def _views_with_pods(index: SnapshotIndex, request: RequestInfo) -> list[PolicyView]:
+async def _views_with_pods(index: SnapshotIndex, request: RequestInfo, slices: Slices) -> list[PolicyView]:
     """The policies that own a pod selected by the request's labels, by name; empty for requests without labels."""
     if request.name != ALL_OBJECTS or request.labels is None:
         return []
     snapshot = index.snapshot
     owners = snapshot.by_pods.get(request.namespace)
-    keys = sorted(owners.selected(request.labels)) if owners is not None else ()
+    keys = sorted(await owners.select(request.labels, slices)) if owners is not None else ()
     return [view for key in keys if (view := snapshot.policies.get(key)) is not None and _serves(view, request)]
 
 
@@ -178,7 +178,7 @@ async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[
     _refuse_ambiguous(query, series, request, now)
     items: list[MetricValue] = []
     slices = Slices()
-    for pod in _selected_pods(snapshot.pods.get(request.namespace, PodStore()), request):
+    for pod in await _selected_pods(snapshot.pods.get(request.namespace, PodStore()), request, slices):
         # at most one series of a pod counts
         items.extend(
             MetricValue(described=pod_reference(pod), metric=query.name, value=_value(each))
@@ -197,13 +197,14 @@ async def as_external(snapshot: Snapshot, request: RequestInfo, now: float) -> l
     if query is None:
         return None
     _refuse_stale(query, now)
-    chosen = query.series.get(request.namespace, SeriesList()).selected(request.labels)
+    slices = Slices()
+    chosen = await query.series.get(request.namespace, SeriesList()).select(request.labels, slices)
     if not chosen:
         raise _no_sample(query, request, "series")
     oldest = min(series.at for series in chosen)
     if now - oldest > query.max_age:
         raise _too_old(query, f"query {query.name}: a series that counts was sampled at {time_text(oldest)}")
-    items, slices = [], Slices()
+    items = []
     for series in chosen:
         items.append(ExternalMetricValue(metric=query.name, labels=series.labels, value=_value(series)))
         await slices.breathe()
@@ -237,10 +238,10 @@ def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, request: Requ
             names.add(name)
 
 
-def _selected_pods(pods: PodStore, request: RequestInfo) -> Iterable[Pod]:
+async def _selected_pods(pods: PodStore, request: RequestInfo, slices: Slices) -> list[Pod]:
     if request.name != ALL_OBJECTS:
         return [pods[request.name]] if request.name in pods else []
-    return pods.selected(request.labels)
+    return await pods.select(request.labels, slices)
 
 
 def _value(series: Series) -> Value:

@@ -1,6 +1,6 @@
 """Index of objects by label: a selector finds its matches without scanning the others."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -54,6 +54,9 @@ class LabelIndex(Generic[K, T]):
     def __init__(self, items: Callable[[], Iterable[tuple[K, T]]]) -> None:
         self._items = items
         self._shelves: dict[Shape, dict[tuple[str, ...], dict[K, T]]] = {}
+        self._unfinished: dict[int, list[tuple[K, T | None, T | None]]] = {}
+        """The changes since each index that is being built was begun."""
+        self._begun = 0
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -63,13 +66,12 @@ class LabelIndex(Generic[K, T]):
     def change(self, key: K, old: T | None, new: T | None) -> None:
         """Applies one change from `old` to `new`."""
         for shape, shelf in self._shelves.items():
-            if old is not None:
-                _remove(shelf, shape, key, old)
-            if new is not None:
-                _file(shelf, shape, key, new)
+            _change(shelf, shape, key, old, new)
+        for changes in self._unfinished.values():
+            changes.append((key, old, new))
 
-    def selected(self, selector: LabelSelector) -> Collection[T]:
-        """The items that the selector matches."""
+    async def select(self, selector: LabelSelector, slices: Slices) -> list[T]:
+        """The items that the selector matches, all at one moment; a new index is built in slices."""
         if not selector.requirements:
             return [item for _, item in self._items()]
         equal: list[Requirement] = []
@@ -77,27 +79,44 @@ class LabelIndex(Generic[K, T]):
         for each in selector.requirements:
             (equal if each.operator is Operator.IN and len(each.values) == 1 else others).append(each)
         shape = Shape(tuple(each.key for each in equal), tuple(others))
-        shelf = self._shelves.pop(shape, None)
+        shelf = self._shelves.get(shape)
         if shelf is None:
-            shelf = {}
-            for key, item in self._items():
-                _file(shelf, shape, key, item)
+            shelf = await self._built(shape, slices)
         self._keep(shape, shelf)
-        return shelf.get(tuple(each.values[0] for each in equal), {}).values()
+        return list(shelf.get(tuple(each.values[0] for each in equal), {}).values())
 
     async def prepare(self, shapes: Iterable[Shape], slices: Slices) -> None:
-        """Builds the indexes of these shapes in advance. No item may be added or removed meanwhile."""
+        """Builds the indexes of these shapes in advance."""
         for shape in shapes:
-            shelf: dict[tuple[str, ...], dict[K, T]] = {}
-            for key, item in self._items():
+            self._keep(shape, await self._built(shape, slices))
+
+    async def _built(self, shape: Shape, slices: Slices) -> dict[tuple[str, ...], dict[K, T]]:
+        """An index of what there is at the end; what changes meanwhile is applied then."""
+        shelf: dict[tuple[str, ...], dict[K, T]] = {}
+        self._begun = begun = self._begun + 1
+        changes = self._unfinished[begun] = []
+        try:
+            for key, item in list(self._items()):
                 _file(shelf, shape, key, item)
                 await slices.breathe()
-            self._keep(shape, shelf)
+        finally:
+            del self._unfinished[begun]
+        for key, old, new in changes:
+            _change(shelf, shape, key, old, new)
+        return shelf
 
     def _keep(self, shape: Shape, shelf: dict[tuple[str, ...], dict[K, T]]) -> None:
+        self._shelves.pop(shape, None)
         if len(self._shelves) >= MOST_SHAPES:
             del self._shelves[next(iter(self._shelves))]
         self._shelves[shape] = shelf
+
+
+def _change(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, old: T | None, new: T | None) -> None:
+    if old is not None:
+        _remove(shelf, shape, key, old)
+    if new is not None:
+        _file(shelf, shape, key, new)
 
 
 def _file(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, item: T) -> None:
@@ -155,9 +174,9 @@ class OwnersByLabels(Generic[K]):
         if not groups:
             del self._groups[owner]
 
-    def selected(self, selector: LabelSelector) -> set[K]:
+    async def select(self, selector: LabelSelector, slices: Slices) -> set[K]:
         """The owners with a matching object."""
-        return {group.owner for group in self._index.selected(selector)}
+        return {group.owner for group in await self._index.select(selector, slices)}
 
     def _entries(self) -> Iterator[tuple[tuple[K, frozenset[tuple[str, str]]], _Group[K]]]:
         for owner, groups in self._groups.items():
@@ -197,6 +216,6 @@ class PodStore(Mapping[str, Pod]):
         if old is not None:
             self._index.change(name, old, None)
 
-    def selected(self, selector: LabelSelector | None) -> Collection[Pod]:
-        """The matching pods, all of them without a selector: a live view."""
-        return self._by_name.values() if selector is None else self._index.selected(selector)
+    async def select(self, selector: LabelSelector | None, slices: Slices) -> list[Pod]:
+        """The matching pods at one moment, all of them without a selector."""
+        return list(self._by_name.values()) if selector is None else await self._index.select(selector, slices)

@@ -4,7 +4,7 @@ The labels of a series hardly ever change, its value changes with each answer. S
 of a query once, by the text that the server writes, and an answer adds only columns: values and times by that number.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, overload
 
@@ -223,11 +223,20 @@ class SeriesList(Sequence[Series]):
         """Index the series for selectors of these shapes, so that the first request need not."""
         await self._group.index.prepare(shapes, slices)
 
-    def selected(self, selector: LabelSelector | None) -> Collection[Series]:
+    async def select(self, selector: LabelSelector | None, slices: Slices) -> Sequence[Series]:
         """The series that the selector matches; without a selector all."""
-        if selector is None or not selector.requirements:
-            return self._series()
-        return list(self._columns.series(self._group.index.selected(selector)))
+        if selector is not None and selector.requirements:
+            return await self._decoded(await self._group.index.select(selector, slices), slices)
+        if self._all is None:
+            self._all = await self._decoded(list(self._group.sets), slices)
+        return self._all
+
+    async def _decoded(self, sets: Iterable[LabelSet], slices: Slices) -> list[Series]:
+        found: list[Series] = []
+        for labels in sets:
+            found += self._columns.series((labels,))
+            await slices.breathe()
+        return found
 
     @property
     def points(self) -> Mapping[str, Point]:

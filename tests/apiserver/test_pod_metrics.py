@@ -1,5 +1,6 @@
 """Pods metrics: measured values, values for pulled-out pods, and the settings' queries."""
 
+import asyncio
 import math
 from fractions import Fraction
 
@@ -179,6 +180,17 @@ async def test_a_query_by_pod_is_served_on_the_pods_that_the_selector_selects() 
     picture = asked(series(100, pod="p1"), series(2500, pod="p2"), series(7, pod="p3"), series(9, pod="gone"))
     assert await values(picture, f"{PODS}/requests?labelSelector=app%3Dweb") == {"p1": "100m", "p2": "2500m"}
     assert await values(picture, f"{CUSTOM}/pods/p3/requests") == {"p3": "7m"}
+
+
+async def test_pods_that_come_while_a_querys_values_are_read_change_none_of_them() -> None:
+    found = [series(number + 1, pod=f"p{number}") for number in range(3000)]
+    picture = snapshot(queries=[query("requests", *found)], pods=[pod(f"p{number}") for number in range(3000)])
+    reading, number = asyncio.ensure_future(values(picture, f"{PODS}/requests")), 0
+    while not reading.done():
+        picture.pods["shop"].put(pod(f"new-{number}"))  # type: ignore[attr-defined]
+        number += 1
+        await asyncio.sleep(0)
+    assert (len(await reading), number > 1) == (3000, True)
 
 
 async def test_a_querys_point_carries_its_own_time() -> None:

@@ -8,6 +8,7 @@ import pytest
 from adapter.evaluation.worker import MAX_BATCH, Worker
 from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.fairness import DelayQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -214,16 +215,16 @@ def with_pods(key: Key, *apps: str) -> PolicyView:
 async def test_a_policy_is_found_by_the_pods_of_its_last_assessment() -> None:
     bench = Bench()
 
-    def found(app: str) -> set[Key]:
+    async def found(app: str) -> set[Key]:
         of_namespace = bench.snapshots.current.by_pods.get("shop")
-        return set() if of_namespace is None else of_namespace.selected(parse_selector(f"app={app}"))
+        return set() if of_namespace is None else await of_namespace.select(parse_selector(f"app={app}"), Slices())
 
     bench.worker.publish({A: with_pods(A, "web", "old"), B: with_pods(B, "web")})
-    assert (found("web"), found("old")) == ({A, B}, {A})
+    assert (await found("web"), await found("old")) == ({A, B}, {A})
     bench.worker.publish({A: with_pods(A, "web")})
-    assert (found("web"), found("old")) == ({A, B}, set())
+    assert (await found("web"), await found("old")) == ({A, B}, set())
     bench.worker.publish({A: None})
-    assert found("web") == {B}
+    assert await found("web") == {B}
     bench.worker.publish({B: view(B)})
     assert bench.snapshots.current.by_pods == {}
 

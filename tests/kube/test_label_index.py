@@ -1,5 +1,6 @@
 """The index by labels against a plain look at every item."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -33,29 +34,55 @@ def pod(name: str, labels: dict[str, str]) -> Pod:
 
 
 @given(st.lists(st.one_of(changes, selectors), max_size=30))
-def test_whatever_comes_and_goes_the_same_pods_are_selected_in_the_same_order_as_by_a_look_at_each(
+async def test_whatever_comes_and_goes_the_same_pods_are_selected_in_the_same_order_as_by_a_look_at_each(
     steps: list[tuple[int, dict[str, str] | None] | LabelSelector],
 ) -> None:
     pods = PodStore()
     for step in steps:
         if isinstance(step, LabelSelector):
-            assert list(pods.selected(step)) == [each for each in pods.values() if step.matches(each.labels)]
+            assert await pods.select(step, Slices()) == [each for each in pods.values() if step.matches(each.labels)]
         elif step[1] is None:
             pods.drop(f"p{step[0]}")
         else:
             pods.put(pod(f"p{step[0]}", step[1]))
     for asked in [step for step in steps if isinstance(step, LabelSelector)]:
-        assert list(pods.selected(asked)) == [each for each in pods.values() if asked.matches(each.labels)]
+        assert await pods.select(asked, Slices()) == [each for each in pods.values() if asked.matches(each.labels)]
+
+
+@given(st.lists(changes, max_size=9), st.lists(changes, min_size=1, max_size=9), selectors)
+async def test_what_changes_while_an_index_is_built_is_in_the_index(
+    first: list[tuple[int, dict[str, str] | None]],
+    later: list[tuple[int, dict[str, str] | None]],
+    selector: LabelSelector,
+) -> None:
+    pods = PodStore()
+
+    def change(number: int, labels: dict[str, str] | None) -> None:
+        if labels is None:
+            pods.drop(f"p{number}")
+        else:
+            pods.put(pod(f"p{number}", labels))
+
+    for each in first:
+        change(*each)
+    asked = asyncio.ensure_future(pods.select(selector, Slices(0.0)))
+    for each in later:
+        await asyncio.sleep(0)
+        change(*each)
+    await asked
+    assert await pods.select(selector, Slices()) == [one for one in pods.values() if selector.matches(one.labels)]
 
 
 @given(st.lists(st.one_of(st.tuples(st.integers(0, 4), st.lists(labelled, max_size=3)), selectors), max_size=30))
-def test_owners_are_found_by_any_of_their_objects(
+async def test_owners_are_found_by_any_of_their_objects(
     steps: list[tuple[int, list[dict[str, str]]] | LabelSelector],
 ) -> None:
     index, known = OwnersByLabels[int](), dict[int, list[dict[str, str]]]()
     for step in steps:
         if isinstance(step, LabelSelector):
-            assert index.selected(step) == {owner for owner, own in known.items() if any(map(step.matches, own))}
+            assert await index.select(step, Slices()) == {
+                owner for owner, own in known.items() if any(map(step.matches, own))
+            }
         else:
             index.put(step[0], distinct_labels(step[1]))
             known[step[0]] = step[1]
@@ -79,32 +106,32 @@ class Counted:
             yield entry
 
 
-def test_one_look_at_all_items_serves_all_selectors_of_a_shape() -> None:
+async def test_one_look_at_all_items_serves_all_selectors_of_a_shape() -> None:
     store = Counted({number: pod(f"p{number}", {"app": f"a{number % 50}", "tier": "x"}) for number in range(500)})
     for number in range(50):
-        assert len(store.index.selected(parse_selector(f"app=a{number},tier=x"))) == 10
+        assert len(await store.index.select(parse_selector(f"app=a{number},tier=x"), Slices())) == 10
     assert store.seen == 500
 
 
-def test_the_shape_that_was_not_used_for_longest_is_forgotten() -> None:
+async def test_the_shape_that_was_not_used_for_longest_is_forgotten() -> None:
     store = Counted({1: pod("p1", {"app": "a"})})
     for number in range(MOST_SHAPES):
-        store.index.selected(parse_selector(f"key{number}"))
-    store.index.selected(parse_selector("key0"))
-    store.index.selected(parse_selector("one-more"))
+        await store.index.select(parse_selector(f"key{number}"), Slices())
+    await store.index.select(parse_selector("key0"), Slices())
+    await store.index.select(parse_selector("one-more"), Slices())
     assert len(store.index.shapes) == MOST_SHAPES
     seen = store.seen
-    store.index.selected(parse_selector("key0"))
+    await store.index.select(parse_selector("key0"), Slices())
     assert store.seen == seen
-    store.index.selected(parse_selector("key1"))
+    await store.index.select(parse_selector("key1"), Slices())
     assert store.seen == seen + 1
 
 
 async def test_a_prepared_shape_needs_no_look_when_it_is_asked_for() -> None:
     store = Counted({number: pod(f"p{number}", {"app": f"a{number}"}) for number in range(10)})
     other: LabelIndex[int, Pod] = LabelIndex(store.items.items)
-    other.selected(parse_selector("app=a3"))
+    await other.select(parse_selector("app=a3"), Slices())
     await store.index.prepare(other.shapes, Slices())
     seen = store.seen
-    assert [each.name for each in store.index.selected(parse_selector("app=a7"))] == ["p7"]
+    assert [each.name for each in await store.index.select(parse_selector("app=a7"), Slices())] == ["p7"]
     assert (seen, store.seen) == (10, 10)

@@ -13,6 +13,7 @@ from adapter.kube.selectors import parse_selector
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point, QuerySamples, time_text
 from adapter.load.spec import Query
+from adapter.runtime.concurrency import Slices
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import PollGroup
@@ -324,7 +325,7 @@ class TestNamed:
             await world.change()
             first = world.source.named_result("rps")
             assert first is not None
-            first.series["shop"].selected(parse_selector("pod=a"))
+            await first.series["shop"].select(parse_selector("pod=a"), Slices())
             fake.rows, fake.sampled_at = {RPS: [(A, "7"), (B, "8")]}, NOW - 4
             await world.change(2)
             second = world.source.named_result("rps")

@@ -302,11 +302,15 @@ async def test_a_result_is_indexed_for_the_selectors_of_the_last_one() -> None:
     asked, found = question("vector(1)", by_pod=False), [row(1, namespace="shop", queue=name) for name in "abc"]
     first, second = await vector_of(asked, found), await vector_of(asked, found)
     before = await build_result(asked, first, dated(asked, first), NOW, Slices())
-    assert [each.labels["queue"] for each in before.series["shop"].selected(parse_selector("queue=b"))] == ["b"]
+    assert [
+        each.labels["queue"] for each in await before.series["shop"].select(parse_selector("queue=b"), Slices())
+    ] == ["b"]
     after = await build_result(asked, second, dated(asked, second), NOW, Slices(), last=before)
     assert after.series["shop"].shapes == before.series["shop"].shapes
     assert len(after.series["shop"].shapes) == 1
-    assert [each.labels["queue"] for each in after.series["shop"].selected(parse_selector("queue=c"))] == ["c"]
+    assert [
+        each.labels["queue"] for each in await after.series["shop"].select(parse_selector("queue=c"), Slices())
+    ] == ["c"]
 
 
 @pytest.mark.parametrize(("live", "columns"), [(1, 0), (1001, 2)])
