@@ -106,6 +106,15 @@ class Counted:
             yield entry
 
 
+async def test_an_index_is_built_in_slices() -> None:
+    pods, turns = PodStore(pod(f"p{number}", {}) for number in range(100)), 0
+    asked = asyncio.ensure_future(pods.select(parse_selector("!app,!tier"), Slices(0.0)))
+    while not asked.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert (len(await asked), turns > 100) == (100, True)
+
+
 async def test_one_look_at_all_items_serves_all_selectors_of_a_shape() -> None:
     store = Counted({number: pod(f"p{number}", {"app": f"a{number % 50}", "tier": "x"}) for number in range(500)})
     for number in range(50):
