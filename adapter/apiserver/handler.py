@@ -53,7 +53,7 @@ _LOGGED_CHARACTERS = 256
 _MAX_CACHED_ACCEPT = 256
 _SMALL_BYTES = 64 * 1024
 """An answer up to this size is written at once."""
-_LISTS, _LISTS_PER_USER, _LISTS_WAITING = 4, 2, 256
+_LISTS, _LISTS_PER_USER, _LISTS_WAITING = 4, 1, 256
 """Lists that are made at a time. More of them would take more memory, and be made no sooner."""
 _COUNTS, _COUNTS_PER_USER = 8, 1
 """Lists of counts, which wait for the API server."""
@@ -61,7 +61,7 @@ _CONTROLLERS = frozenset({"system:serviceaccount:kube-system", "system:kube-cont
 """The HPA's flows: as in API Priority and Fairness, what other users do neither delays nor ends their requests."""
 _CONTROLLERS_LISTS = 8
 _QUEUE_SECONDS = 5.0
-_HELD_BYTES = 12 << 20
+_HELD_BYTES = 8 << 20
 """Of requests, and of large answers until they have left."""
 _HOLD = web.RequestKey("hold", Hold)
 
