@@ -12,7 +12,8 @@ from typing import Any
 from lab.harness.chromium import chromium_tab
 
 PAGE = Path(__file__).parent / "page"
-WIDTH = 1500
+WIDTH, HEIGHT = 1500, 3000
+"""Of the window, which shows the whole page: a table that is outside of it is not drawn."""
 _DRAWN_SECONDS = 2.0
 """Panels measure themselves once they are on the page, and draw then."""
 
@@ -56,7 +57,7 @@ def picture(program: str, drawn: Mapping[str, Any]) -> bytes:
 
 async def _picture(program: str, url: str) -> bytes:
     async with chromium_tab(program) as tab:
-        await tab.open(url, width=WIDTH, height=1200, dark=True)
+        await tab.open(url, width=WIDTH, height=HEIGHT, dark=True)
         await asyncio.sleep(_DRAWN_SECONDS)
         # Icons and fonts that Grafana's server would serve are missing, which is an error in the log, but no exception.
         failed = [message for message in tab.messages if message.startswith("exception")]
