@@ -30,6 +30,7 @@ from adapter.usage.promql import (
     with_distribution,
 )
 from adapter.usage.query_catalog import WorkloadQuery
+from lab.faults.proxies import before_prometheus
 from lab.harness.prometheus import Exporter
 from lab.harness.prometheus import Prometheus as RealPrometheus
 
@@ -102,7 +103,8 @@ class World:
 
 @asynccontextmanager
 async def asking(real: RealPrometheus, text: str, **more: Any) -> AsyncIterator[World]:
-    world = World(PrometheusServer(name="real", url=real.url, timeout_seconds=5), text, **more)
+    server = PrometheusServer(name="real", url=more.pop("url", real.url), timeout_seconds=5)
+    world = World(server, text, **more)
     task = asyncio.create_task(world.source.run())
     try:
         yield world
@@ -428,18 +430,30 @@ class TestWindows:
             assert found.pods["a"].is_partial
             await world.until(_is_full)
 
-    async def test_a_window_that_cannot_be_asked_for_is_unknown_for_two_windows(
-        self, real: RealPrometheus, page: Exporter
+    @pytest.mark.parametrize("text", ["rate(refused[5s])", "max_over_time(rate(deep[3s])[2s:1s])"])
+    async def test_a_window_that_cannot_be_asked_for_is_unknown_for_two_windows_after_a_start_and_a_gap(
+        self, real: RealPrometheus, page: Exporter, text: str
     ) -> None:
-        text = "max_over_time(rate(deep[3s])[2s:1s])"
-        async with (
-            self.grown(page, 'deep{namespace="shop",pod="a"}'),
-            asking(real, text, max_age=20) as world,
-        ):
-            first = (await world.until(lambda samples: samples.pods)).pods["a"]
-            assert (first.window_samples, first.full_window) == (0, None)
-            last = await world.until(_is_full)
-        assert 9 <= last.pods["a"].at - first.at <= 12
+        """The server refuses to count; the windows of a subquery it is not even asked for."""
+
+        def refuse(asked: str, answer: Any) -> Any:
+            return {"status": "error", "errorType": "execution", "error": "no"} if "count_over" in asked else answer
+
+        names = (f'{name}{{namespace="shop",pod="a"}}' for name in ("refused", "deep"))
+        with before_prometheus(real.port) as proxy:
+            proxy.falsify = refuse
+            async with (
+                self.grown(page, *names),
+                asking(real, text, max_age=20, url=f"http://127.0.0.1:{proxy.port}") as world,
+            ):
+                for missed in (0, 4):
+                    until, page.failing = page.scrapes + missed, missed > 0
+                    await world.until(lambda _, until=until: page.scrapes >= until)  # type: ignore[misc]
+                    page.failing = False
+                    first = (await world.until(_partial)).pods["a"]
+                    last = (await world.until(_is_full)).pods["a"]
+                    assert (first.window_samples, first.full_window) == (0, None)
+                    assert last.at - first.at >= 9  # more where scrapes were late meanwhile
 
 
 def _partial(samples: QuerySamples) -> set[str]:
