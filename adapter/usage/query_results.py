@@ -197,7 +197,7 @@ async def build_result(
     Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
     """
     dates = await times.column(vector.sets, slices)
-    partial = {} if windows is None else await windows.column(vector.sets, dates, slices)
+    partial = {} if windows is None else await windows.column(vector.sets, vector.values, dates, slices)
     columns, without = await _columns(vector, dates, partial, slices)
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)

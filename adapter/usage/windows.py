@@ -61,11 +61,15 @@ _NEVER = range(0)
 
 
 class _Seen(NamedTuple):
-    """The time of a series' newest sample, its distance from the one before, and until when its window is unknown."""
+    """The time of a series' newest sample, its distance from the one before, and until when its window is unknown.
+
+    `value` is what was first read with that sample; as the window empties after it, it reads less.
+    """
 
     at: float
     distance: float
     unsure_until: float
+    value: str | None
 
 
 class Windows:
@@ -255,15 +259,17 @@ class Windows:
 
     # --- answers ---
 
-    async def column(self, sets: Sequence[LabelSet], dates: Sequence[float | None], slices: Slices) -> dict[int, Fill]:
+    async def column(
+        self, sets: Sequence[LabelSet], values: Sequence[str | None], dates: Sequence[float | None], slices: Slices
+    ) -> dict[int, Fill]:
         """How full the windows of these series are, by the numbers of their label sets; a full one is left out."""
         partial: dict[int, Fill] = {}
         if self.are_unknown:
             seen: dict[bytes, _Seen] = {}
-            for labels, at in zip(sets, dates, strict=True):
+            for labels, value, at in zip(sets, values, dates, strict=True):
                 if at is not None:
-                    seen[labels.text] = self._after(self._seen.get(labels.text), at)
-                    if at < seen[labels.text].unsure_until:
+                    seen[labels.text] = now = self._after(self._seen.get(labels.text), at, value)
+                    if at < now.unsure_until or _sank(now.value, value):
                         partial[labels.number] = UNKNOWN
                 await slices.breathe()
             self._seen = seen
@@ -314,16 +320,16 @@ class Windows:
             least[place[0]] = min(least.get(place[0], fill), fill, key=_share)
         return least
 
-    def _after(self, last: _Seen | None, at: float) -> _Seen:
+    def _after(self, last: _Seen | None, at: float, value: str | None) -> _Seen:
         """What is known of a series whose samples cannot be counted: its window may hold a gap that its dates show."""
         unsure_until = at + _UNSURE_WINDOWS * self._query.window
         if last is None or at < last.at:
-            return _Seen(at, 0.0, unsure_until)
+            return _Seen(at, 0.0, unsure_until, value)
         if at == last.at:
             return last
         distance = at - last.at
         is_gap = distance > max(_POLLS * self._query.interval, _DISTANCES * last.distance)
-        return _Seen(at, distance, unsure_until if is_gap and last.distance else last.unsure_until)
+        return _Seen(at, distance, unsure_until if is_gap and last.distance else last.unsure_until, value)
 
 
 def lowest_share(seconds: float, interval: float) -> float:
@@ -333,6 +339,10 @@ def lowest_share(seconds: float, interval: float) -> float:
     """
     full = max(1, int(seconds / interval + _ROUNDING))
     return 1.0 if seconds - full * interval < (_ALIKE - 1) * interval else (full - 0.5) * interval / seconds
+
+
+def _sank(first: str | None, value: str | None) -> bool:
+    return first is not None and value is not None and first != value and float(value) < float(first)
 
 
 def _share(fill: Fill) -> float:

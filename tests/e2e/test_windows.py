@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
+from lab.faults.proxies import before_prometheus
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
-from tests.e2e.conftest import MakeAdapter
+from tests.e2e.conftest import MakeAdapter, MakeCompanion
 from tests.e2e.kit import query_watermarks
 
 PODS, LOAD = 6, 0.43
 WINDOW = 8
 HIGH, LOW = "1200m", "400m"
-BY_POD, TOTAL = "hits", "all_hits"
+BY_POD, TOTAL, SMOOTH = "hits", "all_hits", "smooth_hits"
 
 
 class Counters:
@@ -48,7 +49,7 @@ class Counters:
 
 
 def settings(server: Prometheus, window: int = WINDOW) -> dict[str, Any]:
-    """Settings with the rate of the counters by pod and of the service, asked every second."""
+    """Settings with the rate of the counters by pod, of the service, and of it by a subquery, asked every second."""
     rate = f'rate(hits{{namespace="$namespace",workload="$workload"}}[{window}s])'
     common = {"server": "main", "intervalSeconds": 1, "maxAgeSeconds": 20}
     return {
@@ -57,6 +58,7 @@ def settings(server: Prometheus, window: int = WINDOW) -> dict[str, Any]:
             "queries": [
                 {"name": BY_POD, "query": f"sum by (namespace, pod) ({rate})", **common},
                 {"name": TOTAL, "query": f"sum({rate})", "scope": "Service", **common},
+                {"name": SMOOTH, "query": f"sum(avg_over_time({rate}[2s:1s]))", "scope": "Service", **common},
             ],
         }
     }
@@ -157,9 +159,49 @@ def test_missed_scrapes_leave_the_inputs_fresh(
         ended = time.monotonic() + WINDOW + 2
         while time.monotonic() < ended:
             assert adapter.metric(fresh) == 1, workloads.asked("web")
-            time.sleep(0.1)
     exporter.failing = True
     until(lambda: adapter.metric(fresh) == 0, 30, adapter.logs)
+
+
+@pytest.mark.parametrize("query", [TOTAL, SMOOTH])
+def test_windows_that_nobody_can_ask_for_shrink_nothing_for_two_of_them_and_the_status_says_so(
+    make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
+    workloads: Workloads,
+    exporter: Exporter,
+    prometheus: Prometheus,
+    counters: Counters,
+    query: str,
+) -> None:
+    """The server refuses to count; a subquery it is not even asked for. So after a gap, and after a start."""
+    policy = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/web"
+
+    def told() -> str:
+        conditions = workloads.client.get(policy).get("status", {}).get("conditions", [])
+        return next((f"{one['reason']}: {one['message']}" for one in conditions if one["type"] == "InputsFresh"), "")
+
+    def wait_told(words: str) -> None:
+        until(lambda: words in told(), 3 * WINDOW + 10, told)
+
+    def refuse(asked: str, answer: Any) -> Any:
+        return {"status": "error", "errorType": "execution", "error": "no"} if "count_over_time" in asked else answer
+
+    with before_prometheus(prometheus.port) as proxy:
+        proxy.falsify = refuse
+        given = settings(prometheus)
+        given["prometheus"]["servers"][0]["url"] = f"http://127.0.0.1:{proxy.port}"
+        adapter = make_adapter(given)
+        make_companion(given)
+        scale_on(workloads, query, prometheus)
+        wait_told("SamplesFresh")
+        miss(exporter, 5)
+        wait_told("may lack samples")
+        workloads.hold_replicas("web", PODS, 2 * WINDOW)
+        wait_told("SamplesFresh")
+        miss(exporter, 5)
+        adapter.restart()
+        workloads.hold_replicas("web", PODS, 2 * WINDOW)
+        wait_fall(workloads, counters, 4 * WINDOW + 15)
 
 
 @QUERIES

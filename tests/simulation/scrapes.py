@@ -137,7 +137,8 @@ class ScrapedSource(Source):
         asyncio.run(self._windows.learn(ask, now))
         rates = {labels: rate for labels, rate in server.rates() if now - rate[0] <= self.max_age}
         sets = self._table.label_sets(rates)
-        partial = asyncio.run(self._windows.column(sets, [at for at, _ in rates.values()], Slices()))
+        dates, values = [at for at, _ in rates.values()], [str(float(value)) for _, value in rates.values()]
+        partial = asyncio.run(self._windows.column(sets, values, dates, Slices()))
         points = {
             labels.pod: Point(NOW + at, math.ceil(value), *partial.get(labels.number, ()))
             for labels, (at, value) in zip(sets, rates.values(), strict=True)

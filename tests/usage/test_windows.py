@@ -110,6 +110,10 @@ class Gapped:
         self.refuses: tuple[str, ...] = ()
         self.pauses: set[float] = set()
         """After these times three samples are missing."""
+        self.silence = range(0)
+        """The polls in which the newest sample stays the same: its window empties, and the value sinks."""
+        self.polls = 0
+        self.newest = NOW
 
     async def __call__(self, _request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         query = form["query"]
@@ -118,11 +122,14 @@ class Gapped:
         if asks_scrapes(query):
             return matrix((A, [self.now - self.interval * number for number in reversed(range(self.scrapes))]))
         if asks_times(query):
-            return vector((A, str(self.now)), at=self.now)
+            return vector((A, str(self.newest)), at=self.now)
+        self.polls += 1
         self.now += 60 if self.now in self.pauses else 15
         label = {"effective_load_samples": str(self.held)} if "count_values" in query else A
         counts = [({**label, "effective_load_input": "0"}, str(self.held))] if query != values_of(query) else []
-        return vector((A, "1"), *counts, at=self.now)
+        if self.polls not in self.silence:
+            self.newest = self.now
+        return vector((A, "1" if self.newest == self.now else "0.5"), *counts, at=self.now)
 
 
 class TestAsking:
@@ -222,3 +229,12 @@ class TestAsking:
         unknown = [round(at - NOW) // 15 for at, point in points.items() if point.is_partial and point.bound is None]
         begins = [round(min(points) - NOW) // 15, 12 + 4, 30 + 4]
         assert unknown == [begin + number for begin in begins for number in range(8)]
+
+    async def test_and_while_no_sample_comes_and_the_window_empties(self, fake: FakePrometheus) -> None:
+        """No date shows a gap before the first sample after it, and until then the value sinks."""
+        server = Gapped(4)
+        server.refuses, server.silence = ("count_over_time",), range(12, 15)
+        points = await self.points(fake, server, 24)
+        sunk = [point for point in points if point.value < NANO]
+        assert sunk
+        assert all(point.is_partial and point.bound is None for point in sunk)
