@@ -47,6 +47,10 @@ SERVERS = (
         "each start is like the others; what differs is chance",
         keep=2,
     ),
+    Left(
+        r"e2e/test_windows\.py::test_windows_that_nobody_can_ask",
+        "usage/test_windows.py holds the rule; on a real Prometheus it takes three minutes",
+    ),
     Left(r"e2e/test_soak\.py", "`make test-all` runs a soak of five minutes besides"),
 )
 """Tests of real servers."""
