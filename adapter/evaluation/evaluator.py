@@ -84,10 +84,10 @@ class Evaluator:
         return begun() if callable(begun) else begun
 
     def begin(self, key: Key) -> PolicyView | Callable[[], PolicyView] | None:
-        """The view of a policy with a problem or few pods; else what assesses it, on inputs of this moment, anywhere.
+        """The view of a policy with a problem or few pods; else what assesses it, in any thread.
 
-        A policy is evaluated once at a time. What changes meanwhile is part of the next evaluation, which the change
-        asks for.
+        It assesses on inputs of this moment. A policy is evaluated once at a time. What changes meanwhile is part of
+        the next evaluation, which the change asks for.
         """
         decoded = self._index.policies.get(key)
         if decoded is None:

@@ -55,8 +55,7 @@ class LabelIndex(Generic[K, T]):
         self._items = items
         self._shelves: dict[Shape, dict[tuple[str, ...], dict[K, T]]] = {}
         self._unfinished: dict[int, list[tuple[K, T | None, T | None]]] = {}
-        """The changes since each index that is being built was begun."""
-        self._begun = 0
+        """The changes since each index that is being built was begun, by its identity."""
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -93,14 +92,13 @@ class LabelIndex(Generic[K, T]):
     async def _built(self, shape: Shape, slices: Slices) -> dict[tuple[str, ...], dict[K, T]]:
         """An index of what there is at the end; what changes meanwhile is applied then."""
         shelf: dict[tuple[str, ...], dict[K, T]] = {}
-        self._begun = begun = self._begun + 1
-        changes = self._unfinished[begun] = []
+        changes = self._unfinished[id(shelf)] = []
         try:
             for key, item in list(self._items()):
                 _file(shelf, shape, key, item)
                 await slices.breathe()
         finally:
-            del self._unfinished[begun]
+            del self._unfinished[id(shelf)]
         for key, old, new in changes:
             _change(shelf, shape, key, old, new)
         return shelf

@@ -268,8 +268,8 @@ class Windows:
             seen: dict[bytes, _Seen] = {}
             for labels, value, at in zip(sets, values, dates, strict=True):
                 if at is not None:
-                    seen[labels.text] = now = self._after(self._seen.get(labels.text), at, value)
-                    if at < now.unsure_until or _sank(now.value, value):
+                    seen[labels.text] = newest = self._after(self._seen.get(labels.text), at, value)
+                    if at < newest.unsure_until or _sank(newest.value, value):
                         partial[labels.number] = UNKNOWN
                 await slices.breathe()
             self._seen = seen
