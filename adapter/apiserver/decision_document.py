@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from adapter.apiserver import document_writer
-from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.policy_figures import require_assessment
 from adapter.apiserver.provider import LiveDecision, MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
@@ -25,8 +24,6 @@ DECISION = "decision"
 KIND = "PolicyDecision"
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 """As large as a document that `decide` reads."""
-_AT_ONCE, _PER_USER, _WAITING_PER_USER = 2, 1, 4
-_QUEUE_SECONDS = 5.0
 
 
 class DecisionDocuments:
@@ -34,19 +31,16 @@ class DecisionDocuments:
 
     def __init__(self, provider: MetricsProvider) -> None:
         self._provider = provider
-        self._gate = FairGate(_AT_ONCE, _PER_USER, _WAITING_PER_USER, work="decisions")
 
-    async def answer(self, info: RequestInfo, user: str) -> bytearray:
+    async def answer(self, info: RequestInfo) -> bytearray:
         """The decision at this moment and its document, as JSON.
 
-        Raises StatusError: as a request for `desired_replicas` does, 413 for a document that would be too large, 429
-        and 503 where this user, or all, want too many at once. A decision that is an error is no StatusError.
+        Raises StatusError: as a request for `desired_replicas` does, and 413 for a document that would be too large. A
+        decision that is an error is no StatusError.
         """
         if info.labels is not None or info.series is not None:
             raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
-        async with self._gate.slot(user, _QUEUE_SECONDS):
-            live = await self._provider.live_decision(info)
-            return await _body(info, live)
+        return await _body(info, await self._provider.live_decision(info))
 
 
 def is_decision(info: RequestInfo) -> bool:

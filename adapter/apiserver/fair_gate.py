@@ -27,6 +27,7 @@ class FairGate:
         self._admitted: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """Waiters by flow: first in, first out within a flow; the flow served last is at the end."""
+        self._resting: set[str] = set()
 
     @contextlib.asynccontextmanager
     async def slot(self, flow: str, seconds: float) -> AsyncIterator[None]:
@@ -40,8 +41,21 @@ class FairGate:
         finally:
             self._leave(flow)
 
+    def rest(self, flow: str, seconds: float) -> None:
+        """Admit nothing more of this flow for so long; what asks meanwhile waits."""
+        if flow not in self._resting:
+            self._resting.add(flow)
+            asyncio.get_running_loop().call_later(seconds, self._rested, flow)
+
+    def _rested(self, flow: str) -> None:
+        self._resting.discard(flow)
+        self._admit()
+
+    def _is_admissible(self, flow: str) -> bool:
+        return self._admitted[flow] < self._per_flow and flow not in self._resting
+
     async def _enter(self, flow: str, seconds: float) -> None:
-        if self._admitted[flow] < self._per_flow and self._admitted.total() < self._total:
+        if self._admitted.total() < self._total and self._is_admissible(flow):
             self._admitted[flow] += 1
             return
         queue = self._queues.setdefault(flow, deque())
@@ -55,7 +69,8 @@ class FairGate:
         except BaseException as error:
             self._abandon(flow, slot)
             if isinstance(error, TimeoutError):
-                raise unavailable(f"other {self._work} took all of {seconds:g} s") from None
+                cause = f"answers that {flow} did not read" if flow in self._resting else f"other {self._work}"
+                raise unavailable(f"{cause} took all of {seconds:g} s") from None
             raise
 
     def _abandon(self, flow: str, slot: asyncio.Future[None]) -> None:
@@ -78,8 +93,8 @@ class FairGate:
     def _admit(self) -> None:
         """Grant free slots to the waiting flows in turn."""
         while self._admitted.total() < self._total:
-            flow = min(self._queues, key=self._admitted.__getitem__, default=None)
-            if flow is None or self._admitted[flow] >= self._per_flow:
+            flow = min(filter(self._is_admissible, self._queues), key=self._admitted.__getitem__, default=None)
+            if flow is None:
                 return
             queue = self._queues[flow]
             slot = queue.popleft()
@@ -108,14 +123,21 @@ class ByteBudget:
     Beyond it the flow with the most bytes that wait is aborted, the oldest of its largest first, until all fit in.
     Bytes wait from the last that left, and count in full after WAIT_SECONDS. So a flow that keeps little, or reads
     fast, gets through beside those that do not read. An answer of any size is written: it displaces neither itself
-    nor flows with less than half its bytes. Flows that are `spared` are never aborted.
+    nor flows with less than half its bytes. Flows that are `spared` are never aborted. `aborted` is told each flow
+    that was.
     """
 
     def __init__(
-        self, total: int, spared: Container[str] = frozenset(), *, now: Callable[[], float] = time.monotonic
+        self,
+        total: int,
+        spared: Container[str] = frozenset(),
+        *,
+        aborted: Callable[[str], None] = lambda _: None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total
         self._spared = spared
+        self._aborted = aborted
         self._now = now
         self._bytes = 0
         self._holds: dict[Hold, None] = {}
@@ -155,6 +177,7 @@ class ByteBudget:
             victim = max(waiting, key=lambda each: (kept[each.flow], waiting[each]))
             self._release(victim)
             victim.abort()
+            self._aborted(victim.flow)
 
     def _release(self, hold: Hold) -> None:
         if hold in self._holds:

@@ -36,7 +36,7 @@ from adapter.apiserver.status import StatusError
 from adapter.apiserver.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
 from adapter.policy.hpa import DESIRED_REPLICAS
-from adapter.runtime.inbound import STEP_BYTES, HttpConnection, kept_bytes, write_whole
+from adapter.runtime.inbound import STEP_BYTES, STEP_SECONDS, HttpConnection, kept_bytes, write_whole
 from adapter.telemetry.metrics import Metrics, package_version
 
 SERVER = "effective-load"
@@ -60,9 +60,12 @@ _COUNTS, _COUNTS_PER_USER = 8, 1
 _CONTROLLERS = frozenset({"system:serviceaccount:kube-system", "system:kube-controller-manager"})
 """The HPA's flows: as in API Priority and Fairness, what other users do neither delays nor ends their requests."""
 _CONTROLLERS_LISTS = 8
+_DECISIONS, _DECISIONS_PER_USER, _DECISIONS_WAITING = 2, 1, 4
 _QUEUE_SECONDS = 5.0
 _HELD_BYTES = 8 << 20
 """Of requests, and of large answers until they have left."""
+_REST_SECONDS = STEP_SECONDS
+"""After which a client that does not read would have lost its answer in any case."""
 _HOLD = web.RequestKey("hold", Hold)
 
 
@@ -91,7 +94,8 @@ class Handler:
         self._lists = FairGate(_LISTS, _LISTS_PER_USER, _LISTS_WAITING, work="lists")
         self._counts = FairGate(_COUNTS, _COUNTS_PER_USER, _LISTS_WAITING, work="lists")
         self._controllers_lists = FairGate(_CONTROLLERS_LISTS, _CONTROLLERS_LISTS, _LISTS_WAITING, work="lists")
-        self._held = ByteBudget(_HELD_BYTES, _CONTROLLERS)
+        self._documents = FairGate(_DECISIONS, _DECISIONS_PER_USER, _DECISIONS_WAITING, work="decisions")
+        self._held = ByteBudget(_HELD_BYTES, _CONTROLLERS, aborted=self._rest)
         self._upstreams = upstreams
         self._clock = clock
         self._errors = metrics.errors
@@ -133,7 +137,9 @@ class Handler:
         if not _is_acceptable(request.headers.get("Accept", "")):
             raise status.not_acceptable()
         if is_decision(info):
-            return await self._whole(request, await self._decisions.answer(info, flow), _PRIVATE)
+            async with self._documents.slot(flow, _QUEUE_SECONDS):
+                document = await self._decisions.answer(info)
+            return await self._whole(request, document, _PRIVATE)
         is_external = info.kind is RequestKind.EXTERNAL
         if info.kind not in _CUSTOM_KINDS and not (is_external and self.external):
             return await self._document(request, info)
@@ -154,6 +160,11 @@ class Handler:
             return contextlib.nullcontext()
         gate = self._counts if info.metric == DESIRED_REPLICAS else self._lists
         return (self._controllers_lists if flow in _CONTROLLERS else gate).slot(flow, _QUEUE_SECONDS)
+
+    def _rest(self, flow: str) -> None:
+        """Who did not read an answer, and lost it, would otherwise have the next one made at once, and again."""
+        for gate in (self._lists, self._counts, self._documents):
+            gate.rest(flow, _REST_SECONDS)
 
     async def _document(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
         document: DiscoveryDocument | None = None

@@ -163,15 +163,19 @@ class Watch:
 
     def _connect(self, port: int, source: str, request: bytes, context: ssl.SSLContext | None) -> None:
         while not self._over.wait(_PROBE_EVERY):
-            began = time.monotonic()
+            began, answer = time.monotonic(), b""
             try:
                 with socket.create_connection(("127.0.0.1", port), _PROBE_SECONDS, (source, 0)) as plain:
                     wire = context.wrap_socket(plain) if context is not None else plain
                     wire.sendall(request)
-                    self.failed += not wire.recv(4096).startswith(b"HTTP/1.1 200")
-            except OSError:
+                    answer = wire.recv(4096)
+            except OSError as error:
+                answer = repr(error).encode()
+            seconds = time.monotonic() - began
+            if not answer.startswith(b"HTTP/1.1 200"):
                 self.failed += 1
-            self.slowest = max(self.slowest, 1000 * (time.monotonic() - began))
+                announce(f"port {port} after {seconds:.2f} s: {answer[:200]!r}")
+            self.slowest = max(self.slowest, 1000 * seconds)
 
     def stop(self) -> None:
         self._over.set()
@@ -279,9 +283,8 @@ class Flood:
         beside.grown = max(beside.grown, watch.mib - before)
         beside.failed += watch.failed + flooded.refused
         beside.done += sum(done)
-        announce(
-            f"{name}: calm {beside.calm[-1].summary}, flooded {beside.flooded[-1].summary}, peak {beside.peak:.0f} MiB"
-        )
+        calm, under = beside.calm[-1].summary, beside.flooded[-1].summary
+        announce(f"{name}: calm {calm}, flooded {under}, {flooded.refused} refused, peak {beside.peak:.0f} MiB")
 
     def report(self) -> tuple[str, bool]:
         """A table of the results, and whether all limits are met."""

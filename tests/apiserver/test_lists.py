@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from adapter.apiserver import handler
-from adapter.apiserver.fair_gate import ByteBudget
+from adapter.apiserver.fair_gate import ByteBudget, FairGate
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestInfo
 from adapter.runtime import inbound
@@ -95,7 +95,7 @@ async def test_a_query_with_a_series_of_each_pod_takes_a_place_as_external_metri
 
 
 async def test_lists_that_are_not_read_take_no_place_of_those_that_are_made(
-    few: None, service: Service, proxy: trustme.LeafCert, many: int
+    few: None, scarce: None, service: Service, proxy: trustme.LeafCert, many: int
 ) -> None:
     wires = [await begun(service, proxy, user) for user in ("bob", "bob", "eve", "eve")]
     for user in ("bob", "ann"):
@@ -138,6 +138,30 @@ async def test_a_user_who_does_not_read_keeps_a_slow_reader_from_nothing(
     assert await asyncio.to_thread(is_whole, slow)
     for wire in wires:
         wire.close()
+
+
+async def test_a_user_who_did_not_read_and_lost_an_answer_waits_for_the_next_and_nobody_else_does(
+    scarce: None, service: Service, proxy: trustme.LeafCert, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asked anew at once kept the loop busy with lists that nobody read."""
+    monkeypatch.setattr(handler, "_REST_SECONDS", 600.0)
+    monkeypatch.setattr(handler, "_QUEUE_SECONDS", 0.2)
+    wires = [await begun(service, proxy, "bob") for _ in range(7)]
+    refused = await service.ask(PODS, leaf=proxy, headers=as_user("bob"))
+    assert (refused.status, refused.message) == (503, "answers that bob did not read took all of 0.2 s")
+    assert (await service.ask(PODS, leaf=proxy, headers=as_user("ann"))).status == 200
+    assert (await service.ask(f"{POLICY}/effective_cpu", leaf=proxy, headers=as_user("bob"))).status == 200
+    for wire in wires:
+        wire.close()
+
+
+async def test_a_flow_that_rests_is_admitted_afterwards_and_others_meanwhile() -> None:
+    gate = FairGate(2, 2, 10)
+    gate.rest("eve", 0.05)
+    waiting = asyncio.create_task(gate.slot("eve", PATIENCE).__aenter__())
+    async with gate.slot("ann", 0.0):
+        assert not waiting.done()
+        await waiting
 
 
 def test_beyond_the_budget_the_flow_with_the_most_bytes_that_wait_loses_those_that_wait_longest() -> None:
@@ -200,8 +224,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six large answers have room; nobody is dropped because he reads slowly."""
+    """Six large answers have room; nobody is dropped because he reads slowly, or rests because he did not read."""
     monkeypatch.setattr(handler, "_HELD_BYTES", 16 << 20)
+    monkeypatch.setattr(handler, "_REST_SECONDS", 0.0)
     monkeypatch.setattr(inbound, "STEP_SECONDS", 600.0)
 
 
