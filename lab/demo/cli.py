@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m lab.demo",
         description="The stock HPA on effective load beside a stock CPU HPA: a rise, two pods pulled out, a fall."
         " Told in a model at once, then played on a real control plane within 4 minutes, and compared; the first run"
-        " builds the control plane, about 8 minutes on 2 cores.",
+        " builds the control plane, 8 to 15 minutes on 2 cores.",
     )
     parser.add_argument("--keep", action="store_true", help="keep the cluster after the story, to explore it")
     parser.add_argument("--quick", action="store_true", help="a shorter curve: one rise and the pull-out")
