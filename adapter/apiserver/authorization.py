@@ -83,9 +83,8 @@ class ReviewCache:
     own results.
     """
 
-    def __init__(self, now: Callable[[], float], max_reviews: int = MAX_REVIEWS) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._max_reviews = max_reviews
         self._results: dict[ReviewKey, ReviewResult] = {}
         self._flows: dict[str, OrderedDict[ReviewKey, None]] = {}
 
@@ -105,7 +104,7 @@ class ReviewCache:
         flow = self._flows.setdefault(identity.flow, OrderedDict())
         flow[key] = None
         flow.move_to_end(key)
-        if len(self._results) > self._max_reviews:
+        if len(self._results) > MAX_REVIEWS:
             self._evict_one()
 
     def _evict_one(self) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import platform
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
@@ -70,7 +69,7 @@ _HOLD = web.RequestKey("hold", Hold)
 
 
 class Handler:
-    """Answers requests in JSON. `clock` measures the durations; `external`: whether external metrics have values."""
+    """Answers requests in JSON. `external`: whether external metrics have values."""
 
     def __init__(
         self,
@@ -83,7 +82,6 @@ class Handler:
         *,
         external: bool,
         upstreams: Upstreams | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -97,14 +95,13 @@ class Handler:
         self._documents = FairGate(_DECISIONS, _DECISIONS_PER_USER, _DECISIONS_WAITING, work="decisions")
         self._held = ByteBudget(_HELD_BYTES, _CONTROLLERS, aborted=self._rest)
         self._upstreams = upstreams
-        self._clock = clock
         self._errors = metrics.errors
         self._durations = metrics.api_requests
         self._duration_children: dict[tuple[str, RequestKind, int], Histogram] = {}
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request. Raises only on cancellation."""
-        start = self._clock()
+        start = time.perf_counter()
         labels = _RequestLabels()
         try:
             answer: web.StreamResponse = await self._answer(request, labels)
@@ -113,7 +110,7 @@ class Handler:
         except Exception as error:  # noqa: BLE001 - logged, and answered as a Status
             _log.exception("request_failed", path=request.raw_path[:_LOGGED_CHARACTERS])
             answer = self._error(status.internal(type(error).__name__))
-        self._observe(labels, answer.status, self._clock() - start)
+        self._observe(labels, answer.status, time.perf_counter() - start)
         return answer
 
     async def _answer(self, request: web.BaseRequest, labels: "_RequestLabels") -> web.StreamResponse:

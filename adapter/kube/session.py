@@ -21,16 +21,7 @@ from adapter.kube import credentials
 from adapter.kube.api import JSON
 from adapter.kube.credentials import ClusterAccess, CredentialKeeper, Load
 from adapter.kube.errors import KubeError, MalformedAnswer, TimedOut, TooLarge, Unreachable, error_from_answer
-from adapter.runtime.answer_budget import (
-    ANSWERS,
-    MIB,
-    SEGMENT_BYTES,
-    AnswerBudget,
-    Body,
-    Limit,
-    Reservation,
-    read_body,
-)
+from adapter.runtime.answer_budget import ANSWERS, MIB, SEGMENT_BYTES, Body, Limit, Reservation, read_body
 from adapter.runtime.http1 import Connection, RawReply, Request
 from adapter.runtime.outbound import Connector, Reply, SegmentedReply, error_text
 from adapter.runtime.source_errors import AnswerTooLarge, WrongAnswer
@@ -214,16 +205,8 @@ class Session:
     `now()` is the API server's time. After a 401 the credentials are loaded again and the request is repeated once.
     """
 
-    def __init__(
-        self,
-        load: Load,
-        *,
-        metrics: Metrics | None = None,
-        clock: ServerClock | None = None,
-        budget: AnswerBudget = ANSWERS,
-    ) -> None:
+    def __init__(self, load: Load, *, metrics: Metrics | None = None, clock: ServerClock | None = None) -> None:
         self.clock = clock or ServerClock()
-        self._budget = budget
         self._keeper = CredentialKeeper(load, self.clock.monotonic)
         self._metrics = metrics or Metrics()
         self._kept: KeptConnections | None = None
@@ -306,7 +289,7 @@ class Session:
         It comes from an aggregated API server, through the API server: its Date says nothing of the API server's clock.
         """
         question = _Question("GET", path, None, {"Accept": JSON}, is_relayed=True)
-        async with self._budget.reserve(source) as reservation:
+        async with ANSWERS.reserve(source) as reservation:
             yield (await self._whole(question, timeout, limit, reservation)).body
 
     async def request(

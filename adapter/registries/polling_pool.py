@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from adapter.runtime.answer_budget import ANSWERS, AnswerBudget, Limit, Reservation
+from adapter.runtime.answer_budget import ANSWERS, Limit, Reservation
 from adapter.runtime.http1 import Connection, RawReply, Request, SurplusAnswer
 from adapter.runtime.outbound import UNREADABLE_CREDENTIALS, Access, credentials, tls_context
 from adapter.runtime.source_errors import SourceError, SourceUnreachable, connection_fault
@@ -44,10 +44,10 @@ class Answers(NamedTuple, Generic[T]):
 class Pool:
     """Connections to one server, made when they are needed and kept.
 
-    `timeout` (seconds) and `limit` are for each answer; large ones are read when `budget` has room for one of this
-    `source`. `on_loss` is called after connections were lost without the server's announcement, as when it was killed,
-    even where new ones are made at once. `on_surplus` is called after an answer without a request: the last answer and
-    its tag may belong to another request.
+    `timeout` (seconds) and `limit` are for each answer; large ones are read when the budget of answers has room for
+    one of this `source`. `on_loss` is called after connections were lost without the server's announcement, as when it
+    was killed, even where new ones are made at once. `on_surplus` is called after an answer without a request: the last
+    answer and its tag may belong to another request.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class Pool:
         timeout: float,
         source: str,
         limit: Limit,
-        budget: AnswerBudget = ANSWERS,
         on_loss: Callable[[], None] = lambda: None,
         on_surplus: Callable[[], None] = lambda: None,
     ) -> None:
@@ -68,7 +67,6 @@ class Pool:
         self.timeout = timeout
         self.source = source
         self.limit = limit
-        self.budget = budget
         self._on_loss = on_loss
         self.on_surplus = on_surplus
         self._kept: list[Connection] = []
@@ -184,7 +182,7 @@ class _Batch(Generic[T]):
         for index, request in self._left:
             before, self._begun = self._answers, index + 1
             began = asyncio.get_running_loop().time()
-            async with self._pool.budget.reserve(self._pool.source) as reservation:
+            async with ANSWERS.reserve(self._pool.source) as reservation:
                 try:
                     async with asyncio.timeout(self._pool.timeout):
                         connection, reply = await self._send(connection, request, reservation)

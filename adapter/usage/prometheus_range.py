@@ -43,10 +43,10 @@ _MATRIX = Decoder(list[_Series])
 class RangeClient:
     """Sends range queries to one server, and repeats those that the server fails. Create it in a running event loop."""
 
-    def __init__(self, settings: PrometheusServer, backoff: Backoff | None = None) -> None:
+    def __init__(self, settings: PrometheusServer) -> None:
         self._url = settings.url.rstrip("/") + "/api/v1/query_range"
         self._timeout = max(settings.timeout_seconds, SHORTEST_TIMEOUT)
-        self._backoff = backoff or Backoff()
+        self._backoff = Backoff()
         self._client = Client(
             settings.access,
             timeout=self._timeout + 5,
