@@ -66,6 +66,7 @@ class Actions:
         """Pulls a pod out by hand."""
         pod = self._picked_in(truth, pick)
         if pod:
+            truth.by_hand.add(pod)
             truth.out.add(pod)
             self._stage.workloads.annotate(pod, {"effective-load.io/pulled-out": "true"})
 
@@ -79,6 +80,7 @@ class Actions:
                 if pod["metadata"].get("annotations", {}).get("effective-load.io/pulled-out"):
                     self._stage.workloads.annotate(name, {"effective-load.io/pulled-out": None})
                     truth.out.discard(name)
+                    truth.by_hand.discard(name)
 
     def scale(self, truth: Truth, by: int) -> None:
         """Somebody changes the count by hand."""
@@ -98,9 +100,9 @@ class Actions:
             truth.out.add(pod)
 
     def put_back(self, truth: Truth) -> None:
-        for pod in truth.out - truth.absent:
+        for pod in truth.in_maintenance:
             self._stage.consul.request("PUT", f"/v1/agent/service/maintenance/{pod}?enable=false")
-        truth.out &= truth.absent
+        truth.out -= truth.in_maintenance
 
     def deregister(self, truth: Truth, pick: float) -> None:
         pod = self._picked_in(truth, pick)
@@ -154,5 +156,6 @@ class Actions:
         pods = self._stage.pods_of(truth.service.name)
         truth.out &= {pod["metadata"]["name"] for pod in pods}
         truth.absent &= truth.out
+        truth.by_hand &= truth.out
         left = sorted({pod["metadata"]["name"] for pod in pods if condition_true(pod, "Ready")} - truth.out)
         return left[int(pick * len(left))] if len(left) > 1 and len(truth.out) < MOST_OUT else ""

@@ -47,7 +47,14 @@ class Truth:
     """Pods that are pulled out, by whatever way, and have no load."""
     absent: set[str] = field(default_factory=set)
     """Of those, the ones that the registry does not list."""
+    by_hand: set[str] = field(default_factory=set)
+    """Of those, the ones that are annotated: nothing that happens in the registry puts them back."""
     history: list[Known] = field(default_factory=list)
+
+    @property
+    def in_maintenance(self) -> set[str]:
+        """Pods that are out because the registry says so."""
+        return self.out - self.absent - self.by_hand
 
     def note(self) -> None:
         """Adds the state of this moment to the history."""
@@ -235,7 +242,7 @@ class Stage(Scene):
             self._registered.clear()
             for truth in self.truths.values():
                 self._register_new(truth)
-                for pod in truth.out - truth.absent if truth.service.registry else ():
+                for pod in truth.in_maintenance if truth.service.registry else ():
                     with contextlib.suppress(RuntimeError):
                         self.consul.maintenance(pod, on=True)
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +15,7 @@ from lab.soak.defects import DEFECTS
 from lab.soak.needs import Rules
 from lab.soak.plan import MOST_PODS, Group, Service, groups, services
 from lab.soak.run import fault_names, inputs_of
-from lab.soak.stage import reach
+from lab.soak.stage import Truth, reach
 
 
 def first(seed: int, count: int = 200) -> list[Group]:
@@ -27,6 +28,16 @@ def spec_of(service: Service, **changed: object) -> dict[str, object]:
         "metrics": [one.written() for one in service.metrics],
         **{key: value for key, value in spec.items() if value is not None},
     }
+
+
+def test_what_the_registry_puts_back_stays_out_where_it_was_pulled_out_by_hand() -> None:
+    """In seed 2611 annotated pods got load, which the adapter rightly did not count."""
+    stage = Mock()
+    service = next(one for one in services(1) if one.registry)
+    truth = Truth(service, 1.0, Rules(service.metrics, service.spec), out={"m", "a", "h"}, absent={"a"}, by_hand={"h"})
+    Actions(stage).put_back(truth)
+    assert truth.out == {"a", "h"}
+    assert [call.args[1].split("/")[-1] for call in stage.consul.request.mock_calls] == ["m?enable=false"]
 
 
 def test_a_seed_makes_the_same_run_each_time_and_another_one_another() -> None:
