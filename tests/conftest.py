@@ -23,13 +23,14 @@ from lab.harness.wire import Wire
 from lab.harness.workloads import Workloads
 from tests import selection
 
-hypothesis.settings.register_profile(
-    "here",
-    deadline=None,  # a busy machine is no fault of the code
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    derandomize="CI" in os.environ,  # a merge does not hang on luck; everybody else's runs go on looking
-)
-hypothesis.settings.load_profile("here")
+for profile, examples in (("a fourth", 25), ("exhaustive", 100)):
+    hypothesis.settings.register_profile(
+        profile,
+        max_examples=examples,
+        deadline=None,  # a busy machine is no fault of the code
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        derandomize="CI" in os.environ,  # a merge does not hang on luck; everybody else's runs go on looking
+    )
 
 NEEDS = {
     "control_plane": binaries.CONTROL_PLANE,
@@ -43,12 +44,13 @@ NEEDS = {
 
 AMOUNTS = {
     "LITERAL_DOCUMENTS": ("3000", "30000"),
-    "EFFECTIVE_LOAD_LOOPS": ("40", "300"),
+    "EFFECTIVE_LOAD_LOOPS": ("20", "300"),
     "EFFECTIVE_LOAD_HPA_DECISIONS": ("1500", "5000"),
     "EFFECTIVE_LOAD_STRANGE_EVERY": ("4", "1"),
 }
 """Random documents of `tests/literal`, random loops of `tests/simulation`, decisions of the real controller in
-`tests/replay/hpa`, and which of the strange values of `tests/fuzz` each place gets, without and with `--exhaustive`."""
+`tests/replay/hpa`, and which of the strange values and drawn cases of `tests/fuzz` are tried, without and with
+`--exhaustive`."""
 
 
 IDLE_ROWS = pytest.StashKey[list[str]]()
@@ -67,6 +69,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "builds(*names): needs these programs built, beyond what its fixtures need")
     for name, amounts in AMOUNTS.items():
         os.environ.setdefault(name, amounts[config.option.exhaustive])
+    hypothesis.settings.load_profile("exhaustive" if config.option.exhaustive else "a fourth")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """A collection keeps almost all that it makes: looking for garbage meanwhile takes time and finds none."""
+    gc.disable()
 
 
 @pytest.hookimpl(trylast=True)  # once the folders have marked theirs
@@ -126,6 +135,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     gc.collect()
     gc.freeze()
+    gc.enable()
     real = [item for item in session.items if _order(item) < 2]
     asked = {name for item in real for name in getattr(item, "fixturenames", ())}
     marked = [mark for item in real for mark in item.iter_markers("builds")]

@@ -56,7 +56,15 @@ SERVERS = (
 """Tests of real servers."""
 
 ROWS = (
-    Left(r"simulation/test_loops\.py::TestTheLoopsCanFail", "it tests the loops: only another loop changes its answer"),
+    Left(
+        r"simulation/test_(loops\.py::TestTheLoopsCanFail|windows\.py::test_values_that_count_although)",
+        "they test the loops: only another loop changes their answer",
+    ),
+    Left(
+        r"benchmarks/test_control\.py::test_the_quick_model_is_the_replay",
+        "it tests the model of a benchmark: only another model changes its answer",
+    ),
+    Left(r"manifests/test_manifests\.py::test_nothing_is_wrong", "`make check` runs each of these checks"),
     Left(
         r"companion/test_sentences\.py::test_no_sentence",
         "it reads every sentence that can be written: 15 s of wording",

@@ -7,6 +7,7 @@ Each check yields sentences about what is wrong; none is good news.
 
 import argparse
 import functools
+import os
 import re
 import sys
 import warnings
@@ -38,7 +39,7 @@ _SUFFIX = re.compile(r"_(bucket|sum|count)$")
 _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 REGISTRIES = ROOT / "docs" / "registries.md"
 SECURITY = ROOT / "docs" / "security.md"
-_SKIPPED = {".venv", ".git", "node_modules", "site"}
+_SKIPPED = {"node_modules", "site"}
 
 
 def made_from_code() -> Iterator[str]:
@@ -86,7 +87,7 @@ def wiring() -> Iterator[str]:
 def metric_names() -> Iterator[str]:
     """Documents, rules and dashboards name no metric that does not exist."""
     known = {name for name, *_ in Metrics().names()}
-    for path in _texts("*.md", "*.yaml", "*.json"):
+    for path in _texts(".md", ".yaml", ".json"):
         for name in sorted(set(_METRIC.findall(path.read_text(encoding="utf-8")))):
             if not known & {name, _SUFFIX.sub("", name)}:
                 yield f"{path.relative_to(ROOT)} names {name}, which does not exist"
@@ -94,7 +95,7 @@ def metric_names() -> Iterator[str]:
 
 def links() -> Iterator[str]:
     """Links within the repository lead somewhere, to a heading where they name one."""
-    for path in _texts("*.md"):
+    for path in _texts(".md"):
         for target, heading in _LINK.findall(path.read_text(encoding="utf-8")):
             there = path.parent / target if target else path
             if not there.exists() or (heading and heading not in anchors(there.read_text(encoding="utf-8"))):
@@ -108,7 +109,7 @@ def anchors(text: str) -> set[str]:
 
 def named_tests() -> Iterator[str]:
     """Tests that documents name are there, and each row of a table with a column for tests names one."""
-    for path in _texts("*.md"):
+    for path in _texts(".md"):
         for file, name in _TEST.findall(path.read_text(encoding="utf-8")):
             found = ROOT / "tests" / file
             if not found.is_file() or not re.search(rf"\bdef {name}\(", found.read_text(encoding="utf-8")):
@@ -251,11 +252,11 @@ def _objects() -> Iterator[tuple[str, Object]]:
         yield from ((str(file.relative_to(ROOT)), item) for item in documents(file))
 
 
-def _texts(*patterns: str) -> Iterator[Path]:
-    for pattern in patterns:
-        for path in sorted(ROOT.rglob(pattern)):
-            if not _SKIPPED & set(path.relative_to(ROOT).parts):
-                yield path
+def _texts(*endings: str) -> Iterator[Path]:
+    """The project's files: what tools keep there in folders of their own is far more, and is not looked at."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = sorted(name for name in folders if name == ".github" or (name[0] != "." and name not in _SKIPPED))
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(endings))
 
 
 def main(arguments: list[str] | None = None) -> int:

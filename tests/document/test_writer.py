@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.document_writer import DecisionSource, pieces, pod_object
@@ -201,7 +201,6 @@ PODS = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(PODS)
 def test_a_pod_is_read_as_it_was_written(one: Pod) -> None:
     assert PodDecoder()(json.dumps(pod_object(one)).encode()) == one

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.strategies import SearchStrategy
 
 from tests.effort import Effort, effort, seconds, steps
+from tests.fuzz.spoil import EVERY
 
 SECONDS = float(os.environ.get("EFFECTIVE_LOAD_FUZZ", "0"))
 """Seconds for each test; 0: its own number of cases, once."""
@@ -43,9 +44,9 @@ def seeds() -> Iterator[int]:
 
 
 def fuzzed(check: Callable[..., None], cases: int, **drawn: SearchStrategy[Any]) -> None:
-    """Checks this many cases for each seed, drawn from these strategies; shrinks a failing one."""
+    """Checks an EVERYth of so many cases for each seed, drawn from these strategies; shrinks a failing one."""
     settings = hypothesis.settings(
-        max_examples=cases,
+        max_examples=cases // EVERY,
         database=None,
         deadline=None,
         derandomize=False,

@@ -114,7 +114,7 @@ def told(data: bytes) -> list[tuple[int, bytes]]:
     while data:
         top, _, rest = data.partition(b"\r\n\r\n")
         first, *lines = top.split(b"\r\n")
-        assert first.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")), data[:200]
+        assert first.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ", b"HTTP/0.9 505 ")), data[:200]
         code = int(first.split(b" ")[1])
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
         length = 0 if code in {100, 204, 304} else int(headers[b"content-length"])

@@ -5,7 +5,7 @@ import random
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -318,7 +318,6 @@ def test_work_is_cancelled_when_the_lease_is_lost_and_begun_anew_when_it_is_won_
     run(scenario())
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(2, 4),

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.load import doubt
@@ -145,7 +145,6 @@ def _decision(assessment: Assessment, inputs: AssessmentInputs, current: int) ->
 
 
 @given(_services())
-@settings(max_examples=150)
 def test_the_scenarios_at_turns_ask_for_the_same_counts_as_all_of_them(inputs: AssessmentInputs) -> None:
     of_all = _decisions(inputs)
     with pytest.MonkeyPatch.context() as patch:

@@ -58,32 +58,26 @@ def unequal(kind: SeenAs, loads_and_limits: list[tuple[int, int]]) -> tuple[Draw
 
 class TestDoubt:
     @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), multiples=(1, 3))))
-    @settings(max_examples=100)
     def test_it_never_asks_for_fewer_than_any_way_of_being_sure(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
     @given(scenarios(Choices(kinds=OLD, replaces=(True,), multiples=(1, 3))))
-    @settings(max_examples=100)
     def test_old_doubt_with_replacing_never_changes_the_count(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
     @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), averages=(Average.TOTAL,))))
-    @settings(max_examples=100)
     def test_doubt_never_changes_the_count_with_watermarks_for_the_whole_service(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
     @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), totals=True)))
-    @settings(max_examples=100)
     def test_nor_with_a_service_total(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
     @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(2,))))
-    @settings(max_examples=100)
     def test_nor_with_utilization_of_equal_limits(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0)
 
     @given(scenarios(Choices(kinds=DOUBTFUL, replaces=(False,), of=True, limits=(1, 2, 7))))
-    @settings(max_examples=100)
     def test_with_utilization_of_unequal_limits_one_pod_may_be_missed(self, scenario: DrawnService) -> None:
         assert scenario.desired() >= max(surest(scenario).values(), default=0) - 1
 
@@ -114,22 +108,18 @@ class TestMoreLoad:
         assert more.desired() >= scenario.desired() - missed
 
     @given(scenarios(ANY), st.data())
-    @settings(max_examples=120)
     def test_on_any_pod_never_asks_for_fewer(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.more(scenario, data)
 
     @given(scenarios(Choices(lightest=1, converge=(Converge.HIGH, Converge.LOW))), st.data())
-    @settings(max_examples=120)
     def test_nor_where_the_count_drifts(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.more(scenario, data)
 
     @given(scenarios(Choices(lightest=1, of=True, limits=(2,))), st.data())
-    @settings(max_examples=100)
     def test_nor_of_equal_limits(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.more(scenario, data)
 
     @given(scenarios(Choices(lightest=1, of=True, limits=(1, 2, 7))), st.data())
-    @settings(max_examples=100)
     def test_of_unequal_limits_one_pod_may_be_missed(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.more(scenario, data, missed=1)
 
@@ -153,14 +143,12 @@ class TestGaps:
     """What is not seen: a lost sample, and a pod lost from its registry."""
 
     @given(scenarios(Choices(missing=False, multiples=(1, 3), averages=(Average.PER_POD, Average.TOTAL))), st.data())
-    @settings(max_examples=120)
     def test_lost_samples_never_ask_for_fewer_than_there_are_or_the_truth_would(
         self, scenario: DrawnService, data: st.DataObject
     ) -> None:
         self.lose(scenario, data)
 
     @given(scenarios(Choices(missing=False, of=True, limits=(1, 2, 7))), st.data())
-    @settings(max_examples=80)
     def test_nor_do_they_of_limits(self, scenario: DrawnService, data: st.DataObject) -> None:
         self.lose(scenario, data)
 
@@ -177,7 +165,6 @@ class TestGaps:
         assert seen.desired() >= min(scenario.current, scenario.desired())
 
     @given(scenarios(Choices(multiples=(1, 3))), st.data())
-    @settings(max_examples=120)
     def test_doubt_about_serving_pods_never_asks_for_fewer(self, scenario: DrawnService, data: st.DataObject) -> None:
         serving = [i for i, one in enumerate(scenario.pods) if one.kind is SeenAs.SERVING]
         assume(serving)
@@ -187,7 +174,6 @@ class TestGaps:
         )
 
     @given(scenarios(Choices(missing=False, kinds=(SeenAs.SERVING, SeenAs.OUT, SeenAs.UNREADY))), st.data())
-    @settings(max_examples=80)
     def test_idle_pods_taken_for_pulled_out_never_ask_for_fewer(
         self, scenario: DrawnService, data: st.DataObject
     ) -> None:
@@ -207,7 +193,6 @@ class TestGaps:
         scenarios(Choices(missing=False, kinds=(SeenAs.SERVING, SeenAs.OUT, SeenAs.UNREADY), one_sided=False)),
         st.data(),
     )
-    @settings(max_examples=80)
     def test_busy_pods_taken_for_pulled_out_leave_enough_for_all_of_the_load(
         self, scenario: DrawnService, data: st.DataObject
     ) -> None:
@@ -233,7 +218,6 @@ class TestBounds:
         assert resting.decided()[1].desired == scenario.current
 
     @given(scenarios(Choices(averages=(Average.PER_POD, Average.TOTAL), converge=(None, Converge.HIGH, Converge.LOW))))
-    @settings(max_examples=80)
     def test_every_decision_is_sound(self, scenario: DrawnService) -> None:
         assessment, decision = scenario.decided()
         if decision.desired is None:
@@ -255,7 +239,6 @@ class TestBounds:
         assert sum(assessment.counts.values()) == len(scenario.pods)
 
     @given(scenarios(Choices(kinds=(SeenAs.SERVING, SeenAs.OUT, SeenAs.STARTING, SeenAs.UNREADY), missing=False)))
-    @settings(max_examples=80)
     def test_the_count_is_never_more_than_needed_plus_those_out(self, scenario: DrawnService) -> None:
         loads = [one.load or 0 for one in scenario.pods if one.kind is SeenAs.SERVING]
         assume(loads)
@@ -266,7 +249,6 @@ class TestBounds:
 
 class TestOneAmongSeveral:
     @given(scenarios(), scenarios())
-    @settings(max_examples=100)
     def test_the_largest_proposal_wins_and_an_error_only_blocks_the_way_down(
         self, one: DrawnService, other: DrawnService
     ) -> None:

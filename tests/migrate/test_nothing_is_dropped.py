@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.commands.migrate.command import as_json, as_yaml
@@ -86,7 +86,6 @@ def test_what_comes_out_is_valid(source: str, low_percent: int | None) -> None:
     valid(migrated(*EVERYTHING[source], low_percent=low_percent))
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_a_spoilt_original_is_refused_or_becomes_a_valid_pair(data: st.DataObject) -> None:
     source = data.draw(st.sampled_from(sorted(EVERYTHING)))

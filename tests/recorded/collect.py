@@ -145,8 +145,9 @@ def _run(*arguments: str) -> tuple[int, str]:
 
 def chart() -> Iterator[str]:
     """The chart's values: path, default, and the schema of those that are no setting."""
+    defaults = chart_values.defaults()
     for path in chart_values.comments():
-        default = json.dumps(chart_values.at(chart_values.defaults(), path), sort_keys=True)
+        default = json.dumps(chart_values.at(defaults, path), sort_keys=True)
         yield f"{path} {default} {json.dumps(chart_values.TYPES.get(path, {}), sort_keys=True)}"
 
 

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import enum
+import functools
 import importlib
 import pkgutil
 import re
@@ -113,6 +114,7 @@ def _trees() -> Iterator[ast.Module]:
     return map(_tree, modules())
 
 
+@functools.cache
 def _tree(module: ModuleType) -> ast.Module:
     assert module.__file__ is not None
     return ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
