@@ -61,6 +61,22 @@ ROWS = (
         "they test the loops: only another loop changes their answer",
     ),
     Left(
+        r"simulation/test_loops\.py::test_(a_memory_written_and_read|the_frequency_of_assessments)",
+        "each random loop is like the others",
+        keep=4,
+    ),
+    Left(
+        r"simulation/test_(slow_sources\.py::TestSlowSources::test_a_service_shrinks_once|"
+        r"lying_sources\.py::TestFrozenSources::test_a_(frozen_source_shrinks|source_whose)|"
+        r"windows\.py::test_(one_flaky_target|a_target_that_is_down))",
+        "intervals, windows and sources in every combination; random loops draw them besides",
+        keep=30,
+    ),
+    Left(
+        r"demo/test_model\.py::(?!test_the_model_tells_each_rescale)",
+        "the whole story in the demo's model; tests/replay/scenarios holds the counts of the same rules",
+    ),
+    Left(
         r"benchmarks/test_control\.py::test_the_quick_model_is_the_replay",
         "it tests the model of a benchmark: only another model changes its answer",
     ),

@@ -12,11 +12,11 @@ from lab.harness.replay_picture import HPA, POLICY, history
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    """The arguments for half a day of the picture's week."""
+    """The arguments for three hours of the picture's week."""
     policy, table = tmp_path / "policy.yaml", tmp_path / "history.csv"
     policy.write_text(yaml.safe_dump_all([POLICY, HPA]))
     lines = list(history(1))
-    table.write_text("\n".join([lines[0], *lines[1:2880:16]]) + "\n")
+    table.write_text("\n".join([lines[0], *lines[1:720:16]]) + "\n")
     return ["replay", str(policy), "--csv", str(table), "--sync", "60s", "--capacity", "cpu=1500m"]
 
 

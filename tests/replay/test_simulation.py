@@ -156,7 +156,7 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_replayed_policy_does_what_assess_decide_and_the_hpa_do(rule: Policy, seed: int) -> None:
-    history, setup = wandering(seed, 500), Setup(replicas=10, starts=40, stops=20)
+    history, setup = wandering(seed, 200), Setup(replicas=10, starts=40, stops=20)
     native = hpa(2, 40, down=rules(120, ("Percent", 50, 60)))
     run = simulate(history, setup, [PolicyAutoscaler(rule, native)], NOBODY)[0]
     assert counts(run) == naive(history, setup, rule, native)

@@ -1,9 +1,11 @@
 """The specification's table of vectors, as documents that anyone can feed to `effective-load decide`."""
 
+import io
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.cli import INVALID, NO_DECISION, OK
+from adapter.cli import INVALID, NO_DECISION, OK, main
 from adapter.commands.decide import decision, reader
 from adapter.policy import memory_json
 
@@ -19,11 +21,17 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 IN_SCOPE = {*range(1, 18), *range(20, 48)}
 EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "expected.yaml").read_text())
+Decide = Callable[..., tuple[int, str, str]]
 FOUND = sorted(str(file.relative_to(HERE).with_suffix("")) for file in HERE.rglob("[0-9]*.yaml"))
 
 
 def text_of(name: str) -> str:
     return (HERE / f"{name}.yaml").read_text()
+
+
+def document(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.load(text_of(name), yaml.CSafeLoader)
+    return found
 
 
 @cache
@@ -33,7 +41,7 @@ def answered(name: str) -> dict[str, Any]:
     earlier = [other for other in FOUND if "/" in name and other < name and Path(other).parent == Path(name).parent]
     if earlier:
         memory = json.loads(json.dumps(answered(earlier[-1])["memory"]))
-        text = json.dumps(yaml.safe_load(text) | {"memory": memory})
+        text = json.dumps(document(name) | {"memory": memory})
     return decision.decision_json(reader.read_document(text))
 
 
@@ -56,7 +64,7 @@ def test_the_answer_is_the_specified_one(name: str) -> None:
 def test_every_answer_says_how_many_and_why(name: str) -> None:
     answer = answered(name)
     assert answer["explanation"]
-    assert len(answer["pods"]) == sum(answer["counts"].values()) == len(yaml.safe_load(text_of(name))["pods"])
+    assert len(answer["pods"]) == sum(answer["counts"].values()) == len(document(name)["pods"])
     assert all(pod["reason"] for pod in answer["pods"])
     assert json.loads(json.dumps(answer)) == answer
 
@@ -68,19 +76,19 @@ def test_every_row_in_scope_has_a_file_and_every_file_an_expectation() -> None:
 
 def test_a_vector_reads_the_same_as_json() -> None:
     text = text_of("08-overloaded-and-out")
-    assert reader.read_document(text) == reader.read_document(json.dumps(yaml.safe_load(text)))
+    assert reader.read_document(text) == reader.read_document(json.dumps(document("08-overloaded-and-out")))
 
 
 def test_a_remembered_memory_reads_back_as_it_was_written() -> None:
     for name in FOUND:
         memory = answered(name)["memory"]
-        again = reader.read_document(json.dumps(yaml.safe_load(text_of(name)) | {"memory": memory})).inputs.memory
+        again = reader.read_document(json.dumps(document(name) | {"memory": memory})).inputs.memory
         assert memory_json.memory_to_json(again) == memory
 
 
 def test_the_order_of_pods_and_samples_does_not_matter() -> None:
     for name in FOUND:
-        given = yaml.safe_load(text_of(name))
+        given = document(name)
         if "/" in name:
             continue
         given["pods"].reverse()
@@ -92,7 +100,7 @@ def test_the_order_of_pods_and_samples_does_not_matter() -> None:
 
 @pytest.mark.parametrize(("used", "usage", "desired"), [("300Mi", "292968750n", 7), ("900Mi", "878906250n", 11)])
 def test_memory_as_a_share_of_its_limit(used: str, usage: str, desired: int) -> None:
-    given = yaml.safe_load(text_of("08-overloaded-and-out"))
+    given = document("08-overloaded-and-out")
     share = {"name": "memory", "resource": {"name": "memory", "of": "Limit"}}
     given["policy"]["spec"]["metrics"] = [share | {"highWatermark": "80%", "lowWatermark": "50%"}]
     for pod in given["pods"]:
@@ -107,7 +115,7 @@ def test_memory_as_a_share_of_its_limit(used: str, usage: str, desired: int) -> 
 
 @pytest.mark.parametrize(("load", "desired"), [("0", 0), ("1", 1), ("400", 1)])
 def test_a_service_total_wakes_a_service_from_zero(load: str, desired: int) -> None:
-    given = yaml.safe_load(text_of("20-service-total"))
+    given = document("20-service-total")
     given["hpa"]["spec"]["minReplicas"] = 0
     given["scale"] = {"spec": {"replicas": 0}, "status": {"replicas": 0, "selector": "app=web"}}
     given["pods"] = []
@@ -117,7 +125,7 @@ def test_a_service_total_wakes_a_service_from_zero(load: str, desired: int) -> N
 
 
 def test_a_key_of_samples_that_would_change_nothing_is_named() -> None:
-    given = yaml.safe_load(text_of("20-service-total"))
+    given = document("20-service-total")
     given["samples"]["queue"]["stepSeconds"] = 10
     with pytest.raises(reader.DocumentError, match=r"samples\.queue\.stepSeconds: .*known are at, pods, total"):
         reader.read_document(json.dumps(given))
@@ -131,46 +139,52 @@ def test_the_readme_shows_the_programs_output() -> None:
     assert [line for line in shown.splitlines() if line not in said] == ["…"]
 
 
+@pytest.fixture
+def decide(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Decide:
+    """Runs `effective-load decide`: its status, output and errors."""
+
+    def run(*arguments: str, given: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        return main(["decide", *arguments]), *capsys.readouterr()
+
+    return run
+
+
 class TestTheCommand:
-    """`effective-load decide`, as its users start it."""
+    def test_it_prints_the_answer_as_json_and_exits_with_0(self, decide: Decide) -> None:
+        status, out, err = decide(str(HERE / "08-overloaded-and-out.yaml"), "-o", "json")
+        assert (status, err) == (OK, "")
+        assert json.loads(out) == answered("08-overloaded-and-out")
 
-    def decide(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "adapter.cli", "decide", *arguments]
-        return subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, check=False, timeout=60)
+    def test_it_prints_sentences_by_default_also_as_its_users_start_it(self) -> None:
+        command = [sys.executable, "-m", "adapter.cli", "decide", str(HERE / "08-overloaded-and-out.yaml")]
+        lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert lines == answered("08-overloaded-and-out")["explanation"]
+        assert "12" in lines[-1]
 
-    def test_it_prints_the_answer_as_json_and_exits_with_0(self) -> None:
-        done = self.decide(str(HERE / "08-overloaded-and-out.yaml"), "-o", "json")
-        assert (done.returncode, done.stderr) == (OK, "")
-        assert json.loads(done.stdout) == answered("08-overloaded-and-out")
-
-    def test_it_prints_sentences_by_default(self) -> None:
-        done = self.decide(str(HERE / "08-overloaded-and-out.yaml"))
-        assert done.stdout.splitlines() == answered("08-overloaded-and-out")["explanation"]
-        assert "12" in done.stdout.splitlines()[-1]
-
-    def test_an_answer_that_is_an_error_exits_with_3(self) -> None:
-        given = yaml.safe_load(text_of("08-overloaded-and-out"))
+    def test_an_answer_that_is_an_error_exits_with_3(self, decide: Decide) -> None:
+        given = document("08-overloaded-and-out")
         del given["usage"]
-        done = self.decide("-", "-o", "json", given=json.dumps(given))
-        answer = json.loads(done.stdout)
-        assert done.returncode == NO_DECISION
+        status, out, _ = decide("-", "-o", "json", given=json.dumps(given))
+        answer = json.loads(out)
+        assert status == NO_DECISION
         assert answer["desiredReplicas"] is None
         assert answer["served"] is None
         assert answer["verdict"] == "Error"
         assert "metrics.k8s.io" in answer["error"]
 
-    def test_an_invalid_file_exits_with_2_and_names_every_fault_with_its_path(self) -> None:
-        given = yaml.safe_load(text_of("08-overloaded-and-out"))
+    def test_an_invalid_file_exits_with_2_and_names_every_fault_with_its_path(self, decide: Decide) -> None:
+        given = document("08-overloaded-and-out")
         del given["now"]
         given["policy"]["spec"]["metrics"][0]["highWatermark"] = "much"
         given["pods"][2]["metadata"]["name"] = ""
         given["replicas"] = 3
-        done = self.decide("-", "-o", "json", given=json.dumps(given))
-        assert (done.returncode, done.stdout) == (INVALID, "")
+        status, out, err = decide("-", "-o", "json", given=json.dumps(given))
+        assert (status, out) == (INVALID, "")
         for path in ("now:", "policy.spec.metrics[0].highWatermark:", "pods[2].metadata.name:", "replicas:"):
-            assert f"  {path}" in done.stderr
+            assert f"  {path}" in err
 
-    def test_a_file_that_is_not_there_exits_with_2(self) -> None:
-        done = self.decide(str(HERE / "nowhere.yaml"))
-        assert done.returncode == INVALID
-        assert "nowhere.yaml" in done.stderr
+    def test_a_file_that_is_not_there_exits_with_2(self, decide: Decide) -> None:
+        status, _, err = decide(str(HERE / "nowhere.yaml"))
+        assert status == INVALID
+        assert "nowhere.yaml" in err
