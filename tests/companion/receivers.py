@@ -30,7 +30,7 @@ class Hook:
 
     async def told(self, count: int) -> list[dict[str, Any]]:
         """What it was sent, once that is so many."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.taken) < count:
                 self.news.clear()
                 await self.news.wait()
@@ -69,7 +69,7 @@ class Mailbox:
 
     async def next(self) -> tuple[str, list[str], Message]:
         """Sender, recipients and mail."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.mails.get()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

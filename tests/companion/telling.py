@@ -63,7 +63,7 @@ class Stand:
 
     async def ended(self, result: str, count: int = 1, route: str = "oncall") -> None:
         """Wait until so many ended so."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.count(result, route) < count:  # noqa: ASYNC110  a counter tells nobody
                 await asyncio.sleep(0.005)
 
@@ -116,6 +116,6 @@ class Sent:
 
 async def in_threads(count: int) -> None:
     """Wait until so many attempts are being made."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while sum(thread.name == "notification" for thread in threading.enumerate()) != count:  # noqa: ASYNC110  as above
             await asyncio.sleep(0.005)

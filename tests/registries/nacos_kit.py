@@ -171,7 +171,7 @@ class FakeNacos:
 
     async def until(self, holds: Any) -> None:
         """Return once it holds; looked at after each request."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not holds():
                 self._news.clear()
                 await self._news.wait()
@@ -444,6 +444,6 @@ async def subscribed(nacos: FakeNacos, world: Followed, *services: str) -> None:
 
 async def eventually(holds: Callable[[], bool]) -> None:
     """Return once it holds, of which nothing tells."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.01)
