@@ -106,15 +106,22 @@ class Prometheus(Server):
         *,
         interval: str = "1s",
         config: Mapping[str, Any] | None = None,
+        scrape: Mapping[str, Any] | None = None,
         web_config: Mapping[str, Any] | None = None,
         flags: Mapping[str, str] | None = None,
         announce: Callable[[str], None] = binaries.print_to_stderr,
     ) -> None:
-        """`config` is merged over the configuration, `web_config` sets users or TLS, `flags` have no dashes."""
+        """`config` is merged over the configuration, `scrape` over that of its scrapes; `web_config` sets users or TLS,
+        `flags` have no dashes.
+        """
         self.exporters, self.announce = list(exporters), announce
-        scrape = {"job_name": "tests", "static_configs": [{"targets": [one.address for one in exporters]}]}
+        targets = {"job_name": "tests", "static_configs": [{"targets": [one.address for one in exporters]}]}
         everywhere = {"scrape_interval": interval, "scrape_timeout": interval}
-        self.config = {"global": everywhere, "scrape_configs": [scrape] if exporters else [], **(config or {})}
+        self.config = {
+            "global": everywhere,
+            "scrape_configs": [targets | dict(scrape or {})] if exporters else [],
+            **(config or {}),
+        }
         self.web_config, self.flags = web_config, dict(flags or {})
         [self.port] = free_ports(1)
 

@@ -6,7 +6,9 @@ The service needs all of its pods: a rate that reads a tenth less would shrink i
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,167 +23,195 @@ from tests.e2e.kit import query_watermarks
 PODS, LOAD = 6, 0.43
 WINDOW = 8
 HIGH, LOW = "1200m", "400m"
-BY_POD, TOTAL, SMOOTH = "hits", "all_hits", "smooth_hits"
+BY_POD, TOTAL, SMOOTH = {"pods": "hits"}, {"total": "all_hits"}, {"smooth": "smooth_hits"}
+"""Services by name, with their query: the rate of the counters by pod, of the service, and of it by a subquery."""
 
 
-class Counters:
-    """A counter for each pod of a workload; the demand is shared by the pods that are there."""
+class Services:
+    """Services of six pods, each of which is scaled on a query, and a counter for each of their pods: the demand on a
+    service is shared by the pods that are there.
+    """
 
-    def __init__(self, workloads: Workloads, name: str = "web") -> None:
-        self._workloads, self._name = workloads, name
-        self._lock = threading.Lock()
-        self._counts: dict[str, float] = {}
-        self._advanced = time.time()
+    def __init__(self, workloads: Workloads, query_by_name: Mapping[str, str]) -> None:
+        self.workloads, self.query_by_name = workloads, query_by_name
         self.demand = PODS * LOAD
+        self._lock = threading.Lock()
+        self._counts: defaultdict[str, float] = defaultdict(float)
+        self._counted_at = time.time()
 
-    def page(self, part: Callable[[int], bool] = lambda _: True) -> str:
-        """The counters of the pods with these positions."""
-        with self._lock:
-            pods = sorted(self._workloads.pod_names(self._name))
-            now, before = time.time(), self._advanced
-            self._advanced = now
-            for pod in pods:
-                self._counts[pod] = self._counts.get(pod, 0.0) + (now - before) * self.demand / len(pods)
-            labels = f'namespace="{self._workloads.namespace}",workload="{self._name}"'
-            return "".join(
-                f'hits{{{labels},pod="{pod}"}} {self._counts[pod]}\n' for index, pod in enumerate(pods) if part(index)
-            )
+    def begin(self, server: Prometheus, window: int = WINDOW) -> None:
+        """Scales the services once their windows are full."""
+        server.wait_value(f"min(count_over_time(hits[{window}s])) >= bool {window}", 1)
+        for name, query in self.query_by_name.items():
+            self.workloads.policy(name, [query_watermarks(query, HIGH, LOW)])
+            self.workloads.hpa(name)
+        for name in self.query_by_name:
+            self.workloads.wait_condition(name, "ScalingActive")
+        self.hold()
+
+    def hold(self, seconds: float = 0, *, syncs: int = 3) -> None:
+        """Asserts that all keep their pods."""
+
+        def hold(name: str) -> None:
+            self.workloads.hold_replicas(name, PODS, seconds, syncs=syncs)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(hold, self.query_by_name))
+
+    def fall(self, within: float) -> None:
+        """The load falls to a quarter, and the services follow in this time."""
+        self.demand /= 4
+        for name in self.query_by_name:
+            self.workloads.wait_replicas(name, 1, timeout=within)
+
+    def page(self, part: Callable[[int], bool] = lambda _: True) -> Callable[[], str]:
+        """A page with the counters of the pods at these positions, each with the time at which its scrape was due: on a
+        busy machine it is answered later, which would make a rate of what is no load.
+        """
+        first: float | None = None
+
+        def write() -> str:
+            nonlocal first
+            with self._lock:
+                now = time.time()
+                first = now if first is None else min(first, now - round(now - first))
+                return self._at(first + round(now - first), part)
+
+        return write
+
+    def _at(self, now: float, part: Callable[[int], bool]) -> str:
+        seconds, self._counted_at, lines = now - self._counted_at, now, list[str]()
+        for name in self.query_by_name:
+            labels = f'namespace="{self.workloads.namespace}",workload="{name}"'
+            pods = sorted(self.workloads.pod_names(name))
+            for position, pod in enumerate(pods):
+                self._counts[pod] += seconds * self.demand / len(pods)
+                if part(position):
+                    lines.append(f'hits{{{labels},pod="{pod}"}} {self._counts[pod]} {round(now * 1000)}\n')
+        return "".join(lines)
 
 
 def settings(server: Prometheus, window: int = WINDOW) -> dict[str, Any]:
-    """Settings with the rate of the counters by pod, of the service, and of it by a subquery, asked every second."""
+    """Settings with the queries, asked every second."""
     rate = f'rate(hits{{namespace="$namespace",workload="$workload"}}[{window}s])'
     common = {"server": "main", "intervalSeconds": 1, "maxAgeSeconds": 20}
     return {
         "prometheus": {
             "servers": [{"name": "main", "url": server.url}],
             "queries": [
-                {"name": BY_POD, "query": f"sum by (namespace, pod) ({rate})", **common},
-                {"name": TOTAL, "query": f"sum({rate})", "scope": "Service", **common},
-                {"name": SMOOTH, "query": f"sum(avg_over_time({rate}[2s:1s]))", "scope": "Service", **common},
+                {"name": "hits", "query": f"sum by (namespace, pod) ({rate})", **common},
+                {"name": "all_hits", "query": f"sum({rate})", "scope": "Service", **common},
+                {"name": "smooth_hits", "query": f"sum(avg_over_time({rate}[2s:1s]))", "scope": "Service", **common},
             ],
         }
     }
 
 
+def scraping(*exporters: Exporter) -> Prometheus:
+    """A Prometheus to which samples with a time of their own end with their target, as others do."""
+    return Prometheus(exporters, scrape={"track_timestamps_staleness": True})
+
+
 @pytest.fixture
-def counters(workloads: Workloads, exporter: Exporter) -> Counters:
-    """The counters on the page that `prometheus` scrapes."""
-    workloads.deployment("web", PODS)
-    counters = Counters(workloads)
-    exporter.set_page(counters.page)
-    return counters
+def prometheus(exporter: Exporter) -> Iterator[Prometheus]:
+    with scraping(exporter) as server:
+        yield server
 
 
-def scale_on(workloads: Workloads, query: str, server: Prometheus, window: int = WINDOW) -> None:
-    """Scale the service on this query, once its windows are full."""
-    server.wait_value(f"min(count_over_time(hits[{window}s])) >= bool {window}", 1)
-    workloads.policy("web", [query_watermarks(query, HIGH, LOW)])
-    workloads.hpa("web")
-    workloads.wait_condition("web", "ScalingActive")
-    workloads.hold_replicas("web", PODS)
+@pytest.fixture
+def services(request: pytest.FixtureRequest, workloads: Workloads, exporter: Exporter) -> Services:
+    """Running services, those of BY_POD and TOTAL by default, with their counters on the page of `exporter`."""
+    made = Services(workloads, getattr(request, "param", BY_POD | TOTAL))
+    for name in made.query_by_name:
+        workloads.deployment(name, PODS, wait=False)
+    for name in made.query_by_name:
+        workloads.wait_ready(name, PODS)
+    exporter.set_page(made.page())
+    return made
 
 
-def wait_fall(workloads: Workloads, counters: Counters, within: float) -> None:
-    """The load falls to a quarter, and the service follows in this time."""
-    counters.demand /= 4
-    workloads.wait_replicas("web", 1, timeout=within)
+def having(query_by_name: Mapping[str, str]) -> pytest.MarkDecorator:
+    """The test has these services."""
+    return pytest.mark.parametrize("services", [query_by_name], indirect=True, ids=["-".join(query_by_name)])
 
 
-QUERIES = pytest.mark.parametrize("query", [BY_POD, TOTAL])
-
-
-@QUERIES
 def test_an_adapter_that_starts_while_windows_refill_shrinks_nothing(
-    make_adapter: MakeAdapter, workloads: Workloads, prometheus: Prometheus, counters: Counters, query: str
+    make_adapter: MakeAdapter, services: Services, prometheus: Prometheus
 ) -> None:
     """Prometheus without a volume, and the adapter: killed together, as by the loss of a node."""
     adapter = make_adapter(settings(prometheus))
-    scale_on(workloads, query, prometheus)
+    services.begin(prometheus)
     adapter.kill()
     prometheus.kill()
     shutil.rmtree(prometheus.folder / "data")
     prometheus.resume()
     adapter.start()
-    workloads.hold_replicas("web", PODS, 2 * WINDOW)
-    wait_fall(workloads, counters, 4 * WINDOW + 15)
+    services.hold(2 * WINDOW)
+    services.fall(4 * WINDOW + 15)
 
 
-@QUERIES
 def test_an_adapter_that_restarts_after_a_gap_shrinks_nothing(
-    make_adapter: MakeAdapter,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
-    counters: Counters,
-    query: str,
+    make_adapter: MakeAdapter, services: Services, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     adapter = make_adapter(settings(prometheus))
-    scale_on(workloads, query, prometheus)
+    services.begin(prometheus)
     miss(exporter, 5)
     adapter.restart()
-    workloads.hold_replicas("web", PODS, 2 * WINDOW)
+    services.hold(2 * WINDOW)
 
 
-@QUERIES
 def test_one_missed_scrape_of_a_short_window_shrinks_nothing(
-    make_adapter: MakeAdapter,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
-    counters: Counters,
-    query: str,
+    make_adapter: MakeAdapter, services: Services, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     make_adapter(settings(prometheus, window=4))
-    scale_on(workloads, query, prometheus, window=4)
+    services.begin(prometheus, window=4)
     for _ in range(3):
         miss(exporter, 1)
-        workloads.hold_replicas("web", PODS, 6, syncs=1)
-    wait_fall(workloads, counters, 30)
+        services.hold(6, syncs=1)
+    services.fall(30)
 
 
-@QUERIES
 def test_missed_scrapes_leave_the_inputs_fresh(
-    make_adapter: MakeAdapter,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
-    counters: Counters,
-    query: str,
+    make_adapter: MakeAdapter, services: Services, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     """Each change of a condition is a write, an Event and a notification; a gap that is counted has its bound."""
     adapter = make_adapter(settings(prometheus))
-    scale_on(workloads, query, prometheus)
-    labels = f'namespace="{workloads.namespace}",policy="web",condition="InputsFresh"'
-    fresh = f"effective_load_policy_condition{{{labels}}}"
+    services.begin(prometheus)
+
+    def fresh() -> set[float | None]:
+        labels = f'namespace="{services.workloads.namespace}",policy="%s",condition="InputsFresh"'
+        return {
+            adapter.metric(f"effective_load_policy_condition{{{labels % name}}}") for name in services.query_by_name
+        }
+
     for _ in range(3):
         miss(exporter, 1)
         ended = time.monotonic() + WINDOW + 2
         while time.monotonic() < ended:
-            assert adapter.metric(fresh) == 1, workloads.asked("web")
+            assert fresh() == {1}, [services.workloads.asked(name) for name in services.query_by_name]
+            time.sleep(0.2)
     exporter.failing = True
-    until(lambda: adapter.metric(fresh) == 0, 30, adapter.logs)
+    until(lambda: fresh() == {0}, 30, adapter.logs)
 
 
-@pytest.mark.parametrize("query", [TOTAL, SMOOTH])
+@having(TOTAL | SMOOTH)
 def test_windows_that_nobody_can_ask_for_shrink_nothing_for_two_of_them_and_the_status_says_so(
     make_adapter: MakeAdapter,
     make_companion: MakeCompanion,
-    workloads: Workloads,
+    services: Services,
     exporter: Exporter,
     prometheus: Prometheus,
-    counters: Counters,
-    query: str,
 ) -> None:
     """The server refuses to count; a subquery it is not even asked for. So after a gap, and after a start."""
-    policy = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/web"
+    policies = f"/apis/effective-load.io/v1alpha1/namespaces/{services.workloads.namespace}/watermarkpolicies"
 
-    def told() -> str:
-        conditions = workloads.client.get(policy).get("status", {}).get("conditions", [])
-        return next((f"{one['reason']}: {one['message']}" for one in conditions if one["type"] == "InputsFresh"), "")
+    def told() -> list[str]:
+        items = services.workloads.client.list(policies)
+        conditions = [one for item in items for one in item.get("status", {}).get("conditions", ())]
+        return [f"{one['reason']}: {one['message']}" for one in conditions if one["type"] == "InputsFresh"]
 
     def wait_told(words: str) -> None:
-        until(lambda: words in told(), 3 * WINDOW + 10, told)
+        until(lambda: [words in one for one in told()] == [True, True], 3 * WINDOW + 10, lambda: str(told()))
 
     def refuse(asked: str, answer: Any) -> Any:
         return {"status": "error", "errorType": "execution", "error": "no"} if "count_over_time" in asked else answer
@@ -192,118 +222,115 @@ def test_windows_that_nobody_can_ask_for_shrink_nothing_for_two_of_them_and_the_
         given["prometheus"]["servers"][0]["url"] = f"http://127.0.0.1:{proxy.port}"
         adapter = make_adapter(given)
         make_companion(given)
-        scale_on(workloads, query, prometheus)
+        services.begin(prometheus)
         wait_told("SamplesFresh")
         miss(exporter, 5)
         wait_told("may lack samples")
-        workloads.hold_replicas("web", PODS, 2 * WINDOW)
+        services.hold(2 * WINDOW)
         wait_told("SamplesFresh")
         miss(exporter, 5)
         adapter.restart()
-        workloads.hold_replicas("web", PODS, 2 * WINDOW)
-        wait_fall(workloads, counters, 4 * WINDOW + 15)
+        services.hold(2 * WINDOW)
+        services.fall(4 * WINDOW + 15)
 
 
-@QUERIES
 def test_pods_that_are_replaced_while_nothing_is_scraped_shrink_nothing(
-    make_adapter: MakeAdapter,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
-    counters: Counters,
-    query: str,
+    make_adapter: MakeAdapter, services: Services, exporter: Exporter, prometheus: Prometheus
 ) -> None:
     make_adapter(settings(prometheus))
-    scale_on(workloads, query, prometheus)
+    services.begin(prometheus)
     exporter.failing = True
-    old = set(workloads.pod_names("web"))
-    workloads.rollout("web")
-    until(lambda: old.isdisjoint(workloads.pod_names("web")), 60, lambda: "the rollout does not end")
-    workloads.hold_replicas("web", PODS, 2 * WINDOW)
+    old = set(services.workloads.pod_names(""))
+    for name in services.query_by_name:
+        services.workloads.rollout(name)
+    until(lambda: old.isdisjoint(services.workloads.pod_names("")), 60, lambda: "the rollouts do not end")
+    services.hold(2 * WINDOW)
     exporter.failing = False
-    workloads.hold_replicas("web", PODS, 2 * WINDOW)
+    services.hold(2 * WINDOW)
 
 
-@QUERIES
 def test_a_rolling_update_shrinks_nothing(
-    make_adapter: MakeAdapter, workloads: Workloads, prometheus: Prometheus, counters: Counters, query: str
+    make_adapter: MakeAdapter, services: Services, prometheus: Prometheus
 ) -> None:
     make_adapter(settings(prometheus))
-    scale_on(workloads, query, prometheus)
-    workloads.rollout("web")
-    workloads.hold_replicas("web", PODS, 4 * WINDOW)
-    wait_fall(workloads, counters, 3 * WINDOW + 15)
+    services.begin(prometheus)
+    for name in services.query_by_name:
+        services.workloads.rollout(name)
+    services.hold(4 * WINDOW)
+    services.fall(3 * WINDOW + 15)
 
 
 def test_the_total_of_a_new_service_shrinks_nothing_before_its_windows_are_full(
     make_adapter: MakeAdapter, workloads: Workloads, prometheus: Prometheus, exporter: Exporter
 ) -> None:
     make_adapter(settings(prometheus))
-    workloads.policy("web", [query_watermarks(TOTAL, HIGH, LOW)])
-    workloads.hpa("web")
-    workloads.deployment("web", PODS)
-    exporter.set_page(Counters(workloads).page)
-    workloads.hold_replicas("web", PODS, 3 * WINDOW)
-    workloads.wait_condition("web", "ScalingActive")
+    services = Services(workloads, TOTAL)
+    workloads.policy("total", [query_watermarks(TOTAL["total"], HIGH, LOW)])
+    workloads.hpa("total")
+    workloads.deployment("total", PODS)
+    exporter.set_page(services.page())
+    services.hold(3 * WINDOW)
+    workloads.wait_condition("total", "ScalingActive")
 
 
+@having(TOTAL)
 def test_a_total_that_lacks_one_target_for_longer_than_its_window_shrinks_nothing(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, counters: Counters
+    make_adapter: MakeAdapter, services: Services, exporter: Exporter
 ) -> None:
     """Two pods of six on a page of their own, which fails while the adapter starts anew, too."""
-    with Exporter() as lost, Prometheus([exporter, lost]) as server:
-        exporter.set_page(lambda: counters.page(lambda index: index > 1))
-        lost.set_page(lambda: counters.page(lambda index: index <= 1))
+    with Exporter() as lost, scraping(exporter, lost) as server:
+        exporter.set_page(services.page(lambda position: position > 1))
+        lost.set_page(services.page(lambda position: position <= 1))
         adapter = make_adapter(settings(server))
-        scale_on(workloads, TOTAL, server)
+        services.begin(server)
         lost.failing = True
-        workloads.hold_replicas("web", PODS, 3 * WINDOW)
+        services.hold(3 * WINDOW)
         adapter.restart()
-        workloads.hold_replicas("web", PODS, 2 * WINDOW)
+        services.hold(2 * WINDOW)
         lost.failing = False
-        wait_fall(workloads, counters, 3 * WINDOW + 15)
+        services.fall(3 * WINDOW + 15)
 
 
-def test_a_wiped_shard_behind_a_querier_shrinks_nothing(make_adapter: MakeAdapter, workloads: Workloads) -> None:
+@having(BY_POD)
+def test_a_wiped_shard_behind_a_querier_shrinks_nothing(make_adapter: MakeAdapter, services: Services) -> None:
     """The querier is a Prometheus that reads from two others."""
-    workloads.deployment("web", PODS)
-    counters = Counters(workloads)
-    with shards(counters) as (querier, wiped):
+    with shards(services) as (querier, wiped):
         make_adapter(settings(querier))
-        scale_on(workloads, BY_POD, querier)
+        services.begin(querier)
         wiped.kill()
         shutil.rmtree(wiped.folder / "data")
         wiped.resume()
-        workloads.hold_replicas("web", PODS, 3 * WINDOW)
-        wait_fall(workloads, counters, 3 * WINDOW + 15)
+        services.hold(3 * WINDOW)
+        services.fall(3 * WINDOW + 15)
 
 
 @contextmanager
-def shards(counters: Counters) -> Iterator[tuple[Prometheus, Prometheus]]:
+def shards(services: Services) -> Iterator[tuple[Prometheus, Prometheus]]:
     """A querier, and one of the two shards behind it."""
-    with Exporter() as even, Exporter() as odd, Prometheus([even]) as one, Prometheus([odd]) as other:
-        even.set_page(lambda: counters.page(lambda index: index % 2 == 0))
-        odd.set_page(lambda: counters.page(lambda index: index % 2 == 1))
+    with Exporter() as even, Exporter() as odd, scraping(even) as one, scraping(odd) as other:
+        even.set_page(services.page(lambda position: position % 2 == 0))
+        odd.set_page(services.page(lambda position: position % 2 == 1))
         reads = [{"url": f"{shard.url}/api/v1/read", "read_recent": True} for shard in (one, other)]
         with Prometheus(config={"remote_read": reads}) as querier:
             yield querier, other
 
 
+@having(BY_POD)
 def test_a_target_that_is_up_and_down_by_turns_does_not_hide_a_fall(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, counters: Counters
+    make_adapter: MakeAdapter, services: Services, exporter: Exporter
 ) -> None:
     """One pod of six on a page of its own, which answers for three seconds and fails for three seconds."""
-    with Exporter() as flaky, Prometheus([exporter, flaky]) as server:
-        exporter.set_page(lambda: counters.page(lambda index: index > 0))
-        flaky.set_page(lambda: counters.page(lambda index: index == 0))
+    with Exporter() as flaky, scraping(exporter, flaky) as server:
+        exporter.set_page(services.page(lambda position: position > 0))
+        flaky.set_page(services.page(lambda position: position == 0))
         make_adapter(settings(server))
-        scale_on(workloads, BY_POD, server)
+        services.begin(server)
         turns = threading.Event()
         turning = threading.Thread(target=_turn, args=(flaky, turns), daemon=True)
         turning.start()
-        workloads.hold_replicas("web", PODS, 3 * WINDOW)
-        counters.demand /= 4
-        until(lambda: workloads.replicas("web") < PODS, 2 * WINDOW + 10, lambda: "the fall stays hidden")
+        services.hold(3 * WINDOW)
+        services.demand /= 4
+        until(lambda: services.workloads.replicas("pods") < PODS, 2 * WINDOW + 10, lambda: "the fall stays hidden")
         turns.set()
         turning.join()
 
