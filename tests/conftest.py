@@ -8,6 +8,7 @@ import os
 import random
 import re
 import secrets
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.registries.polaris import Polaris
 from lab.harness.wire import Wire
 from lab.harness.workloads import Workloads
-from tests import selection
+from tests import selection, workers
 
 for profile, examples in (("a fourth", 25), ("exhaustive", 100)):
     hypothesis.settings.register_profile(
@@ -57,6 +58,8 @@ IDLE_ROWS = pytest.StashKey[list[str]]()
 """Rows of `tests/selection.py` that leave nothing out, of a run that collects everything."""
 ORDERS = pytest.StashKey[dict[Path, int]]()
 """What the tests of each file need at most (`_order`)."""
+LONG = 2400
+"""Seconds that all tests of a file may take together, from which on it comes before others."""
 REACHED = pytest.StashKey[int]()
 """The order of the file that this process came to last."""
 
@@ -70,6 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, amounts in AMOUNTS.items():
         os.environ.setdefault(name, amounts[config.option.exhaustive])
     hypothesis.settings.load_profile("exhaustive" if config.option.exhaustive else "a fourth")
+    if getattr(config, "workerinput", {}).get(workers.FILLING):
+        os.nice(5)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -78,10 +83,21 @@ def pytest_collection() -> None:
     gc.disable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The last worker of a run by files does what needs no server, with less priority, while the others wait."""
+    node.workerinput[workers.FILLING] = node.config.option.dist == "loadfile" and workers.is_last(node.workerinput)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return workers.FromBothEnds(config, log) if config.option.dist == "loadfile" else None
+
+
 @pytest.hookimpl(trylast=True)  # once the folders have marked theirs
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files whose tests share the control plane come first, then those of other servers: the short ones fill the
-    workers' ends.
+    """Files whose tests share the control plane come first, those that may take longest before all, then those of other
+    servers: the short ones fill the workers' ends.
 
     Without `--exhaustive` some tests are left to `make test-all` (`tests/selection.py`). A failed test runs up to twice
     more where a merge hangs on it; the summary names each that needed it, and why: some thirty servers share two
@@ -95,9 +111,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
     orders = config.stash[ORDERS] = {}
+    seconds: Counter[Path] = Counter()
     for item in items:
-        orders[item.path] = min(_order(item), orders.get(item.path, _order(item)))
-    items.sort(key=lambda item: orders[item.path])
+        order, limit = _order(item), item.get_closest_marker("timeout")
+        orders[item.path] = min(order, orders.get(item.path, order))
+        if order == 0:
+            seconds[item.path] += limit.args[0] if limit else int(config.getini("timeout"))
+    long = {path: -limits for path, limits in seconds.items() if limits >= LONG}
+    items.sort(key=lambda item: (orders[item.path], long.get(item.path, 0)))
     if "CI" in os.environ:
         for item in items:
             item.add_marker(pytest.mark.flaky(reruns=2))

@@ -18,6 +18,7 @@ from lab.harness.processes import Component, Server, free_ports
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = SERVICE = ACCOUNT = "effective-load"
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret")
 
@@ -148,6 +149,11 @@ class AdapterProcess(Server):
         services = {f"v1beta2.{CUSTOM}": (CUSTOM, "v1beta2", 200), f"v1beta1.{CUSTOM}": (CUSTOM, "v1beta1", 100)}
         return {**services, f"v1beta1.{EXTERNAL}": (EXTERNAL, "v1beta1", 100)} if self.external else services
 
+    @property
+    def registered(self) -> bool:
+        """Whether its API services exist."""
+        return all(self.cluster.client.find(f"{API_SERVICES}/{name}") for name in self.api_services)
+
     def register(self) -> None:
         """Points the Service and the API services to this process, also where they point to another one."""
         client = self.cluster.client
@@ -160,7 +166,7 @@ class AdapterProcess(Server):
 
     def unregister(self) -> None:
         for name in self.api_services:
-            self.cluster.client.delete(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")
+            self.cluster.client.delete(f"{API_SERVICES}/{name}")
 
     def wait_available(self, timeout: float = 60) -> None:
         for name in self.api_services if self.register_it else ():

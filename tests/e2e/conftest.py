@@ -78,9 +78,11 @@ def _adapter(control_plane: ControlPlane, crds: None, adapter_kubeconfig: Path) 
 
 @pytest.fixture
 def adapter(_adapter: AdapterProcess) -> AdapterProcess:
-    """The shared adapter with the settings FAST and the external API; started again if a test has ended it."""
-    if not _adapter.component.running:
+    """The shared adapter with the settings FAST and the external API; started again if it was ended or unregistered."""
+    if not (_adapter.component.running and _adapter.registered):
+        _adapter.stop()
         _adapter.start()
+    _adapter.wait_available()
     return _adapter
 
 
@@ -103,7 +105,6 @@ def make_adapter(
         process.stop()
         control_plane.watched.remove(process.component)
     _adapter.register()
-    _adapter.wait_available()
 
 
 @pytest.fixture
