@@ -87,6 +87,12 @@ def _pieces(value: object) -> Iterator[str]:
         yield repr(value)
 
 
+def first_names(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def path_of(parts: Iterable[str | int]) -> str:
     """`("spec", "metrics", 0, "name")` as `spec.metrics[0].name`."""
     path = ""

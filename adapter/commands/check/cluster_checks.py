@@ -206,15 +206,12 @@ async def certificate_section(
     return section
 
 
-def _parsed(pem: str) -> list[x509.Certificate]:
-    with contextlib.suppress(ValueError):
-        return x509.load_pem_x509_certificates(pem.encode())
-    return []
-
-
 def _newest(pem: str) -> x509.Certificate | None:
     """The certificate of a bundle that ends last: one that is valid is enough."""
-    return max(_parsed(pem), key=lambda one: one.not_valid_after_utc, default=None)
+    certificates: list[x509.Certificate] = []
+    with contextlib.suppress(ValueError):
+        certificates = x509.load_pem_x509_certificates(pem.encode())
+    return max(certificates, key=lambda one: one.not_valid_after_utc, default=None)
 
 
 async def _served(address: str) -> x509.Certificate | None:

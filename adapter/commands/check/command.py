@@ -42,6 +42,7 @@ from adapter.policy.hpa import Hpa
 from adapter.registries.probe import ProbeResult, probe
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
+from adapter.runtime.faults import first_names
 from adapter.settings import Settings
 from adapter.settings.registries import Registry
 
@@ -234,7 +235,7 @@ class _Check:
         """What this account may not read, once, with the policies that it concerns."""
         section = ReportSection("pods")
         for message, names in self._denied.items():
-            section.skipped(f"the pods of {health.listed(names)}, for {message}")
+            section.skipped(f"the pods of {first_names(names, health.NAMED)}, for {message}")
         return [section] * bool(section.findings)
 
     async def _load_sources(self, policies: Iterable[Policy], ways: Mapping[tuple[str, str], _Way]) -> LoadReport:

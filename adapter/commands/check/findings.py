@@ -1,7 +1,7 @@
 """Findings about registries, their services, the pods of policies, and HPAs. Pure: everything was read before."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from adapter.commands.check.report import ReportSection, SubjectKind
@@ -30,6 +30,7 @@ from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble, count_states
+from adapter.runtime.faults import first_names
 from adapter.settings.registries import Registry
 
 PROBE_SERVICE = "effective-load-check"
@@ -233,11 +234,6 @@ def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[
     return frozenset(hpa.target.identity for hpa in hpas if hpa.name in followed)
 
 
-def _first(names: Collection[str]) -> str:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return f"{', '.join(sorted(names)[:MAX_LISTED])}{more}"
-
-
 def _dangling_metrics(
     hpa: Hpa, policies: Sequence[ListedPolicy], scaled: frozenset[CrossVersionReference] | None
 ) -> Iterator[str]:
@@ -245,9 +241,10 @@ def _dangling_metrics(
     for metric in hpa.metrics:
         name = _policy_named(metric)
         if name and name not in names:
+            there = first_names(sorted(names), MAX_LISTED) or "none"
             yield (
                 f"it asks for {metric.name} of WatermarkPolicy {name}, which does not exist in namespace "
-                f"{hpa.namespace}; create that policy, or name one that exists ({_first(names) or 'none'})"
+                f"{hpa.namespace}; create that policy, or name one that exists ({there})"
             )
         target = metric.described
         by_target = target is not None and metric.name == DESIRED_REPLICAS and not name

@@ -11,11 +11,13 @@ from adapter.kube.api import PODS
 from adapter.kube.cluster import Cluster, ListedPolicy
 from adapter.kube.errors import KubeError
 from adapter.load.conditions import ConditionType, Reason
+from adapter.runtime.faults import first_names
 from adapter.runtime.times import parse_time
 
 STALE_STATUS_SECONDS = 180.0
 """The companion writes every status at least every two minutes, so one older than this is no longer written."""
-_NAMED = 5
+NAMED = 5
+"""How many policies a sentence names."""
 _ASK_SECONDS = 3.0
 
 
@@ -103,7 +105,7 @@ def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
             for text in dict.fromkeys(one.message for one in silent):
                 concerned.setdefault(text, []).append(str(policy))
     for text, names in concerned.items():
-        section.wrong(f"{text} (reported by the status of {listed(names)})")
+        section.wrong(f"{text} (reported by the status of {first_names(names, NAMED)})")
     return section
 
 
@@ -117,10 +119,10 @@ def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -
         oldest = max(_age(one, now) for one in old)
         section.wrong(
             f"it writes every status within two minutes, and these are older, up to {oldest:.0f} s: "
-            f"{listed([str(one) for one in old])}; check that it runs, and its log"
+            f"{first_names([str(one) for one in old], NAMED)}; check that it runs, and its log"
         )
     if without:
-        section.note(f"no status is written yet, so the adapter's view of it is unknown: {listed(without)}")
+        section.note(f"no status is written yet, so the adapter's view of it is unknown: {first_names(without, NAMED)}")
     return section
 
 
@@ -128,9 +130,3 @@ def _age(policy: ListedPolicy, now: float) -> float:
     """The age of a policy's status in seconds; 0 where it has none."""
     at = parse_time(policy.status.assessed_at)
     return 0.0 if at is None else now - at
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names, and the number of the rest."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"

@@ -14,6 +14,7 @@ from adapter.load.pods import Pod
 from adapter.load.samples import QuerySamples, Usage
 from adapter.load.spec import Metric, Policy, Query
 from adapter.runtime.answer_budget import MIB, Limit
+from adapter.runtime.faults import first_names
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import Settings
 from adapter.telemetry.metrics import Metrics
@@ -21,7 +22,6 @@ from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import parse_inputs, recorded
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from adapter.usage.resource_metrics import decode_usages
-from adapter.usage.series import NamedQueryResult
 from adapter.usage.windows import Windows, lowest_share
 
 METRICS_SERVER = "metrics-server"
@@ -80,9 +80,7 @@ def _wrong(text: str, cause: str) -> Callable[[ReportSection], None]:
 
 
 def _names(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return f"{', '.join(listed[:_NAMED])}{more}"
+    return first_names(sorted(names), _NAMED)
 
 
 # --- metrics-server ---
@@ -258,16 +256,14 @@ async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable
     slowest = max((server.timeout_seconds for server in prometheus.servers), default=0.0)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2 * slowest + MARGIN_SECONDS):
-            while (left or any(map(_unanswered, source.named_results()))) and not running.done():
+            while not running.done() and (
+                left or any(one.fetched_at is None and not one.error for one in source.named_results())
+            ):
                 changed.clear()
                 await changed.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     return source
-
-
-def _unanswered(result: NamedQueryResult) -> bool:
-    return result.fetched_at is None and not result.error
 
 
 def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -> None:

@@ -23,7 +23,7 @@ from adapter.policy.behavior import HPA_KIND
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.watermark_policy import GROUP, KIND, parse_policy
 from adapter.runtime import document_text
-from adapter.runtime.faults import Fault, FaultyDocument, closest
+from adapter.runtime.faults import Fault, FaultyDocument, closest, first_names
 from adapter.settings import Settings, SettingsError, parse_settings
 
 T = TypeVar("T")
@@ -219,9 +219,7 @@ def _add_syntax(section: ReportSection, file: str, text: str) -> None:
 
 def _of_templates(files: Sequence[str]) -> ReportSection:
     section = ReportSection("templates")
-    names = ", ".join(files[:_NAMED])
-    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
-    which = f"{names}{more} {'are templates' if len(files) > 1 else 'is a template'}"
+    which = f"{first_names(files, _NAMED)} {'are templates' if len(files) > 1 else 'is a template'}"
     section.skipped(f"{which}; check what `helm template` prints")
     return section
 

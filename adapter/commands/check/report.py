@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from adapter.kube.errors import Forbidden
+from adapter.runtime.faults import first_names
 
 _REFUSAL = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
@@ -168,9 +169,7 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
                 place = f"{finding.place}: " if finding.place else ""
                 yield f"  {finding.verdict.value:5}  {place}{finding.text}"
                 if finding.explains:
-                    more = len(finding.explains) - _NAMED
-                    names = ", ".join(finding.explains[:_NAMED])
-                    yield f"         this explains faults of {names}{f' and {more} more' if more > 0 else ''}"
+                    yield f"         this explains faults of {first_names(finding.explains, _NAMED)}"
     well = counted(
         one
         for one in kept

@@ -14,6 +14,7 @@ from adapter.load.assessment import PodAssessment
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import LOWEST_COST, Pod, PodState
 from adapter.load.spec import Mode
+from adapter.runtime.faults import first_names
 
 MOST_AT_ONCE = 10
 """The most pods of a policy that are written to between two looks at it."""
@@ -113,8 +114,7 @@ def _gap(context: Context, pulled_out: list[Pod]) -> tuple[Reason, str] | None:
 
 
 def _names(pods: Iterable[Pod]) -> str:
-    names = sorted(pod.name for pod in pods)
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return first_names(sorted(pod.name for pod in pods), _SHOWN)
 
 
 def _has_foreign_cost(pod: Pod) -> bool:

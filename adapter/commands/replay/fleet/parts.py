@@ -9,7 +9,7 @@ import msgspec
 
 from adapter.commands.replay.comparison import SUBJECT
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.faults import Fault, FaultyDocument, first_faults, shorten
+from adapter.runtime.faults import Fault, FaultyDocument, first_faults, first_names, shorten
 
 MOST_SHARDS = 10_000
 _TITLE = "the parts cannot be merged"
@@ -128,9 +128,8 @@ def _faults(parts: Mapping[str, FleetPart]) -> Iterator[Fault]:
             yield Fault(f"part {index}", None, f"is there {len(files)} times ({', '.join(files)}); keep one")
     missing = [str(index) for index in range(first.shard.count) if index not in names]
     if missing:
-        listed = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" if len(missing) > 20 else "")
-        verb = "is" if len(missing) == 1 else "are"
-        yield Fault("", None, f"of {first.shard.count} parts {listed} {verb} missing; give all, or run them again")
+        which = f"{first_names(missing, 20)} {'is' if len(missing) == 1 else 'are'}"
+        yield Fault("", None, f"of {first.shard.count} parts {which} missing; give all, or run them again")
     counts = Counter(service.policy for part in parts.values() for service in part.services)
     for policy in sorted((policy for policy, count in counts.items() if count > 1), key=str):
         yield Fault(str(policy), None, "is in several parts; run all parts with the same N")
