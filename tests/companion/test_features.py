@@ -10,7 +10,7 @@ import pytest
 
 from adapter.companion import plan
 from adapter.companion.actions import Action
-from adapter.companion.features import FEATURES
+from adapter.companion.plan import FEATURES
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.load.conditions import ConditionType, Reason
 from adapter.settings import CompanionFeatures, CompanionSettings
