@@ -5,10 +5,10 @@ Here the command `effective-load migrate` is declared; what runs it is imported 
 
 import argparse
 
-from adapter.commands.migrate.kubernetes_version import add_kubernetes
 from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example
 
 _WHOLE = 100
+_KUBERNETES = "--kubernetes"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -28,7 +28,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Migrate the files. Raises FaultyDocument."""
     from adapter.commands.migrate import command
-    from adapter.commands.migrate.kubernetes_version import hpas_have_tolerance
     from adapter.commands.migrate.pair import Style
     from adapter.commands.terminal import output
     from adapter.kube.errors import KubeError
@@ -53,6 +52,52 @@ def _low_percent(text: str) -> int:
     if text.isascii() and text.isdecimal() and 0 < int(text[:9]) < _WHOLE:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 1 to {_WHOLE - 1}")
+
+
+def add_kubernetes(parser: argparse.ArgumentParser) -> None:
+    """Declare the version, or the cluster to ask for it."""
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        _KUBERNETES,
+        metavar="VERSION",
+        type=_version,
+        help="write HPAs for this version, such as 1.34: before 1.35 without `tolerance`, which the API server drops "
+        "there; default: 1.35 or newer",
+    )
+    chosen.add_argument("--kubeconfig", metavar="FILE", help="write HPAs as this file's current cluster keeps them")
+
+
+def hpas_have_tolerance(parsed: argparse.Namespace) -> bool:
+    """Whether the HPAs may have `tolerance`; asks the cluster of --kubeconfig. Raises KubeError."""
+    import asyncio
+
+    from adapter.kube.cluster import TOLERANCE_SINCE
+
+    if parsed.kubeconfig:
+        return asyncio.run(_ask(parsed.kubeconfig))
+    return parsed.kubernetes is None or parsed.kubernetes >= TOLERANCE_SINCE
+
+
+async def _ask(kubeconfig: str) -> bool:
+    from adapter.kube.cluster import has_tolerance, server_version
+    from adapter.kube.errors import MalformedAnswer
+    from adapter.kube.session import Session
+
+    async with await Session.open(kubeconfig) as session:
+        version = await server_version(session)
+        has_field = await has_tolerance(session, version)
+    if has_field is None:
+        raise MalformedAnswer(f"{version!r} is no version of Kubernetes; give {_KUBERNETES}")
+    return has_field
+
+
+def _version(text: str) -> tuple[int, int]:
+    from adapter.kube.cluster import parse_version
+
+    found = parse_version(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no version such as 1.34")
+    return found
 
 
 COMMAND = Command(

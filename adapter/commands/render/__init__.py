@@ -5,7 +5,7 @@ Here the command `effective-load render` is declared; what runs it is imported o
 
 import argparse
 
-from adapter.commands.migrate.kubernetes_version import add_kubernetes
+from adapter.commands.migrate import add_kubernetes
 from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example
 
 _MOST_REPLICAS = 2**31 - 1
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Render the file. Raises FaultyDocument."""
-    from adapter.commands.migrate.kubernetes_version import hpas_have_tolerance
+    from adapter.commands.migrate import hpas_have_tolerance
     from adapter.commands.render import command
     from adapter.commands.terminal import output
     from adapter.kube.errors import KubeError

@@ -1,6 +1,7 @@
 """`effective-load replay`: what the arguments say, made into a comparison, replayed and reported."""
 
 import argparse
+import json
 import re
 import sys
 import tempfile
@@ -13,19 +14,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from adapter.commands.replay import front as fronts
+from adapter.commands.replay import report, suggestion_report
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.comparison import Comparison, compare, first_count, probed, replay, within
+from adapter.commands.replay.comparison import SUBJECT, Comparison, Result, compare, first_count, probed, replay, within
 from adapter.commands.replay.csv_history import CsvHistory, require_metrics
-from adapter.commands.replay.front import aimed_fairly
 from adapter.commands.replay.history.prometheus import PrometheusHistory
 from adapter.commands.replay.history.source import open_source
 from adapter.commands.replay.history.span import read_moment
 from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, throttles_of
 from adapter.commands.replay.manifests import Manifests, read_manifests
 from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
-from adapter.commands.replay.outputs import ReplayOutcome, front_from, suggestions_from
+from adapter.commands.replay.page.markup import write_text
+from adapter.commands.replay.page.report import Report, page
+from adapter.commands.replay.player import capacity_of, suggest_for
 from adapter.commands.replay.pods import MOST_PODS
 from adapter.commands.replay.service import Autoscaler, History, Setup, Tick, open_spool, spooled
+from adapter.commands.replay.suggest import BUDGET, SuggestError, Suggestions
+from adapter.commands.terminal.waiting import Progress
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric
 from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa
@@ -61,6 +67,55 @@ class Service:
     totals: frozenset[str]
     price: Fraction | None
     manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOutcome:
+    """A result with the suggestions that were asked for, the policy's object, and where the history is from."""
+
+    result: Result
+    manifest: Mapping[str, Any]
+    source: str = ""
+    suggestions: Suggestions | None = None
+    front: fronts.Front | None = None
+
+    def text(self) -> Iterator[str]:
+        """The lines of the report."""
+        yield from report.lines(self.result)
+        if self.front:
+            yield ""
+            yield from fronts.lines(self.front)
+        if self.suggestions:
+            yield ""
+            yield from suggestion_report.lines(self.suggestions, self.manifest)
+
+    def as_json(self) -> str:
+        """The report as JSON."""
+        known = report.data(self.result)
+        if self.front:
+            known["front"] = fronts.data(self.front)
+        if self.suggestions:
+            known["suggestions"] = suggestion_report.data(self.suggestions, self.manifest)
+        return json.dumps(known, indent=2)
+
+    def write_page(self, file: str) -> None:
+        """Write the HTML page. Raises FaultyDocument."""
+        compared = self.result.comparison
+        shown = Report(
+            policy=compared.policy,
+            setup=compared.setup,
+            since=self.result.begin,
+            until=self.result.end,
+            runs=self.result.runs,
+            subject=SUBJECT,
+            load=next(iter(compared.judge.high), ""),
+            source=self.source,
+            price=compared.price,
+            manifest=self.manifest,
+            suggestions=self.suggestions,
+            notes=tuple(report.notes(self.result)),
+        )
+        write_text(file, page(shown))
 
 
 def run(parsed: argparse.Namespace, show: Print) -> int:
@@ -99,10 +154,32 @@ def _outcome(
         result = replay(comparison, spooled(ticks, spool))
         if result is None:
             return None
-        result = aimed_fairly(result, partial(open_spool, spool))
-        suggestions = suggestions_from(result, spool, shortfall_of(parsed)) if parsed.suggest else None
-        front = front_from(result, spool) if parsed.front else None
+        result = fronts.aimed_fairly(result, partial(open_spool, spool))
+        suggestions = _suggestions(result, spool, shortfall_of(parsed)) if parsed.suggest else None
+        front = _front(result, spool) if parsed.front else None
     return ReplayOutcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)
+
+
+def _suggestions(result: Result, spool: Path, aim: float | None) -> Suggestions:
+    """Suggestions from a spooled history at a shortfall (see `suggest_for`).
+
+    How far the search is goes to standard error. Raises FaultyDocument where nothing can be suggested.
+    """
+    progress = Progress("policies played, at most:", BUDGET)
+    try:
+        return suggest_for(result, partial(open_spool, spool), progress.advance, aim=aim)
+    except SuggestError as error:
+        raise FaultyDocument([Fault("--suggest", None, str(error))], "no suggestions") from error
+    finally:
+        progress.close()
+
+
+def _front(result: Result, spool: Path) -> fronts.Front:
+    """The fronts of the compared autoscalers from a spooled history. Raises FaultyDocument where there are none."""
+    try:
+        return fronts.front_of(result, capacity_of(result.comparison), partial(open_spool, spool))
+    except SuggestError as error:
+        raise FaultyDocument([Fault("--front", None, str(error))], "no front") from error
 
 
 def read_service(parsed: argparse.Namespace) -> Service:
@@ -130,12 +207,13 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
     stock = None
     if hpa is not None and any(metric.name != DESIRED_REPLICAS for metric in hpa.metrics):
         stock = replace(hpa, metrics=tuple(metric for metric in hpa.metrics if metric.name != DESIRED_REPLICAS))
+    against, original = _against(parsed, policy, hpa)
     service = Service(
         policy=policy,
         hpa=hpa,
         stock=stock,
-        against=_against(parsed, hpa),
-        original=_original(parsed, policy),
+        against=against,
+        original=original,
         setup=_setup(parsed, manifests, policy, hpa),
         totals=frozenset(parsed.total),
         price=None if parsed.price is None else _number("--price", parsed.price),
@@ -248,21 +326,20 @@ def comparison_of(service: Service, first: Sequence[Tick]) -> Comparison:
     )
 
 
-def _against(parsed: argparse.Namespace, hpa: Hpa | None) -> tuple[Policy, Hpa | None] | None:
+def _against(
+    parsed: argparse.Namespace, policy: Policy, hpa: Hpa | None
+) -> tuple[tuple[Policy, Hpa | None] | None, AgainstOriginal | None]:
+    """What the file of --against has: a policy, or another autoscaler's object.
+
+    Metrics of the latter have the names that `migrate` gives them.
+    """
     if not parsed.against:
-        return None
+        return None, None
     manifests = _manifests("--against", parsed.against)
     if not manifests.policies:
-        return None  # then it is another autoscaler's object
-    policy = _only_policy(manifests, parsed.against)
-    return policy, manifests.hpa_of(policy) or hpa
-
-
-def _original(parsed: argparse.Namespace, policy: Policy) -> AgainstOriginal | None:
-    """Another autoscaler's object in the file of --against; its metrics have the names that `migrate` gives them."""
-    if not parsed.against or _manifests("--against", parsed.against).policies:
-        return None
-    return read_original(Path(parsed.against).read_text(encoding="utf-8"), parsed.against, policy)
+        return None, read_original(Path(parsed.against).read_text(encoding="utf-8"), parsed.against, policy)
+    other = _only_policy(manifests, parsed.against)
+    return (other, manifests.hpa_of(other) or hpa), None
 
 
 def _manifests(argument: str, file: str) -> Manifests:

@@ -16,7 +16,7 @@ from adapter.commands.replay.levels import Level, highest_safe, level_at, risk_o
 from adapter.commands.replay.service import Autoscaler, OpenHistory, Summary
 from adapter.commands.replay.simulation import simulate
 from adapter.commands.replay.suggest import SHIPPED_LOW, watermark_text
-from adapter.commands.replay.text_table import aligned
+from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import percent_text
 from adapter.load.spec import Metric, Policy
 from adapter.policy.behavior import SHIPPED_PACE
@@ -107,12 +107,10 @@ def lines(front: Front) -> Iterator[str]:
     yield ""
     rows = [["SHORTFALL", *front.levels]]
     for index, shortfall in enumerate(front.shortfalls):
-        rows.append([f"{100 * shortfall:g} %", *(_cell(front, one[index]) for one in front.levels.values())])
+        levels = [one[index] for one in front.levels.values()]
+        cells = ("never so small" if one is None else f"{one.pod_hours:.1f} ({_text(front, one)})" for one in levels)
+        rows.append([f"{100 * shortfall:g} %", *cells])
     yield from aligned(rows)
-
-
-def _cell(front: Front, level: Level | None) -> str:
-    return "never so small" if level is None else f"{level.pod_hours:.1f} ({_text(front, level)})"
 
 
 def _text(front: Front, level: Level) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapter.commands.replay.comparison import Result
 from adapter.commands.replay.service import Bucket, Run, Summary
-from adapter.commands.replay.text_table import aligned
+from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import nano_text
 from adapter.runtime.times import format_time
 

@@ -8,6 +8,7 @@ import yaml
 
 from adapter.commands.replay.service import Summary
 from adapter.commands.replay.suggest import Candidate, Plan, Suggestions, watermark_text
+from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import nano_text
 from adapter.load.spec import Policy
 from adapter.policy.behavior import policies_json
@@ -40,11 +41,7 @@ def lines(suggestions: Suggestions, manifest: Mapping[str, Any]) -> Iterator[str
     )
     yield suggestions.recommendation()
     yield ""
-    rows = [_TITLES, *(_row(known) for known in suggestions.candidates)]
-    kept = [index for index in range(len(_TITLES)) if any(row[index] for row in rows[1:])]
-    widths = {index: max(len(row[index]) for row in rows) for index in kept}
-    for row in rows:
-        yield "  ".join(row[index].ljust(widths[index]) for index in kept).rstrip()
+    yield from aligned([_TITLES, *(_row(known) for known in suggestions.candidates)], left=True)
     yield ""
     for known in others:
         yield f"# Candidate {known.name}. Nothing is applied: kubectl patch --type merge --patch-file"
@@ -70,6 +67,9 @@ def _row(known: Candidate) -> tuple[str, ...]:
     policy = known.policy
     metric = policy.metrics[0]
     learned, later = known.learned, known.checked
+    checked = ("", "", "")
+    if later is not None:
+        checked = (f"{later.pod_seconds / _HOUR:.1f}", f"{later.over_high / 60:.1f}", str(later.flaps))
     return (
         known.name,
         watermark_text(metric, metric.high),
@@ -79,7 +79,7 @@ def _row(known: Candidate) -> tuple[str, ...]:
         f"{learned.over_high / 60:.1f}",
         "" if learned.shortfall is None else f"{100 * learned.shortfall:.3f} %",
         str(learned.flaps),
-        *(("", "", "") if later is None else _later(later)),
+        *checked,
     )
 
 
@@ -98,10 +98,6 @@ def pace_text(down: ScalingRules | None) -> str:
         return "as now"
     policies = [f"{one.value} {'%' if one.kind == 'Percent' else 'pods'}/{one.period}s" for one in down.policies]
     return ", ".join([f"{down.stabilization}s", *policies])
-
-
-def _later(summary: Summary) -> tuple[str, str, str]:
-    return f"{summary.pod_seconds / _HOUR:.1f}", f"{summary.over_high / 60:.1f}", str(summary.flaps)
 
 
 def data(suggestions: Suggestions, manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -30,6 +30,20 @@ def print_line(line: str) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines to standard output."""
     print("\n".join(lines))
+
+
+def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> Iterator[str]:
+    """A line for each row, the head first: the first column to the left, the others to the right unless `left`.
+
+    Columns that are empty but for their head are left out.
+    """
+    kept = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
+    widths = {index: max(len(row[index]) for row in rows) for index in kept}
+    for row in rows:
+        cells = (
+            row[index].ljust(widths[index]) if left or not index else row[index].rjust(widths[index]) for index in kept
+        )
+        yield "  ".join(cells).rstrip()
 
 
 def print_text(text: str) -> None:

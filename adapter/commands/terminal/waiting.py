@@ -1,16 +1,20 @@
-"""A command that runs for long: the line that says so, and signals that end it with its files put away."""
+"""A command that runs for long: the line that says so, its progress, signals that end it with its files put away."""
 
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
 QUIET_SECONDS = 2.0
 _TICK_SECONDS = 1.0
+LINE_SECONDS = 10.0
+"""Between lines where there is no terminal."""
+BAR_SECONDS = 0.1
+_BAR_WIDTH = 30
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -43,6 +47,46 @@ def _tick(what: str, stream: TextIO, ended: threading.Event, quiet: float) -> No
             break
     stream.write("\r\x1b[K")
     stream.flush()
+
+
+class Progress:
+    """Shows how much of `total` is done; quiet work that ends within LINE_SECONDS writes nothing without a terminal."""
+
+    def __init__(
+        self, what: str, total: int, *, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._what, self._total, self._done = what, total, 0
+        self._stream = stream or sys.stderr
+        self._clock, self._began = clock, clock()
+        self._bar = self._stream.isatty()
+        self._shown_at = self._began
+        self._has_bar = False
+
+    def advance(self, count: int = 1) -> None:
+        """So many more are done."""
+        self._done += count
+        now = self._clock()
+        if now - self._shown_at >= (BAR_SECONDS if self._bar else LINE_SECONDS):
+            self._shown_at = now
+            self._show(now)
+
+    def close(self) -> None:
+        """Leaves the last state of a bar on its line."""
+        if self._has_bar:
+            self._show(self._clock())
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def _show(self, now: float) -> None:
+        text = f"{self._what} {self._done} of {self._total}"
+        if 0 < self._done < self._total:
+            text += f", {(now - self._began) * (self._total - self._done) / self._done:.0f} s to go"
+        if self._bar:
+            filled = _BAR_WIDTH * self._done // max(self._total, 1)
+            text = f"\r[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {text}\x1b[K"
+            self._has_bar = True
+        self._stream.write(text if self._bar else f"{text}\n")
+        self._stream.flush()
 
 
 class Interrupted(KeyboardInterrupt):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from adapter.commands.replay.history.progress import Progress
 from adapter.commands.replay.history.prometheus import HistoryUnavailable, PrometheusHistory
 from adapter.commands.replay.history.queries import HistoryQueries, Overrides, choose_sources, derive_queries
 from adapter.commands.replay.history.span import Span
+from adapter.commands.terminal.waiting import Progress
 from adapter.usage import prometheus_range
 from tests.replay.history.kit import WEB, FakePrometheus, always, policy
 

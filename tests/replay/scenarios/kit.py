@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping
 
 from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.play import ScenarioResult, play
+from adapter.commands.replay.scenarios.command import ScenarioResult, play
 
 
 @functools.cache

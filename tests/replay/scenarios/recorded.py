@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.command import cells, duration, table
-from adapter.commands.replay.scenarios.play import ScenarioResult
+from adapter.commands.replay.scenarios.command import ScenarioResult, cells, duration, table
 from tests.replay.scenarios.kit import results
 
 FILE = Path(__file__).parent / "expected.txt"

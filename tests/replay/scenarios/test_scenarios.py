@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.play import play
+from adapter.commands.replay.scenarios.command import play
 from adapter.commands.replay.scenarios.scenario import (
     BUILT_IN,
     EFFECTIVE,

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 from adapter.commands.replay.comparison import RAW, SUBJECT
 from adapter.commands.replay.fleet.parts import FleetPart, RunRow, ServiceRow
-from adapter.commands.replay.text_table import aligned
+from adapter.commands.terminal.output import aligned
 
 OVER_HIGH, SHORTFALL = "overHigh", "shortfall"
-_HOUR = 3600
 _NO_SHORTFALL = 0.0001
 _COLUMNS = ("SERVICE", "POD-HOURS", "SAVED", "COST SAVED", "OVER HIGH", "AVOIDED", "SHORTFALL")
 

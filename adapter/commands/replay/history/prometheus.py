@@ -14,10 +14,10 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from adapter.commands.replay.history.progress import Progress
 from adapter.commands.replay.history.queries import HistoryQueries, RangeQuery
 from adapter.commands.replay.history.span import Span
 from adapter.commands.replay.service import Tick
+from adapter.commands.terminal.waiting import Progress
 from adapter.load.quantity import QuantityError
 from adapter.runtime.source_errors import SourceError
 from adapter.usage.prometheus_range import RangeClient, RangeSeries
