@@ -165,7 +165,9 @@ class Authorizer:
             status = msgspec.json.decode(answer, type=AccessReview).status
         except (KubeError, msgspec.MsgspecError) as error:
             self._review_results.labels("error").inc()
-            raise unavailable(f"cannot authorize {identity.user!r}: {_public(error)}") from error
+            # a client reads neither addresses nor text of another server
+            public = error.public if isinstance(error, KubeError) else "the API server's answer cannot be read"
+            raise unavailable(f"cannot authorize {identity.user!r}: {public}") from error
         allowed = status.allowed and not status.denied
         self._review_results.labels("allowed" if allowed else "denied").inc()
         result = ReviewResult(allowed, status.reason, self._now())
@@ -211,8 +213,3 @@ def forbidden(identity: Identity, attributes: Attributes, reason: str) -> Status
         group=attributes.group,
         name=attributes.name,
     )
-
-
-def _public(error: KubeError | msgspec.MsgspecError) -> str:
-    """The error without addresses and without text of another server, as a client may read it."""
-    return error.public if isinstance(error, KubeError) else "the API server's answer cannot be read"

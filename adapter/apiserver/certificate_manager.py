@@ -244,24 +244,18 @@ class SecretStore:
         else:  # a merge patch keeps the type and the labels that a manifest gave it
             secret = {"metadata": {"resourceVersion": before.metadata.resource_version}}
             method, path, content_type = "PATCH", self._path, MERGE_PATCH
-        body = msgspec.json.encode({**secret, "data": _encode(bundle)})
+        texts = (bundle.serving.certificate, bundle.serving.key, bundle.ca_certificates, bundle.ca_key)
+        encoded = (base64.b64encode(text.encode()).decode() for text in texts)
+        body = msgspec.json.encode({**secret, "data": dict(zip(_FIELDS, encoded, strict=True))})
         try:
             await self._api.request(method, path, body=body, content_type=content_type, timeout=_DEADLINE)
         except Forbidden:
             if before is None:
-                raise CertificateError(self._missing()) from None
+                raise CertificateError(
+                    f"Secret {self._metadata['name']} of namespace {self._metadata['namespace']}, which keeps the "
+                    "serving certificate, does not exist, and the server may not create it: apply the manifests again"
+                ) from None
             raise
-
-    def _missing(self) -> str:
-        return (
-            f"Secret {self._metadata['name']} of namespace {self._metadata['namespace']}, which keeps the serving "
-            "certificate, does not exist, and the server may not create it: apply the manifests again"
-        )
-
-
-def _encode(bundle: CertificateBundle) -> dict[str, str]:
-    texts = (bundle.serving.certificate, bundle.serving.key, bundle.ca_certificates, bundle.ca_key)
-    return {name: base64.b64encode(text.encode()).decode() for name, text in zip(_FIELDS, texts, strict=True)}
 
 
 def _parse(data: dict[str, str]) -> CertificateBundle:

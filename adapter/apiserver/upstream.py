@@ -223,8 +223,10 @@ class UpstreamAdapter:
             # Half of the time at most, so that a timeout is the upstream's and not the queue's.
             async with self._gate.slot(f"namespace {namespace}", seconds / 2):
                 with circuit.request(), self._circuit.request(namespace, after=after):
+                    selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
+                    url = self._address(request.segments, {name: str(one) for name, one in selectors.items() if one})
                     left = ends - self._clock()
-                    async with self._client.answer("GET", self._url(request), deadline=left, headers=_VIA) as reply:
+                    async with self._client.answer("GET", url, deadline=left, headers=_VIA) as reply:
                         answer = await metric_list(reply, request)
         except SourceError as error:
             raise self._status(error) from error
@@ -237,10 +239,6 @@ class UpstreamAdapter:
         if len(self._circuits) > MOST_CIRCUITS:
             self._circuits.popitem(last=False)
         return circuit
-
-    def _url(self, request: RequestInfo) -> URL:
-        selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
-        return self._address(request.segments, {name: str(one) for name, one in selectors.items() if one})
 
     def _address(self, segments: tuple[str, ...], query: Mapping[str, str]) -> URL:
         path = "/".join(quote(segment, safe=_SEGMENT_CHARACTERS) for segment in segments)

@@ -12,7 +12,7 @@ from adapter.companion import plan, replica_history
 from adapter.companion.actions import Action, ActionResult, WriteStatus
 from adapter.companion.context import Context
 from adapter.companion.notifier import Notifier
-from adapter.companion.state import State, ToleranceField, WrittenStatus
+from adapter.companion.state import State, WrittenStatus
 from adapter.companion.writer import Writer
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer
@@ -231,6 +231,10 @@ class Companion:
         if view.problem is None and silence is not None:
             view = replace(view, assessment=None, scale=None, problem=Problem(503, Reason.WATCH_SILENT, silence))
         now, decision = self._session.now(), None
+        # By the API server's answer, or else because some HPA has one.
+        tolerance = self._writer.hpas.tolerance
+        if tolerance.known is None and self._tolerance_seen():
+            tolerance = replace(tolerance, known=True)
         if view.assessment is not None and view.scale is not None and view.bounds is not None:
             decision = decide(view.assessment, view.scale, view.bounds, now)
         context = Context(
@@ -243,14 +247,9 @@ class Companion:
             state=self._states.get(key, State()),
             leads_since=self._leads_since,
             neighbours=self._neighbours(key),
-            tolerance_field=self._tolerance_field(),
+            tolerance_field=tolerance,
         )
         return replace(context, conditions=plan.conditions(context))
-
-    def _tolerance_field(self) -> ToleranceField:
-        """Whether HPAs have the field: by the API server's answer, or else because some HPA has one."""
-        field = self._writer.hpas.tolerance
-        return replace(field, known=True) if field.known is None and self._tolerance_seen() else field
 
 
 def _resumed(observed: State, read: State) -> State:

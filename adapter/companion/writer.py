@@ -105,7 +105,7 @@ class Writer:
         match action:
             case RaiseScale():
                 # The update carries the version that was read, so that a scaling in between wins.
-                scale = _scale(await self._session.get(action.path, timeout=WRITE_SECONDS / 2))
+                scale = _decoded(await self._session.get(action.path, timeout=WRITE_SECONDS / 2), "scale")
                 current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
                 if current != (action.target, action.current) or not self._leadership.leads:
                     raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
@@ -172,16 +172,6 @@ async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-_SCALE = Decoder(dict[str, Any])
-
-
-def _scale(body: bytes) -> dict[str, Any]:
-    try:
-        return _SCALE.decode(body)
-    except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"the answer is no scale: {error}") from error
-
-
 class HpaWriter:
     """Writes HPAs by `patch(path, body, content type, parameters)`; `now` gives seconds.
 
@@ -220,18 +210,18 @@ class HpaWriter:
 
     def _learn(self, answer: bytes) -> None:
         """Notes whether the answer to a request that set a tolerance still has it."""
-        rules = _mapping(_mapping(_mapping(_read(answer).get("spec")).get("behavior")).get("scaleUp"))
+        rules = _mapping(_mapping(_mapping(_decoded(answer, "HPA").get("spec")).get("behavior")).get("scaleUp"))
         self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._now())
 
 
-_HPA = Decoder(dict[str, Any])
+_OBJECT = Decoder(dict[str, Any])
 
 
-def _read(body: bytes) -> dict[str, Any]:
+def _decoded(body: bytes, kind: str) -> dict[str, Any]:
     try:
-        return _HPA.decode(body)
+        return _OBJECT.decode(body)
     except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"the answer is no HPA: {error}") from error
+        raise MalformedAnswer(f"the answer is no {kind}: {error}") from error
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

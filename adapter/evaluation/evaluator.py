@@ -1,6 +1,6 @@
 """Evaluates one policy: collects its HPA, target, pods, samples and roster, then assesses them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
@@ -27,7 +27,6 @@ from adapter.policy.linking import NO_SCALE, Link, TargetRef, reference_faults, 
 from adapter.policy.memory_json import MemoryDecodeError
 from adapter.registries.roster import ServiceKey, service_of
 from adapter.runtime.decoding import decode
-from adapter.runtime.faults import Fault
 from adapter.snapshot import Key, PolicyView, Problem
 
 _log = structlog.get_logger(__name__)
@@ -119,7 +118,8 @@ class Evaluator:
         key, bounds, name = Key(link.policy.namespace, link.policy.name), link.hpa.bounds, link.ref.name
         faults = list(reference_faults(*link.hpa.target))
         if faults:
-            return replace(view, bounds=bounds, problem=silent or _invalid_reference(link, faults))
+            invalid = f"HorizontalPodAutoscaler {link.hpa.name}: {'; '.join(map(str, faults))}"
+            return replace(view, bounds=bounds, problem=silent or Problem(422, Reason.INVALID, invalid))
         problem = silent or self._refusal(key, link)
         resolved = self._inputs.find(link.ref)
         if isinstance(resolved, str):
@@ -262,10 +262,6 @@ def initial_view(decoded: DecodedPolicy) -> PolicyView:
 
 def _unavailable(message: str) -> Problem:
     return Problem(503, Reason.SERVICE_UNAVAILABLE, message)
-
-
-def _invalid_reference(link: Link, faults: Iterable[Fault]) -> Problem:
-    return Problem(422, Reason.INVALID, f"HorizontalPodAutoscaler {link.hpa.name}: {'; '.join(map(str, faults))}")
 
 
 class TargetPods:

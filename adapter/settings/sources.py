@@ -168,7 +168,9 @@ def query_faults(path: str, query: Mapping[str, Any], servers: Sequence[Any]) ->
     if isinstance(query.get("name"), str):
         yield from _name_faults(f"{path}.name", query["name"])
     if isinstance(query.get("query"), str):
-        yield from _variable_faults(f"{path}.query", query["query"])
+        for match in _VARIABLE.finditer(query["query"]):
+            if match[0] not in _VARIABLES:
+                yield Fault(f"{path}.query", match[0], "is no variable; write $namespace or $workload")
     yield from age_faults(path, query, NamedQuery)
 
 
@@ -178,9 +180,3 @@ def _name_faults(path: str, name: str) -> Iterator[Fault]:
     if name in OWN_NAMES or name.startswith(OWN_PREFIXES):
         reserved = ", ".join((*OWN_NAMES, *(f"{prefix}*" for prefix in OWN_PREFIXES)))
         yield Fault(path, name, f"is a name the adapter serves itself ({reserved}); choose another")
-
-
-def _variable_faults(path: str, query: str) -> Iterator[Fault]:
-    for match in _VARIABLE.finditer(query):
-        if match[0] not in _VARIABLES:
-            yield Fault(path, match[0], "is no variable; write $namespace or $workload")

@@ -121,12 +121,13 @@ class Prometheus:
         state = self._states.get(resolved, _NOTHING)
         nothing = QuerySamples(max_age=resolved.max_age)
         samples = state.result.of(namespace, resolved.max_age) if state.result else nothing
+        fetched_at = state.result.fetched_at if state.result else None
         return replace(
             samples,
             window=resolved.window,
             behind=resolved.behind,
             by_pod=_is_by_pod(resolved, state),
-            error=self._failure(resolved, state) if state.cause else samples.error,
+            error=with_last_answer(_cause(resolved, state), fetched_at) if state.cause else samples.error,
         )
 
     def windows(self, query: InstantQuery) -> Windows:
@@ -155,10 +156,6 @@ class Prometheus:
     def named_results(self) -> Iterator[NamedQueryResult]:
         """The last results of all named queries without variables."""
         return filter(None, map(self.named_result, self._shared))
-
-    def _failure(self, query: InstantQuery, state: _QueryState) -> str:
-        fetched_at = state.result.fetched_at if state.result is not None else None
-        return with_last_answer(_cause(query, state), fetched_at)
 
     # --- polling ---
 

@@ -5,7 +5,7 @@ templates are filled in for the HPA's metric as prometheus-adapter does for a re
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from adapter.commands.migrate import promql_text
@@ -273,11 +273,8 @@ def _selector(metric: SelectedMetric) -> Iterator[str]:
     for label, operator, values in metric.expressions:
         if operator not in _SIGNS:
             raise Unclear(f"{operator[:40]!r} is no operator of a selector")
-        yield promql_text.matcher(_checked(label), _SIGNS[operator], _alternatives(values) if values else "")
-
-
-def _alternatives(values: Sequence[str]) -> str:
-    return "|".join(re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", value) for value in values)
+        alternatives = "|".join(re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", value) for value in values)
+        yield promql_text.matcher(_checked(label), _SIGNS[operator], alternatives)
 
 
 class Unclear(Exception):  # noqa: N818  it is no error of the program: a rule that only its own adapter can evaluate

@@ -8,6 +8,7 @@ from typing import Any
 from adapter.commands.migrate.original import (
     Fields,
     NoteKind,
+    Notes,
     ObjectIdentity,
     note_annotations,
     read_bounds,
@@ -49,7 +50,7 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     """Read one object into a draft; faults and notes go where the fields have them."""
     identity = read_identity(root)
     spec = root.section("spec")
-    _Annotations(root, identity).note()
+    _note_annotations(root.notes, identity.annotations)
     wpa = _Reader(spec, part)
     draft = wpa.draft(place, identity)
     spec.rest(KIND)
@@ -64,20 +65,14 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     return draft
 
 
-class _Annotations:
-    """The annotations that the controller reads."""
-
-    def __init__(self, root: Fields, identity: ObjectIdentity) -> None:
-        self._root = root
-        self._left = dict(identity.annotations)
-
-    def note(self) -> None:
-        notes = self._root.notes
-        for key, (kind, sentence) in _ANNOTATIONS.items():
-            value = self._left.pop(key, None)
-            if value is not None:
-                notes.add(kind, f"metadata.annotations[{key}]", value, sentence)
-        note_annotations(notes, self._left)
+def _note_annotations(notes: Notes, annotations: Mapping[str, str]) -> None:
+    """Notes the annotations that the controller reads, and the rest."""
+    left = dict(annotations)
+    for key, (kind, sentence) in _ANNOTATIONS.items():
+        value = left.pop(key, None)
+        if value is not None:
+            notes.add(kind, f"metadata.annotations[{key}]", value, sentence)
+    note_annotations(notes, left)
 
 
 class _Reader:

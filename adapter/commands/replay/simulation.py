@@ -186,16 +186,12 @@ class ServiceLoop:
             if self._next_sync <= self.now:
                 self._syncs += 1
                 self._next_sync = self._begun + self._syncs * self._setup.sync
-                self._sync()
+                if self._rest is None or not self._keeps(self._rest):
+                    self._settle_skipped()
+                    self._sync_at(self.now, self.load)
         if end > self.now:
             score.add(self.now, end - self.now, self.load)
             self.now = end
-
-    def _sync(self) -> None:
-        if self._rest is not None and self._keeps(self._rest):
-            return
-        self._settle_skipped()
-        self._sync_at(self.now, self.load)
 
     def _keeps(self, rest: Rest) -> bool:
         """Whether a sync now surely keeps the count, and so is left out."""
@@ -245,17 +241,12 @@ class ServiceLoop:
             self._rest = None
             self._scale(count)
         elif self._resting is not None and load is not None:
-            self._rest_from(self._resting.rest(view) if self._is_steady(now) else None)
-
-    def _is_steady(self, now: float) -> bool:
-        """Whether samples read now cover no time before the last change of a pod."""
-        return not self._sampler.looks_back or now - self._sampler.reach > self._steady_since
-
-    def _rest_from(self, rest: Rest | None) -> None:
-        self._rest = rest
-        if rest is not None:
-            self._held_at = rest.held_at
-            self._ranges = [(name, *bounds) for name, bounds in rest.loads.items()]
+            # samples read now must cover no time before the last change of a pod
+            is_steady = not self._sampler.looks_back or now - self._sampler.reach > self._steady_since
+            self._rest = self._resting.rest(view) if is_steady else None
+            if self._rest is not None:
+                self._held_at = self._rest.held_at
+                self._ranges = [(name, *bounds) for name, bounds in self._rest.loads.items()]
 
     def _scale(self, count: int) -> None:
         self.score.changed(self.now, self._replicas, count)

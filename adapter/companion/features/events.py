@@ -94,11 +94,8 @@ def missed(state: State, action: WriteEvent, result: ActionResult, now: float) -
     """The state once an Event was not written. After a conflict it exists already, or a user has deleted it."""
     if result is not ActionResult.OVERTAKEN:
         return state
-    return _forgotten(state, action) if action.series.written else after(state, action, now)
-
-
-def _forgotten(state: State, action: WriteEvent) -> State:
-    """The state without this series, whose Event was deleted: a repetition begins a new one."""
+    if not action.series.written:
+        return after(state, action, now)
     series = {key: one for key, one in state.events.series.items() if key != action.subject}
     return replace(state, events=replace(state.events, series=series))
 
@@ -165,7 +162,8 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
         before, now_is = conditions.get(type_), current.get(type_)
         if now_is == before:
             continue
-        since = _since(events.pending.get(type_), now_is, context.now)
+        waiting = events.pending.get(type_)
+        since = waiting.since if waiting is not None and waiting.state == now_is else context.now
         if context.now - since < _steady_after(type_, now_is):
             pending[type_] = PendingChange(now_is, since)
             continue
@@ -194,10 +192,6 @@ def _current(before: Mapping[str, ConditionState], context: Context) -> Mapping[
         if one.reason not in _COVERED_BY_READY
     }
     return current if context.view.assessment is not None else {**before, **current}
-
-
-def _since(pending: PendingChange | None, state: ConditionState | None, now: float) -> float:
-    return pending.since if pending is not None and pending.state == state else now
 
 
 def _steady_after(type_: str, state: ConditionState | None) -> float:

@@ -9,7 +9,7 @@ from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
 from adapter.companion.state import State, WrittenStatus
-from adapter.load.assessment import Decision, MetricAssessment, Outcome
+from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import headline, is_utilization, value_text
 from adapter.load.pods import PodState
@@ -95,11 +95,12 @@ def status_of(context: Context) -> dict[str, Any]:
         # Without an assessment, the memory of the last one is kept.
         memory = context.state.written.status.get("memory")
         return status | {"memory": memory} if memory else status
+    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
     status |= {
         "verdict": decision.verdict.value,
         "decision": _shortened(headline(assessment, decision)),
         "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
-        "metrics": [_metric(metric, _outcome(decision, metric), assessment.policy) for metric in assessment.metrics],
+        "metrics": [_metric(metric, outcomes.get(metric.name), assessment.policy) for metric in assessment.metrics],
         "memory": status_memory.to_status(assessment.memory),
     }
     if decision.desired is not None:
@@ -123,10 +124,6 @@ def _condition(context: Context, condition: PolicyCondition, before: Mapping[str
         "reason": condition.reason,
         "message": _shortened(condition.message, LONGEST_MESSAGE),
     }
-
-
-def _outcome(decision: Decision, metric: MetricAssessment) -> Outcome | None:
-    return next((outcome for outcome in decision.outcomes if outcome.metric.name == metric.name), None)
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -> dict[str, Any]:

@@ -94,17 +94,11 @@ def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) ->
 def _names(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> Mapping[str, str]:
     """The names of the versions, from the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
-    for names in _sources(assessment, samples):
+    labels = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
+    for names in (*labels, _tags(samples), _registered(assessment, samples)):
         if len(set(names.values())) > 1:
             return names
     return {}
-
-
-def _sources(assessment: Assessment, samples: Mapping[str, Pod]) -> Iterator[dict[str, str]]:
-    for label in VERSION_LABELS:
-        yield {revision: pod.labels.get(label, "") for revision, pod in samples.items()}
-    yield _tags(samples)
-    yield _registered(assessment, samples)
 
 
 def _tags(samples: Mapping[str, Pod]) -> dict[str, str]:
