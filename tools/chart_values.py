@@ -11,7 +11,7 @@ import yaml
 from adapter.settings import Settings
 from adapter.settings.base import Section, models_in
 from tools.chart_templates import CHART
-from tools.field_docs import field_docs
+from tools.reference import field_docs
 
 Schema = dict[str, Any]
 

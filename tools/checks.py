@@ -25,7 +25,7 @@ from adapter.telemetry.metrics import Metrics
 from lab.benchmarks.page import rendering
 from tests.manifests.network import network_faults
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
-from tools import reference
+from tools import chart_templates, chart_values, reference
 
 ROOT = Path(__file__).parents[1]
 KUBERNETES = "1.37"
@@ -39,12 +39,14 @@ _SUFFIX = re.compile(r"_(bucket|sum|count)$")
 _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 REGISTRIES = ROOT / "docs" / "registries.md"
 SECURITY = ROOT / "docs" / "security.md"
+MADE = {**reference.FILES, **chart_templates.files(), **chart_values.files()}
+"""What makes each file that is made from code, by its path."""
 _SKIPPED = {"node_modules", "site"}
 
 
 def made_from_code() -> Iterator[str]:
     """Reference documents are what the code says now."""
-    for path, make in reference.FILES.items():
+    for path, make in MADE.items():
         if not path.is_file() or path.read_text(encoding="utf-8") != make():
             yield f"{path.relative_to(ROOT)} is not what the code says; run `python -m tools.checks --write`"
 
@@ -267,7 +269,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     if parser.parse_args(arguments).write:
         reference.DOCS.mkdir(exist_ok=True)
-        for path, make in reference.FILES.items():
+        for path, make in MADE.items():
             path.write_text(make(), encoding="utf-8")
         rendering.write()
     sentences = [sentence for check in CHECKS for sentence in check()]

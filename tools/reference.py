@@ -1,6 +1,10 @@
-"""Writes reference documents, templates of the chart and the code of README.zh.md from what they repeat."""
+"""Writes reference documents and the code of README.zh.md from what they repeat."""
 
+import argparse
+import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -10,12 +14,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from adapter import settings
+from adapter.cli import COMMANDS
+from adapter.commands.terminal.command import Command
 from adapter.settings import RESTART, Settings
-from adapter.settings.base import models_in, type_of
+from adapter.settings.base import Section, models_in, type_of
 from adapter.telemetry.metrics import Metrics
-from tools import chart_templates, chart_values
-from tools.cli_reference import cli
-from tools.field_docs import field_docs
 from tools.policy_reference import policy
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -38,6 +41,22 @@ Served as Prometheus text by every pod of server and companion, on the telemetry
 all policies as it sees them: take `max by (namespace, policy)` of what is about policies, and no sum. These series have
 a label `namespace` of their own, so scrape with `honor_labels: true` ([alerts.md](alerts.md#scrape)).
 """
+_CLI = """\
+# Command line
+
+<!-- Made by `python -m tools.checks --write`. -->
+
+`effective-load COMMAND --help` shows the same on a terminal. The image has the command as its entry point; on a laptop,
+`pip install .` in a clone installs it. Then `kubectl effective-load COMMAND` works as well.
+
+Colours appear on a terminal only, and never where `NO_COLOR` is set. What takes longer than two seconds says on a
+terminal what it waits for. Text is for people and may change; `-o json` is for programs, and its keys stay.
+
+`eval "$(effective-load completion bash)"` in `~/.bashrc` completes commands, arguments and the names of policies at the
+tab key; zsh and fish [work alike](#completion). kubectl completes the plugin without that.
+
+An exit status of 130 or 143 says that a signal ended the command.
+"""
 
 
 def configuration() -> str:
@@ -56,6 +75,41 @@ def metrics() -> str:
     return "\n".join([f"# Metrics\n\n{_MADE}", _METRICS, head, *rows, ""])
 
 
+def cli() -> str:
+    """The reference of the command line: a section for each command."""
+    return "\n".join([_CLI, *map(_section, COMMANDS)])
+
+
+def _section(command: Command) -> str:
+    parser = argparse.ArgumentParser()
+    command.add(parser)
+    actions = [one for one in parser._actions if not isinstance(one, argparse._HelpAction)]
+    rows = [f"| {_argument(one)} | {_cell((one.help or '') % vars(one))} |" for one in actions]
+    examples = [f"# {example.does}\n{example.line}" for example in command.examples]
+    statuses = [f"| {status} | {_cell(meaning)} |" for status, meaning in command.statuses.items()]
+    return "\n".join(
+        [
+            f"## {command.name}\n\n{command.description}\n",
+            *(["| argument | what it says |\n|---|---|", *rows, ""] if rows else []),
+            "```sh",
+            *examples,
+            "```\n",
+            "| exit status | meaning |\n|---|---|",
+            *statuses,
+            "",
+        ]
+    )
+
+
+def _argument(action: argparse.Action) -> str:
+    """An argument as it is typed, with its choices or the name of its value."""
+    value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+    if action.choices and not action.metavar:
+        value = "|".join(map(str, action.choices))
+    shown = [f"`{one}`" for one in action.option_strings]
+    return " ".join(filter(None, (", ".join(shown), f"`{_cell(value)}`" if value else "")))
+
+
 def chinese_readme() -> str:
     """README.zh.md with the code blocks of README.md, in their order; the text between them is people's."""
     english, chinese = ((DOCS.parent / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
@@ -71,8 +125,6 @@ FILES = {
     DOCS / "policy.md": policy,
     DOCS / "cli.md": cli,
     DOCS.parent / "README.zh.md": chinese_readme,
-    **chart_templates.files(),
-    **chart_values.files(),
 }
 
 
@@ -133,3 +185,27 @@ def _default(field: FieldInfo) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def field_docs(model: type[BaseModel]) -> dict[str, str]:
+    """The docstrings under a model's fields, inherited ones included, by field; a field without one is missing."""
+    documented: dict[str, str] = {}
+    for one in reversed(model.__mro__):
+        if issubclass(one, Section) and one is not Section:
+            documented |= _own_docs(one)
+    return {name: documented[name] for name in model.model_fields if name in documented}
+
+
+def _own_docs(model: type[BaseModel]) -> dict[str, str]:
+    body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    pairs = zip(body.body, body.body[1:], strict=False)
+    return {
+        field.target.id: following.value.value
+        for field, following in pairs
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(following, ast.Expr)
+        and isinstance(following.value, ast.Constant)
+        and isinstance(following.value.value, str)
+    }

@@ -19,8 +19,7 @@ from adapter.settings import (
     parse_settings,
     server,
 )
-from tools.field_docs import field_docs
-from tools.reference import sections_of
+from tools.reference import field_docs, sections_of
 
 
 def faults(text: str) -> dict[str, str]:
