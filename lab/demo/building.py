@@ -5,12 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from lab.harness import binaries
 from lab.harness.binaries import BuildError
 
 Announce = Callable[[str], None]
+_EVERY = 30.0
+"""Seconds between lines of a build that is quiet."""
 
 
 class Build:
@@ -57,3 +62,43 @@ def building(names: Sequence[str]) -> Iterator[Build]:
         yield build
     finally:
         build.stop()
+
+
+@dataclass
+class Progress:
+    """Forwards the builder's lines, and remembers the current build and its start time."""
+
+    announce: Announce
+    clock: Callable[[], float] = time.monotonic
+    _building: str = ""
+    _since: float = field(default=0.0)
+
+    def line(self, text: str) -> None:
+        """Forwards a line of the builder: "building NAME …" starts a build, "built NAME …" ends it."""
+        words = text.split()
+        self._building = words[1] if words[:1] == ["building"] else ""
+        self._since = self.clock()
+        self.announce(text)
+
+    def beat(self) -> None:
+        """Prints the elapsed time if a build is under way."""
+        if self._building:
+            self.announce(f"  … still building {self._building}, {self.clock() - self._since:.0f} s so far")
+
+
+@contextlib.contextmanager
+def beating(progress: Progress, every: float = _EVERY) -> Iterator[Progress]:
+    """Calls `beat` regularly from a thread while the body runs."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(every):
+            progress.beat()
+
+    thread = threading.Thread(target=beat, name="demo-progress", daemon=True)
+    thread.start()
+    try:
+        yield progress
+    finally:
+        done.set()
+        thread.join()

@@ -12,14 +12,13 @@ from types import FrameType
 
 import yaml
 
-from lab.demo.building import building
+from lab.demo.building import Progress, beating, building
 from lab.demo.curve import FULL, QUICK, Curve
-from lab.demo.errors import DemoError
 from lab.demo.model import ModelStage
 from lab.demo.objects import OURS, PULLED_OUT, USAGE
+from lab.demo.observe import DemoError
 from lab.demo.picture import draw, picture
 from lab.demo.play import LEVELS, Player
-from lab.demo.progress import Progress, beating
 from lab.demo.stage import Built, Place, Stage, given_place, own_place, staged
 from lab.demo.story import Narrator, Style, agree, closing, comparison, tidy
 from lab.demo.timeline import Timeline, dump, load

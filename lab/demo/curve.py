@@ -29,8 +29,11 @@ class Curve:
         """The demand of each service at a moment."""
         level = self.chapters[0].demand
         for chapter in self.chapters:
-            if chapter.at <= at:
-                level = _ramped(level, chapter, at)
+            passed = at - chapter.at
+            if passed >= chapter.ramp:
+                level = chapter.demand
+            elif passed >= 0:
+                level = round(level + (chapter.demand - level) * passed / chapter.ramp)
         return level
 
     def between(self, after: float, until: float) -> Iterator[Chapter]:
@@ -41,13 +44,6 @@ class Curve:
         """The same story, slower, for a cluster with the usual intervals of HPA and metrics-server."""
         slower = tuple(replace(one, at=one.at * factor, ramp=one.ramp * factor) for one in self.chapters)
         return Curve(slower, self.end * factor)
-
-
-def _ramped(level: int, chapter: Chapter, at: float) -> int:
-    passed = at - chapter.at
-    if passed >= chapter.ramp:
-        return chapter.demand
-    return round(level + (chapter.demand - level) * passed / chapter.ramp)
 
 
 FULL = Curve(

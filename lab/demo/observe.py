@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_quantity
-from lab.demo.errors import DemoError
 from lab.demo.objects import OURS, STOCK, USAGE, Object
 from lab.demo.sharing import Replica
 from lab.harness.client import ApiError, Client, condition_true
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 FIGURES = ("effective_cpu", "raw_cpu", "effective_pods", "pulled_out_pods", "desired_replicas")
+
+
+class DemoError(Exception):
+    """The demo cannot continue; the message is one sentence for the user: what is wrong, and what to do."""
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,11 @@ def _figure(plt: Any, data: Picture) -> "Figure":
     )
     figure.subplots_adjust(left=0.055, right=0.83, top=0.875, bottom=0.06)
     figure.text(0.055, 0.965, "Same load, same pull-out, two HPAs", fontsize=16, fontweight="bold")
-    figure.text(0.055, 0.938, _subtitle(data), fontsize=9.5, color=SOFT)
+    subtitle = (
+        f"A stock kube-controller-manager, two equal services: a policy with watermarks {data.low}m and {data.high}m,"
+        f" and a CPU target of {data.high}m."
+    )
+    figure.text(0.055, 0.938, subtitle, fontsize=9.5, color=SOFT)
     _counts(counts, data)
     ceiling = _ceiling(data)
     _ours(ours, data, ceiling)
@@ -190,13 +194,6 @@ def _figure(plt: Any, data: Picture) -> "Figure":
     stock.tick_params(axis="x", pad=7)
     _marks((counts, ours, stock), data)
     return figure
-
-
-def _subtitle(data: Picture) -> str:
-    return (
-        f"A stock kube-controller-manager, two equal services: a policy with watermarks {data.low}m and {data.high}m,"
-        f" and a CPU target of {data.high}m."
-    )
 
 
 def _counts(axes: "Axes", data: Picture) -> None:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from adapter.kube.credentials import ClusterAccess, choose_credentials
 from adapter.kube.errors import CredentialsError
-from lab.demo.errors import DemoError
 from lab.demo.objects import KWOK_NODE, OURS, STOCK, USAGE, scaling, workloads
-from lab.demo.observe import CUSTOM, ClusterReader, Observation
+from lab.demo.observe import CUSTOM, ClusterReader, DemoError, Observation
 from lab.demo.sharing import share, usages
 from lab.harness import binaries, objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds

@@ -179,11 +179,8 @@ class Narrator:
         metric = f"its HPA averages {milli(side.seen)} over {side.pods} pods{idle}: {near} its {milli(target)}"
         if not side.serving:
             return f"{metric}; none of them serves"
-        return f"{metric}; {_each(side.serving)} {milli(tick.carried(side))}"
-
-
-def _each(serving: int) -> str:
-    return f"each of the {serving} that serve carries" if serving > 1 else "the one that serves carries"
+        each = f"each of the {side.serving} that serve carries" if side.serving > 1 else "the one that serves carries"
+        return f"{metric}; {each} {milli(tick.carried(side))}"
 
 
 def _wrapped(sentence: str) -> list[str]:

@@ -8,7 +8,6 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from lab.demo.sharing import share
 
@@ -165,12 +164,11 @@ def load(text: str) -> Timeline:
     """Reads the JSON of `dump`. Raises ValueError for anything else."""
     try:
         document = json.loads(text)
-        ticks = tuple(_tick(tick) for tick in document.pop("ticks"))
+        ticks = tuple(
+            Tick(**{**tick, "ours": Side(**tick["ours"]), "stock": Side(**tick["stock"])})
+            for tick in document.pop("ticks")
+        )
         marks = tuple(Mark(**mark) for mark in document.pop("marks"))
         return Timeline(ticks=ticks, marks=marks, **document)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no timeline of the demo: {error}") from error
-
-
-def _tick(fields: dict[str, Any]) -> Tick:
-    return Tick(**{**fields, "ours": Side(**fields["ours"]), "stock": Side(**fields["stock"])})

@@ -15,8 +15,8 @@ from adapter.commands.decide.decision import decision_json
 from adapter.commands.decide.reader import read_document
 from lab.demo import cli
 from lab.demo.curve import QUICK, Curve
-from lab.demo.errors import DemoError
 from lab.demo.objects import OURS, STOCK
+from lab.demo.observe import DemoError
 from lab.demo.play import LEVELS, Player
 from lab.demo.reasons import Reasoner
 from lab.demo.stage import Place

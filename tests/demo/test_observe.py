@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from lab.demo.errors import DemoError
 from lab.demo.objects import OURS, STOCK, Object
-from lab.demo.observe import ClusterReader, replica
+from lab.demo.observe import ClusterReader, DemoError, replica
 from lab.demo.sharing import Replica
 from lab.harness.client import ApiError, Client, Response
 from tests.demo.world import observation, pod, pod_metrics, pods

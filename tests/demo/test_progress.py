@@ -2,7 +2,7 @@
 
 import threading
 
-from lab.demo.progress import Progress, beating
+from lab.demo.building import Progress, beating
 
 
 def progress() -> tuple[Progress, list[str], list[float]]:

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from lab.demo.errors import DemoError
 from lab.demo.objects import KWOK_NODE, OURS, PULLED_OUT, STOCK, USAGE, Object
+from lab.demo.observe import DemoError
 from lab.demo.stage import Place, Stage, client_of, fit, given_place, staged
 from lab.harness.client import ApiError, Client, Response
 from lab.harness.control_plane import ControlPlane
