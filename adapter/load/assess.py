@@ -1,6 +1,5 @@
 """`assess`: from pods, samples, roster and memory to all that does not depend on the live count; once per change."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from adapter.load.assessment import Assessment, AssessmentInputs, PodAssessment
@@ -10,10 +9,9 @@ from adapter.load.matching import Registrations, registrations
 from adapter.load.memory import Memory
 from adapter.load.metric import assess_metric
 from adapter.load.pod_groups import group_pods
-from adapter.load.pods import PodState
+from adapter.load.pods import AWAY, PodState
 from adapter.load.remembering import (
     after_departures,
-    after_pull_outs,
     after_replacement_request,
     after_replacing_step,
     after_rollout,
@@ -27,12 +25,10 @@ from adapter.load.remembering import (
     without_future_times,
 )
 from adapter.load.schedule import schedule_windows
-from adapter.load.spec import Policy
 from adapter.load.states import classify, registry_problem, service_registry
 
 _ESTABLISHED = (PodState.SERVING, PodState.UNREADY, PodState.PULLED_OUT, PodState.DOUBTFUL)
 """The pods that `minServingPercent` is a share of."""
-_AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
 
 
 def assess(inputs: AssessmentInputs) -> Assessment:
@@ -40,35 +36,34 @@ def assess(inputs: AssessmentInputs) -> Assessment:
 
     The assessment's memory belongs into the inputs of the next one.
     """
-    policy, target, now = inputs.policy, inputs.target, inputs.now
+    policy, target, scale, now = inputs.policy, inputs.target, inputs.scale, inputs.now
     memory, pods = _classified(inputs)
-    memory = after_scale(after_rollout(memory, target, now), inputs.scale, now)
-    memory = after_replacing_step(memory, inputs.scale, is_away=any(one.state in _AWAY for one in pods))
+    memory = after_scale(after_rollout(memory, target, now), scale, now)
+    memory = after_replacing_step(memory, scale, is_away=any(one.state in AWAY for one in pods))
     inputs = replace(inputs, memory=memory)
     groups = group_pods(inputs, pods)
-    measured = [assess_metric(inputs, metric, groups) for metric in policy.metrics]
-    memory = after_samples(inputs, measured)
+    metrics = tuple(assess_metric(inputs, metric, groups) for metric in policy.metrics)
+    memory = after_samples(inputs, metrics)
+    established = sum(groups.counts.get(state, 0) for state in _ESTABLISHED)
+    distrusted = distrust(policy, registry_problem(policy, inputs.pods, memory, now), inputs.roster, now)
     assessment = Assessment(
         policy=policy,
         target=f"{target.kind} {target.name}" if target else policy.hpa,
         at=now,
         pods=pods,
-        readings={one.assessment.name: one.readings for one in measured},
         counts=groups.counts,
-        metrics=tuple(one.assessment for one in measured),
-        may_shrink=_may_shrink(policy, groups.counts),
+        metrics=metrics,
+        may_shrink=len(groups.serving) * 100 >= established * policy.min_serving_percent,
         windows=schedule_windows(policy.schedules, now),
-        conditions=condition_sentences(
-            policy,
-            distrust(policy, registry_problem(policy, inputs.pods, memory, now), inputs.roster, now),
-            memory,
-            groups,
-            measured,
-            now,
-        ),
+        conditions=condition_sentences(policy, distrusted, memory, groups, metrics, now),
         memory=memory,
     )
-    return _with_own_decision(assessment, inputs)
+    # The memory notes what is decided at the watched scale.
+    decision = decide(assessment, scale, inputs.bounds, now)
+    replaced = decision.outcome.replaced if decision.outcome else 0
+    memory = after_replacement_request(memory, scale.replicas, replaced, decision.desired, now)
+    error_since = lasting(memory.error_since, in_error(assessment, scale.replicas), now)
+    return replace(assessment, memory=replace(memory, error_since=error_since))
 
 
 def _classified(inputs: AssessmentInputs) -> tuple[Memory, tuple[PodAssessment, ...]]:
@@ -76,28 +71,9 @@ def _classified(inputs: AssessmentInputs) -> tuple[Memory, tuple[PodAssessment, 
     policy, pods, now = inputs.policy, inputs.pods, inputs.now
     memory, registry = without_future_times(inputs.memory, now), service_registry(policy)
     roster = inputs.roster if is_new_roster(inputs.roster, memory, policy, now) else memory.last_valid
-    listed: Registrations = {}
-    if registry is not None and roster is not None:
-        listed = registrations(pods, roster, registry)
-    memory = after_departures(memory, pods, now)
-    memory = after_roster(memory, policy, pods, inputs.roster, now, listed)
+    listed: Registrations = registrations(pods, roster, registry) if registry and roster else {}
+    before, memory = memory.pods, after_roster(memory, policy, pods, inputs.roster, now, listed)
     states = classify(policy, pods, memory, now, listed)
-    memory = after_pull_outs(memory, states, now)
+    memory = after_departures(memory, before, states, now)
     memory = after_states(memory, states, now, remembered_seconds(inputs.samples))
     return memory, tuple(states.values())
-
-
-def _may_shrink(policy: Policy, counts: Mapping[PodState, int]) -> bool:
-    """Whether enough of the pods serve for a scale-down (`minServingPercent`)."""
-    established = sum(counts.get(state, 0) for state in _ESTABLISHED)
-    return counts.get(PodState.SERVING, 0) * 100 >= established * policy.min_serving_percent
-
-
-def _with_own_decision(assessment: Assessment, inputs: AssessmentInputs) -> Assessment:
-    """The assessment, whose memory notes what it decides at the watched scale."""
-    scale, now = inputs.scale, inputs.now
-    decision = decide(assessment, scale, inputs.bounds, now)
-    replaced = decision.outcome.replaced if decision.outcome else 0
-    memory = after_replacement_request(assessment.memory, scale.replicas, replaced, decision.desired, now)
-    error_since = lasting(memory.error_since, in_error(assessment, scale.replicas), now)
-    return replace(assessment, memory=replace(memory, error_since=error_since))

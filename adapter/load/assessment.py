@@ -148,6 +148,9 @@ class MetricAssessment:
     `stale_at` the first sample no longer counts. `total`: the source gives one number for the service, `total_value`,
     or may do so: it has never answered. It is `total_bound` at most, None where that is not known. A `floor` has no
     scenarios. `beyond`: since when usage has been beyond a watermark, where the metric has a delay in that direction.
+    `readings` are the pods' samples (None: the source gives a number for the service). For the memory: `ahead`, that
+    number where it is dated ahead; `newest`, when the newest window of the samples that count ended; `read`, when that
+    number was last read with samples of each pod, by UID, and with an empty one, as a whole.
     """
 
     name: str
@@ -173,18 +176,7 @@ class MetricAssessment:
     error: str | None = None
     floor: bool = False
     beyond: Beyond | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredMetric:
-    """One metric's assessment and the samples behind it; no `readings`: it is a number for the whole service.
-
-    `ahead`: that number, where it is dated ahead. `newest`: when the newest window of the samples that count ended.
-    `read`: when that number was last read with samples of each pod, by UID; with an empty one, as a whole.
-    """
-
-    assessment: MetricAssessment
-    readings: Readings | None
+    readings: Readings | None = field(default=None, compare=False)
     ahead: AheadSample | None = None
     newest: float | None = None
     read: Mapping[str, float] = field(default_factory=dict)
@@ -194,18 +186,16 @@ class MeasuredMetric:
 class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
-    `target` names the scale target for sentences. `pods` are without their usage, which is in the `readings` by metric
-    name (None: a number for the whole service); `with_usage` adds it to the few that are shown. `may_shrink` is False
-    where too few pods serve (`minServingPercent`). `windows` are the current and the
-    next window of each schedule. `conditions` are findings for the user: condition type → a sentence. `memory` belongs
-    into the next assessment's inputs.
+    `target` names the scale target for sentences. `pods` are without their usage, which is in the `metrics`;
+    `with_usage` adds it to the few that are shown. `may_shrink` is False where too few pods serve
+    (`minServingPercent`). `windows` are the current and the next window of each schedule. `conditions` are findings for
+    the user: condition type → a sentence. `memory` belongs into the next assessment's inputs.
     """
 
     policy: Policy
     target: str
     at: float
     pods: Sequence[PodAssessment] = ()
-    readings: Mapping[str, Readings | None] = field(default_factory=dict)
     counts: Mapping[PodState, int] = field(default_factory=dict)
     metrics: tuple[MetricAssessment, ...] = ()
     may_shrink: bool = True
@@ -227,12 +217,12 @@ class Assessment:
         """These pods with their usage, and with what is missing of it."""
         used: dict[str, dict[str, int]] = {one.pod.uid: {} for one in pods}
         missing: dict[str, dict[str, str]] = {one.pod.uid: {} for one in pods}
-        for name, readings in self.readings.items():
-            for sample in readings.all if readings is not None else ():
+        for metric in self.metrics:
+            for sample in metric.readings.all if metric.readings is not None else ():
                 if sample.pod.uid in used and sample.usage is not None:
-                    used[sample.pod.uid][name] = sample.usage
+                    used[sample.pod.uid][metric.name] = sample.usage
                 elif sample.pod.uid in used:
-                    missing[sample.pod.uid][name] = sample.missing
+                    missing[sample.pod.uid][metric.name] = sample.missing
         for one in pods:
             yield one._replace(usage=used[one.pod.uid] or one.usage, missing=missing[one.pod.uid] or one.missing)
 

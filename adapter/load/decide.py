@@ -5,15 +5,13 @@ from functools import partial
 
 from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Scenario, Verdict
 from adapter.load.explanation import metric_errors
-from adapter.load.floor import floor_outcome
+from adapter.load.floor import floor_outcome, rounded_up
 from adapter.load.pacing import Paced, held_by_fast_scale_up, pace, raise_to_floor
-from adapter.load.pods import PodState
+from adapter.load.pods import GONE
 from adapter.load.remembering import after_scale, last_scaled
 from adapter.load.schedule import ScheduleLimits, limits_at
 from adapter.load.served import served_value, within_hpa_tolerance
 from adapter.load.spec import Bounds, Converge, Policy, Scale, Strategy
-
-_GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -25,8 +23,7 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     outcomes = _outcomes(assessment, scale, bounds, now)
     deciding = [outcome for outcome in outcomes if not outcome.metric.floor]
     best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
-    floors = (outcome for outcome in outcomes if outcome.metric.floor)
-    floor = max(floors, key=lambda outcome: outcome.proposal, default=None)
+    floor = max((one for one in outcomes if one.metric.floor), key=lambda outcome: outcome.proposal, default=None)
     if policy.rests(now):
         return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
     open_now = limits_at(assessment.windows, now)
@@ -74,8 +71,7 @@ def _substitute(assessment: Assessment, current: int, open_now: ScheduleLimits, 
     substitute = Paced(current, None)
     fallback = assessment.policy.fallback
     since = assessment.memory.error_since if in_error(assessment, current) else None  # the watched count may differ
-    is_long = fallback is not None and since is not None and now - since >= fallback.after
-    if fallback is not None and is_long and fallback.replicas > current:
+    if fallback is not None and since is not None and now - since >= fallback.after and fallback.replicas > current:
         substitute = Paced(fallback.replicas, HeldBy.METRIC_ERROR)
     return raise_to_floor(substitute, open_now.floor)
 
@@ -107,10 +103,9 @@ def _decision(
 def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> tuple[Outcome, ...]:
     """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
     policy, current = assessment.policy, scale.replicas
-    multiple = policy.multiple_of
     if current == 0:
         return tuple(
-            floor_outcome(metric, 0, multiple) if metric.floor else _outcome_at_zero(metric)
+            floor_outcome(metric, 0, policy.multiple_of) if metric.floor else _outcome_at_zero(metric)
             for metric in assessment.metrics
             if metric.total_value is not None
         )
@@ -118,7 +113,7 @@ def _outcomes(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) 
     last_change = last_scaled(after_scale(assessment.memory, scale, now), bounds, now)
     once = partial(_acting_once, policy, last_change, is_seen=current == assessment.memory.last_replicas)
     return tuple(
-        _outcome(metric, [*map(partial(once, metric), metric.scenarios)], current, bounds, multiple)
+        _outcome(metric, [*map(partial(once, metric), metric.scenarios)], current, bounds, policy.multiple_of)
         for metric in assessment.metrics
         if metric.error is None
     )
@@ -160,7 +155,7 @@ def _error(assessment: Assessment, current: int, best: Outcome | None) -> str | 
 
 
 def _has_pods(assessment: Assessment) -> bool:
-    return any(count for state, count in assessment.counts.items() if state not in _GONE)
+    return any(count for state, count in assessment.counts.items() if state not in GONE)
 
 
 def _usable_metrics(assessment: Assessment, current: int) -> list[MetricAssessment]:
@@ -190,13 +185,13 @@ def _propose(scenario: Scenario, current: int, bounds: Bounds, multiple_of: int)
     """The count that a scenario proposes, and how many of it replace pods that are out."""
     if scenario.verdict is Verdict.ABOVE and scenario.needed is not None:
         replaced = _replaced(scenario, current)
-        return max(current, _multiple(scenario.needed + replaced, multiple_of)), replaced
+        return max(current, rounded_up(scenario.needed + replaced, multiple_of)), replaced
     if scenario.shrink is not None:
         return _stepped_down(scenario, current, bounds, multiple_of, scenario.shrink.fewest), 0
     if scenario.zero and bounds.minimum == 0:
         return 0, 0
     if scenario.verdict is Verdict.BELOW and scenario.needed is not None:
-        return min(current, _multiple(scenario.needed + scenario.out, multiple_of)), 0
+        return min(current, rounded_up(scenario.needed + scenario.out, multiple_of)), 0
     return _drifted(scenario, current, multiple_of), 0
 
 
@@ -205,7 +200,7 @@ def _stepped_down(scenario: Scenario, current: int, bounds: Bounds, multiple_of:
     shrink, needs_none = scenario.shrink, scenario.zero and bounds.minimum == 0
     assert shrink is not None
     least = shrink.least if needs_none else max(1, shrink.least)
-    desired = min(current, _multiple(max(least, current - shrink.by), multiple_of))
+    desired = min(current, rounded_up(max(least, current - shrink.by), multiple_of))
     return desired if needs_none or scenario.n - (current - desired) >= fewest else current
 
 
@@ -226,19 +221,14 @@ def _replaced(scenario: Scenario, current: int) -> int:
 def _drifted(scenario: Scenario, current: int, multiple_of: int) -> int:
     """The count after a step inside the band: the next multiple, not beyond the scenario's edge."""
     if scenario.drift > 0:
-        drifted = _multiple(current + 1, multiple_of)
+        drifted = rounded_up(current + 1, multiple_of)
         if scenario.edge is None:
             return drifted
         return min(drifted, max(current, scenario.edge + _replaced(scenario, current)))
-    drifted = _multiple(current + scenario.drift, multiple_of)
+    drifted = rounded_up(current + scenario.drift, multiple_of)
     if drifted < 1 or drifted > current:
         return current
     return drifted if scenario.edge is None else max(drifted, min(current, scenario.edge + scenario.out))
-
-
-def _multiple(count: int, of: int) -> int:
-    """The count rounded up to a multiple."""
-    return -(-count // of) * of
 
 
 def in_error(assessment: Assessment, current: int) -> bool:

@@ -22,13 +22,13 @@ A restart, or a source that fails for a while, takes less.
 
 
 def with_delay(
-    metric: MetricAssessment, delay: Delay, newest: float | None, known: Beyond | None, now: float, longest_gap: float
+    metric: MetricAssessment, delay: Delay, known: Beyond | None, now: float, longest_gap: float
 ) -> MetricAssessment:
     """The metric with scenarios that hold while its delay runs.
 
-    `newest` is the time of the newest sample that counts, `known` the metric's memory; more than `longest_gap` without
-    a sample is a break. All in seconds.
+    `known`: what was remembered of it. More than `longest_gap` without a sample is a break. All in seconds.
     """
+    newest = metric.sampled_at if metric.newest is None else metric.newest
     verdicts = {scenario.verdict for scenario in metric.scenarios}
     if newest is None or metric.sampled_at is None or verdicts <= {Verdict.ERROR}:
         # Without an answer usage may have stayed or changed.

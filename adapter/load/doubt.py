@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from adapter.load.assessment import Scenario, Verdict
 from adapter.load.pod_samples import PodSample
-from adapter.load.spec import Average, Converge, Policy, Strategy
+from adapter.load.spec import Average, Policy, Strategy
 from adapter.load.step import recommend as recommend_step
 from adapter.load.totals import Band, Totals
 from adapter.load.watermark import recommend as recommend_by_watermarks
@@ -13,10 +13,10 @@ from adapter.load.watermark import recommend_by_ratio
 
 _ALL_UP_TO = 64
 """Of more doubtful pods not every scenario is kept, for `decide` looks at all of them."""
-_RECOMMEND: Mapping[Strategy, Callable[[Totals, Band, Converge | None], Scenario]] = {
+_RECOMMEND: Mapping[Strategy, Callable[[Totals, Band], Scenario]] = {
     Strategy.WATERMARK: recommend_by_watermarks,
-    Strategy.RATIO: lambda totals, band, _: recommend_by_ratio(totals, band),
-    Strategy.STEP: lambda totals, band, _: recommend_step(totals, band),
+    Strategy.RATIO: recommend_by_ratio,
+    Strategy.STEP: recommend_step,
 }
 
 
@@ -118,23 +118,15 @@ def _borders(band: Band, totals: Totals, samples: Sequence[PodSample]) -> set[in
 
 def _kind(scenario: Scenario) -> tuple[object, ...]:
     """What tells scenarios apart that propose in different ways."""
-    return (
-        scenario.verdict,
-        scenario.held,
-        scenario.needed is None,
-        scenario.shrink is None,
-        scenario.zero,
-        scenario.drift,
-        scenario.edge is None,
-        scenario.saturation is None,
-    )
+    amounts = scenario.needed, scenario.shrink, scenario.edge, scenario.saturation
+    return scenario.verdict, scenario.held, scenario.zero, scenario.drift, *(amount is None for amount in amounts)
 
 
 def _scenario(policy: Policy, band: Band, totals: Totals, away: AwayPods, inside: int) -> Scenario:
     """The scenario with these totals. Without a sample nothing can be compared."""
     if not totals.n:
         return Scenario(inside=inside, verdict=Verdict.ERROR, missing=totals.missing, out=away.out)
-    recommended = _RECOMMEND[policy.strategy](totals, band, policy.converge_towards)
+    recommended = _RECOMMEND[policy.strategy](totals, band)
     return recommended._replace(
         inside=inside,
         usage=totals.effective_usage(band.average),

@@ -5,18 +5,10 @@ from fractions import Fraction
 from functools import partial
 from math import floor
 
-from adapter.load.assessment import (
-    Assessment,
-    Decision,
-    HeldBy,
-    MetricAssessment,
-    Outcome,
-    Scenario,
-    Verdict,
-)
+from adapter.load.assessment import Assessment, Decision, HeldBy, MetricAssessment, Outcome, Scenario, Verdict
 from adapter.load.floor import load_of_one_pod
 from adapter.load.pod_samples import source_name
-from adapter.load.pods import PodState
+from adapter.load.pods import GONE, PodState
 from adapter.load.quantity import milli_text, nano_text, percent_text
 from adapter.load.remembering import last_scaled
 from adapter.load.samples import time_text
@@ -31,7 +23,7 @@ _DIGITS = 4
 _TENTH_OF_A_PERCENT = 10**6
 _FINEST_PERCENT = 7
 """The decimals of a percentage that express a nano-unit of a ratio."""
-_PLAIN = {PodState.SERVING, PodState.TERMINATING, PodState.FINISHED}
+_PLAIN = GONE | {PodState.SERVING}
 
 
 def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: float) -> tuple[str, ...]:
@@ -86,12 +78,9 @@ def _pods(assessment: Assessment) -> Iterator[str]:
 
 
 def _metrics(assessment: Assessment, decision: Decision) -> Iterator[str]:
-    outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
-    for metric in assessment.metrics:
-        outcome = outcomes.get(metric.name)
-        if outcome is None:
-            continue  # the condition InputsFresh or the last sentence has its error
-        as_percent = is_utilization(assessment.policy, metric.name)
+    """Of each metric with an answer; the condition InputsFresh or the last sentence has the error of another."""
+    for outcome in decision.outcomes:
+        metric, as_percent = outcome.metric, is_utilization(assessment.policy, outcome.metric.name)
         is_other = not metric.floor and metric.raw is not None and metric.raw != metric.usage
         raw = value_text(metric.raw or 0, as_percent=as_percent)
         also = f"; over all running pods it would be {raw}" if is_other else ""
@@ -278,16 +267,12 @@ def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:
     `as_percent`: as a percentage with at most one decimal (`83%`, `83.4%`), more for very small ones.
     """
     if as_percent:
-        return _percent(floor(nano))
+        digits = 1 if nano >= _TENTH_OF_A_PERCENT else _FINEST_PERCENT
+        whole, rest = divmod(floor(nano) // 10 ** (_FINEST_PERCENT - digits), 10**digits)
+        return f"{whole}.{rest:0{digits}}".rstrip("0").rstrip(".") + "%"
     if nano >= _SHOWN_IN_MILLI:
         return milli_text(round(Fraction(nano, 10**6)))
     return nano_text(round(Fraction(nano), _DIGITS - len(str(floor(nano)))))
-
-
-def _percent(nano: int) -> str:
-    digits = 1 if nano >= _TENTH_OF_A_PERCENT else _FINEST_PERCENT
-    whole, rest = divmod(nano // 10 ** (_FINEST_PERCENT - digits), 10**digits)
-    return f"{whole}.{rest:0{digits}}".rstrip("0").rstrip(".") + "%"
 
 
 _LAST_ANSWER = " (last answer "

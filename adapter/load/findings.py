@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from adapter.load.assessment import MeasuredMetric, MetricAssessment, Verdict
+from adapter.load.assessment import MetricAssessment, Verdict
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import incomplete_metrics, join_clauses, metric_errors
 from adapter.load.memory import Memory
@@ -25,8 +25,6 @@ SLOW_WINDOW_SECONDS = 300.0
 """Windows longer than this follow the load too late for most services."""
 SILENCE_SECONDS = 30.0
 """A registry that has failed for this long is not trusted any more, although its last answer still counts."""
-
-
 NAMED_PODS = 5
 LONG_DOUBT_SECONDS = 900.0
 """After this long in doubt, pods that a registry does not vouch for are a finding: nobody seems to look after them."""
@@ -46,11 +44,11 @@ def distrust(policy: Policy, trouble: str, roster: Roster | None, now: float) ->
 
 
 def condition_sentences(
-    policy: Policy, distrusted: str, memory: Memory, groups: PodGroups, measured: Sequence[MeasuredMetric], now: float
+    policy: Policy, distrusted: str, memory: Memory, groups: PodGroups, assessed: Sequence[MetricAssessment], now: float
 ) -> dict[ConditionType, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
-    metrics = [one.assessment for one in measured if not one.assessment.floor]
-    floors = metric_errors(policy, [one.assessment for one in measured if one.assessment.floor])
+    metrics = [one for one in assessed if not one.floor]
+    floors = metric_errors(policy, [one for one in assessed if one.floor])
     slow = [one for one in metrics if one.window is not None and one.window > SLOW_WINDOW_SECONDS]
     late = [(f"metric {one.name}", f" follows the load as late as its window of {one.window:g} s") for one in slow]
     zero_since, zero = memory.zero_since, ""
@@ -130,10 +128,8 @@ def _most_shown(metric: Metric, source: ResourceMetric, pods: Sequence[Pod]) -> 
 def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:
     able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
     unready = counts.get(PodState.UNREADY, 0)
-    needed = max(
-        (m.scenarios[-1].needed or 0 for m in metrics if m.scenarios and m.scenarios[-1].verdict is Verdict.ABOVE),
-        default=0,
-    )
+    all_in = [metric.scenarios[-1] for metric in metrics if metric.scenarios]
+    needed = max((one.needed or 0 for one in all_in if one.verdict is Verdict.ABOVE), default=0)
     if not unready or needed <= able:
         return ""
     return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"

@@ -21,10 +21,15 @@ def floor_outcome(metric: MetricAssessment, current: int, multiple_of: int) -> O
     is_above = needed > current
     if not is_above and metric.total_bound is not None:
         needed = -(-metric.total_bound * one_pod.denominator // one_pod.numerator)
-    rounded = -(-needed // multiple_of) * multiple_of
+    rounded = rounded_up(needed, multiple_of)
     verdict = Verdict.ABOVE if is_above else Verdict.INSIDE
     scenario = Scenario(verdict, usage=metric.usage, n=metric.n, needed=needed)
     return Outcome(metric=metric, scenario=scenario, proposal=rounded if is_above else min(current, rounded))
+
+
+def rounded_up(count: int, of: int) -> int:
+    """The count rounded up to a multiple."""
+    return -(-count // of) * of
 
 
 def load_of_one_pod(metric: MetricAssessment) -> Fraction:

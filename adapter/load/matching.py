@@ -83,14 +83,10 @@ def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry)
     """Every registration with its pod, or with the reason why it counts for no pod."""
     index = _Index(pods, registry)
     matches = [index.match(instance) for instance in roster.instances]
-    by_uid: dict[str, list[Instance]] = defaultdict(list)
+    renewed = {match.pod.uid for match in matches if match.pod is not None and _is_after_restart(match) is True}
     for match in matches:
-        if match.pod is not None and match.mismatch is None and match.pod.restarted_at is not None:
-            by_uid[match.pod.uid].append(match.instance)
-    replaced = {uid: _replaced(index.pods[uid], instances) for uid, instances in by_uid.items()}
-    for match in matches:
-        is_replaced = match.pod is not None and match.instance in replaced.get(match.pod.uid, ())
-        yield match._replace(mismatch=match.mismatch or Mismatch.REPLACED) if is_replaced else match
+        is_replaced = match.pod is not None and match.pod.uid in renewed and _is_after_restart(match) is False
+        yield match._replace(mismatch=Mismatch.REPLACED) if is_replaced else match
 
 
 def named_pod(instance: Instance, registry: Registry) -> str:
@@ -105,11 +101,10 @@ class _Index:
 
     def __init__(self, pods: Iterable[Pod], registry: Registry) -> None:
         self._registry = registry
-        self.pods = {pod.uid: pod for pod in pods}
-        """By UID."""
-        self._by_name = {pod.name: pod for pod in self.pods.values()}
+        self._by_uid = {pod.uid: pod for pod in pods}
+        self._by_name = {pod.name: pod for pod in self._by_uid.values()}
         self._by_ip: dict[str, list[Pod]] = defaultdict(list)
-        for pod in self.pods.values():
+        for pod in self._by_uid.values():
             # A finished pod's status keeps an address that another pod may have by now.
             for ip in {canonical_ip(ip) for ip in pod.ips} if pod.phase not in FINISHED_PHASES else ():
                 self._by_ip[ip].append(pod)
@@ -129,7 +124,7 @@ class _Index:
         if port is not None and instance.port is not None and instance.port != port:
             return Mismatch.OTHER_PORT
         if instance.pod_uid:
-            pod: Pod | Mismatch = self.pods.get(instance.pod_uid, Mismatch.UID)
+            pod: Pod | Mismatch = self._by_uid.get(instance.pod_uid, Mismatch.UID)
         elif name:
             pod = self._by_name.get(name, Mismatch.NAME)
         else:
@@ -176,9 +171,9 @@ def _has_address(pod: Pod, text: str) -> bool:
     return canonical_ip(text) in {canonical_ip(ip) for ip in (*pod.ips, pod.host_ip)}
 
 
-def _replaced(pod: Pod, instances: Iterable[Instance]) -> list[Instance]:
-    """The registrations of a process that ended when a container of the pod restarted, if one is newer than that."""
-    restarted = (pod.restarted_at or 0.0) - CLOCK_SLACK_SECONDS
-    dated = [one for one in instances if one.registered_at is not None]
-    older = [one for one in dated if (one.registered_at or 0.0) < restarted]
-    return older if len(older) < len(dated) else []
+def _is_after_restart(match: RegistrationMatch) -> bool | None:
+    """Whether a registration that counts was made after a container of its pod restarted; None where nobody knows."""
+    pod, at = match.pod, match.instance.registered_at
+    if match.mismatch is not None or pod is None or pod.restarted_at is None or at is None:
+        return None
+    return at >= pod.restarted_at - CLOCK_SLACK_SECONDS

@@ -95,6 +95,9 @@ class PodMemory:
     served: bool = False
 
 
+NO_POD_MEMORY = PodMemory()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleMemory:
     """The memory of the pods' samples of one metric, by UID.
@@ -166,6 +169,10 @@ class Memory:
     error_since: float | None = None
     zero_since: float | None = None
     observing_since: float | None = None
+
+    def pod(self, uid: str) -> PodMemory:
+        """The memory of a pod."""
+        return self.pods.get(uid, NO_POD_MEMORY)
 
     def samples_of(self, metric: str) -> SampleMemory:
         """The memory of the samples of a metric."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
+from typing import Any
 
-from adapter.load.assessment import AssessmentInputs, MeasuredMetric, MetricAssessment, Scenario
+from adapter.load.assessment import AssessmentInputs, MetricAssessment, Scenario
 from adapter.load.delay import BREAK_SECONDS, with_delay
 from adapter.load.doubt import scenarios_of
 from adapter.load.memory import LAST_SAMPLE_SECONDS, LastSample
@@ -16,9 +16,8 @@ from adapter.load.pod_samples import (
     PodSample,
     Readings,
     absent_container_sentence,
-    aging_from,
-    began_at,
-    dated_ahead,
+    answered_at,
+    dated,
     in_service_since,
     is_service_total,
     no_capacity_sentence,
@@ -30,7 +29,7 @@ from adapter.load.pod_samples import (
 from adapter.load.pods import Pod, PodState
 from adapter.load.quantity import NANO
 from adapter.load.remembering import NO_DEPARTURES, UNKNOWN_DEPARTURES, DepartedLoad, departed_load
-from adapter.load.samples import Point, QuerySamples
+from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Average, Metric, Policy, Strategy, Trigger
 from adapter.load.totals import Band, Totals
 
@@ -49,57 +48,53 @@ def band_of(policy: Policy, metric: Metric, *, total: bool) -> Band:
     return Band(
         high=metric.high if aim is None else aim,
         low=metric.low if aim is None else aim,
-        tolerance=policy.tolerance if aim is None else policy.tolerance_of(metric),
+        tolerance=policy.tolerance_of(metric),
         average=policy.average,
         tolerate_zero=policy.tolerate_zero if policy.tolerate_zero is not None else total,
         multiple_of=policy.multiple_of,
+        converge=policy.converge_towards,
         saturation=policy.saturation_factor if metric.is_throttled and policy.saturation_factor > 1 else None,
         step=policy.step if policy.strategy is Strategy.STEP else None,
     )
 
 
-def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+def assess_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MetricAssessment:
     """Compare one metric with its watermarks in every scenario of the doubtful pods; a floor needs no comparison."""
+    of_spec: dict[str, Any] = {"name": metric.name, "target": metric.target, "floor": metric.floor}
+    of_spec |= inputs.policy.limits_of(metric)._asdict()
     if metric.resource is None and query_samples(metric, inputs.samples).total is not None:
-        measured = _assess_total(inputs, metric, groups)
+        assessment = _assess_total(of_spec, inputs, metric, groups)
     elif metric.floor:
-        measured = _without_total(inputs, metric)
+        error, ahead = _error_of_floor(metric, inputs.samples), inputs.memory.ahead.get(metric.name)
+        assessment = MetricAssessment(**of_spec, total=True, error=error, ahead=ahead)
     else:
-        measured = _assess_pods(inputs, metric, groups)
+        assessment = _assess_pods(of_spec, inputs, metric, groups)
     if not metric.delay.up and not metric.delay.down:
-        return measured
-    newest = measured.assessment.sampled_at if measured.newest is None else measured.newest
-    known = inputs.memory.beyond.get(metric.name)
+        return assessment
     lasts = max(BREAK_SECONDS, source_of(metric, inputs.samples).max_age)
-    assessment = with_delay(measured.assessment, metric.delay, newest, known, inputs.now, lasts)
-    return replace(measured, assessment=assessment)
+    return with_delay(assessment, metric.delay, inputs.memory.beyond.get(metric.name), inputs.now, lasts)
 
 
-def _read_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> Readings:
-    reader = MetricReader(metric, inputs.samples, inputs.now, believes_zero=inputs.policy.tolerate_zero is True)
-    seen, known = inputs.memory.samples_of(metric.name), inputs.memory.pods
-    return Readings(
-        *(
-            [reader.sample(pod, seen, known.get(pod.uid)) for pod in pods]
-            for pods in (groups.serving, groups.doubtful, chain(groups.idle, groups.out))
-        )
-    )
-
-
-def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
-    policy, samples, readings = inputs.policy, inputs.samples, _read_pods(inputs, metric, groups)
+def _assess_pods(
+    of_spec: dict[str, Any], inputs: AssessmentInputs, metric: Metric, groups: PodGroups
+) -> MetricAssessment:
+    """Assess a metric of the pods. `of_spec`: the fields that the policy says."""
+    policy, samples, memory = inputs.policy, inputs.samples, inputs.memory
+    reader = MetricReader(metric, samples, inputs.now, believes_zero=policy.tolerate_zero is True)
+    seen, grouped = memory.samples_of(metric.name), (groups.serving, groups.doubtful, chain(groups.idle, groups.out))
+    readings = Readings(*([reader.sample(pod, seen, memory.pod(pod.uid)) for pod in pods] for pods in grouped))
     band = band_of(policy, metric, total=False)
     capacities, unit = [one.capacity for one in readings.all if one.capacity], 1 if metric.of is None else NANO
     counted = [one for one in chain(readings.serving, readings.doubtful) if one.usage is not None]
     began = min([one.began for one in counted], default=None)
     oldest = min(counted, key=lambda one: one.until, default=None)
+    forgets = _forgets(inputs, groups, readings)
+    departed = UNKNOWN_DEPARTURES if forgets else departed_load(memory, metric.name, began)
     totals = Totals(
         unit=unit,
         mean=None if metric.of is None else Fraction(sum(capacities), len(capacities) or 1),
         full=Fraction(band.high_plus or 0, unit),
-        departed=UNKNOWN_DEPARTURES
-        if _forgets(inputs, groups, readings)
-        else departed_load(inputs.memory, metric.name, began),
+        departed=departed,
         seeks_extremes=band.step is not None and band.step.trigger is Trigger.ANY_POD,
     )
     for one in readings.serving:
@@ -119,7 +114,6 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
     for one in readings.others:
         if one.usage is not None:
             raw.add(one)
-    limits = policy.limits_of(metric)
     emptiest = max((one for one in counted if one.fullness), key=_lack, default=None)
     lacking = (one for one in chain(readings.serving, readings.doubtful) if one.bound is None)
     # A window of which nobody can tell how full it is, is told at once.
@@ -128,11 +122,8 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
         for one in lacking
         if _is_late(inputs, metric, one.pod, one.newest.at if one.newest and one.usage is None else None)
     ]
-    assessment = MetricAssessment(
-        name=metric.name,
-        high=limits.high,
-        low=limits.low,
-        target=metric.target,
+    return MetricAssessment(
+        **of_spec,
         n=totals.n,
         missing=totals.missing,
         partial=totals.partial,
@@ -148,10 +139,10 @@ def _assess_pods(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) ->
         stale_at=min([one.at for one in counted]) + source_of(metric, samples).max_age if counted else None,
         window=None if oldest is None else oldest.window,
         error=None if totals.n else _error(inputs, metric, groups, readings),
+        readings=readings,
+        ahead=memory.ahead.get(metric.name),  # a frozen total may come back
+        newest=max([one.until for one in counted], default=None),
     )
-    # A frozen total may come back.
-    newest = max([one.until for one in counted], default=None)
-    return MeasuredMetric(assessment, readings, inputs.memory.ahead.get(metric.name), newest)
 
 
 def _is_late(inputs: AssessmentInputs, metric: Metric, pod: Pod, last: float | None) -> bool:
@@ -161,7 +152,7 @@ def _is_late(inputs: AssessmentInputs, metric: Metric, pod: Pod, last: float | N
     """
     source = source_of(metric, inputs.samples)
     window = source.window if isinstance(source, QuerySamples) else 0.0
-    is_new = inputs.now - in_service_since(pod, inputs.memory.pods.get(pod.uid)) < FIRST_SAMPLE_SECONDS + window
+    is_new = inputs.now - in_service_since(pod, inputs.memory.pod(pod.uid)) < FIRST_SAMPLE_SECONDS + window
     return not is_new and (last is None or inputs.now - last > source.max_age + window)
 
 
@@ -180,7 +171,7 @@ def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) ->
         for one in chain(readings.serving, readings.doubtful, soon)
         if not one.last and (one.usage is None or (not one.usage and inputs.policy.tolerate_zero is not True))
     )
-    return any(in_service_since(one.pod, inputs.memory.pods.get(one.pod.uid)) < since for one in lacking)
+    return any(in_service_since(one.pod, inputs.memory.pod(one.pod.uid)) < since for one in lacking)
 
 
 def _lack(one: PodSample) -> tuple[bool, Fraction | int]:
@@ -188,7 +179,9 @@ def _lack(one: PodSample) -> tuple[bool, Fraction | int]:
     return one.bound is None, Fraction(one.bound, one.usage) if one.bound and one.usage else 0
 
 
-def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> MeasuredMetric:
+def _assess_total(
+    of_spec: dict[str, Any], inputs: AssessmentInputs, metric: Metric, groups: PodGroups
+) -> MetricAssessment:
     """Assess a number for the whole service: all pods that are in share it, and none is missing.
 
     Of a floor no pods are compared: it needs none to serve.
@@ -199,16 +192,15 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
     assert point is not None
     # A floor may be the past on purpose: it ages from when its value was the answer.
     sample = LastSample(point.at + source.behind if metric.floor else point.at, point.value)
-    ahead = dated_ahead(sample, inputs.memory.ahead.get(metric.name), source, now)
-    at = aging_from(sample, ahead)
-    began = began_at(at, source.window, ahead)
+    ahead, at, until = dated(sample, inputs.memory.ahead.get(metric.name), answered_at(source, now))
+    began = until - source.window
     stale = now - at > source.max_age or point.is_hollow
     bounded = None if point.is_hollow else point.bound
     seen, pods = inputs.memory.samples_of(metric.name).read, [*groups.serving, *groups.doubtful]
     fresh = {pod.uid for pod in pods if pod.name in source.reads} | ({""} if bounded is not None else set())
     known = [uid for uid in ("", *(pod.uid for pod in pods)) if uid in fresh or uid in seen]
     read = {uid: now if uid in fresh else seen[uid] for uid in known}
-    lack, is_late = _lack_of_total(inputs, metric, groups, source, began, read)
+    lack, is_late = _lack_of_total(inputs, metric, pods, began, read)
     if bounded is None:
         is_late = not point.window_samples or now - read.get("", 0.0) > source.max_age + source.window
     n, running = len(pods), groups.running
@@ -222,12 +214,8 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         error = f"{source_name(metric)} has no fresh sample: its window {point.fullness}"
     if error is None and running and not n and not metric.floor:
         error = NO_POD_SERVES
-    limits = policy.limits_of(metric)
-    assessment = MetricAssessment(
-        name=metric.name,
-        high=limits.high,
-        low=limits.low,
-        target=metric.target,
+    return MetricAssessment(
+        **of_spec,
         n=n,
         usage=None if stale else _share_of(point.value, n, policy.average),
         raw=None if stale else _share_of(point.value, running, policy.average),
@@ -238,32 +226,27 @@ def _assess_total(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -
         total_value=None if stale else point.value,
         total_bound=None if stale else bounded,
         scenarios=scenarios,
-        sampled_at=began_at(at, None, ahead),
+        sampled_at=until,
         began_at=began,
         stale_at=None if stale else at + source.max_age,
         window=source.window or None,
         error=error,
-        floor=metric.floor,
+        ahead=ahead,
+        read=read,
     )
-    return MeasuredMetric(assessment, None, ahead, read=read)
 
 
 def _lack_of_total(
-    inputs: AssessmentInputs,
-    metric: Metric,
-    groups: PodGroups,
-    source: QuerySamples,
-    began: float,
-    read: Mapping[str, float],
+    inputs: AssessmentInputs, metric: Metric, pods: Sequence[Pod], began: float, read: Mapping[str, float]
 ) -> tuple[str, bool]:
     """A predicate about a pod that a service total's window does not tell of, and whether that is late.
 
     Empty where it tells of all. Where one of several pods is read, it speaks for all, as the leader of a group does;
     where none is, something else counts their load, such as an ingress. `read`: when each was last read, by UID.
     """
-    pods = [*groups.serving, *groups.doubtful]
+    source = query_samples(metric, inputs.samples)
     for pod in pods if source.window else ():
-        if in_service_since(pod, inputs.memory.pods.get(pod.uid)) > began:
+        if in_service_since(pod, inputs.memory.pod(pod.uid)) > began:
             return f"began before {pod.name} came into service", _is_late(inputs, metric, pod, None)
     unread = [pod for pod in pods if pod.name not in source.reads]
     are_read = len(pods) - len(unread)
@@ -274,28 +257,19 @@ def _lack_of_total(
     return f"holds no sample of {first.name}", bool(late)
 
 
-def _without_total(inputs: AssessmentInputs, metric: Metric) -> MeasuredMetric:
-    """A floor whose query has given no number for the whole service."""
-    source = query_samples(metric, inputs.samples)
-    error = source_error(metric, inputs.samples)
-    if source.pods or source.by_pod:
-        error = (
-            f"{source_name(metric)} answers by pod, and a floor needs one number for the service; "
-            "sum the query up, or take floor away"
-        )
-    assessment = MetricAssessment(
-        name=metric.name, high=inputs.policy.limits_of(metric).high, target=metric.target, total=True, error=error,
-        floor=True,
-    )  # fmt: skip
-    return MeasuredMetric(assessment, None, inputs.memory.ahead.get(metric.name))
+def _error_of_floor(metric: Metric, samples: Samples) -> str:
+    """Why a floor has no number for the whole service, as a sentence."""
+    source = query_samples(metric, samples)
+    if not source.pods and not source.by_pod:
+        return source_error(metric, samples)
+    needed = "a floor needs one number for the service; sum the query up, or take floor away"
+    return f"{source_name(metric)} answers by pod, and {needed}"
 
 
 def _scenarios_of_total(
     policy: Policy, metric: Metric, groups: PodGroups, point: Point, departed: DepartedLoad, *, is_blind: bool
 ) -> list[Scenario]:
-    band = band_of(policy, metric, total=True)
-    n = len(groups.serving)
-    bound = point.bound
+    band, n, bound = band_of(policy, metric, total=True), len(groups.serving), point.bound
     totals = Totals(
         usage=point.value,
         n=n,
@@ -322,13 +296,12 @@ def _share_of(total: int, pods: int, average: Average) -> Fraction | None:
 
 def _error(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, readings: Readings) -> str:
     """Why no scenario could compare anything, as a sentence."""
-    samples = inputs.samples
+    samples, pods = inputs.samples, [*groups.serving, *groups.doubtful]
     source = source_of(metric, samples)
     if not groups.running and source.error:
         return source_error(metric, samples)
-    if not groups.serving and not groups.doubtful:
+    if not pods:
         return NO_POD_SERVES
-    pods = [*groups.serving, *groups.doubtful]
     if sentence := absent_container_sentence(metric, pods):
         return sentence
     if metric.of is not None and not any(one.capacity for one in readings.all):

@@ -6,17 +6,13 @@ from dataclasses import dataclass
 
 from adapter.load.assessment import AssessmentInputs, PodAssessment
 from adapter.load.doubt import AwayPods, Doubt
-from adapter.load.memory import PodMemory
 from adapter.load.pod_samples import is_young
-from adapter.load.pods import Pod, PodState
+from adapter.load.pods import GONE, Pod, PodState
 from adapter.load.remembering import replacement_ineffective, rolling_out, since_first_step
 from adapter.load.spec import Policy, Target
 
 LONG_DOUBT_SECONDS = 300.0
 """A pod that has been doubtful for this long may be replaced in the scenarios that count it as out."""
-
-_NO_MEMORY = PodMemory()
-_GONE = {PodState.TERMINATING, PodState.FINISHED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +48,6 @@ def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> P
         by_state[one.state].append(one.pod)
     idle = by_state[PodState.STARTING] + by_state[PodState.UNREADY]
     out, doubtful = by_state[PodState.PULLED_OUT], sorted(by_state[PodState.DOUBTFUL], key=lambda pod: pod.name)
-    known = {pod.uid: memory.pods.get(pod.uid, _NO_MEMORY) for pod in (*out, *doubtful)}
 
     def lasts(since: float | None, seconds: float) -> bool:
         return since is not None and now - since >= seconds
@@ -63,9 +58,9 @@ def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> P
     old = {pod.uid for pod in (*out, *doubtful) if may_replace and not (stopped and since_first_step(memory, pod))}
     doubt = {}
     for pod in doubtful:
-        is_long = lasts(known[pod.uid].doubt_since, LONG_DOUBT_SECONDS)
-        is_young_one = known[pod.uid].seen is None and is_young(pod, now)
-        doubt[pod.uid] = Doubt(is_long, is_replaceable=is_long and pod.uid in old, is_young=is_young_one)
+        known = memory.pod(pod.uid)
+        is_long, may_be_new = lasts(known.doubt_since, LONG_DOUBT_SECONDS), known.seen is None and is_young(pod, now)
+        doubt[pod.uid] = Doubt(is_long, is_replaceable=is_long and pod.uid in old, is_young=may_be_new)
     return PodGroups(
         assessed=assessed,
         counts=Counter({state: len(group) for state, group in by_state.items() if group}),
@@ -75,7 +70,7 @@ def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> P
         out=out,
         away=AwayPods(
             out=0 if _deletes_pulled_out_first(policy, inputs.target, assessed) else len(out),
-            replaceable=sum(pod.uid in old and lasts(known[pod.uid].out_since, after) for pod in out),
+            replaceable=sum(pod.uid in old and lasts(memory.pod(pod.uid).out_since, after) for pod in out),
             reserved=len(by_state[PodState.STARTING]),
         ),
         young=frozenset(pod.uid for pod in idle if is_young(pod, now)),
@@ -91,7 +86,7 @@ def _deletes_pulled_out_first(policy: Policy, target: Target | None, pods: Seque
     """
     if not policy.pulled_out.delete_first or target is None or target.kind != "Deployment":
         return False
-    alive = [one for one in pods if one.state not in _GONE]
+    alive = [one for one in pods if one.state not in GONE]
     if len({one.pod.template_hash for one in alive}) != 1:
         return False
     out = [one.pod.deletion_cost for one in alive if one.state is PodState.PULLED_OUT]

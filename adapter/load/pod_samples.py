@@ -8,6 +8,7 @@ from typing import NamedTuple
 from adapter.load.memory import (
     AHEAD_SECONDS,
     LAST_SAMPLE_SECONDS,
+    NO_POD_MEMORY,
     NO_SAMPLES,
     AheadSample,
     LastSample,
@@ -75,18 +76,13 @@ NO_READINGS = Readings((), (), ())
 
 def is_young(pod: Pod, now: float) -> bool:
     """Whether the pod was created, or changed its readiness, less than YOUNG_SECONDS ago."""
-    changed = pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
-    return now - max(pod.created_at, changed) < YOUNG_SECONDS
+    return now - max(pod.created_at, pod.ready_since) < YOUNG_SECONDS
 
 
-def in_service_since(pod: Pod, known: PodMemory | None) -> float:
+def in_service_since(pod: Pod, known: PodMemory) -> float:
     """When the pod came into service: it started, turned Ready, was last seen back from being out, or registered."""
-    since = pod.started_at or 0.0
-    if pod.ready is not None and pod.ready.since is not None and pod.ready.since > since:
-        since = pod.ready.since
-    if known is not None and known.back_since is not None and known.back_since > since:
-        since = known.back_since
-    return since
+    ready_since = pod.ready.since if pod.ready is not None else None
+    return max(pod.started_at or 0.0, ready_since or 0.0, known.back_since or 0.0)
 
 
 class MetricReader:
@@ -106,14 +102,14 @@ class MetricReader:
         self._usages = source.pods if isinstance(source, ResourceSamples) else {}
         self._query_window = source.window or None if isinstance(source, QuerySamples) else None
         self._warms = metric.resource.name == "cpu" if metric.resource is not None else self._query_window is not None
-        self._answered_at = _answered_at(source, now)
+        self._answered_at = answered_at(source, now)
         self._is_throttled = metric.is_throttled
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
         self._amount: tuple[int | None, str] = None, ""
         self._limit: int | None = None
 
-    def sample(self, pod: Pod, seen: SampleMemory = NO_SAMPLES, known_pod: PodMemory | None = None) -> PodSample:
+    def sample(self, pod: Pod, seen: SampleMemory = NO_SAMPLES, known: PodMemory = NO_POD_MEMORY) -> PodSample:
         """The pod's sample, or why there is none; and its capacity where the metric is a utilization."""
         now, uid, name = self._now, pod.uid, pod.name
         names, capacity, lack = self.basis(pod)
@@ -126,14 +122,13 @@ class MetricReader:
         if value is None:
             # What is known of a sample dated ahead is kept: a frozen one may come back.
             return PodSample(pod, None, reason, capacity, limit, last, before, ahead)
-        until, began = at, at - (window or 0.0)
-        if at > self._answered_at or ahead is not None:
-            ahead = dated_ahead(LastSample(at, value), ahead, self._source, now)
-            at = aging_from(LastSample(at, value), ahead)
-            until, began = began_at(at, None, ahead), began_at(at, window, ahead)
+        until = at
+        if ahead is not None or at > self._answered_at:
+            ahead, at, until = dated(LastSample(at, value), ahead, self._answered_at)
+        began = until - (window or 0.0)
         if value > last and now - at <= LAST_SAMPLE_SECONDS:
             last = value
-        reason = self._unfit_reason(in_service_since(pod, known_pod), value, at, began, before, point) or lack
+        reason = self._unfit_reason(in_service_since(pod, known), value, at, began, before, point) or lack
         if reason:
             return PodSample(pod, None, reason, capacity, limit, last, before, ahead)
         bound = value if point is None else point.bound
@@ -194,34 +189,25 @@ class MetricReader:
         return f"its window {point.fullness}" if point is not None and point.is_hollow else ""
 
 
-def _answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
+def answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
     """When the samples were fetched; now where that is unknown or in the future."""
     return now if source.fetched_at is None else min(source.fetched_at, now)
 
 
-def dated_ahead(
-    sample: LastSample, known: AheadSample | None, source: ResourceSamples | QuerySamples, now: float
-) -> AheadSample | None:
-    """The sample with the time of its first observation if it was dated after the answer that brought it; else None."""
-    if known is not None and (known.at, known.value) == sample:
-        return known
-    answered_at = _answered_at(source, now)
-    return AheadSample(sample.at, sample.value, answered_at) if sample.at > answered_at else None
+def dated(sample: LastSample, known: AheadSample | None, answered: float) -> tuple[AheadSample | None, float, float]:
+    """The sample with its first observation if it was dated after the answer that brought it, and two times.
 
-
-def aging_from(sample: LastSample, ahead: AheadSample | None) -> float:
-    """The time that a sample's age counts from: its own, or its first observation where it is dated too far ahead.
-
-    A frozen source repeats such a sample; by its own date it would stay fresh.
+    From the first its age counts: its own date, or its first observation where it is dated too far ahead. A frozen
+    source repeats such a sample; by its own date it would stay fresh. At the second its window ended: at its first
+    observation at the latest. `known`: what was remembered of it. `answered`: when the answer came.
     """
-    if ahead is None or sample.at <= ahead.first_seen + AHEAD_SECONDS:
-        return sample.at
-    return ahead.first_seen
-
-
-def began_at(at: float, window: float | None, ahead: AheadSample | None) -> float:
-    """When a sample's window began. The window of one dated ahead ended at its first observation at the latest."""
-    return (at if ahead is None else min(at, ahead.first_seen)) - (window or 0.0)
+    ahead = known
+    if known is None or (known.at, known.value) != sample:
+        ahead = AheadSample(sample.at, sample.value, answered) if sample.at > answered else None
+    if ahead is None:
+        return None, sample.at, sample.at
+    at = sample.at if sample.at <= ahead.first_seen + AHEAD_SECONDS else ahead.first_seen
+    return ahead, at, min(at, ahead.first_seen)
 
 
 def query_samples(metric: Metric, samples: Samples) -> QuerySamples:

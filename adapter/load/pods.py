@@ -17,6 +17,10 @@ class PodState(StrEnum):
     SERVING = "serving"
 
 
+GONE = frozenset({PodState.TERMINATING, PodState.FINISHED})
+"""The states of pods that do not count any more."""
+AWAY = frozenset({PodState.PULLED_OUT, PodState.DOUBTFUL})
+"""The states of pods that are out, or may be."""
 LOWEST_COST = -(2**31)
 """The lowest deletion cost that the ReplicaSet controller reads."""
 FINISHED_PHASES = frozenset({"Failed", "Succeeded"})
@@ -98,3 +102,8 @@ class Pod:
     def is_ready(self) -> bool:
         """Whether the Ready condition is True."""
         return self.ready is not None and self.ready.status
+
+    @property
+    def ready_since(self) -> float:
+        """When the Ready condition last changed (seconds); when the pod was created where that is not known."""
+        return self.ready.since if self.ready is not None and self.ready.since is not None else self.created_at

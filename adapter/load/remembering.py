@@ -14,23 +14,15 @@ from fractions import Fraction
 from itertools import accumulate, chain
 from typing import Any, TypeGuard
 
-from adapter.load.assessment import AssessmentInputs, MeasuredMetric, PodAssessment
+from adapter.load.assessment import AssessmentInputs, MetricAssessment, PodAssessment
 from adapter.load.matching import Registrations, registrations
-from adapter.load.memory import (
-    Departed,
-    Listed,
-    Memory,
-    PodMemory,
-    Replacement,
-    SampleMemory,
-    recent,
-)
+from adapter.load.memory import Departed, Listed, Memory, PodMemory, Replacement, SampleMemory, recent
 from adapter.load.pod_samples import NO_READINGS
-from adapter.load.pods import FINISHED_PHASES, Pod, PodState
+from adapter.load.pods import AWAY, GONE, Pod, PodState
 from adapter.load.roster import Roster
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Scale, Target
-from adapter.load.states import out_reason_of, ready_since, service_registry
+from adapter.load.states import out_reason_of, service_registry
 
 RECOVERY_SECONDS = 90.0
 COLLAPSE_PERCENT = 30
@@ -44,11 +36,8 @@ _OF_REGISTRY = (
     "roster_unfollowed", "reconnected_at", "hold_until",
 )  # fmt: skip
 _NOTHING = Memory()
-_NO_MEMORY = PodMemory()
-_NEVER_REPLACED = Replacement()
-_AWAY = {PodState.PULLED_OUT, PodState.DOUBTFUL}
 _COUNTED = {PodState.SERVING, PodState.DOUBTFUL}
-_GONE = {PodState.TERMINATING, PodState.FINISHED}
+_LEFT = GONE | {PodState.PULLED_OUT}
 
 
 def is_new_roster(roster: Roster | None, memory: Memory, policy: Policy, now: float) -> TypeGuard[Roster]:
@@ -111,10 +100,7 @@ def without_registry(memory: Memory) -> Memory:
     forgotten: dict[str, Any] = {name: getattr(_NOTHING, name) for name in _OF_REGISTRY}
     pods = {
         uid: PodMemory(
-            out_since=known.out_since,
-            back_since=known.back_since,
-            doubt_since=known.doubt_since,
-            served=known.served,
+            out_since=known.out_since, back_since=known.back_since, doubt_since=known.doubt_since, served=known.served
         )
         for uid, known in memory.pods.items()
     }
@@ -129,18 +115,18 @@ def _after_listing(
     `before`: the time of the roster before, if the registry had listed pods of this target by then. A pod that was
     Ready then and is registered only now comes into service now.
     """
-    known, is_listed = remembered or _NO_MEMORY, listing is not Listed.ABSENT
+    known, is_listed = remembered or PodMemory(), listing is not Listed.ABSENT
     absent_since, absent_count, lost = None, 0, known.registration_lost and not is_listed
     if not is_listed and known.seen is not None:
         lost = lost or recovering
-        if pod.is_ready and ready_since(pod) <= at:
-            is_first = known.absent_since is None or known.absent_since < ready_since(pod)
+        if pod.is_ready and pod.ready_since <= at:
+            is_first = known.absent_since is None or known.absent_since < pod.ready_since
             absent_since = at if is_first else lasting(known.absent_since, holds=True, at=at)
             absent_count = 1 if is_first else known.absent_count + 1
     seen, back_since = known.seen, known.back_since
     if seen is None and is_listed:
         seen = at
-        if remembered is not None and before is not None and pod.is_ready and ready_since(pod) <= before:
+        if remembered is not None and before is not None and pod.is_ready and pod.ready_since <= before:
             back_since = at
     return replace(
         known,
@@ -155,17 +141,12 @@ def _after_listing(
 
 def without_future_times(memory: Memory, now: float) -> Memory:
     """The memory with times in the future, which a wrong clock left, set to now."""
-    held = memory.hold_until
-    if held is not None and held > now + RECOVERY_SECONDS:
-        memory = replace(memory, hold_until=now + RECOVERY_SECONDS)
-    times = {name: getattr(memory, name) for name in _TIMES}
-    ahead: dict[str, Any] = {name: now for name, at in times.items() if at is not None and at > now}
-    if any(max(one.since, one.until) > now for one in memory.beyond.values()):
-        ahead["beyond"] = {
-            name: one._replace(since=min(one.since, now), until=min(one.until, now))
-            for name, one in memory.beyond.items()
-        }
-    return replace(memory, **ahead) if ahead else memory
+    latest = dict.fromkeys(_TIMES, now) | {"hold_until": now + RECOVERY_SECONDS}
+    ahead: dict[str, Any] = {name: at for name, at in latest.items() if (getattr(memory, name) or 0.0) > at}
+    beyond = {
+        name: one._replace(since=min(one.since, now), until=min(one.until, now)) for name, one in memory.beyond.items()
+    }
+    return replace(memory, beyond=beyond, **ahead) if ahead or beyond else memory
 
 
 def _hold_until(memory: Memory, pods: Sequence[Pod], roster: Roster, listed: Registrations, now: float) -> float | None:
@@ -191,10 +172,10 @@ def _hold_until(memory: Memory, pods: Sequence[Pod], roster: Roster, listed: Reg
 
 def _was_listed(memory: Memory, pod: Pod) -> bool:
     """Whether the pod, Ready then as now, was in the last answer that counted."""
-    known = memory.pods.get(pod.uid, _NO_MEMORY)
+    known = memory.pod(pod.uid)
     if known.seen is None or known.absent_since is not None or pod.deleting or not pod.is_ready:
         return False
-    return memory.roster_at is not None and ready_since(pod) <= memory.roster_at
+    return memory.roster_at is not None and pod.ready_since <= memory.roster_at
 
 
 def _is_collapse(before: int, after: int) -> bool:
@@ -212,29 +193,21 @@ def after_states(
     """
     return replace(
         memory,
-        pods={uid: _after_state(memory.pods.get(uid, _NO_MEMORY), one, now, back_until) for uid, one in states.items()},
+        pods={uid: _after_state(memory.pod(uid), one, now, back_until) for uid, one in states.items()},
     )
 
 
 def _after_state(known: PodMemory, one: PodAssessment, now: float, back_until: float) -> PodMemory:
-    state = one.state
-    out_since = lasting(known.out_since, state is PodState.PULLED_OUT, now)
-    doubt_since = lasting(known.doubt_since, state is PodState.DOUBTFUL, now)
-    served = (known.served or state in _COUNTED) and state not in _GONE
-    back_since = now if _is_back(known, state) else known.back_since
-    if back_since is not None and now - back_since > back_until:
-        back_since = None
-    after = (out_since, one.by_absence, back_since, doubt_since, served)
-    if after == (known.out_since, known.by_absence, known.back_since, known.doubt_since, known.served):
-        return known
-    return replace(
-        known,
-        out_since=out_since,
-        by_absence=one.by_absence,
-        back_since=back_since,
-        doubt_since=doubt_since,
-        served=served,
-    )
+    state, back_since = one.state, now if _is_back(known, one.state) else known.back_since
+    after: dict[str, Any] = {
+        "out_since": lasting(known.out_since, state is PodState.PULLED_OUT, now),
+        "by_absence": one.by_absence,
+        "back_since": None if back_since is not None and now - back_since > back_until else back_since,
+        "doubt_since": lasting(known.doubt_since, state is PodState.DOUBTFUL, now),
+        "served": (known.served or state in _COUNTED) and state not in GONE,
+    }
+    before = known.out_since, known.by_absence, known.back_since, known.doubt_since, known.served
+    return known if before == (*after.values(),) else replace(known, **after)
 
 
 def _is_back(known: PodMemory, state: PodState) -> bool:
@@ -242,28 +215,27 @@ def _is_back(known: PodMemory, state: PodState) -> bool:
     if known.out_since is not None:
         return state is not PodState.PULLED_OUT
     in_doubt_since_out = known.doubt_since is not None and known.back_since == known.doubt_since
-    return in_doubt_since_out and state not in _AWAY
+    return in_doubt_since_out and state not in AWAY
 
 
-def after_samples(inputs: AssessmentInputs, measured: Sequence[MeasuredMetric]) -> Memory:
+def after_samples(inputs: AssessmentInputs, metrics: Sequence[MetricAssessment]) -> Memory:
     """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones."""
     memory, now, uids = inputs.memory, inputs.now, [pod.uid for pod in inputs.pods]
-    metrics = [one.assessment for one in measured]
     doubts_zero = any(one.scenarios and one.scenarios[-1].is_doubted_zero for one in metrics)
     departed = {uid: one._replace(at=min(one.at, now)) for uid, one in memory.departed.items()}
     remembered = remembered_seconds(inputs.samples)
     return replace(
         memory,
-        samples={one.assessment.name: _after_metric(memory, uids, one, now) for one in measured},
-        ahead={one.assessment.name: one.ahead for one in measured if one.ahead is not None},
+        samples={one.name: _after_metric(memory, uids, one, now) for one in metrics},
+        ahead={one.name: one.ahead for one in metrics if one.ahead is not None},
         beyond={one.name: one.beyond for one in metrics if one.beyond is not None},
         departed={uid: one for uid, one in departed.items() if now - one.at <= remembered},
         zero_since=lasting(memory.zero_since, doubts_zero, now),
     )
 
 
-def _after_metric(memory: Memory, uids: Iterable[str], measured: MeasuredMetric, now: float) -> SampleMemory:
-    seen, readings = memory.samples_of(measured.assessment.name), measured.readings or NO_READINGS
+def _after_metric(memory: Memory, uids: Iterable[str], metric: MetricAssessment, now: float) -> SampleMemory:
+    seen, readings = memory.samples_of(metric.name), metric.readings or NO_READINGS
     counted = [*readings.serving, *readings.doubtful]
     newest = {one.pod.uid: one.newest for one in counted}
     kept = ((uid, recent(seen.last.get(uid), now)) for uid in uids if uid not in newest) if seen.last else ()
@@ -271,7 +243,7 @@ def _after_metric(memory: Memory, uids: Iterable[str], measured: MeasuredMetric,
         last={uid: one for uid, one in chain(kept, newest.items()) if one is not None},
         ahead={one.pod.uid: one.ahead for one in readings.all if one.ahead is not None},
         lacking=frozenset([one.pod.uid for one in readings.all if one.usage is None]),
-        read=measured.read,
+        read=metric.read,
     )
 
 
@@ -296,12 +268,11 @@ def after_scale(memory: Memory, scale: Scale, now: float) -> Memory:
     before = memory.last_replicas
     if before == scale.replicas:
         return memory
-    changed, rose = before is not None, before is not None and scale.replicas > before
     return replace(
         memory,
         last_replicas=scale.replicas,
-        last_scale=now if changed else memory.last_scale,
-        last_rise=now if rose else memory.last_rise,
+        last_scale=memory.last_scale if before is None else now,
+        last_rise=memory.last_rise if before is None or scale.replicas < before else now,
     )
 
 
@@ -327,11 +298,10 @@ def after_replacing_step(memory: Memory, scale: Scale, *, is_away: bool) -> Memo
     """
     noted = memory.replacement
     if not is_away:
-        return memory if noted == _NEVER_REPLACED else replace(memory, replacement=_NEVER_REPLACED)
-    if noted.noted_current is None or scale.replicas <= noted.noted_current:
-        return memory
-    first = noted.first_step if noted.first_step is not None else noted.noted_at
-    return replace(memory, replacement=Replacement(first_step=first))
+        noted = Replacement()
+    elif noted.noted_current is not None and scale.replicas > noted.noted_current:
+        noted = Replacement(first_step=noted.first_step if noted.first_step is not None else noted.noted_at)
+    return memory if noted == memory.replacement else replace(memory, replacement=noted)
 
 
 def after_replacement_request(memory: Memory, current: int, replaced: int, desired: int | None, now: float) -> Memory:
@@ -356,8 +326,8 @@ def replacement_ineffective(memory: Memory, pods: Sequence[PodAssessment]) -> bo
     """Whether at least two, and at least half, of the pods made since the first replacing step are out or doubtful."""
     if memory.replacement.first_step is None:
         return False
-    created = [one for one in pods if one.state not in _GONE and since_first_step(memory, one.pod)]
-    away = sum(1 for one in created if one.state in _AWAY)
+    created = [one for one in pods if one.state not in GONE and since_first_step(memory, one.pod)]
+    away = sum(1 for one in created if one.state in AWAY)
     return away >= 2 and away * 2 >= len(created)
 
 
@@ -377,8 +347,6 @@ older samples than another."""
 MARGIN_SECONDS = 5.0
 """The clocks that date samples and departures may differ by this much: the load of a pod that left so short a time
 before a sample began may not be in that sample yet."""
-_LEFT = {PodState.PULLED_OUT, PodState.TERMINATING, PodState.FINISHED}
-_NO_LOAD = Fraction(0)
 
 
 class DepartedLoad:
@@ -396,7 +364,7 @@ class DepartedLoad:
     def over(self, average: Fraction) -> Fraction:
         """The sum over the pods of the larger of their last sample and this average (nano-units)."""
         if not self._lasts:
-            return _NO_LOAD
+            return Fraction(0)
         smaller = bisect_right(self._lasts, average)
         return smaller * average + self._sums[-1] - self._sums[smaller]
 
@@ -419,43 +387,28 @@ def departed_load(memory: Memory, metric: str, began_at: float | None) -> Depart
     return DepartedLoad(sample.value if sample is not None else 0 for sample in left) if left else NO_DEPARTURES
 
 
-def after_departures(memory: Memory, pods: Iterable[Pod], now: float) -> Memory:
-    """The memory after observing these pods: those that served and are gone, terminating or finished have departed.
+def after_departures(
+    memory: Memory, before: Mapping[str, PodMemory], states: Mapping[str, PodAssessment], now: float
+) -> Memory:
+    """The memory after classifying the pods: those that served and are gone, or pulled out now, have departed.
 
-    A pod that was out when it left carried no load any more.
+    A pod that was out when it left carried no load any more. One that came back is no longer departed: it carries load
+    itself, or its gap is filled. `before`: the pods that were remembered, by UID.
     """
-    present = {pod.uid for pod in pods if not pod.deleting and pod.phase not in FINISHED_PHASES}
-    left = {uid: known for uid, known in memory.pods.items() if known.served and uid not in present}
-    if not left:
-        return memory
-    departed = {uid: _departed(memory, uid, now) for uid, known in left.items() if known.out_since is None}
-    # A pod departs once, although it is observed as terminating for a while.
-    remaining = {uid: replace(known, served=False) for uid, known in left.items()}
-    return replace(memory, pods={**memory.pods, **remaining}, departed={**memory.departed, **departed})
 
+    def is_here(uid: str) -> bool:
+        return uid in states and states[uid].state not in _LEFT
 
-def after_pull_outs(memory: Memory, states: Mapping[str, PodAssessment], now: float) -> Memory:
-    """The memory after classifying the pods: one that served and is now pulled out leaves its load to others too.
-
-    One that came back is no longer departed: it carries load itself, or its gap is filled.
-    """
-    out = {
-        uid: _departed(memory, uid, now)
-        for uid, known in memory.pods.items()
-        if known.served and known.out_since is None and uid in states and states[uid].state is PodState.PULLED_OUT
+    left = {
+        uid: Departed(now, {name: last for name, last in memory.last_samples(uid).items() if recent(last, now)})
+        for uid, known in before.items()
+        if known.served and known.out_since is None and not is_here(uid)
     }
-    back = {uid for uid in memory.departed if uid in states and states[uid].state not in _LEFT}
-    if not out and not back:
-        return memory
-    kept = {uid: pod for uid, pod in memory.departed.items() if uid not in back}
-    return replace(memory, departed={**kept, **out})
+    departed = {uid: pod for uid, pod in memory.departed.items() if not is_here(uid)} | left
+    return memory if departed == memory.departed else replace(memory, departed=departed)
 
 
 def remembered_seconds(samples: Samples) -> float:
     """For how long departed pods, and those that came back, matter to these samples."""
     queries = samples.queries.values()
     return max([DEPARTED_SECONDS, *(one.window + max(BEYOND_WINDOW_SECONDS, one.max_age) for one in queries)])
-
-
-def _departed(memory: Memory, uid: str, now: float) -> Departed:
-    return Departed(now, {name: sample for name, sample in memory.last_samples(uid).items() if recent(sample, now)})

@@ -40,7 +40,6 @@ class PodUsage:
     containers: Mapping[str, Mapping[str, int]]
 
     def amount(self, container: str, resource: str) -> int | None:
-        """What a container uses of a resource (nano-units); None where there is no such sample."""
         return self.containers[container].get(resource) if container in self.containers else None
 
 

@@ -30,7 +30,12 @@ def within_hpa_tolerance(paced: Paced, scale: Scale, bounds: Bounds) -> Paced | 
         return paced
     if _hpa_sets(current, scale, bounds, bounds.tolerance) == current:
         return Paced(current, HeldBy.HPA_TOLERANCE)
-    return _unsettled(scale, bounds.tolerance)
+    what = "rollout in progress" if scale.status_replicas > current else "pods are still being made"
+    percents = " up and ".join(map(percent_text, bounds.tolerance))
+    return (
+        f"{what}: {current} replicas are asked for and {scale.status_replicas} pods exist, which the HPA, with its "
+        f"tolerance of {percents} down, would make the count"
+    )
 
 
 def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaTolerance) -> int:
@@ -42,12 +47,3 @@ def _hpa_sets(desired: int, scale: Scale, bounds: Bounds, tolerance: HpaToleranc
     if pods and 1.0 - down <= served / (1000.0 * pods) <= 1.0 + up:
         count = pods
     return max(bounds.minimum, min(bounds.maximum, count))
-
-
-def _unsettled(scale: Scale, tolerance: HpaTolerance) -> str:
-    what = "rollout in progress" if scale.status_replicas > scale.replicas else "pods are still being made"
-    percents = " up and ".join(map(percent_text, tolerance))
-    return (
-        f"{what}: {scale.replicas} replicas are asked for and {scale.status_replicas} pods exist, which the HPA, with "
-        f"its tolerance of {percents} down, would make the count"
-    )

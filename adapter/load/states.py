@@ -7,11 +7,12 @@ it is confirmed, recent and not too common.
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from adapter.load.assessment import PodAssessment
 from adapter.load.matching import Mismatch, Registrations, match_registrations, registrations
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import FINISHED_PHASES, Pod, PodState
+from adapter.load.pods import FINISHED_PHASES, GONE, Pod, PodState
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import time_text
 from adapter.load.spec import Policy, Registry
@@ -32,9 +33,7 @@ GUARDED_ABSENCE = "guarded absence"
 """The evidence of pods that vanished from a registry, too many at once."""
 _STARTING = "STARTING"
 """Eureka's status of an instance that takes no traffic yet."""
-_NOT_GUARDED = {PodState.STARTING, PodState.FINISHED, PodState.TERMINATING}
 _OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
-_NO_MEMORY = PodMemory()
 
 
 def service_registry(policy: Policy) -> Registry | None:
@@ -53,7 +52,7 @@ def classify(
     if registered is None:
         registered = registrations(pods, memory.last_valid, registry) if registry and memory.last_valid else {}
     view = _RegistryView(registry, memory, registered, now) if registry else None
-    by_uid = {pod.uid: _classify(pod, memory.pods.get(pod.uid, _NO_MEMORY), view) for pod in pods}
+    by_uid = {pod.uid: _classify(pod, memory.pod(pod.uid), view) for pod in pods}
     if view is not None:
         _guard_absence(policy, memory, pods, by_uid, now)
     _doubt_if_all_are_out(by_uid)
@@ -97,9 +96,8 @@ def _by_endpoints(pod: Pod, known: PodMemory) -> PodAssessment:
         reason = "its endpoints did not serve when the watch of EndpointSlices fell silent"
         return PodAssessment(pod, PodState.DOUBTFUL, reason, "EndpointSlice conditions")
     if pod.endpoint_serving is False:
-        return PodAssessment(
-            pod, PodState.PULLED_OUT, "Ready, but its endpoints do not serve", "EndpointSlice conditions"
-        )
+        reason = "Ready, but its endpoints do not serve"
+        return PodAssessment(pod, PodState.PULLED_OUT, reason, "EndpointSlice conditions")
     return PodAssessment(pod, PodState.SERVING, "Ready")
 
 
@@ -117,11 +115,6 @@ def _not_ready(pod: Pod) -> PodAssessment:
     return PodAssessment(pod, PodState.UNREADY, "not Ready any more")
 
 
-def ready_since(pod: Pod) -> float:
-    """Since when a Ready pod is Ready (seconds)."""
-    return pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
-
-
 def _guard_absence(
     policy: Policy, memory: Memory, pods: Sequence[Pod], by_uid: dict[str, PodAssessment], now: float
 ) -> None:
@@ -132,7 +125,7 @@ def _guard_absence(
     absent = [pod for pod in pods if by_uid[pod.uid].by_absence]
     if not absent:
         return
-    ready = sum(1 for pod in pods if pod.is_ready and by_uid[pod.uid].state not in _NOT_GUARDED)
+    ready = sum(1 for pod in pods if pod.is_ready and by_uid[pod.uid].state not in GONE | {PodState.STARTING})
     out = {pod.uid: since for pod in absent if (since := memory.pods[pod.uid].out_since) is not None}
     budget = math.floor(ready * policy.pulled_out.max_percent / 100)
     fresh_budget = max(NEWLY_OUT_AT_LEAST, ready * NEWLY_OUT_PERCENT // 100)
@@ -158,78 +151,73 @@ def _doubt_if_all_are_out(by_uid: dict[str, PodAssessment]) -> None:
             by_uid[uid] = PodAssessment(one.pod, PodState.DOUBTFUL, reason, one.evidence, guarded=True)
 
 
-class _RegistryView:
+class _RegistryView(NamedTuple):
     """Classifies the Ready pods of a target by the latest valid roster and the memory of the pods."""
 
-    def __init__(self, registry: Registry, memory: Memory, registered: Registrations, now: float) -> None:
-        self._registry = registry
-        self._memory = memory
-        self._now = now
-        self._roster: Roster | None = memory.last_valid
-        self._instances = registered
-        self._age = now - self._roster.at if self._roster else math.inf
-        self._set_aside = is_set_aside(memory, registry)
+    registry: Registry
+    memory: Memory
+    registered: Registrations
+    now: float
 
     def classification(self, pod: Pod, known: PodMemory) -> PodAssessment:
         """Classify a Ready pod by this registry."""
-        name = self._registry.name
-        if self._roster is None:
+        name, roster = self.registry.name, self.memory.last_valid
+        if roster is None:
             return PodAssessment(pod, PodState.DOUBTFUL, f"registry {name} has not given a valid answer yet")
-        if self._set_aside:
+        if is_set_aside(self.memory, self.registry):
             reason = f"registry {name} is set aside: it never listed a pod of this target"
             return PodAssessment(pod, PodState.SERVING, reason)
-        if instances := self._instances.get(pod.uid):
-            return self._registered(pod, instances)
-        if not self._roster.absence_counts:
+        if instances := self.registered.get(pod.uid):
+            return self._registered(pod, instances, roster)
+        if not roster.absence_counts:
             return PodAssessment(pod, PodState.SERVING, f"Ready, and registry {name} says nothing of it")
-        return self._unregistered(pod, known, self._roster)
+        return self._unregistered(pod, known, roster)
 
-    def _registered(self, pod: Pod, instances: tuple[Instance, ...]) -> PodAssessment:
-        protected, name = self._roster is not None and self._roster.protected, self._registry.name
-        word = out_reason_of(instances, self._registry, protected=protected)
+    def _registered(self, pod: Pod, instances: tuple[Instance, ...], roster: Roster) -> PodAssessment:
+        name, protected = self.registry.name, roster.protected
+        word = out_reason_of(instances, self.registry, protected=protected)
         if not word:
             starting = all(instance.status.upper() == _STARTING for instance in instances)
-            if starting and self._now - ready_since(pod) < self._registry.grace:
+            if starting and self.now - pod.ready_since < self.registry.grace:
                 return PodAssessment(pod, PodState.STARTING, "Ready, but registered as STARTING", f"registry {name}")
             return PodAssessment(pod, PodState.SERVING, "registered", f"registry {name}")
         evidence = f"registry {name}: {word}"
-        if self._age > EVIDENCE_TRUSTED_SECONDS:
+        if self.now - roster.at > EVIDENCE_TRUSTED_SECONDS:
             return PodAssessment(pod, PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
         # The pod must be out even without the registrations that are no sufficient evidence for now.
-        sure = [one for one in instances if one.doubtful_until is None or one.doubtful_until <= self._now]
-        is_sure = self._registry.any_out and out_reason_of(sure, self._registry, protected=protected)
+        sure = [one for one in instances if one.doubtful_until is None or one.doubtful_until <= self.now]
+        is_sure = self.registry.any_out and out_reason_of(sure, self.registry, protected=protected)
         if len(sure) < len(instances) and not is_sure:
-            return PodAssessment(
-                pod, PodState.DOUBTFUL, f"the registry says {word}, but has just been restarted", evidence
-            )
+            reason = f"the registry says {word}, but has just been restarted"
+            return PodAssessment(pod, PodState.DOUBTFUL, reason, evidence)
         return PodAssessment(pod, PodState.PULLED_OUT, f"the registry says {word}", evidence)
 
     def _unregistered(self, pod: Pod, known: PodMemory, roster: Roster) -> PodAssessment:
         if known.seen is not None:
-            if doubt := self._doubt_of_absence(known, roster, ready_since(pod)):
+            if doubt := self._doubt_of_absence(pod, known, roster):
                 return PodAssessment(pod, PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
             return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
-        if roster.at < ready_since(pod):
+        if roster.at < pod.ready_since:
             return PodAssessment(pod, PodState.DOUBTFUL, "Ready only after the registry's last answer")
-        if self._now - ready_since(pod) < self._registry.grace:
+        if self.now - pod.ready_since < self.registry.grace:
             return PodAssessment(pod, PodState.STARTING, "Ready, but not registered yet")
         never = "never registered, though other pods are"
-        if not self._memory.ever_in_roster:
+        if not self.memory.ever_in_roster:
             never = "no pod of this target was ever registered"
         return PodAssessment(pod, PodState.DOUBTFUL, never, "absence")
 
-    def _doubt_of_absence(self, known: PodMemory, roster: Roster, ready_at: float) -> str:
+    def _doubt_of_absence(self, pod: Pod, known: PodMemory, roster: Roster) -> str:
         """Why absence is not sufficient evidence yet, empty where it is."""
-        if roster.at < ready_at:
+        if roster.at < pod.ready_since:
             return "by an answer from before it was Ready"
         if known.registration_lost:
             return "since the registry lost its data or its connection"
-        if self._age > ABSENCE_TRUSTED_SECONDS:
+        if self.now - roster.at > ABSENCE_TRUSTED_SECONDS:
             return "by an answer older than 5 min"
         since = known.absent_since if known.absent_since is not None else roster.at
-        if known.absent_count < CONFIRMING_ROSTERS or roster.at - since < self._registry.absent:
+        if known.absent_count < CONFIRMING_ROSTERS or roster.at - since < self.registry.absent:
             return "not confirmed yet"
-        empty = self._memory.empty_since
+        empty = self.memory.empty_since
         is_confirmed = roster.alive and empty is not None and roster.at - empty >= EMPTY_CONFIRMED_SECONDS
         return "" if roster.instances or is_confirmed else "in an empty answer"
 

@@ -54,11 +54,6 @@ def _below(totals: Totals, step: Step, beyond: Fraction, under: Fraction) -> Sce
         """The fewest pods that carry this usage within the limit."""
         return max(1, math.ceil(totals.n * usage * share / beyond))
 
-    shrink = Shrink(
-        by=step.down,
-        least=step.min_pods,
-        fewest=fewest(totals.bound + departed),
-        fewest_sampled=fewest(totals.bound),
-    )
+    shrink = Shrink(step.down, step.min_pods, fewest(totals.bound + departed), fewest_sampled=fewest(totals.bound))
     needs_none = totals.usage == 0 and totals.total
     return Scenario(Verdict.BELOW, zero=needs_none, shrink=shrink, extreme=totals.least)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from adapter.load.pod_samples import PodSample
 from adapter.load.remembering import NO_DEPARTURES, DepartedLoad
-from adapter.load.spec import Average, Step
+from adapter.load.spec import Average, Converge, Step
 
 Rational = Fraction | int
 _FINE = 1 << 256
@@ -20,7 +20,7 @@ class Band:
     Where the CPU limit caps the usage, `saturation` is the factor by which the load of saturated pods is taken for
     more. A strategy with one target has it as both watermarks; `step` has the parameters of strategy Step. Usage is
     above the band beyond `high_plus` = high · (1 + tolerance), and below it under `low_minus` = low · (1 − tolerance).
-    The strategy acts towards the watermarks themselves.
+    The strategy acts towards the watermarks themselves; inside the band the count drifts to the one named `converge`.
     """
 
     high: Fraction | None
@@ -29,6 +29,7 @@ class Band:
     average: Average
     tolerate_zero: bool
     multiple_of: int = 1
+    converge: Converge | None = None
     saturation: Fraction | None = None
     step: Step | None = None
     high_plus: Fraction | None = field(init=False)

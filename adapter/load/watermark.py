@@ -14,14 +14,12 @@ from adapter.load.spec import Average, Converge
 from adapter.load.totals import Band, Totals
 
 
-def recommend(totals: Totals, band: Band, converge: Converge | None = None) -> Scenario:
-    """Apply the watermarks to totals with at least one sample. `converge`: the watermark to drift to in the band."""
+def recommend(totals: Totals, band: Band) -> Scenario:
+    """Apply the watermarks to totals with at least one sample. Inside the band, drift to the one that it names."""
     recommended = compare(totals, band, math.floor)
-    if recommended is not None:
-        return recommended
-    if converge is None:
-        return HOLD
-    return (_towards_low if converge is Converge.LOW else _towards_high)(totals, band) or HOLD
+    if recommended is None and band.converge is not None:
+        recommended = (_towards_low if band.converge is Converge.LOW else _towards_high)(totals, band)
+    return recommended or HOLD
 
 
 def _towards_low(totals: Totals, band: Band) -> Scenario | None:

@@ -50,9 +50,8 @@ class Scaled:
 
     def settled(self, now: float) -> list[Pod]:
         """The pods that have been Ready for so long that every source knows them."""
-        return [
-            pod for pod in self.pods if pod.is_ready and not pod.deleting and now - _ready_since(pod) > SETTLED_SECONDS
-        ]
+        ready = [pod for pod in self.pods if pod.is_ready and not pod.deleting]
+        return [pod for pod in ready if now - max(pod.ready_since, pod.created_at) > SETTLED_SECONDS]
 
 
 @dataclass(slots=True)
@@ -64,11 +63,6 @@ class LoadReport:
 
     def add(self, policy: Policy, finding: Callable[[ReportSection], None]) -> None:
         self.of_policy.setdefault((policy.namespace, policy.name), []).append(finding)
-
-
-def _ready_since(pod: Pod) -> float:
-    since = pod.ready.since if pod.ready is not None else None
-    return pod.created_at if since is None else max(since, pod.created_at)
 
 
 def _ok(text: str) -> Callable[[ReportSection], None]:

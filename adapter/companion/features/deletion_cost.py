@@ -12,7 +12,7 @@ from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.state import PodMark, State
 from adapter.load.assessment import PodAssessment
 from adapter.load.conditions import ConditionType, Reason
-from adapter.load.pods import LOWEST_COST, Pod, PodState
+from adapter.load.pods import GONE, LOWEST_COST, Pod, PodState
 from adapter.load.spec import Mode
 from adapter.runtime.faults import first_names
 
@@ -22,7 +22,6 @@ FOREIGN_SECONDS = 600.0
 """How long a cost that proved to be set by another client is left alone."""
 REWRITE_SECONDS = 600.0
 """How long the same is not written to a pod again: a client that undoes it, or forges the mark, wins."""
-_GONE = {PodState.TERMINATING, PodState.FINISHED}
 _SHOWN = 3
 _SWITCHED_OFF = "the settings do not switch on companion.features.deletionCost"
 
@@ -136,9 +135,9 @@ def _marked(context: Context) -> list[Pod]:
     assessment = context.view.assessment
     if assessment is None:
         return []
-    return [one.pod for one in assessment.pods if one.pod.marked and one.state not in _GONE]
+    return [one.pod for one in assessment.pods if one.pod.marked and one.state not in GONE]
 
 
 def _alive(context: Context) -> Iterator[PodAssessment]:
     assessment = context.view.assessment
-    return (one for one in (assessment.pods if assessment else ()) if one.state not in _GONE)
+    return (one for one in (assessment.pods if assessment else ()) if one.state not in GONE)

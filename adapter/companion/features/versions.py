@@ -73,14 +73,10 @@ def _moved_at(by_revision: Mapping[str, Sequence[Pod]], target: Target | None) -
     Pods that turned Ready after the target reported a stalled rollout do not count.
     """
     newest = max(by_revision.values(), key=lambda pods: min(map(attrgetter("created_at"), pods)))
-    moves = sorted(map(_ready_at, newest))
+    moves = sorted(pod.ready_since for pod in newest)
     if target is None or target.progressing not in _STALLED or target.progressing_since is None:
         return moves[-1]
     return max((at for at in moves if at <= target.progressing_since), default=target.progressing_since)
-
-
-def _ready_at(pod: Pod) -> float:
-    return pod.ready.since if pod.ready is not None and pod.ready.since is not None else pod.created_at
 
 
 def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> str:
