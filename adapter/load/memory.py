@@ -218,8 +218,3 @@ KEPT: Mapping[type, Mapping[str, Kept]] = {
 }
 """By type, the fields that are kept elsewhere than in the status. Of the samples, of existing pods of which one counts
 now, of registered pods that only serve, and of long lists the status has less (`policy.status_memory`)."""
-
-
-def kept(kind: type, *where: Kept) -> set[str]:
-    """The names of a type's fields that are kept there."""
-    return {name for name, one in KEPT.get(kind, {}).items() if one in where}

@@ -5,14 +5,17 @@ quantity, a dataclass or a named tuple as an object with camelCase keys. Pods ar
 are not remembered. The last valid roster has the form in which `decide` reads rosters.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from inspect import Parameter, signature
 from types import UnionType
-from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from adapter.load.memory import (
+    KEPT,
     AheadSample,
     Beyond,
     Departed,
@@ -22,11 +25,10 @@ from adapter.load.memory import (
     PodMemory,
     Replacement,
     SampleMemory,
-    kept,
 )
 from adapter.load.quantity import QuantityError, nano_text, parse_nano
 from adapter.load.roster import Instance, Roster
-from adapter.runtime.faults import Fault, FaultyDocument, first_faults, path_of, shorten
+from adapter.runtime.faults import Fault, FaultyDocument, path_of, shorten
 from adapter.runtime.times import format_micro_time, parse_time
 
 MOST_ITEMS = 5000
@@ -53,32 +55,19 @@ class _WrittenPod(PodMemory):
     ahead: Mapping[str, AheadSample] = field(default_factory=dict)
 
 
-class _Field(NamedTuple):
-    name: str
-    kind: Any
-    is_required: bool
-
-
-def _fields_of(kind: type) -> Mapping[str, _Field]:
-    """The fields of a type that are written, by key: their types without None, and whether they have no default."""
-    hints = get_type_hints(kind) | {"pods": Mapping[str, _WrittenPod]}
+def _fields_of(kind: type) -> Mapping[str, tuple[str, Any, bool, Kept | None]]:
+    """By key, the fields of a type that are written: name, type without None, whether it is required, and `KEPT`."""
+    hints, places = get_type_hints(kind) | {"pods": Mapping[str, _WrittenPod]}, KEPT.get(kind, {})
+    types = {name: get_args(hint)[0] if isinstance(hint, UnionType) else hint for name, hint in hints.items()}
+    camel_case = partial(re.sub, "_(.)", lambda match: match[1].upper())
     return {
-        _key(name): _Field(
-            name,
-            get_args(hints[name])[0] if isinstance(hints[name], UnionType) else hints[name],
-            parameter.default is Parameter.empty,
-        )
+        camel_case(name): (name, types[name], parameter.default is Parameter.empty, places.get(name))
         for name, parameter in signature(kind).parameters.items()
-        if name not in kept(kind, Kept.IN_PROCESS) and hints[name] != Mapping[str, SampleMemory]
+        if places.get(name) is not Kept.IN_PROCESS and types[name] != Mapping[str, SampleMemory]
     }
 
 
-def _key(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
-
-
-_FIELDS = {
+_FIELDS: Mapping[type, Mapping[str, tuple[str, Any, bool, Kept | None]]] = {
     kind: _fields_of(kind)
     for kind in (
         Memory, PodMemory, _WrittenPod, Departed, LastSample, AheadSample, Beyond, Replacement, Roster, Instance,
@@ -86,9 +75,9 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def keys_of(kind: type, *where: Kept) -> set[str]:
-    """The keys of a type's fields that are kept there."""
-    return {_key(name) for name in kept(kind, *where)}
+def lazy_keys(kind: type) -> set[str]:
+    """The keys of a type's fields that are written lazily."""
+    return {key for key, (_, _, _, place) in _FIELDS[kind].items() if place is Kept.LAZILY}
 
 
 def memory_to_json(memory: Memory, *dropped: Kept) -> dict[str, Any]:
@@ -105,11 +94,10 @@ def remembered_pods(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def to_json(item: Any, *dropped: Kept) -> dict[str, Any]:
     """A dataclass or named tuple of the memory as JSON data, without empty fields and those that are kept there."""
-    skipped = kept(type(item), *dropped)
     return {
         key: _plain(value, *dropped, name=name, kind=kind)
-        for key, (name, kind, _) in _FIELDS[type(item)].items()
-        if name not in skipped and (value := getattr(item, name)) not in _NOTHING
+        for key, (name, kind, _, place) in _FIELDS[type(item)].items()
+        if place not in dropped and (value := getattr(item, name)) not in _NOTHING
     }
 
 
@@ -140,31 +128,24 @@ class MemoryReader:
         self._strict = strict
         self._most = most or {}
 
-    def refuse_faults(self) -> None:
-        """Raises MemoryDecodeError with the foremost faults, if there are any."""
-        if self.faults:
-            raise MemoryDecodeError(first_faults(self.faults))
-
     def memory(self, data: object, at: Path) -> Memory:
         """A memory; an empty one for null."""
         memory: Memory = self._item(Memory, data, at)
         pods = cast(Mapping[str, _WrittenPod], memory.pods)
-        metrics = sorted({name for pod in pods.values() for name in (*pod.last_sample, *pod.ahead)})
         samples = {
             name: SampleMemory(
                 last={uid: pod.last_sample[name] for uid, pod in pods.items() if name in pod.last_sample},
                 ahead={uid: pod.ahead[name] for uid, pod in pods.items() if name in pod.ahead},
             )
-            for name in metrics
+            for name in sorted({name for pod in pods.values() for name in (*pod.last_sample, *pod.ahead)})
         }
-        names = [each.name for each in _FIELDS[PodMemory].values()]
+        names = [name for name, *_ in _FIELDS[PodMemory].values()]
         bare = {uid: PodMemory(**{name: getattr(pod, name) for name in names}) for uid, pod in pods.items()}
         return replace(memory, pods=bare, samples=samples)
 
     def roster(self, data: object, at: Path) -> Roster:
         """A roster. Its time is required."""
-        roster: Roster = self._item(Roster, data, at)
-        return roster
+        return cast(Roster, self._item(Roster, data, at))
 
     def _item(self, kind: Any, data: object, at: Path) -> Any:
         """A dataclass or a named tuple from camelCase data."""
@@ -173,7 +154,7 @@ class MemoryReader:
             if key not in known:
                 self.fault((*at, key), given[key], f"is unknown here; known are {', '.join(sorted(known))}")
         values = {}
-        for key, (name, wanted, is_required) in known.items():
+        for key, (name, wanted, is_required, _) in known.items():
             value, most = given.get(key), self._most.get(key)
             if most is not None and isinstance(value, Mapping | list) and len(value) > most:
                 self.fault((*at, key), None, f"has {len(value)} items; at most {most} are written")
@@ -194,13 +175,17 @@ class MemoryReader:
         if get_origin(kind) is not None:
             inner, items = get_args(kind)[1], self.mapping(data, at).items()
             return {str(k): _text(one) if inner is str else self._item(inner, one, (*at, str(k))) for k, one in items}
-        if name == _QUANTITY:
-            return self._nano(data, at)
+        return self._scalar(kind, name, data, at)
+
+    def _scalar(self, kind: Any, name: str, data: Any, at: Path) -> Any:
         if kind is float and name != _NUMBER:
             return self.time(data, at)
-        return self._scalar(kind, data, at)
-
-    def _scalar(self, kind: Any, data: Any, at: Path) -> Any:
+        if name == _QUANTITY:
+            try:
+                return parse_nano(_text(data))
+            except QuantityError as error:
+                self.fault(at, data, str(error))
+                return 0
         if issubclass(kind, StrEnum):
             if data not in list(kind):
                 self.fault(at, data, f"must be one of {', '.join(kind)}")
@@ -214,14 +199,6 @@ class MemoryReader:
             self.fault(at, data, "must be a whole number that is not negative, and below 2^63")
         return data
 
-    def _nano(self, data: object, at: Path) -> int:
-        """A quantity that is not negative, in nano-units."""
-        try:
-            return parse_nano(_text(data))
-        except QuantityError as error:
-            self.fault(at, data, str(error))
-            return 0
-
     def time(self, data: object, at: Path) -> float:
         """Epoch seconds of an RFC 3339 time."""
         seconds = parse_time(data)
@@ -234,25 +211,21 @@ class MemoryReader:
 
     def mapping(self, data: object, at: Path) -> Mapping[str, Any]:
         """A mapping; empty where it is null or faulty."""
-        mapping: Mapping[str, Any] = self._collection(data, Mapping, {}, "a mapping", at)
-        return mapping
+        return cast(Mapping[str, Any], self._collection(data, Mapping, {}, "a mapping", at))
 
     def sequence(self, data: object, at: Path) -> list[Any]:
         """A list; empty where it is null or faulty."""
-        items: list[Any] = self._collection(data, list, [], "a list", at)
-        return items
+        return cast(list[Any], self._collection(data, list, [], "a list", at))
 
     def _collection(self, data: Any, kind: Any, empty: Any, noun: str, at: Path) -> Any:
-        if data is None:
-            return empty
-        if not isinstance(data, kind):
-            self.fault(at, data, f"must be {noun}")
-            return empty
-        if len(data) > MOST_ITEMS:
+        if isinstance(data, kind) and len(data) <= MOST_ITEMS:
+            return data
+        if isinstance(data, kind):
             advice = f"has {len(data)} items; at most {MOST_ITEMS} are read, so leave out what is not needed"
             self.fault(at, None, advice)
-            return empty
-        return data
+        elif data is not None:
+            self.fault(at, data, f"must be {noun}")
+        return empty
 
     def fault(self, at: Path, value: object, advice: str) -> None:
         """Add a fault."""

@@ -16,8 +16,9 @@ from typing import Any
 from adapter.load.memory import Beyond, Kept, Listed, Memory, PodMemory, SampleMemory
 from adapter.load.roster import Instance, Roster
 from adapter.policy import memory_json
-from adapter.policy.memory_json import MemoryReader
+from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
 from adapter.policy.watermark_policy import MOST_METRICS
+from adapter.runtime.faults import first_faults
 
 MOST_STATUS_PODS = 200
 MOST_REGISTERED = 5000
@@ -27,18 +28,21 @@ _MOST = {
     "ahead": 0, "instances": 0,
 }  # fmt: skip
 """More than these are never written, and would take long to read."""
-_EMPTY = PodMemory()
 _FOREIGN = Instance(pod_uid="of no pod here")
 """Stands for the instances of no pod, so that a roster that had only such instances is not read as empty."""
 
 
 def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data for the status."""
-    # Doubt because no answer ever came is local to this process: other replicas may have answers.
-    pods = _not_serving(memory.pods, doubts=memory.last_valid is not None)
+    known = memory.pods
+    if memory.last_valid is None:
+        # Doubt because no answer ever came is local to this process: other replicas may have answers.
+        known = {uid: replace(one, doubt_since=None) for uid, one in known.items()}
+    since = {uid: at for uid, one in known.items() if (at := _since(one)) is not None}
+    pods = {uid: known[uid] for uid in _foremost(since)}
     samples = _last_samples(memory)
     for uid in sorted({uid for seen in samples.values() for uid in seen.last}):
-        pods.setdefault(uid, replace(memory.pods.get(uid, _EMPTY), doubt_since=None))
+        pods.setdefault(uid, replace(memory.pod(uid), doubt_since=None))
     last = _foremost({uid: -pod.at for uid, pod in memory.departed.items()})
     bounded = replace(memory, pods=pods, samples=samples, departed={uid: memory.departed[uid] for uid in last})
     data = memory_json.memory_to_json(bounded, Kept.IN_DOCUMENTS)
@@ -46,13 +50,6 @@ def to_status(memory: Memory) -> dict[str, Any]:
     listed = (uid for uid, known in memory.pods.items() if known.seen is not None and not known.registration_lost)
     registered = nsmallest(MOST_REGISTERED, listed)
     return data | ({REGISTERED: registered} if registered else {})
-
-
-def _not_serving(pods: Mapping[str, PodMemory], *, doubts: bool) -> dict[str, PodMemory]:
-    """The pods that do not serve without doubt, the longest first; without `doubts`, doubt does not count."""
-    known = pods if doubts else {uid: replace(one, doubt_since=None) for uid, one in pods.items()}
-    since = {uid: at for uid, one in known.items() if (at := _since(one)) is not None}
-    return {uid: known[uid] for uid in _foremost(since)}
 
 
 def _foremost(order: Mapping[str, float]) -> list[str]:
@@ -66,7 +63,7 @@ def _last_samples(memory: Memory) -> dict[str, SampleMemory]:
     for seen in memory.samples.values():
         for uid in seen.lacking & seen.last.keys():
             largest[uid] = max(largest.get(uid, 0), seen.last[uid].value)
-    kept = set(sorted(largest, key=lambda uid: (-largest[uid], uid))[:MOST_STATUS_PODS])
+    kept = set(_foremost({uid: -value for uid, value in largest.items()}))
     return {
         name: SampleMemory(last={uid: seen.last[uid] for uid in sorted(seen.lacking & seen.last.keys() & kept)})
         for name, seen in memory.samples.items()
@@ -75,15 +72,13 @@ def _last_samples(memory: Memory) -> dict[str, SampleMemory]:
 
 def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status's memory that does not change with every roster: only its changes need a write."""
-    durable = _durable(data, Memory)
-    for key, kind in (("pods", PodMemory), ("beyond", Beyond)):
-        if key in durable:
-            durable[key] = {name: _durable(one, kind) for name, one in durable[key].items()}
-    return durable
+    kinds = {"pods": PodMemory, "beyond": Beyond}
+    nested = {key: {name: _durable(one, kinds[key]) for name, one in data[key].items()} for key in kinds if key in data}
+    return _durable(data, Memory) | nested
 
 
 def _durable(data: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    lazy = memory_json.keys_of(kind, Kept.LAZILY)
+    lazy = memory_json.lazy_keys(kind)
     return {key: value for key, value in data.items() if key not in lazy}
 
 
@@ -92,7 +87,8 @@ def from_status(data: Mapping[str, Any]) -> Memory:
     reader = MemoryReader(strict=False, most=_MOST)
     memory = reader.memory(data, ("memory",))
     registered = reader.sequence(data.get(REGISTERED), ("memory", REGISTERED))
-    reader.refuse_faults()
+    if reader.faults:
+        raise MemoryDecodeError(first_faults(reader.faults))
     known = PodMemory(seen=memory.roster_at if memory.roster_at is not None else 0.0)
     pods = {uid: known for uid in registered if isinstance(uid, str)} | dict(memory.pods)
     last = memory.last_valid
