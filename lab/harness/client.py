@@ -236,25 +236,30 @@ class Client:
         predicate: Callable[[Object], object] = bool,
         timeout: float = 30,
         what: str = "",
-        *,
-        every: float = 0.08,
     ) -> Object:
         """Polls until the object exists and the predicate holds; the error shows the last object."""
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
         while True:
             item = self.find(path)
             if item is not None and predicate(item):
                 return item
-            if time.monotonic() > deadline:
+            passed = time.monotonic() - began
+            if passed > timeout:
                 raise TimeoutError(f"{what or path} not as expected within {timeout:g} s; last seen:\n{brief(item)}")
-            time.sleep(every)
+            time.sleep(pause_after(passed))
 
     def wait_gone(self, path: str, timeout: float = 30) -> None:
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
         while self.find(path) is not None:
-            if time.monotonic() > deadline:
+            passed = time.monotonic() - began
+            if passed > timeout:
                 raise TimeoutError(f"{path} still exists after {timeout:g} s")
-            time.sleep(0.08)
+            time.sleep(pause_after(passed))
+
+
+def pause_after(passed: float) -> float:
+    """Seconds until the next look at what has not come in `passed` seconds: each look costs several processes work."""
+    return min(0.08 + passed / 30, 0.3)
 
 
 def brief(item: Object | None, limit: int = 3000) -> str:

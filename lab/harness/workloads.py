@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from lab.harness.client import ApiError, Client, Object, brief
+from lab.harness.client import ApiError, Client, Object, brief, pause_after
 from lab.harness.control_plane import ControlPlane
 from lab.harness.hpa_log import Sync
 from lab.harness.kwok import READY_AFTER, USAGE_CPU, USAGE_MEMORY, usage_key
@@ -217,7 +217,12 @@ class Workloads:
             ]
             return bool(live) and live <= set(usages) and all(near)
 
-        until(matches, timeout, lambda: f"metrics.k8s.io does not show {cpu or memory} for {name}: {self.usage(name)}")
+        until(
+            matches,
+            timeout,
+            lambda: f"metrics.k8s.io does not show {cpu or memory} for {name}: {self.usage(name)}",
+            0.5,
+        )
 
     # -- replicas
 
@@ -377,10 +382,13 @@ def memory_watermarks(high: str, low: str, **resource: Any) -> Object:
     return {"name": "memory", "resource": {"name": "memory", **resource}, "highWatermark": high, "lowWatermark": low}
 
 
-def until(holds: Callable[[], object], timeout: float, otherwise: Callable[[], str], every: float = 0.1) -> None:
-    """Polls until `holds` is true; calls `otherwise` for the message only on a timeout."""
-    deadline = time.monotonic() + timeout
+def until(
+    holds: Callable[[], object], timeout: float, otherwise: Callable[[], str], every: float | None = None
+) -> None:
+    """Polls until `holds` is true, by default ever less often; calls `otherwise` for the message only on a timeout."""
+    began = time.monotonic()
     while not holds():
-        if time.monotonic() > deadline:
+        passed = time.monotonic() - began
+        if passed > timeout:
             raise TimeoutError(f"after {timeout:g} s: {otherwise()}")
-        time.sleep(every)
+        time.sleep(every or pause_after(passed))

@@ -9,19 +9,20 @@ from tests.e2e.conftest import MakeAdapter
 from tests.e2e.course import Course, Numbers
 from tests.e2e.kit import query_watermarks
 
-UP = ScalingRules(policies=(ScalingPolicy("Percent", 900, 30),))
+UP_SECONDS, DOWN_SECONDS, WINDOW = 15, 5, 10
+UP = ScalingRules(policies=(ScalingPolicy("Percent", 900, UP_SECONDS),))
 SEEN = 1.0
 """The delay of an observation on a busy machine, in seconds."""
 BEHAVIOR = {
     "scaleUp": {
         "tolerance": "0",
         "stabilizationWindowSeconds": 0,
-        "policies": [{"type": "Percent", "value": 900, "periodSeconds": 30}],
+        "policies": [{"type": "Percent", "value": 900, "periodSeconds": UP_SECONDS}],
     },
     "scaleDown": {
         "tolerance": "0",
-        "stabilizationWindowSeconds": 20,
-        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 8}],
+        "stabilizationWindowSeconds": WINDOW,
+        "policies": [{"type": "Pods", "value": 1, "periodSeconds": DOWN_SECONDS}],
     },
 }
 
@@ -42,13 +43,13 @@ def test_one_to_thirteen_is_ten_at_once_as_the_model_says_and_back_goes_a_pod_at
             (_, one), (first, ten), (second, thirteen) = course.steps["web"]
             assert ten == highest_allowed(one, UP, [], first) == 10
             made = [ReplicaChange(first, ten - one)]
-            assert highest_allowed(ten, UP, made, first + 30 - SEEN) == ten
+            assert highest_allowed(ten, UP, made, first + UP_SECONDS - SEEN) == ten
             assert min(thirteen, highest_allowed(ten, UP, made, second + SEEN)) == thirteen
-            assert 30 - SEEN <= second - first < 60
+            assert UP_SECONDS - SEEN <= second - first < 2 * UP_SECONDS
             changed = numbers.set("web", 600)  # 13 are too many, 10 are right
             until(lambda: course.counts("web")[-1] == 10, 120, lambda: str(course.counts("web")))
             falls = course.steps["web"][3:]
     assert [count for _, count in falls] == [12, 11, 10]
     # The window counts from the last sync with a recommendation of 13.
-    assert falls[0][0] - changed >= 20 - workloads.cluster.hpa_sync - SEEN
-    assert all(after - before >= 8 - SEEN for (before, _), (after, _) in pairwise(falls))
+    assert falls[0][0] - changed >= WINDOW - workloads.cluster.hpa_sync - SEEN
+    assert all(after - before >= DOWN_SECONDS - SEEN for (before, _), (after, _) in pairwise(falls))

@@ -203,20 +203,20 @@ def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
     workloads.wait_replicas("web", 23)
 
 
-@pytest.mark.parametrize(("assumed", "counts"), [(0.1, {20}), (0, {20, 21})])
+@pytest.mark.parametrize("assumed", [0.1, 0])
 def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
-    make_adapter: MakeAdapter,
-    workloads: Workloads,
-    exporter: Exporter,
-    prometheus: Prometheus,
-    assumed: float,
-    counts: set[int],
+    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus, assumed: float
 ) -> None:
-    """If 0 is assumed and the HPA has 10 %, the surge pod would become a replica; coarse mode prevents it."""
+    """If 0 is assumed and the HPA has 10 %, the surge pod would become a replica; coarse mode prevents it.
+
+    The HPA may scale up once the rollout is seen: an adapter that learns of the surge later than the HPA is a moment
+    behind on a busy machine.
+    """
     workloads.deployment("web", 20, max_surge=1, max_unavailable=0)
     Load(exporter, workloads).queue("web", 1600)
     workloads.policy("web", [query_watermarks("queue", "100", "40")])
-    workloads.hpa("web", tolerance=None)
+    calm = {"stabilizationWindowSeconds": 0}
+    workloads.hpa("web", behavior={"scaleUp": calm | {"selectPolicy": "Disabled"}, "scaleDown": calm})
     make_adapter({**prometheus_settings(prometheus), "kubernetes": {"hpaTolerance": assumed}})
     workloads.wait_condition("web", "ScalingActive")
     workloads.client.patch(
@@ -224,12 +224,11 @@ def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
     )
     if assumed:
         workloads.wait_condition("web", "ScalingActive", status="False", contains="rollout in progress")
-    seen: set[int] = set()
-    began = time.monotonic()
-    while time.monotonic() - began < 15 and seen != counts:
-        seen.add(workloads.replicas("web"))
-        time.sleep(0.2)
-    assert seen == counts
+    workloads.client.patch(workloads.hpa_path("web"), {"spec": {"behavior": {"scaleUp": {"selectPolicy": "Max"}}}})
+    if assumed:
+        workloads.hold_replicas("web", 20, syncs=5)
+    else:
+        workloads.wait_replicas("web", 21)
 
 
 @pytest.fixture(scope="module")

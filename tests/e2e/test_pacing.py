@@ -92,16 +92,16 @@ def test_a_schedule_opens_at_its_minute_even_without_any_metric(
     make_adapter(prometheus_settings(prometheus))
     workloads.deployment("web", 2)
     load.each("web", 0.8)
-    begins = (dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)).replace(second=0, microsecond=0)
-    at_that_minute = {"name": "rush", "cron": f"{begins:%M %H} * * *", "durationSeconds": 3600, "minReplicas": 6}
-    workloads.policy(
-        "web", [query_watermarks("load", "1200m", "400m")], schedules=[at_that_minute], velocity={"scaleUpPercent": 0}
-    )
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], velocity={"scaleUpPercent": 0})
     workloads.hpa("web")
     workloads.wait_condition("web", "ScalingActive")
     prometheus.kill()
     workloads.wait_condition("web", "ScalingActive", status="False", contains="query load")
     assert workloads.replicas("web") == 2
+    begins = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=60 + SOON)).replace(second=0, microsecond=0)
+    at_that_minute = {"name": "rush", "cron": f"{begins:%M %H} * * *", "durationSeconds": 3600, "minReplicas": 6}
+    policies = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies"
+    workloads.client.patch(f"{policies}/web", {"spec": {"schedules": [at_that_minute]}})
     workloads.wait_replicas("web", 6, timeout=(begins - dt.datetime.now(dt.UTC)).total_seconds() + 4 * SOON)
     assert 0 <= (last_scale(workloads) - begins).total_seconds() <= 4 * SOON
     workloads.hold_replicas("web", 6)
@@ -152,7 +152,7 @@ def test_new_pods_that_are_pulled_out_themselves_are_replaced_at_most_twice(
 @pytest.fixture(scope="module")
 def zero_cluster() -> Iterator[ControlPlane]:
     """A control plane whose HPAs may go to zero."""
-    with ControlPlane(gates="HPAScaleToZero=true", metrics_server=False) as cluster:
+    with ControlPlane(gates="HPAScaleToZero=true", metrics_server=False, hpa_sync=1) as cluster:
         install_crds(cluster)
         yield cluster
 

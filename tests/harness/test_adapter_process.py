@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
     """A control plane for this module only: the shared adapter would overwrite the stub's caBundle."""
-    with ControlPlane() as cluster:
+    with ControlPlane(hpa_sync=1, metrics_server=False) as cluster:
         yield cluster
 
 
