@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from adapter.apiserver.status import too_many, unavailable
 
 WAIT_SECONDS = 1.0
+MOVING = 3
 
 
 class FairGate:
@@ -109,21 +110,21 @@ class FairGate:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """What a request and its answer keep in memory: bytes of a flow, some of which left last at `since`."""
+    """What a request or an answer keeps in memory: bytes of a flow, some of which left last at `since`."""
 
     flow: str
+    size: int
     abort: Callable[[], None]
-    size: int = 0
-    since: float = 0.0
+    since: float
 
 
 class ByteBudget:
-    """Bounds what requests and answers keep in memory, in bytes. `now` is monotonic.
+    """Bounds what requests, or answers, keep in memory, in bytes. `now` is monotonic.
 
     Beyond it the flow with the most bytes that wait is aborted, the oldest of its largest first, until all fit in.
-    Bytes wait from the last that left, and count in full after WAIT_SECONDS. So a flow that keeps little, or reads
-    fast, gets through beside those that do not read. An answer of any size is written: it displaces neither itself
-    nor flows with less than half its bytes. Flows that are `spared` are never aborted. `aborted` is told each flow
+    Bytes wait from the last that left, and count in full after WAIT_SECONDS. Those that wait less than `patience` move:
+    they are aborted only beyond MOVING times the total. Bytes of any size displace neither themselves nor flows with
+    less than half as many. Flows that are `spared` are neither counted nor aborted. `aborted` is told the flow of each
     that was.
     """
 
@@ -132,44 +133,47 @@ class ByteBudget:
         total: int,
         spared: Container[str] = frozenset(),
         *,
+        patience: float = 0.0,
         aborted: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total
         self._spared = spared
+        self._patience = patience
         self._aborted = aborted
         self._now = now
         self._bytes = 0
         self._holds: dict[Hold, None] = {}
-        """The longest waiting first."""
+        """The oldest first."""
 
     @contextlib.contextmanager
     def hold(self, flow: str, size: int, abort: Callable[[], None]) -> Iterator[Hold]:
-        """Count these bytes, and what is added to them, during the context."""
-        hold = Hold(flow, abort)
-        self.add(hold, size)
+        """Count these bytes during the context."""
+        hold = Hold(flow, size, abort, self._now())
+        if flow not in self._spared:
+            self._holds[hold] = None
+            self._bytes += size
+            self._fit(hold)
         try:
             yield hold
         finally:
             self._release(hold)
 
-    def add(self, hold: Hold, size: int) -> None:
-        """Count more bytes, or none where some have left: its wait begins now."""
-        if hold.size and hold not in self._holds:
-            return  # it was aborted
-        self._release(hold)
-        hold.size += size
-        hold.since = now = self._now()
-        self._holds[hold] = None
-        self._bytes += hold.size
+    def moved(self, hold: Hold) -> None:
+        """Some of these bytes have left: their wait begins now."""
+        hold.since = self._now()
+
+    def _fit(self, hold: Hold) -> None:
+        now = self._now()
         while self._bytes > self._total:
             sizes = Counter[str]()
             for each in self._holds:
                 sizes[each.flow] += each.size
             waiting: dict[Hold, float] = {}
             kept: defaultdict[str, float] = defaultdict(float)
+            patience = self._patience if self._bytes <= MOVING * self._total else 0.0
             for each in self._holds:
-                if each is not hold and each.flow not in self._spared and 2 * sizes[each.flow] >= hold.size:
+                if each is not hold and now - each.since >= patience and 2 * sizes[each.flow] >= hold.size:
                     waiting[each] = each.size * min(now - each.since, WAIT_SECONDS)
                     kept[each.flow] += waiting[each]
             if not waiting:

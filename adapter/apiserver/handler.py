@@ -1,6 +1,5 @@
 """Handles one request of the front proxy: identity, authorization, answer, in this order."""
 
-import contextlib
 import functools
 import platform
 import time
@@ -20,7 +19,7 @@ from adapter.apiserver.authentication import Authenticator
 from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.decision_document import DecisionDocuments, is_decision
 from adapter.apiserver.discovery import Discovery, DiscoveryDocument
-from adapter.apiserver.fair_gate import ByteBudget, FairGate, Hold
+from adapter.apiserver.fair_gate import ByteBudget, FairGate
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import (
     ALL_OBJECTS,
@@ -58,14 +57,17 @@ _COUNTS, _COUNTS_PER_USER = 8, 1
 """Lists of counts, which wait for the API server."""
 _CONTROLLERS = frozenset({"system:serviceaccount:kube-system", "system:kube-controller-manager"})
 """The HPA's flows: as in API Priority and Fairness, what other users do neither delays nor ends their requests."""
+_SPARED = _CONTROLLERS | {"system:kube-aggregator"}
+"""Those without whose answers no HPA gets one: the API server's own probe decides whether we are asked at all."""
 _CONTROLLERS_LISTS = 8
 _DECISIONS, _DECISIONS_PER_USER, _DECISIONS_WAITING = 2, 1, 4
 _QUEUE_SECONDS = 5.0
 _HELD_BYTES = 8 << 20
-"""Of requests, and of large answers until they have left."""
+"""Of requests, and as many of large answers until they have left."""
+_MOVING_SECONDS = 0.5
+"""Who takes a step of an answer (640 KiB) in this time reads, and loses it only where three times as much is read."""
 _REST_SECONDS = STEP_SECONDS
 """After which a client that does not read would have lost its answer in any case."""
-_HOLD = web.RequestKey("hold", Hold)
 
 
 class Handler:
@@ -93,7 +95,8 @@ class Handler:
         self._counts = FairGate(_COUNTS, _COUNTS_PER_USER, _LISTS_WAITING, work="lists")
         self._controllers_lists = FairGate(_CONTROLLERS_LISTS, _CONTROLLERS_LISTS, _LISTS_WAITING, work="lists")
         self._documents = FairGate(_DECISIONS, _DECISIONS_PER_USER, _DECISIONS_WAITING, work="decisions")
-        self._held = ByteBudget(_HELD_BYTES, _CONTROLLERS, aborted=self._rest)
+        self._held = ByteBudget(_HELD_BYTES, _SPARED)
+        self._leaving = ByteBudget(_HELD_BYTES, _SPARED, patience=_MOVING_SECONDS, aborted=self._rest)
         self._upstreams = upstreams
         self._errors = metrics.errors
         self._durations = metrics.api_requests
@@ -119,9 +122,7 @@ class Handler:
         labels.group, labels.kind = info.group, info.kind
         if request.method != "GET":
             raise status.not_allowed(f"{request.method} is not supported: metrics can only be read")
-        connection = request.protocol
-        assert isinstance(connection, HttpConnection)
-        with self._held.hold(identity.flow, kept_bytes(request), connection.abort) as request[_HOLD]:
+        with self._held.hold(identity.flow, kept_bytes(request), _connection(request).abort):
             await self._authorizer.check(identity, info.attributes)
             return await self._answer_authorized(request, identity.flow, labels)
 
@@ -136,34 +137,42 @@ class Handler:
         if is_decision(info):
             async with self._documents.slot(flow, _QUEUE_SECONDS):
                 document = await self._decisions.answer(info)
-            return await self._whole(request, document, _PRIVATE)
+            return await self._whole(request, flow, document, _PRIVATE, self._leaving)
         is_external = info.kind is RequestKind.EXTERNAL
         if info.kind not in _CUSTOM_KINDS and not (is_external and self.external):
-            return await self._document(request, info)
+            return await self._document(request, flow, info)
+        budget = self._held
         if self._upstreams is not None and (upstream := self._upstreams.of(info)) is not None:
             labels.kind = RequestKind.UPSTREAM
             refuse_loop(request.headers.getall("Via", ()))
             body = await upstream.fetch(info)
         else:
             make = self._provider.external if is_external else self._provider.custom
-            async with self._slot(info, flow):
+            gate = self._gate(info, flow)
+            if gate is None:
                 body = await make(info)
-        return json_answer(request, body) if len(body) <= _SMALL_BYTES else await self._whole(request, body, HEADERS)
+            else:
+                async with gate.slot(flow, _QUEUE_SECONDS):
+                    body = await make(info)
+                budget = self._leaving
+        if len(body) <= _SMALL_BYTES:
+            return json_answer(request, body)
+        return await self._whole(request, flow, body, HEADERS, budget)
 
-    def _slot(self, info: RequestInfo, flow: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """What making this list takes, so that large ones of one user do not occupy the processor and the memory."""
+    def _gate(self, info: RequestInfo, flow: str) -> FairGate | None:
+        """Where this list takes a place, so that large ones of one user do not occupy the processor and the memory."""
         is_list = info.name == ALL_OBJECTS or info.metric in self._provider.index.snapshot.queries
         if not is_list:
-            return contextlib.nullcontext()
+            return None
         gate = self._counts if info.metric == DESIRED_REPLICAS else self._lists
-        return (self._controllers_lists if flow in _CONTROLLERS else gate).slot(flow, _QUEUE_SECONDS)
+        return self._controllers_lists if flow in _CONTROLLERS else gate
 
     def _rest(self, flow: str) -> None:
         """Who did not read an answer, and lost it, would otherwise have the next one made at once, and again."""
         for gate in (self._lists, self._counts, self._documents):
             gate.rest(flow, _REST_SECONDS)
 
-    async def _document(self, request: web.BaseRequest, info: RequestInfo) -> web.StreamResponse:
+    async def _document(self, request: web.BaseRequest, flow: str, info: RequestInfo) -> web.StreamResponse:
         document: DiscoveryDocument | None = None
         if info.kind is RequestKind.GROUPS:
             document = self._discovery.groups(self._provider.index, request.headers.get("Accept", ""))
@@ -181,16 +190,20 @@ class Handler:
             headers["ETag"] = document.etag
             if document.etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(",")):
                 return web.Response(status=304, headers=headers)
-        return await self._whole(request, document.body, headers)
+        return await self._whole(request, flow, document.body, headers, self._held)
 
     async def _whole(
-        self, request: web.BaseRequest, body: bytes | bytearray, headers: CIMultiDict[str]
+        self,
+        request: web.BaseRequest,
+        flow: str,
+        body: bytes | bytearray,
+        headers: CIMultiDict[str],
+        budget: ByteBudget,
     ) -> web.StreamResponse:
-        """The answer, after it has left; its bytes, and those of the step that is being written, count until then."""
-        hold = request[_HOLD]
-        self._held.add(hold, len(body) + min(len(body), STEP_BYTES))
+        """The answer, after it has left; its bytes count in the budget until then."""
         response = web.StreamResponse(headers=headers)
-        await write_whole(request, response, body, lambda: self._held.add(hold, 0))
+        with budget.hold(flow, _held_bytes(body), _connection(request).abort) as hold:
+            await write_whole(request, response, body, lambda: budget.moved(hold))
         return response
 
     def _error(self, error: StatusError) -> web.Response:
@@ -209,6 +222,16 @@ class Handler:
             if group == info.group:
                 self._duration_children[key] = child
         child.observe(seconds)
+
+
+def _connection(request: web.BaseRequest) -> HttpConnection:
+    assert isinstance(request.protocol, HttpConnection)
+    return request.protocol
+
+
+def _held_bytes(body: bytes | bytearray) -> int:
+    """An answer's, with those of the step that is being written."""
+    return len(body) + min(len(body), STEP_BYTES)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestInfo
 from adapter.runtime import inbound
 from lab.harness import snapshots
+from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import HPA, Clock, Service, as_user
 from tests.apiserver.metric_requests import CUSTOM, POLICY
 from tests.effort import steps
@@ -176,7 +177,7 @@ def test_beyond_the_budget_the_flow_with_the_most_bytes_that_wait_loses_those_th
 
         for flow, name, size in [("eve", "e1", 30), ("ann", "a1", 20), ("eve", "e2", 20), ("eve", "e3", 20)]:
             hold(flow, name, size)
-        hold("hpa", "h1", 1)
+        hold("hpa", "h1", 1000)
         hold("bob", "b1", 30)
         assert lost == ["e1"]
         hold("bob", "b2", 50)
@@ -196,7 +197,7 @@ def test_a_flow_whose_bytes_move_keeps_more_than_one_whose_bytes_wait() -> None:
         budget.hold("eve", 30, lambda: lost.append("eve")),
     ):
         clock.now = 5.0
-        budget.add(moving, 0)
+        budget.moved(moving)
         clock.now = 5.2
         with budget.hold("bob", 10, lambda: lost.append("bob")):
             assert lost == ["eve"]
@@ -206,14 +207,65 @@ def test_what_a_hold_counts_is_free_once_it_is_left_or_given_up() -> None:
     clock, lost = Clock(0.0), list[int]()
     budget = ByteBudget(100, now=clock)
     for number in range(50):
-        with (
-            budget.hold("eve", 60, lambda: lost.append(0)) as first,
-            budget.hold("ann", 10, lambda: lost.append(-1)) as second,
-        ):
+        with budget.hold("eve", 90, lambda: lost.append(0)):
             clock.now += 1
-            budget.add(second, 60)
-            budget.add(first, 60)
-        assert lost == [0] * (number + 1)
+            with budget.hold("ann", 70, lambda: lost.append(-1)):
+                assert lost == [0] * (number + 1)
+
+
+def test_what_moves_is_displaced_only_beyond_three_times_the_budget() -> None:
+    clock, lost = Clock(0.0), list[str]()
+    budget = ByteBudget(100, {"hpa"}, patience=1.0, now=clock)
+    with (
+        budget.hold("eve", 90, lambda: lost.append("eve")) as moving,
+        budget.hold("hpa", 900, lambda: lost.append("hpa")),
+        budget.hold("bob", 90, lambda: lost.append("bob")),
+    ):
+        clock.now = 0.9
+        budget.moved(moving)
+        with budget.hold("ann", 90, lambda: lost.append("ann")):
+            assert not lost
+            clock.now = 1.2
+            with budget.hold("cat", 1, lambda: lost.append("cat")):
+                assert lost == ["bob"]
+            with budget.hold("cat", 170, lambda: lost.append("cat")):
+                assert lost == ["bob", "eve"]
+
+
+@pytest.mark.parametrize("tight", [8], indirect=True)
+async def test_users_who_read_lose_nothing_however_many_ask_at_once(
+    tight: None, service: Service, proxy: trustme.LeafCert, many: int
+) -> None:
+    """Of four users who read four megabytes a second two lost their lists, and rested."""
+    users = [f"user-{number}" for number in range(6)]
+    answers = await asyncio.gather(*(service.ask(PODS, leaf=proxy, headers=as_user(user)) for user in users))
+    assert [answer.status for answer in answers] == 6 * [200]
+
+
+@pytest.mark.parametrize("tight", [1], indirect=True)
+async def test_small_requests_end_neither_an_answer_beyond_the_budget_nor_each_other_beside_the_hpas_lists(
+    tight: None, service: Service, proxy: trustme.LeafCert, many: int, cluster: Cluster
+) -> None:
+    """A list of 40,000 pods was never whole; a user's small request ended because the HPA's lists were large."""
+    wires = [await begun(service, proxy, user) for user in ("ann", HPA, HPA)]
+    before, path = cluster.reviews(), f"{POLICY}/effective_cpu"
+    cluster.faults[REVIEWS] = answering = asyncio.Event()
+    asking = [asyncio.create_task(service.ask(path, leaf=proxy, headers=as_user(user))) for user in ("bob", "eve")]
+    async with asyncio.timeout(PATIENCE):
+        while cluster.reviews() < before + len(asking):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    answering.set()
+    assert [(await each).status for each in asking] == [200, 200]
+    assert [await asyncio.to_thread(is_whole, wire) for wire in wires] == 3 * [True]
+
+
+@pytest.fixture
+def tight(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many MiB for answers; everybody who takes a step in a minute reads."""
+    monkeypatch.setattr(handler, "_HELD_BYTES", request.param << 20)
+    monkeypatch.setattr(handler, "_MOVING_SECONDS", 60.0)
+    monkeypatch.setattr(handler, "_QUEUE_SECONDS", PATIENCE)
+    monkeypatch.setattr(inbound, "STEP_SECONDS", 600.0)
 
 
 @pytest.fixture
@@ -224,9 +276,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six large answers have room; nobody is dropped because he reads slowly, or rests because he did not read."""
+    """Six large answers have room, and nothing moves; who reads slowly is not dropped, who did not read rests not."""
     monkeypatch.setattr(handler, "_HELD_BYTES", 16 << 20)
     monkeypatch.setattr(handler, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(handler, "_MOVING_SECONDS", 0.0)
     monkeypatch.setattr(inbound, "STEP_SECONDS", 600.0)
 
 
