@@ -327,7 +327,7 @@ def test_a_reference_that_is_not_current_is_found_and_written(tmp_path: Path, mo
     monkeypatch.setattr(checks, "ROOT", tmp_path)
     file = tmp_path / "docs" / "metrics.md"
     monkeypatch.setattr(reference, "DOCS", file.parent)
-    monkeypatch.setattr(reference, "FILES", {file: reference.metrics})
+    monkeypatch.setattr(checks, "MADE", {file: reference.metrics})
     assert len(list(checks.made_from_code())) == 1
     monkeypatch.setattr(checks, "CHECKS", (checks.made_from_code,))
     assert checks.main([]) == 1
