@@ -84,6 +84,7 @@ class Asker:
             return False
         if self.tolerant and head.startswith(b"HTTP/1.1 503"):
             self.refused += 1
+            print(f"503: {body[:400]!r}", file=sys.stderr, flush=True)
         elif not head.startswith(b"HTTP/1.1 200") or self.expected not in body:
             raise WrongAnswerError(f"{head[:40]!r} {body[:400]!r}, expected {self.expected!r}")
         return True
