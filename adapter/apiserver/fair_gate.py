@@ -11,6 +11,7 @@ from adapter.apiserver.status import too_many, unavailable
 
 WAIT_SECONDS = 1.0
 MOVING = 3
+"""Times the budget that bytes which are being read may take."""
 
 
 class FairGate:
