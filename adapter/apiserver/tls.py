@@ -31,8 +31,9 @@ HANDSHAKE_SECONDS = 10.0
 HANDSHAKE_BYTES = 8 * 1024
 """Largest input of a handshake; a certificate with 200 groups and an intermediate CA fit in. OpenSSL alone would read
 100 KB of certificates before it rejects them."""
-MAX_HANDSHAKES = 64
-"""Concurrent handshakes of strangers, and as many of proven addresses."""
+STRANGERS_HANDSHAKES, PROVEN_HANDSHAKES = 64, 640
+"""Concurrent handshakes. An API server dials for each request that it forwards: by default it answers 600 at once. One
+takes 41 KiB."""
 PROVEN_ADDRESSES, PROVEN_SECONDS = 64, 86400.0
 """How many addresses that presented the front proxy's certificate are remembered, and for how long."""
 _STEP_BYTES = 2 * 1024
@@ -223,8 +224,8 @@ class Door:
         self._ended = ended
         self._context: ssl.SSLContext | None = None
         self._handshakes = {
-            is_proven: EvictingPool[TlsTransport](MAX_HANDSHAKES, lambda each: each.group)
-            for is_proven in (True, False)
+            is_proven: EvictingPool[TlsTransport](most, lambda each: each.group)
+            for is_proven, most in ((True, PROVEN_HANDSHAKES), (False, STRANGERS_HANDSHAKES))
         }
 
     @property

@@ -277,7 +277,7 @@ async def test_a_handshake_that_does_not_begin_or_does_not_end_is_given_up(
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of handshakes that have a place."""
-    monkeypatch.setattr(tls, "MAX_HANDSHAKES", 8)
+    monkeypatch.setattr(tls, "STRANGERS_HANDSHAKES", 8)
     return 8
 
 
@@ -306,6 +306,18 @@ async def test_a_proven_address_has_its_places_to_itself(few: int, service: Serv
         async with asyncio.timeout(0.1):
             await begun[0].read()
     drop(begun, *strangers)
+
+
+async def test_all_requests_that_an_api_server_forwards_at_once_get_through(
+    service: Service, proxy: trustme.LeafCert
+) -> None:
+    """It dials for each; the 65th took the place of one that had not said a word yet, whose request was a 503."""
+    assert await answered(service, proxy) == b"200"
+    wires = [await connected(service.server.port) for _ in range(600)]
+    for wire in wires:
+        await wire[1].start_tls(service.context(proxy), server_hostname="localhost")
+        assert (await asked(wire, head(METRIC, *as_proxy())))[9:12] == b"200"
+    drop(*wires)
 
 
 def test_addresses_of_one_ipv6_network_share_their_places() -> None:
