@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 from aiohttp import HttpVersion11, web
+from aiohttp.hdrs import METH_CONNECT
 from aiohttp.http_exceptions import LineTooLong
 
 from adapter.runtime.concurrency import turn
@@ -408,9 +409,11 @@ class HttpConnections(web.Server):
                 self._pool.refresh(connection.socket_transport)
             try:
                 if request.version == HttpVersion11:
-                    return await handle(request)
-                response = self.refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here")
-                response.force_close()
+                    response = await handle(request)
+                else:
+                    response = self.refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here")
+                if request.version != HttpVersion11 or request.method == METH_CONNECT:
+                    response.force_close()  # the parser takes the body of a CONNECT for the next request
                 return response
             finally:
                 connection.answered()

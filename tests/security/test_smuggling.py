@@ -65,7 +65,7 @@ async def test_a_body_is_never_taken_for_the_next_request(
 ) -> None:
     body = HIDDEN if "Length" in fields[0] else f"{len(HIDDEN):x}\r\n".encode() + HIDDEN + b"\r\n0\r\n\r\n"
     honest = head("/apis", *as_proxy("Connection: close"))
-    for method in ("GET", "POST"):
+    for method in ("GET", "POST", "CONNECT"):
         found = await statuses(service, proxy, carrying(body, *fields, method=method) + honest)
         assert found in ([200, 200], [405, 200], [200], [405])
     assert {one["path"] for one in reviewed(service, "nonResourceAttributes")} <= {"/apis"}
