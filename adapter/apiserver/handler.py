@@ -137,11 +137,10 @@ class Handler:
         if is_decision(info):
             async with self._documents.slot(flow, _QUEUE_SECONDS):
                 document = await self._decisions.answer(info)
-            return await self._whole(request, flow, document, _PRIVATE, self._leaving)
+            return await self._whole(request, flow, document, _PRIVATE)
         is_external = info.kind is RequestKind.EXTERNAL
         if info.kind not in _CUSTOM_KINDS and not (is_external and self.external):
             return await self._document(request, flow, info)
-        budget = self._held
         if self._upstreams is not None and (upstream := self._upstreams.of(info)) is not None:
             labels.kind = RequestKind.UPSTREAM
             refuse_loop(request.headers.getall("Via", ()))
@@ -154,10 +153,9 @@ class Handler:
             else:
                 async with gate.slot(flow, _QUEUE_SECONDS):
                     body = await make(info)
-                budget = self._leaving
         if len(body) <= _SMALL_BYTES:
             return json_answer(request, body)
-        return await self._whole(request, flow, body, HEADERS, budget)
+        return await self._whole(request, flow, body, HEADERS)
 
     def _gate(self, info: RequestInfo, flow: str) -> FairGate | None:
         """Where this list takes a place, so that large ones of one user do not occupy the processor and the memory."""
@@ -190,20 +188,15 @@ class Handler:
             headers["ETag"] = document.etag
             if document.etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(",")):
                 return web.Response(status=304, headers=headers)
-        return await self._whole(request, flow, document.body, headers, self._held)
+        return await self._whole(request, flow, document.body, headers)
 
     async def _whole(
-        self,
-        request: web.BaseRequest,
-        flow: str,
-        body: bytes | bytearray,
-        headers: CIMultiDict[str],
-        budget: ByteBudget,
+        self, request: web.BaseRequest, flow: str, body: bytes | bytearray, headers: CIMultiDict[str]
     ) -> web.StreamResponse:
         """The answer, after it has left; its bytes count in the budget until then."""
         response = web.StreamResponse(headers=headers)
-        with budget.hold(flow, _held_bytes(body), _connection(request).abort) as hold:
-            await write_whole(request, response, body, lambda: budget.moved(hold))
+        with self._leaving.hold(flow, _held_bytes(body), _connection(request).abort) as hold:
+            await write_whole(request, response, body, lambda: self._leaving.moved(hold))
         return response
 
     def _error(self, error: StatusError) -> web.Response:

@@ -13,6 +13,7 @@ import pytest
 import trustme
 from aiohttp import web
 
+from adapter.apiserver import handler
 from adapter.apiserver import upstream as upstream_module
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.server import ServerOptions
@@ -26,6 +27,7 @@ from lab.harness import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import Answer, Service, as_user, pem, running
 from tests.apiserver.upstream import CUSTOM, DEEP, EXTERNAL, SHOP, FakeUpstream, item, listing, names
+from tests.security.connections import begun, is_whole
 
 RPS = f"{SHOP}/services/web/rps"
 OWN = f"{SHOP}/watermarkpolicies.effective-load.io/checkout/effective_cpu"
@@ -82,6 +84,23 @@ async def test_a_metric_that_is_not_ours_comes_from_the_upstream_byte_for_byte(
     answer = await ask(RPS)
     assert (answer.status, answer.body) == (200, body)
     assert [(one.method, one.target) for one in upstream.metrics_seen] == [("GET", RPS)]
+
+
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte for answers; everybody who takes a step in a minute reads."""
+    monkeypatch.setattr(handler, "_HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(handler, "_MOVING_SECONDS", 60.0)
+
+
+async def test_who_reads_a_large_answer_of_it_loses_it_to_nobody(
+    tight: None, front: Service, proxy: trustme.LeafCert, upstream: FakeUpstream
+) -> None:
+    """It counted among the requests, where nothing may move: the second of two ended the first."""
+    upstream.answering(listing(*(item(number) for number in range(5000))))
+    first = await begun(front, proxy, "ann", RPS)
+    assert (await front.ask(RPS, leaf=proxy, headers=as_user("bob"))).status == 200
+    assert await asyncio.to_thread(is_whole, first)
 
 
 @pytest.mark.parametrize(
