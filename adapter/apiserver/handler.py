@@ -159,8 +159,8 @@ class Handler:
 
     def _gate(self, info: RequestInfo, flow: str) -> FairGate | None:
         """Where this list takes a place, so that large ones of one user do not occupy the processor and the memory."""
-        is_list = info.name == ALL_OBJECTS or info.metric in self._provider.index.snapshot.queries
-        if not is_list:
+        is_one = info.policy is not None if info.kind is RequestKind.EXTERNAL else info.kind is not RequestKind.PODS
+        if is_one and info.name != ALL_OBJECTS and info.metric not in self._provider.index.snapshot.queries:
             return None
         gate = self._counts if info.metric == DESIRED_REPLICAS else self._lists
         return self._controllers_lists if flow in _CONTROLLERS else gate

@@ -14,6 +14,7 @@ from adapter.apiserver.policy_figures import (
     base_metric,
     require_assessment,
     require_metric,
+    selected,
     series_labels,
 )
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo
@@ -44,7 +45,7 @@ async def of_policies(index: SnapshotIndex, request: RequestInfo, slices: Slices
     if items:
         return list(items.values())
     # No value among the policies with selected pods: look at every policy for other pods, or for the error.
-    views = [view for view in index.policies(request.namespace) if _serves(view, request)]
+    views = await selected(index.policies(request.namespace), lambda view: _serves(view, request))
     if not views:
         return None
     items, unknown = await _of_views(index, views, request, slices)

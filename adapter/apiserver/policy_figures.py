@@ -1,7 +1,7 @@
 """The metrics of one policy: names, labels, current values, or the error instead of a value."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from adapter.apiserver.status import StatusError, not_found, unavailable
 from adapter.apiserver.wire import Value
@@ -9,6 +9,7 @@ from adapter.load.assessment import Assessment, Decision, MetricAssessment
 from adapter.load.pods import PodState
 from adapter.load.quantity import milli_text, nano_text
 from adapter.policy.hpa import DESIRED_REPLICAS
+from adapter.runtime.concurrency import Slices
 from adapter.snapshot import PolicyView
 
 EFFECTIVE_PREFIX = "effective_"
@@ -19,6 +20,20 @@ POD_COUNTS: Mapping[str, PodState] = {
 }
 COMMON_METRICS = (DESIRED_REPLICAS, *POD_COUNTS)
 """Metrics that every policy has."""
+
+
+_RUN = 32
+"""Policies that are looked at in one step."""
+
+
+async def selected(views: Sequence[PolicyView], is_selected: Callable[[PolicyView], bool]) -> tuple[PolicyView, ...]:
+    """Those of a namespace's policies that are selected, of which there may be thousands: many are read in slices."""
+    found, slices = list[PolicyView](), Slices()
+    for begin in range(0, len(views), _RUN):
+        if begin:
+            await slices.breathe()
+        found += filter(is_selected, views[begin : begin + _RUN])
+    return tuple(found)
 
 
 def require_assessment(view: PolicyView) -> Assessment:

@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from adapter.apiserver.policy_figures import (
     metric_value,
     not_assessed,
     require_assessment,
+    selected,
     series_labels,
 )
 from adapter.apiserver.request_info import ALL_OBJECTS, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
@@ -106,7 +107,7 @@ class MetricsProvider:
             return await wire.metric_value_list(request.version, items)
         if (body := self._kept_body(index, request)) is not None:
             return body
-        views = policies_of_objects(index, request)
+        views = await policies_of_objects(index, request)
         if request.name != ALL_OBJECTS:
             return await self._of_object(views[0], request)
         values = await self._listing(views, request.metric)
@@ -149,7 +150,7 @@ class MetricsProvider:
         if items is not None:
             return await wire.external_metric_value_list(items)
         index = self._fresh_index(request.namespace)
-        views = policies_of_series(index, request)
+        views = await policies_of_series(index, request)
         if not views:
             raise unknown_external_metric(index, request)
         items, slices = [], Slices()
@@ -157,7 +158,8 @@ class MetricsProvider:
             value = await self._value(view, request.metric)
             labels = series_labels(view, request.metric)
             items.append(ExternalMetricValue(metric=request.metric, labels=labels, value=value))
-            await slices.breathe()
+            if len(views) > 1:
+                await slices.breathe()
         return await wire.external_metric_value_list(items)
 
     def _synced_index(self, namespace: str) -> SnapshotIndex:
@@ -207,7 +209,7 @@ class MetricsProvider:
         Raises StatusError as a request for `desired_replicas` does, but for a decision that is an error.
         """
         index = self._fresh_index(request.namespace)
-        view, *_ = policies_of_objects(index, request)
+        view, *_ = await policies_of_objects(index, request)
         self._check_fresh(view)
         return await self._decision(view)
 
@@ -250,7 +252,7 @@ def _known(names: Iterable[str]) -> str:
     return f"there are {', '.join(first[:_MAX_LISTED_METRICS])}{more}" if first else "no policy and no query is here"
 
 
-def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:
+async def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:
     """The policies of the requested objects: exactly one for a name, any number for `*`.
 
     Raises StatusError 404 if the named object has no policy, or metricLabelSelector does not select the series.
@@ -259,8 +261,7 @@ def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tuple[Pol
         raise not_found(f"{request.resource} have no metrics here; policies, their scale targets and pods have")
     metric = request.metric
     if request.name == ALL_OBJECTS:
-        views = _matching_objects(index, request)
-        return tuple(view for view in views if has_metric(view, metric) and _is_selected(view, metric, request.series))
+        return await selected(index.policies(request.namespace), lambda view: _is_listed(view, request))
     view = policy_of_object(index, request)
     if view is None:
         raise _no_policy(request) if request.resource == POLICIES_RESOURCE else _unknown_target(index, request)
@@ -281,15 +282,18 @@ def described_object(view: PolicyView, request: RequestInfo) -> DescribedObject:
     return DescribedObject(target.kind, policy.namespace, target.name, target.api_version)
 
 
-def policies_of_series(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:
+async def policies_of_series(index: SnapshotIndex, request: RequestInfo) -> tuple[PolicyView, ...]:
     """The policies whose External series of this metric the selector selects; empty if no policy has the metric.
 
     `desired_replicas` has to select one policy, because the HPA sums the series that it gets: raises StatusError 404
     if none is selected, 400 if several are.
     """
     metric = request.metric
-    offering = [view for view in index.policies(request.namespace) if has_metric(view, metric)]
-    views = tuple(view for view in offering if _is_selected(view, metric, request.labels))
+    named = None if request.policy is None else index.policy(request.namespace, request.policy)
+    candidates = index.policies(request.namespace) if request.policy is None else (named,) if named is not None else ()
+    views = await selected(
+        candidates, lambda view: has_metric(view, metric) and _is_selected(view, metric, request.labels)
+    )
     if metric != DESIRED_REPLICAS:
         return views
     if not views:
@@ -314,13 +318,13 @@ def _is_selected(view: PolicyView, metric: str, selector: LabelSelector | None) 
     return selector is None or selector.matches(series_labels(view, metric))
 
 
-def _matching_objects(index: SnapshotIndex, request: RequestInfo) -> Iterator[PolicyView]:
+def _is_listed(view: PolicyView, request: RequestInfo) -> bool:
     is_policy = request.resource == POLICIES_RESOURCE
-    for view in index.policies(request.namespace):
-        if not is_policy and (view.target is None or view.target_resource != request.resource):
-            continue
-        if request.labels is None or request.labels.matches(view.labels if is_policy else view.target_labels):
-            yield view
+    if not is_policy and (view.target is None or view.target_resource != request.resource):
+        return False
+    if request.labels is not None and not request.labels.matches(view.labels if is_policy else view.target_labels):
+        return False
+    return has_metric(view, request.metric) and _is_selected(view, request.metric, request.series)
 
 
 def policy_of_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView | None:

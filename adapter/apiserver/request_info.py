@@ -96,6 +96,11 @@ class RequestInfo:
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def policy(self) -> str | None:
+        """The policy whose External series are requested; None: those of any."""
+        return None if self.labels is None else self.labels.value("policy")
+
 
 _cache: dict[str, RequestInfo] = {}
 """Parsed targets of authorized requests; HPAs repeat the same few hundred every 15 seconds."""

@@ -3,9 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import functools
-import socket
-import ssl
 from collections.abc import AsyncIterator
 
 import pytest
@@ -21,10 +18,10 @@ from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import HPA, Clock, Service, as_user
 from tests.apiserver.metric_requests import CUSTOM, POLICY
 from tests.effort import steps
-from tests.security.connections import PATIENCE
-from tests.security.raw_requests import as_proxy, head
+from tests.security.connections import PATIENCE, begun, is_whole, unread
 
 PODS = f"{CUSTOM}/pods/%2A/effective_cpu"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
 
 
 @pytest.fixture
@@ -81,16 +78,16 @@ async def test_lists_of_users_take_no_place_of_the_hpas(
         assert (await service.ask(PODS, leaf=proxy, headers=as_user(user))).status == 200
 
 
-async def test_a_query_with_a_series_of_each_pod_takes_a_place_as_external_metric_and_a_policys_metric_does_not(
+async def test_what_looks_at_all_pods_or_policies_takes_a_place_and_the_metric_of_a_policy_that_is_named_does_not(
     few: None, service: Service, proxy: trustme.LeafCert, many: int, slow: None
 ) -> None:
     current = service.snapshot_store.current
     service.snapshot_store.swap(dataclasses.replace(current, queries={"requests": snapshots.query("requests")}))
-    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop"
-    assert (await service.ask(f"{path}/requests", leaf=proxy, headers=as_user("ann"))).status == 503
+    for list_ in (f"{EXTERNAL}/requests", f"{EXTERNAL}/effective_cpu", f"{CUSTOM}/pods/p1/effective_cpu"):
+        assert (await service.ask(list_, leaf=proxy, headers=as_user("ann"))).status == 503
     for metric in ("effective_cpu", "desired_replicas"):
         answer = await service.ask(
-            f"{path}/{metric}?labelSelector=policy%3Dcheckout", leaf=proxy, headers=as_user("ann")
+            f"{EXTERNAL}/{metric}?labelSelector=policy%3Dcheckout", leaf=proxy, headers=as_user("ann")
         )
         assert answer.status == 200
 
@@ -98,7 +95,7 @@ async def test_a_query_with_a_series_of_each_pod_takes_a_place_as_external_metri
 async def test_lists_that_are_not_read_take_no_place_of_those_that_are_made(
     few: None, scarce: None, service: Service, proxy: trustme.LeafCert, many: int
 ) -> None:
-    wires = [await begun(service, proxy, user) for user in ("bob", "bob", "eve", "eve")]
+    wires = [await begun(service, proxy, user, PODS) for user in ("bob", "bob", "eve", "eve")]
     for user in ("bob", "ann"):
         assert (await service.ask(PODS, leaf=proxy, headers=as_user(user))).status == 200
     for wire in wires:
@@ -110,7 +107,7 @@ async def test_a_client_that_takes_less_than_a_step_in_its_time_is_dropped(
     service: Service, proxy: trustme.LeafCert, many: int, monkeypatch: pytest.MonkeyPatch, paces: bool
 ) -> None:
     monkeypatch.setattr(inbound, "STEP_SECONDS", 0.3)
-    wire = await asyncio.to_thread(unread, service, proxy)
+    wire = await asyncio.to_thread(unread, service, proxy, "bob", PODS)
     async with asyncio.timeout(PATIENCE):
         while not service.server._connections.connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -124,7 +121,7 @@ async def test_a_client_that_takes_less_than_a_step_in_its_time_is_dropped(
 async def test_answers_that_are_not_read_take_a_bounded_number_of_bytes_and_keep_nobody_elses_out(
     scarce: None, service: Service, proxy: trustme.LeafCert, many: int, users: int
 ) -> None:
-    wires = [await begun(service, proxy, f"user-{number % users}") for number in range(10)]
+    wires = [await begun(service, proxy, f"user-{number % users}", PODS) for number in range(10)]
     answers = await asyncio.gather(*(service.ask(PODS, leaf=proxy, headers=as_user()) for _ in range(5)))
     assert [answer.status for answer in answers] == 5 * [200]
     whole = [await asyncio.to_thread(is_whole, wire) for wire in wires]
@@ -134,8 +131,8 @@ async def test_answers_that_are_not_read_take_a_bounded_number_of_bytes_and_keep
 async def test_a_user_who_does_not_read_keeps_a_slow_reader_from_nothing(
     scarce: None, service: Service, proxy: trustme.LeafCert, many: int
 ) -> None:
-    slow = await begun(service, proxy, "ann")
-    wires = [await begun(service, proxy, "bob") for _ in range(8)]
+    slow = await begun(service, proxy, "ann", PODS)
+    wires = [await begun(service, proxy, "bob", PODS) for _ in range(8)]
     assert await asyncio.to_thread(is_whole, slow)
     for wire in wires:
         wire.close()
@@ -147,7 +144,7 @@ async def test_a_user_who_did_not_read_and_lost_an_answer_waits_for_the_next_and
     """Who asked anew at once kept the loop busy with lists that nobody read."""
     monkeypatch.setattr(handler, "_REST_SECONDS", 600.0)
     monkeypatch.setattr(handler, "_QUEUE_SECONDS", 0.2)
-    wires = [await begun(service, proxy, "bob") for _ in range(7)]
+    wires = [await begun(service, proxy, "bob", PODS) for _ in range(7)]
     refused = await service.ask(PODS, leaf=proxy, headers=as_user("bob"))
     assert (refused.status, refused.message) == (503, "answers that bob did not read took all of 0.2 s")
     assert (await service.ask(PODS, leaf=proxy, headers=as_user("ann"))).status == 200
@@ -247,7 +244,7 @@ async def test_small_requests_end_neither_an_answer_beyond_the_budget_nor_each_o
     tight: None, service: Service, proxy: trustme.LeafCert, many: int, cluster: Cluster
 ) -> None:
     """A list of 40,000 pods was never whole; a user's small request ended because the HPA's lists were large."""
-    wires = [await begun(service, proxy, user) for user in ("ann", HPA, HPA)]
+    wires = [await begun(service, proxy, user, PODS) for user in ("ann", HPA, HPA)]
     before, path = cluster.reviews(), f"{POLICY}/effective_cpu"
     cluster.faults[REVIEWS] = answering = asyncio.Event()
     asking = [asyncio.create_task(service.ask(path, leaf=proxy, headers=as_user(user))) for user in ("bob", "eve")]
@@ -283,38 +280,36 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbound, "STEP_SECONDS", 600.0)
 
 
-async def begun(service: Service, proxy: trustme.LeafCert, user: str) -> ssl.SSLSocket:
-    """A connection whose answer has begun, and is not read."""
-    wire = await asyncio.to_thread(unread, service, proxy, user)
-    assert await asyncio.to_thread(wire.recv, 12) == b"HTTP/1.1 200"
-    return wire
-
-
-def is_whole(wire: ssl.SSLSocket) -> bool:
-    """Whether the rest of the answer comes; closes the connection."""
-    with wire, contextlib.suppress(OSError):
-        return b"".join(iter(functools.partial(wire.recv, 1 << 20), b"")).endswith(b"]}")
-    return False
-
-
-def unread(service: Service, proxy: trustme.LeafCert, user: str = "bob") -> ssl.SSLSocket:
-    """A connection with a small buffer that asks for the user's list and does not read it."""
-    plain = socket.socket()
-    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    plain.connect(("127.0.0.1", service.server.port))
-    wire = service.context(proxy).wrap_socket(plain)
-    wire.sendall(head(PODS, *as_proxy("Connection: close", user=user)))
-    return wire
-
-
 async def test_the_loop_goes_on_while_a_list_of_ten_thousand_pods_is_made(
     service: Service, proxy: trustme.LeafCert, many: int
 ) -> None:
-    wire = await asyncio.to_thread(unread, service, proxy)
+    wire = await asyncio.to_thread(unread, service, proxy, "bob", PODS)
     with steps() as longest:
         assert (await asyncio.to_thread(wire.recv, 100)).startswith(b"HTTP/1.1 200")
     assert longest.calls < 4 * many, "a step makes a part of the list"
     wire.close()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"{EXTERNAL}/effective_cpu?labelSelector=",
+        f"{CUSTOM}/watermarkpolicies.effective-load.io/%2A/effective_cpu?metricLabelSelector=",
+        f"{CUSTOM}/pods/p1/effective_cpu?metricLabelSelector=",
+    ],
+    ids=["external", "policies", "pods"],
+)
+async def test_the_loop_goes_on_while_a_thousand_policies_are_selected_from(
+    service: Service, proxy: trustme.LeafCert, target: str
+) -> None:
+    """A request took it for 40 ms, and a tenant makes hundreds at once."""
+    now = service.session.now()
+    service.snapshot_store.swap(snapshots.snapshot(*(snapshots.view(f"p{number}", at=now) for number in range(1000))))
+    with steps() as longest:
+        answer = await service.ask(
+            f"{target}{','.join(f'k{n}%21=v' for n in range(32))}", leaf=proxy, headers=as_user()
+        )
+    assert (answer.status in {200, 404}, longest.calls < 40_000) == (True, True)
 
 
 async def test_the_loop_goes_on_while_ten_thousand_pods_are_selected_from(
