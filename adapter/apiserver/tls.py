@@ -31,9 +31,9 @@ HANDSHAKE_SECONDS = 10.0
 HANDSHAKE_BYTES = 8 * 1024
 """Largest input of a handshake; a certificate with 200 groups and an intermediate CA fit in. OpenSSL alone would read
 100 KB of certificates before it rejects them."""
-STRANGERS_HANDSHAKES, PROVEN_HANDSHAKES = 64, 640
-"""Concurrent handshakes. An API server dials for each request that it forwards: by default it answers 600 at once. One
-takes 41 KiB."""
+STRANGERS_HANDSHAKES, PROVEN_HANDSHAKES = 256, 640
+"""Concurrent handshakes. An API server dials for each request that it forwards: by default it answers 600 at once, and
+245 of one tenant, also while no address is proven yet. One takes 41 KiB."""
 PROVEN_ADDRESSES, PROVEN_SECONDS = 64, 86400.0
 """How many addresses that presented the front proxy's certificate are remembered, and for how long."""
 _STEP_BYTES = 2 * 1024
