@@ -16,6 +16,7 @@ import structlog
 from adapter.engine import Engine
 from adapter.kube.session import Session
 from adapter.runtime.garbage import collect_in_steps, return_large_blocks
+from adapter.runtime.inbound import raise_file_limit
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
@@ -55,6 +56,7 @@ async def run(
     settings = await asyncio.to_thread(load_settings, settings_path) if settings_path else Settings()
     logs.configure(settings.logging.level, settings.logging.format)
     return_large_blocks()
+    raise_file_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until every policy is assessed: what is created by then stays
     stop = asyncio.Event()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -46,6 +47,13 @@ STEP_BYTES = 640 * 1024
 """Largest part of an answer that is written at once."""
 STEP_SECONDS = 10.0
 """What is written has to leave in this time, or the connection is aborted: a reader has to take 64 KiB/s."""
+
+
+def raise_file_limit() -> None:
+    """Allow this process as many open files as the system permits, as Go does: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems refuse the value that they name
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Listener:

@@ -7,6 +7,8 @@ import os
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -320,6 +322,19 @@ async def test_all_requests_that_an_api_server_forwards_at_once_get_through(
         await wire[1].start_tls(service.context(proxy), server_hostname="localhost")
         assert (await asked(wire, head(METRIC, *as_proxy())))[9:12] == b"200"
     drop(*wires)
+
+
+def test_a_server_that_starts_with_few_open_files_may_have_a_file_for_each_connection() -> None:
+    """Containers start with 1,024: beyond it, nothing is accepted, and no scale can be asked for, for a second each."""
+    script = """
+import resource
+from adapter.runtime.inbound import raise_file_limit
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
+raise_file_limit()
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "(4096, 4096)\n"
 
 
 def test_addresses_of_one_ipv6_network_share_their_places() -> None:
