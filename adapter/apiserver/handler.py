@@ -144,7 +144,7 @@ class Handler:
         if self._upstreams is not None and (upstream := self._upstreams.of(info)) is not None:
             labels.kind = RequestKind.UPSTREAM
             refuse_loop(request.headers.getall("Via", ()))
-            body = await upstream.fetch(info)
+            body = await upstream.fetch(info, is_hpa=flow in _CONTROLLERS)
         else:
             make = self._provider.external if is_external else self._provider.custom
             gate = self._gate(info, flow)

@@ -48,7 +48,7 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.promql import uses_variables
 
 AT_ONCE = 16
-"""Requests to one upstream at a time."""
+"""Requests to one upstream at a time, and as many of the HPA's: what users ask for keeps none of them waiting."""
 PER_NAMESPACE = 8
 WAITING = 64
 """Requests of one namespace that may wait for others."""
@@ -187,10 +187,11 @@ class UpstreamAdapter:
             settings.access,
             timeout=settings.timeout_seconds,
             source=f"upstream/{group}",
-            at_once=AT_ONCE + 1,  # one more for discovery
+            at_once=2 * AT_ONCE + 1,  # one more for discovery
             limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of the upstream for {group}"),
         )
-        self._gate = FairGate(AT_ONCE, PER_NAMESPACE, WAITING, work="requests to the upstream adapter")
+        work = "requests to the upstream adapter"
+        self._gates = {is_hpa: FairGate(AT_ONCE, PER_NAMESPACE, WAITING, work=work) for is_hpa in (False, True)}
         self._circuit = CircuitBreaker(clock)
         self._circuits: OrderedDict[str, CircuitBreaker] = OrderedDict()
         """By namespace: a tenant whose own metrics hang stops nobody else's; three such namespaces stop all."""
@@ -200,18 +201,18 @@ class UpstreamAdapter:
 
     # -- metrics
 
-    async def fetch(self, request: RequestInfo) -> bytes:
+    async def fetch(self, request: RequestInfo, *, is_hpa: bool = False) -> bytes:
         """The upstream's list for an authorized request. Raises StatusError, within the settings' time."""
         began = self._clock()
         try:
-            answer = await self._fetch(request)
+            answer = await self._fetch(request, self._gates[is_hpa])
         except StatusError as error:
             self._observe(began, error.code)
             raise
         self._observe(began, HTTPStatus.OK)
         return answer
 
-    async def _fetch(self, request: RequestInfo) -> bytes:
+    async def _fetch(self, request: RequestInfo, gate: FairGate) -> bytes:
         seconds, namespace = self.settings.timeout_seconds, request.namespace
         ends = self._clock() + seconds
         circuit = self._circuit_of(namespace)
@@ -221,7 +222,7 @@ class UpstreamAdapter:
             self._circuit.check(after)
             circuit.check()
             # Half of the time at most, so that a timeout is the upstream's and not the queue's.
-            async with self._gate.slot(f"namespace {namespace}", seconds / 2):
+            async with gate.slot(f"namespace {namespace}", seconds / 2):
                 with circuit.request(), self._circuit.request(namespace, after=after):
                     selectors = {"labelSelector": request.labels, "metricLabelSelector": request.series}
                     url = self._address(request.segments, {name: str(one) for name, one in selectors.items() if one})

@@ -355,6 +355,30 @@ async def test_one_namespace_leaves_room_for_others(front: Service, ask: Any, up
     assert {answer.status for answer in await asyncio.gather(*hung)} == {200}
 
 
+async def test_requests_of_users_take_no_place_of_the_hpas(
+    front: Service, ask: Any, upstream: FakeUpstream, proxy: trustme.LeafCert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant with 73 requests at once made those of the HPAs of that namespace a 429."""
+    monkeypatch.setattr(upstream_module, "PER_NAMESPACE", 1)
+    monkeypatch.setattr(upstream_module, "WAITING", 1)
+    front.upstreams.apply_settings(upstream.settings(timeout_seconds=30), ())
+    hold = asyncio.Event()
+
+    async def hang_slow(request: web.BaseRequest) -> web.StreamResponse:
+        if request.raw_path.endswith("/slow"):
+            await hold.wait()
+        return await upstream._usual(request)
+
+    upstream.respond = hang_slow
+    slow = f"{SHOP}/services/web/slow"
+    hung = [asyncio.create_task(front.ask(slow, leaf=proxy, headers=as_user("bob"))) for _ in range(3)]
+    [refused], others = await asyncio.wait(hung, return_when=asyncio.FIRST_COMPLETED)
+    assert refused.result().status == 429
+    assert (await ask(RPS)).status == 200
+    hold.set()
+    assert {answer.status for answer in await asyncio.gather(*others)} == {200}
+
+
 async def test_an_upstream_that_is_gone_is_an_error_at_once_and_comes_back(
     front: Service, ask: Any, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
