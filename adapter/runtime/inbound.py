@@ -26,6 +26,8 @@ LINE_BYTES = 64 * 1024
 MOST_HEADERS = 2048
 _HEADER_BYTES = 512
 """What a header takes in memory beside its text."""
+_BODY_BYTES = 2048
+"""Of a body, which nobody reads: once twice as much is in memory, the rest waits until its request is answered."""
 IDLE_SECONDS = 90.0
 """From the start of a connection, or from an answer, to the end of the next request's head."""
 
@@ -375,6 +377,7 @@ class HttpConnections(web.Server):
             "max_headers": limits.headers,
             "lingering_time": 0.0,
             "keepalive_timeout": limits.idle_seconds,
+            "read_bufsize": _BODY_BYTES,
         }
 
     def start(self, transport: SocketTransport) -> None:

@@ -445,6 +445,24 @@ async def test_large_requests_that_wait_take_a_bounded_amount_of_memory(
     drop(*wires)
 
 
+async def test_of_a_body_little_is_kept_until_the_answer(
+    service: Service, proxy: trustme.LeafCert, cluster: Cluster
+) -> None:
+    """Nobody reads it: 190 requests that waited for their reviews, or places, kept 48 MiB."""
+    cluster.faults[REVIEWS] = answering = asyncio.Event()
+    wire = await opened(service, proxy)
+    request = head(METRIC, *as_proxy("Content-Length: 4000000")) + bytes(1 << 20)
+    asking = asyncio.create_task(asked(wire, request))
+    connections = service.server._connections
+    async with asyncio.timeout(PATIENCE):
+        await cluster.waiting.wait()
+        while any(one.transport and one.transport.is_reading() for one in connections.connections):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    answering.set()
+    assert (await asking)[9:12] == b"200"
+    drop(wire)
+
+
 async def test_no_answer_names_a_version_of_its_server(service: Service, proxy: trustme.LeafCert) -> None:
     requests = (b"GET\r\n\r\n", head("/version", *as_proxy(), version="HTTP/1.0"), head("/nowhere", *as_proxy(CLOSE)))
     for request in requests:
