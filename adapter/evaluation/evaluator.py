@@ -291,16 +291,13 @@ class TargetPods:
         if not is_same or selected_by != self._selected_by:
             self._selected = tuple(target_pods(candidates, selector, target))
             self._candidates, self._selected_by = candidates, selected_by
-        marked = self._marked
+        marked, silent = self._marked, bool(self._selected) and self._endpoints_silent(self._selected[0].namespace)
         self._marked = {}
-        return [self._with_endpoint(pod, marked) for pod in self._selected]
+        return [self._with_endpoint(pod, silent, marked) for pod in self._selected]
 
-    def _with_endpoint(self, pod: Pod, known: dict[str, tuple[Pod, Pod]]) -> Pod:
+    def _with_endpoint(self, pod: Pod, silent: bool, known: dict[str, tuple[Pod, Pod]]) -> Pod:
         """The pod, marked if its endpoints are not serving or not known; those that are serving decide nothing."""
-        serving, silent = (
-            self._endpoint_serving(pod.namespace, pod.name, pod.uid),
-            self._endpoints_silent(pod.namespace),
-        )
+        serving = self._endpoint_serving(pod.namespace, pod.name, pod.uid)
         if serving is not False and not silent:
             return pod
         watched, marked = known.get(pod.uid, (None, pod))

@@ -63,7 +63,9 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     replaced = decision.outcome.replaced if decision.outcome else 0
     memory = after_replacement_request(memory, scale.replicas, replaced, decision.desired, now)
     error_since = lasting(memory.error_since, in_error(assessment, scale.replicas), now)
-    return replace(assessment, memory=replace(memory, error_since=error_since))
+    if error_since != memory.error_since:
+        memory = replace(memory, error_since=error_since)
+    return assessment if memory is assessment.memory else replace(assessment, memory=memory)
 
 
 def _classified(inputs: AssessmentInputs) -> tuple[Memory, tuple[PodAssessment, ...]]:

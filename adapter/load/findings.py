@@ -115,14 +115,17 @@ def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
 
 def _most_shown(metric: Metric, source: ResourceMetric, pods: Sequence[Pod]) -> Fraction | None:
     """The most that a pod shows of a CPU metric (nano-units); None where one has no limit."""
-    limited = MetricReader(replace(metric, resource=replace(source, of=Capacity.LIMIT)), Samples(), 0.0)
-    reader, most = MetricReader(metric, Samples(), 0.0), Fraction(0)
-    for pod in pods:
-        limit, size = limited.basis(pod)[1], reader.basis(pod)[1]
-        if limit is None or (metric.of is not None and not size):
-            return None
-        most = max(most, Fraction(limit) if not size else Fraction(NANO * limit, size))
-    return most or None
+    reader = MetricReader(metric, Samples(), 0.0)
+    limited = reader
+    if metric.of is not Capacity.LIMIT:
+        limited = MetricReader(replace(metric, resource=replace(source, of=Capacity.LIMIT)), Samples(), 0.0)
+    # Pods of one template have the same.
+    bases = {(limited.basis(pod)[1], reader.basis(pod)[1]) for pod in pods}
+    if any(limit is None or (metric.of is not None and not size) for limit, size in bases):
+        return None
+    return max(
+        [Fraction(NANO * limit, size) if size else Fraction(limit) for limit, size in bases if limit], default=None
+    )
 
 
 def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessment]) -> str:

@@ -11,6 +11,8 @@ AT_ONCE = 8
 """Items that `for_each` works on at a time."""
 SLICE_SECONDS = 0.002
 """How long work may keep the event loop before it yields."""
+PASSES = 3
+"""Of the loop from one slice to the next: in one a request is read, in another one answered."""
 
 T = TypeVar("T")
 
@@ -94,7 +96,7 @@ class Slices:
 
 
 async def turn() -> None:
-    """Waits until the next slice of long work may begin: one in each pass of the loop, in the order of the calls.
+    """Waits until the next slice of long work may begin: one in PASSES of the loop, in the order of the calls.
 
     So a request waits for one slice at most, however many tasks have long work.
     """
@@ -112,18 +114,21 @@ class _Turns:
     def take(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         future = loop.create_future()
         if not self._waiting:
-            loop.call_soon(self._give, loop)
+            self._give_after(loop, PASSES - 1)  # one more passes until the waiter runs
         self._waiting.append(future)
         return future
 
-    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _give_after(self, loop: asyncio.AbstractEventLoop, passes: int) -> None:
+        if passes:
+            loop.call_soon(self._give_after, loop, passes - 1)
+            return
         future = self._waiting.popleft()
         while future.done() and self._waiting:  # cancelled
             future = self._waiting.popleft()
         if not future.done():
             future.set_result(None)
         if self._waiting:
-            loop.call_soon(self._give, loop)
+            self._give_after(loop, PASSES)
 
 
 _TURNS: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]" = WeakKeyDictionary()
