@@ -52,6 +52,63 @@ SERVERS = (
         "usage/test_windows.py holds the rule; on a real Prometheus it takes three minutes",
     ),
     Left(r"e2e/test_soak\.py", "`make test-all` runs a soak of five minutes besides"),
+    Left(
+        r"replay/hpa/test_real_controller\.py",
+        "only another model of the HPA changes its answer; it takes a minute of processor time",
+    ),
+    Left(
+        r"e2e/test_alerts\.py", "promtool tests each alert with series; a fault of each on a cluster takes 1.5 minutes"
+    ),
+    Left(
+        r"e2e/test_one_input\.py",
+        "e2e/test_blast_radius.py and test_faults.py break inputs one at a time; all in one scene take 3.5 minutes",
+    ),
+    Left(r"e2e/test_registries\.py::test_an_outage", "registries/test_contract.py holds it for each registry's server"),
+    Left(
+        r"e2e/test_windows\.py::test_(an_adapter_that_starts|missed_scrapes_leave|pods_that_are_replaced|a_rolling_update|"
+        r"the_total_of_a_new|a_target_that_is_up)",
+        "a restart, a missed scrape, a total and a wiped shard run; unit tests and the loops hold the others",
+    ),
+    Left(
+        r"e2e/test_blast_radius\.py::test_(a_kind_without_policies|a_revoked_right_on_one_kind|"
+        r"a_shared_watch.*\[(?!pods))",
+        "each watch of an input is treated alike: a kind that goes, pods, EndpointSlices and a right of all run",
+    ),
+    Left(
+        r"e2e/test_companion\.py::test_(four_absent_pods|a_row_shows|a_share_of_a_limit|a_policy_that_names)",
+        "status and memory are written and read by unit tests; that rows are written at all is seen by the others",
+    ),
+    Left(
+        r"e2e/test_companion_telling\.py::test_(modes_are_seen|versions_that_serve|a_new_leader_notifies|without_the_right)",
+        "an event, a notification and a receiver that hangs run; what is told when is held by unit tests",
+    ),
+    Left(
+        r"e2e/test_companion_wiring\.py::test_(a_manager_that_applies|a_client_that_replaces|the_policys_velocity)",
+        "who wins a field is the same rule for each client: setting, repairing, leaving and reporting run",
+    ),
+    Left(
+        r"e2e/test_companion_fast_scale_up\.py::test_(another_leader|a_count_raised)",
+        "the raise and the missing right run; the loops hold spikes, and test_companion.py the change of leaders",
+    ),
+    Left(r"e2e/test_pacing\.py::test_(a_schedule|an_idle|new_pods)", "vectors hold them; velocity and cooldown run"),
+    Left(r"e2e/test_lies\.py::test_the_same_samples", "the loops hold it for every source; zeros run on the real one"),
+    Left(
+        r"e2e/test_safety\.py::test_no_count_changes_while_(prometheus|metrics_server)",
+        "e2e/test_faults.py takes both away",
+    ),
+    Left(r"e2e/test_migrate\.py::test_four_migrated", "migrate's outputs are recorded; a stored HPA is replaced"),
+    Left(r"harness/test_controlplane\.py::test_stock_hpa", "e2e/test_counts.py needs the same of the harness"),
+    Left(
+        r"usage/test_real_prometheus\.py::TestWindows::test_(a_window_that_cannot|after_a_gap|a_target_that_is_up)",
+        "they wait for gaps and windows; usage/test_windows.py holds the rule",
+        keep=2,
+    ),
+    Left(
+        r"registries/test_(consul_real\.py::.*test_(a_node_that_is_just_back|failed_agents_of_every)|"
+        r"zookeeper_trust\.py::test_a_dead_server)",
+        "they wait for half a minute each",
+        keep=1,
+    ),
 )
 """Tests of real servers."""
 
