@@ -26,7 +26,7 @@ from adapter.load.spec import Scale
 from adapter.settings import UpstreamsSettings
 from adapter.snapshot import SnapshotStore
 from adapter.telemetry.metrics import Metrics
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.apiserver.cluster import Cluster
 
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"

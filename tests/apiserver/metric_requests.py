@@ -10,8 +10,8 @@ from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.served import served_value
 from adapter.load.spec import Bounds, Scale
 from adapter.snapshot import Snapshot, SnapshotStore
-from lab.harness.snapshots import NOW
 from tests.apiserver.conftest import StubScales
+from tests.apiserver.snapshots import NOW
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop"
 CUSTOM_V1BETA1 = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/shop"

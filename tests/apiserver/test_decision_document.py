@@ -24,7 +24,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query, Scale
 from adapter.snapshot import PolicyView, SnapshotStore
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.apiserver.conftest import Service, StubScales, as_user
 from tests.apiserver.metric_requests import FILLING
 from tests.evaluation.kit import FakeInputs, deployment, hpa, loads, web_pods

@@ -9,7 +9,7 @@ import pytest
 
 from adapter.apiserver.discovery import MOST_NAMES, Discovery, DiscoveryDocument
 from adapter.snapshot import PolicyView, Snapshot, SnapshotIndex
-from lab.harness.snapshots import measured, metric, query, snapshot, view
+from tests.apiserver.snapshots import measured, metric, query, snapshot, view
 
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"

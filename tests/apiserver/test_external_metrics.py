@@ -10,9 +10,9 @@ from adapter.apiserver.status import StatusError
 from adapter.kube.selectors import parse_selector
 from adapter.load.samples import time_text
 from adapter.snapshot import Problem, Snapshot
-from lab.harness.snapshots import NOW, measured, query, series, snapshot, view
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.metric_requests import EXTERNAL, ask, items, value
+from tests.apiserver.snapshots import NOW, measured, query, series, snapshot, view
 
 
 async def refused(picture: Snapshot, target: str, **more: object) -> StatusError:

@@ -16,9 +16,9 @@ from adapter.kube.selectors import parse_selector
 from adapter.load.pods import PodState
 from adapter.snapshot import Snapshot, SnapshotStore
 from adapter.usage.series import Series
-from lab.harness.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
 from tests.apiserver.conftest import StubScales
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, ask
+from tests.apiserver.snapshots import NOW, measured, pod, query, reading, series, snapshot, view
 
 PODS = f"{CUSTOM}/pods/%2A"
 

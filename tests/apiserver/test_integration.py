@@ -14,9 +14,10 @@ from adapter.apiserver import certificates
 from adapter.apiserver.certificate_manager import TlsOptions
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
-from lab.harness import objects, snapshots
+from lab.harness import objects
 from lab.harness.client import Client, Response, tls_context
 from lab.harness.control_plane import ControlPlane
+from tests.apiserver import snapshots
 from tests.apiserver.conftest import Service, running
 
 pytestmark = pytest.mark.integration

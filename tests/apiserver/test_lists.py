@@ -13,7 +13,7 @@ from adapter.apiserver.fair_gate import ByteBudget, FairGate
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.request_info import RequestInfo
 from adapter.runtime import inbound
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import HPA, Clock, Service, as_user
 from tests.apiserver.metric_requests import CUSTOM, POLICY

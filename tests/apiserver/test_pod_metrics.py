@@ -13,7 +13,8 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import parse_quantity
 from adapter.load.spec import Capacity
 from adapter.snapshot import Problem, Snapshot
-from lab.harness.snapshots import (
+from tests.apiserver.metric_requests import CUSTOM, PODS, ask, items
+from tests.apiserver.snapshots import (
     NOW,
     asks,
     measured,
@@ -26,7 +27,6 @@ from lab.harness.snapshots import (
     snapshot,
     view,
 )
-from tests.apiserver.metric_requests import CUSTOM, PODS, ask, items
 
 OUT = PodState.PULLED_OUT
 

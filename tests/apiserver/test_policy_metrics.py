@@ -16,7 +16,6 @@ from adapter.load.quantity import NANO
 from adapter.load.samples import time_text
 from adapter.load.spec import Bounds, Scale
 from adapter.snapshot import Key, PolicyView, Problem, Snapshot, SnapshotStore
-from lab.harness.snapshots import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
 from tests.apiserver.conftest import Clock, StubScales
 from tests.apiserver.metric_requests import (
     CUSTOM,
@@ -31,6 +30,7 @@ from tests.apiserver.metric_requests import (
     items,
     value,
 )
+from tests.apiserver.snapshots import NOW, SCALE_PATH, measured, metric, reading, snapshot, view
 
 
 def shop() -> Snapshot:

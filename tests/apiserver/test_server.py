@@ -15,7 +15,7 @@ import trustme
 
 from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, SECRET, Cluster
 from tests.apiserver.conftest import HPA, Answer, Service, as_user, pem, running
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, POLICY, TARGET

@@ -23,7 +23,7 @@ from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import CircuitBreaker
 from adapter.runtime.outbound import SegmentedReply
 from adapter.runtime.source_errors import SourceUnreachable
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.conftest import Answer, Service, as_user, pem, running
 from tests.apiserver.upstream import CUSTOM, DEEP, EXTERNAL, SHOP, FakeUpstream, item, listing, names

@@ -17,7 +17,7 @@ from adapter.apiserver.upstreams import Upstreams
 from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.snapshot import Snapshot, SnapshotIndex
 from adapter.telemetry.metrics import Metrics
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.apiserver.upstream import CUSTOM, EXTERNAL, FakeUpstream, names
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

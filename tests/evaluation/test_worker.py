@@ -13,7 +13,7 @@ from adapter.runtime.fairness import DelayQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
 A, B = Key("shop", "a"), Key("shop", "b")

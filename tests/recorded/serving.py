@@ -26,7 +26,7 @@ from adapter.snapshot import Snapshot
 from adapter.telemetry import server as telemetry
 from adapter.telemetry.health import Health
 from adapter.telemetry.metrics import Metrics
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
 from tests.apiserver.conftest import SERVICES, Answer, Service, as_user, pem, running
 from tests.manifests.rendering import MANIFESTS, documents

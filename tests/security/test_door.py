@@ -22,7 +22,7 @@ from adapter.apiserver.server import ServerOptions
 from adapter.kube.session import Session
 from adapter.runtime.fairness import EvictingPool, FairQueue
 from adapter.runtime.inbound import SocketTransport
-from lab.harness import snapshots
+from tests.apiserver import snapshots
 from tests.apiserver.cluster import CONFIG_MAP, REVIEWS, Cluster
 from tests.apiserver.conftest import Service, as_user, pem, running
 from tests.security.certs import CLIENT, SERVER, Holder, root
