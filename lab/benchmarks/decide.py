@@ -11,13 +11,12 @@ registered, and one pod is another object each time. *confirmed*: as registered,
 each time. *first*: registered, without a memory. `decide` is the slowest
 of several replica counts. Full garbage collections are off, as in the adapter.
 
-*policies* has the same for many kinds of policies (`KINDS`) with KIND_PODS doubtful pods and one metric.
-
 `--before FOLDER` measures the adapter of another checkout as well, each row directly before the same row of this one.
 """
 
 import argparse
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -28,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs
@@ -40,29 +38,20 @@ from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import (
-    Average,
     Bounds,
     Capacity,
-    Converge,
-    Delay,
     Metric,
     Policy,
-    PulledOut,
     Registry,
     ResourceMetric,
     Scale,
-    Step,
-    Strategy,
     Target,
-    ToleranceIn,
-    Trigger,
 )
 from adapter.usage.usage_columns import NO_USAGE, UsageColumns, UsageColumnsBuilder
 
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
 CASES = ("serving", "registered", "doubtful", "doubtful, busy", "doubtful, idle", "changed", "confirmed", "first")
-KIND_PODS = 200
 _WATERMARKS = {"doubtful, busy": (200, 100), "doubtful, idle": (900, 700)}
 """Of CPU in millicores, by case."""
 _INTERVAL = 15.0
@@ -177,10 +166,7 @@ def measure(case: str, size: int, seconds: float) -> dict[str, float]:
     target.assess()
     if case.startswith("doubtful"):
         target.advance(LONG_DOUBT_SECONDS + 1)
-    return _measured(target, size, seconds)
 
-
-def _measured(target: Scene, size: int, seconds: float) -> dict[str, float]:
     def assessing() -> float:
         target.advance()
         return target.assess()[1]
@@ -191,48 +177,6 @@ def _measured(target: Scene, size: int, seconds: float) -> dict[str, float]:
     counts = sorted({1, size // 3, size // 2, size * 9 // 10, size - 1, size, size + 1, 2 * size} - {0})
     decided = max(_minimum(partial(_decide, assessment, target.inputs, count), seconds / 40) for count in counts)
     return {"assess": 1000 * assessed, "decide": 1000 * decided}
-
-
-def _metric(high: int | None, low: int | None, **more: Any) -> Metric:
-    """CPU with watermarks in millicores."""
-    limits = [None if each is None else Fraction(each * NANO, 1000) for each in (high, low)]
-    return Metric(name="cpu", resource=ResourceMetric(name="cpu"), high=limits[0], low=limits[1], **more)
-
-
-def _target(milli: int) -> Metric:
-    return Metric(name="cpu", resource=ResourceMetric(name="cpu"), target=Fraction(milli * NANO, 1000))
-
-
-def _step(**more: Any) -> dict[str, Any]:
-    return {"strategy": Strategy.STEP, "step": Step(tolerance_in=ToleranceIn.RATIO, **more)}
-
-
-KINDS: dict[str, dict[str, Any]] = {
-    "above": {"metrics": (_metric(200, 100),)},
-    "above with some pods": {"metrics": (_metric(345, 100),)},
-    "below": {"metrics": (_metric(900, 700),)},
-    "multiples of 3": {"metrics": (_metric(200, 100),), "multiple_of": 3},
-    "nothing replaced": {"metrics": (_metric(200, 100),), "pulled_out": PulledOut(replace=False)},
-    "delay below": {"metrics": (_metric(900, 700, delay=Delay(down=30.0)),)},
-    "delay above": {"metrics": (_metric(200, 100, delay=Delay(up=30.0)),)},
-    "ratio": {"metrics": (_target(340),), "strategy": Strategy.RATIO, "tolerance": Fraction(1, 100)},
-    "ratio, below": {"metrics": (_target(1000),), "strategy": Strategy.RATIO, "tolerance": Fraction(1, 100)},
-    "step": {"metrics": (_target(340),), **_step(tolerance=5)},
-    "step down by 1,000": {"metrics": (_target(1000),), **_step(trigger=Trigger.AVERAGE, down=1000)},
-    "total": {"metrics": (_metric(9_000_000, 8_000_000),), "average": Average.TOTAL},
-    "converge to low": {"metrics": (_metric(900, 100),), "converge_towards": Converge.LOW},
-    "converge to high": {"metrics": (_metric(900, 100),), "converge_towards": Converge.HIGH},
-}
-"""Policies by kind. The doubtful pods use 300 to 390 millicores."""
-
-
-def measure_kind(kind: str, size: int, seconds: float) -> dict[str, float]:
-    """As `measure`, for a kind of policy."""
-    target = scene("doubtful", size)
-    target.inputs = replace(target.inputs, policy=replace(target.inputs.policy, **KINDS[kind]))
-    target.assess()
-    target.advance(LONG_DOUBT_SECONDS + 1)
-    return _measured(target, size, seconds)
 
 
 def _decide(assessment: Assessment, inputs: AssessmentInputs, count: int) -> float:
@@ -250,9 +194,8 @@ if pathlib.Path("lab").is_dir():
 else:
     from benchmarks import decide
 gc.set_threshold(700, 10, 1_000_000)
-group, name = sys.argv[1].split(" ", 1)
-known = group != "policies" and name in decide.CASES
-print(json.dumps(decide.measure(name, int(group), float(sys.argv[2])) if known else {}))
+size, name = sys.argv[1].split(" ", 1)
+print(json.dumps(decide.measure(name, int(size), float(sys.argv[2])) if name in decide.CASES else {}))
 """
 
 
@@ -286,18 +229,11 @@ def main() -> None:
     print(f"{'ms of processor time':32}{titles}{more}")
     rows: dict[str, dict[str, float]] = {}
     before: dict[str, dict[str, float]] = {}
-    groups = [
-        *((size, case) for size in options.sizes.split(",") for case in CASES),
-        *(("policies", one) for one in KINDS),
-    ]
-    for group, name in groups:
-        row = f"{group} {name}"
+    for size, case in itertools.product(options.sizes.split(","), CASES):
+        row = f"{size} {case}"
         if options.before:
             before[row] = _measure_before(options.before, row, options.seconds)
-        if group == "policies":
-            rows[row] = measure_kind(name, KIND_PODS, options.seconds / 2)
-        else:
-            rows[row] = measure(name, int(group), options.seconds)
+        rows[row] = measure(case, int(size), options.seconds)
         print(f"{row:32}{_line(rows[row], before.get(row, {}))}", flush=True)
     if options.output:
         from lab.benchmarks.record import write

@@ -5,7 +5,7 @@
 FOLDER is a working copy of the earlier version with a `.venv` of its own. A real etcd and kube-apiserver hold the
 scene, both adapters run as their command line does, and an aiohttp server whose handler does nothing answers the same
 requests over the same TLS. Short runs of all take turns, so that other work on the machine affects all alike. It takes
-less than four minutes.
+about two minutes.
 """
 
 import argparse
@@ -13,30 +13,26 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lab.benchmarks import record
-from lab.benchmarks.load import Plan
-from lab.benchmarks.measure import Load, Measured, Trace, measure
+from lab.benchmarks.measure import Measured, Trace, measure
 from lab.benchmarks.processes import cpu_seconds, favour, memory
-from lab.benchmarks.stage import Moments, Stage
+from lab.benchmarks.stage import Stage
 from lab.harness.adapter import AdapterProcess
 
 READ_ONLY, DESIRED, CONSTANT = "effective_cpu", "desired_replicas", ""
 NOW, BEFORE = "now", "before"
 _SCALE = "the live read alone"
 _RATE = 500.0
-_WARM_RATE = 250.0
 _SLOW_RATE = 100.0  # each policy gets a request every 10 s: every answer needs a live read
 _TURNS = 12
 _TURN_SECONDS = 0.6
 _LATENCY_SECONDS = 4.0
-_BEGIN_SECONDS = 8.0
-_RELIST_SECONDS = 20  # the other API server must read all objects first
 _REST_SECONDS = 16.0
 """One interval of the samples, so that every policy is assessed once."""
 
@@ -69,7 +65,6 @@ class Versions:
         for name, part in (("rest", self.rest), ("capacity", self.capacity), ("latency", self.latency)):
             figures[name] = part()
             _announce(f"{name}: {json.dumps(figures[name])}")
-        figures["relist"] = self.relists()
         return figures
 
     def rest(self) -> dict[str, Any]:
@@ -110,55 +105,13 @@ class Versions:
         bare = measure(plan, self.stage.constant.pid or 0).trace.summary
         return [*figures, {"version": "", "metric": _SCALE, "rate": _SLOW_RATE, **bare}]
 
-    def relists(self) -> list[dict[str, Any]]:
-        """One relist of each version, the other one being stopped, with requests to it and to the constant server."""
-        self.adapters[BEFORE].stop()
-        figures = [self._relist(NOW)]
-        self.adapters[NOW].stop()
-        with self._using(BEFORE):
-            self.stage.first_answer()
-        time.sleep(_BEGIN_SECONDS)
-        return [*figures, self._relist(BEFORE)]
-
     def _settle(self) -> None:
         """Requests every path once, which fills the cache of access reviews; then waits for rest."""
         time.sleep(5)
         for metric in (READ_ONLY, DESIRED):
-            measure(self._tolerant(metric, 2 * len(self.stage.services) / _RATE, _RATE), self.stage.pid)
+            plan = self.stage.plan(metric, seconds=2 * len(self.stage.services) / _RATE, rate=_RATE)
+            measure(replace(plan, tolerant=True), self.stage.pid)
         time.sleep(5)
-
-    def _relist(self, version: str) -> dict[str, Any]:
-        """Latencies of each metric during a full relist of the adapter, its duration, and its processor time."""
-        stage = self.stage
-        pids = {CONSTANT: stage.constant.pid or 0, READ_ONLY: self.adapters[version].component.pid or 0}
-
-        def measured(roll: Callable[[], Moments | None]) -> dict[str, Any]:
-            # While the API servers change, none answers an access review: refusals of the adapter are correct then.
-            plans = {metric: self._tolerant(metric, _RELIST_SECONDS + 5, _RATE) for metric in pids}
-            loads = {metric: Load(plan, pids[metric]) for metric, plan in plans.items()}
-            time.sleep(1)
-            before = cpu_seconds(stage.pid)
-            began, ended = roll() or (0.0, 0.0)
-            cpu = cpu_seconds(stage.pid) - before
-            runs = {metric: load.finish() for metric, load in loads.items()}
-            return {
-                metric or "constant": {
-                    "rate": _RATE,
-                    **run.trace.within(began, ended + 0.5).summary,
-                    "refused": run.refused,
-                    "relist_seconds": round(ended - began, 2),
-                    "relist_cpu_seconds": round(cpu, 2),
-                }
-                for metric, run in runs.items()
-            }
-
-        with self._using(version):
-            # HPAs send requests all the time, so cached access reviews must not expire during the list
-            measure(self._tolerant(READ_ONLY, len(stage.services) / _WARM_RATE + 1, _WARM_RATE), stage.pid)
-            return {"version": version, **stage.relist(measured, changed=False, patience=_RELIST_SECONDS)}
-
-    def _tolerant(self, metric: str, seconds: float, rate: float) -> Plan:
-        return replace(self.stage.plan(metric, seconds=seconds, rate=rate), tolerant=True)
 
     def _run(self, row: Row, seconds: float, rate: float) -> Measured:
         version, metric = row
