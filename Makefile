@@ -53,7 +53,7 @@ soak: $(STAMP)  ## Random policies, loads and faults on the real control plane, 
 endurance: $(STAMP)  ## An hour on the real control plane with churn, reconnects and rotated credentials: does anything grow? (ENDURANCE_ARGS="--minutes 20")
 	$(BIN)/python -m lab.endurance $(ENDURANCE_ARGS)
 
-performance: $(STAMP)  ## Run the benchmarks behind docs/performance.md again and write the page (PERFORMANCE="decide companion" for some)
+performance: $(STAMP)  ## Run the benchmarks behind docs/performance.md again and write the page (PERFORMANCE="decide flood" for some)
 	$(BIN)/python -m lab.benchmarks.page --run $(PERFORMANCE)
 
 PYTEST := -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --durations=20 --durations-min=10
