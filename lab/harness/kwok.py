@@ -241,9 +241,9 @@ def configuration() -> list[dict[str, Any]]:
     return [*stages(), cluster_usage, resource_metrics()]
 
 
-def node(name: str, cpu: str = "1k", memory: str = "4Ti", pods: str = "1000") -> dict[str, Any]:
+def node(name: str) -> dict[str, Any]:
     """A node that kwok simulates, and whose metrics metrics-server scrapes from kwok."""
-    room = {"cpu": cpu, "memory": memory, "pods": pods}
+    room = {"cpu": "1k", "memory": "4Ti", "pods": "1000"}
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -4,7 +4,6 @@ This adapter and KEDA scale services of their own at the same time, by the stock
 window, so that a wrong answer shows within a minute. prometheus-adapter is asked directly only: KEDA has its API group.
 """
 
-import signal
 import threading
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import Any, Self
 from lab.benchmarks.peers.contenders import Contender, OfKeda, OfPrometheusAdapter, Ours, announce
 from lab.benchmarks.peers.hpas import active
 from lab.benchmarks.prometheus_scene import PrometheusScene, Size
+from lab.faults.scene import freeze, thaw
 from lab.harness.client import Client
 from lab.harness.workloads import until
 
@@ -158,18 +158,10 @@ def _fault(name: str, stage: PrometheusScene, watch: Watch) -> Figures:
     return figures
 
 
-def _hang(stage: PrometheusScene) -> None:
-    stage.prometheus.component.signal(signal.SIGSTOP)
-
-
-def _go_on(stage: PrometheusScene) -> None:
-    stage.prometheus.component.signal(signal.SIGCONT)
-
-
 _Action = Callable[[PrometheusScene], None]
 
 FAULTS: dict[str, tuple[_Action, _Action]] = {
-    "hung": (_hang, _go_on),
+    "hung": (lambda stage: freeze(stage.prometheus.component), lambda stage: thaw(stage.prometheus.component)),
     "down": (lambda stage: stage.prometheus.kill(), lambda stage: stage.prometheus.resume()),
     "no_samples": (lambda stage: stage.page.kill(), lambda stage: stage.page.start()),
 }
