@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from adapter.commands.replay.comparison import Result, compare, replay
 from adapter.commands.replay.player import suggest_for
-from adapter.commands.replay.scenarios.scenario import hpa as scenario_hpa
+from adapter.commands.replay.scenarios.catalog import hpa as scenario_hpa
 from adapter.commands.replay.service import Setup, Summary, Tick, open_spool, spooled
 from adapter.commands.replay.suggest import (
     MOST_CANDIDATES,

@@ -5,9 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.command import play
-from adapter.commands.replay.scenarios.scenario import (
+from adapter.commands.replay.scenarios.catalog import (
     BUILT_IN,
     EFFECTIVE,
     HIGH,
@@ -15,6 +13,7 @@ from adapter.commands.replay.scenarios.scenario import (
     MILLI,
     MINUTE,
     RAW,
+    SCENARIOS,
     STEP,
     WATERMARK,
     Contender,
@@ -22,6 +21,7 @@ from adapter.commands.replay.scenarios.scenario import (
     policy,
     resource,
 )
+from adapter.commands.replay.scenarios.command import play
 from tests.replay.scenarios.kit import between, counts, results
 from tests.replay.scenarios.recorded import FILE, PAGE, recorded, section
 

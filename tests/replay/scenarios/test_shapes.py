@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapter.commands.replay.scenarios.scenario import constant, polyline, sawtooth, spells, step, valley
+from adapter.commands.replay.scenarios.catalog import constant, polyline, sawtooth, spells, step, valley
 
 
 def test_a_polyline_is_straight_between_its_points_and_constant_beyond_them() -> None:

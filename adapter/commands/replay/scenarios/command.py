@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Any
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.scenarios.catalog import SCENARIOS
-from adapter.commands.replay.scenarios.scenario import (
+from adapter.commands.replay.scenarios.catalog import (
     BEGAN,
     BUILT_IN,
     HOUR,
     MILLI,
     MINUTE,
+    SCENARIOS,
     Contender,
     ShippedScenario,
 )
