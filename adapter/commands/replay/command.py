@@ -22,7 +22,7 @@ from adapter.commands.replay.csv_history import CsvHistory, require_metrics
 from adapter.commands.replay.history.prometheus import PrometheusHistory
 from adapter.commands.replay.history.source import open_source
 from adapter.commands.replay.history.span import read_moment
-from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, throttles_of
+from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, shared_amount, throttles_of
 from adapter.commands.replay.manifests import Manifests, read_manifests
 from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
 from adapter.commands.replay.page.markup import write_text
@@ -33,7 +33,7 @@ from adapter.commands.replay.service import Autoscaler, History, Setup, Tick, op
 from adapter.commands.replay.suggest import BUDGET, SuggestError, Suggestions
 from adapter.commands.terminal.waiting import Progress
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
-from adapter.load.spec import Capacity, Metric, Policy, ResourceMetric
+from adapter.load.spec import Metric, Policy, ResourceMetric
 from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, closest
@@ -395,13 +395,13 @@ def _check_shares(service: Service) -> None:
     faults = []
     for policy in [service.policy, *([service.against[0]] if service.against else [])]:
         for metric in policy.metrics:
-            source = resource_of(metric)
-            of_limit = metric.of is Capacity.LIMIT
-            amounts = service.setup.limits if of_limit else service.setup.requests
-            if metric.of is not None and not amounts.get(source):
-                argument = "--limit" if of_limit else "--request"
-                advice = f"metric {metric.name} is a share of it; say {argument} {source}=QUANTITY, or add the workload"
-                faults.append(Fault(argument, None, f"{advice} to the policy's file"))
+            if metric.of is not None and not shared_amount(metric, service.setup):
+                argument = f"--{metric.of.lower()}"
+                wanted = f"{argument} {resource_of(metric)}=QUANTITY"
+                advice = (
+                    f"metric {metric.name} is a share of it; say {wanted}, or add the workload to the policy's file"
+                )
+                faults.append(Fault(argument, None, advice))
     if faults:
         raise ArgumentError(faults, _TITLE)
 

@@ -87,13 +87,18 @@ def _plain(metric: Metric, mark: Fraction, setup: Setup) -> Fraction:
     """A watermark in plain usage of a pod (nano-units)."""
     if metric.of is None:
         return mark
-    amounts = setup.limits if metric.of is Capacity.LIMIT else setup.requests
-    return mark * amounts.get(resource_of(metric), 0) / NANO
+    return mark * shared_amount(metric, setup) / NANO
 
 
 def resource_of(metric: Metric) -> str:
     """The resource that a metric measures or is a share of; empty for a query without one."""
     return metric.resource.name if metric.resource else metric.query.resource if metric.query else ""
+
+
+def shared_amount(metric: Metric, setup: Setup) -> int:
+    """The limit or request of a pod (nano-units) that a metric with `of` is a share of; 0 where it is unknown."""
+    amounts = setup.limits if metric.of is Capacity.LIMIT else setup.requests
+    return amounts.get(resource_of(metric), 0)
 
 
 def throttles_of(metrics: Iterable[Metric], setup: Setup) -> Mapping[str, int]:

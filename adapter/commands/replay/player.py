@@ -10,7 +10,7 @@ from multiprocessing import get_context
 
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
 from adapter.commands.replay.comparison import Comparison, Result, first_count, probed, within
-from adapter.commands.replay.hpas import resource_of
+from adapter.commands.replay.hpas import shared_amount
 from adapter.commands.replay.service import Judge, OpenHistory, Setup, Summary
 from adapter.commands.replay.simulation import simulate
 from adapter.commands.replay.suggest import (
@@ -25,7 +25,7 @@ from adapter.commands.replay.suggest import (
     yardstick,
 )
 from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Capacity, Metric
+from adapter.load.spec import Average, Metric
 from adapter.policy.hpa import Hpa
 
 _CHECKED_FROM_DAYS = 3
@@ -152,9 +152,9 @@ def _capacity_unit(metric: Metric, setup: Setup) -> Fraction:
     """What one nano-unit of a metric's watermarks is in nano-units of plain usage."""
     if metric.of is None:
         return Fraction(1)
-    amounts = setup.limits if metric.of is Capacity.LIMIT else setup.requests
-    if not amounts.get(resource_of(metric)):
+    amount = shared_amount(metric, setup)
+    if not amount:
         raise SuggestError(
             f"metric {metric.name} needs the pod's {metric.of.lower()}; give it with --{metric.of.lower()}"
         )
-    return Fraction(amounts[resource_of(metric)], NANO)
+    return Fraction(amount, NANO)

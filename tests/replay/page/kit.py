@@ -76,7 +76,6 @@ def report(**fields: Any) -> Report:
         "subject": 2,
         "source": "Prometheus main",
         "price": Fraction(42, 1000),
-        "currency": "EUR",
         "manifest": MANIFEST,
     }
     return Report(**(known | fields))

@@ -22,8 +22,17 @@ from adapter.commands.replay.fleet.services import (
     services_of_folder,
 )
 from adapter.commands.replay.history.source import PrometheusSource, open_source
-from adapter.commands.replay.page.markup import Html, document, join, tag, write_text
-from adapter.commands.replay.page.texts import count_text, minutes, share_text, signed_text
+from adapter.commands.replay.page.markup import (
+    Html,
+    count_text,
+    document,
+    join,
+    minutes,
+    share_text,
+    signed_text,
+    tag,
+    write_text,
+)
 from adapter.commands.terminal.waiting import Progress
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import format_time

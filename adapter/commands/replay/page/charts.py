@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from adapter.commands.replay.hpas import resource_of, shared_amount
 from adapter.commands.replay.service import Bucket, Run, Setup
 from adapter.load.quantity import NANO
-from adapter.load.spec import Average, Capacity, Metric, Policy
+from adapter.load.spec import Average, Metric, Policy
 
 Column = list[float | None]
-MOST_POINTS = 2000
-"""The most points of a line; a history with more buckets is thinned, with its extremes kept."""
 _STYLES = 8
 
 
@@ -33,21 +32,13 @@ class LoadScale(NamedTuple):
 
 def load_scale(policy: Policy, setup: Setup, metric: Metric) -> LoadScale:
     """The unit of a policy's metric: percent of the capacity, millicores, bytes, or the metric's own."""
-    source = metric.resource or metric.query
-    resource = metric.resource.name if metric.resource else metric.query.resource if metric.query else ""
-    capacity = (setup.limits if metric.of is Capacity.LIMIT else setup.requests).get(resource, 0)
-    assert source is not None
-    if metric.of and capacity:
-        return _scale("%", Fraction(capacity, 100), Fraction(NANO, 100), policy, metric)
-    unit = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}.get(resource, "")
-    worth = Fraction(NANO, 1000 if unit == "m" else 1)
-    return _scale(unit, worth, None if metric.of else worth, policy, metric)
-
-
-def _scale(unit: str, worth: Fraction, mark: Fraction | None, policy: Policy, metric: Metric) -> LoadScale:
-    """`mark` is what one unit of the watermarks is in nano-units; None: they cannot be compared with the loads."""
-    if mark is None or policy.average is Average.TOTAL:
-        return LoadScale(unit, worth, None, None)
+    unit = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}.get(resource_of(metric), "")
+    worth = mark = Fraction(NANO, 1000 if unit == "m" else 1)
+    capacity = shared_amount(metric, setup) if metric.of else 0
+    if capacity:
+        unit, worth, mark = "%", Fraction(capacity, 100), Fraction(NANO, 100)
+    if (metric.of and not capacity) or policy.average is Average.TOTAL:
+        return LoadScale(unit, worth, None, None)  # the watermarks cannot be compared with the loads
     high, low = (None if nano is None else float(nano / mark) for nano in policy.limits_of(metric))
     return LoadScale(unit, worth, high, low)
 
@@ -58,10 +49,9 @@ def chart_data(policy: Policy, setup: Setup, metric: Metric, runs: Sequence[Run]
     `metric` is the one that the runs' loads are of.
     """
     scale = load_scale(policy, setup, metric)
-    shown = [_thinned(run.buckets) for run in runs]
-    times = sorted({bucket.at for buckets in shown for bucket in buckets})
-    end = max((bucket.at + bucket.seconds for buckets in shown for bucket in buckets), default=0.0)
-    aligned = [_aligned(buckets, times) for buckets in shown]
+    times = sorted({bucket.at for run in runs for bucket in run.buckets})
+    end = max((bucket.at + bucket.seconds for run in runs for bucket in run.buckets), default=0.0)
+    aligned = [_aligned(run.buckets, times) for run in runs]
     # The limits around a target have the tolerance in them.
     tolerance = float(policy.tolerance) if metric.target is None else 0.0
     return {
@@ -132,32 +122,6 @@ def _aligned(buckets: Sequence[Bucket], times: Sequence[float]) -> list[Bucket |
     starts = [bucket.at for bucket in buckets]
     found = (bisect_right(starts, at) - 1 for at in times)
     return [buckets[index] if index >= 0 else None for index in found]
-
-
-def _thinned(buckets: Sequence[Bucket]) -> Sequence[Bucket]:
-    step = -(-len(buckets) // MOST_POINTS)
-    return buckets if step <= 1 else [_merged(buckets[at : at + step]) for at in range(0, len(buckets), step)]
-
-
-def _merged(buckets: Sequence[Bucket]) -> Bucket:
-    seconds = sum(bucket.seconds for bucket in buckets)
-
-    def mean(value: Callable[[Bucket], float | None]) -> float | None:
-        known = [(number, bucket.seconds) for bucket in buckets if (number := value(bucket)) is not None]
-        weight = sum(length for _, length in known)
-        return sum(number * length for number, length in known) / weight if weight else None
-
-    highest = [bucket.highest for bucket in buckets if bucket.highest is not None]
-    return Bucket(
-        at=buckets[0].at,
-        seconds=seconds,
-        least=min(bucket.least for bucket in buckets),
-        most=max(bucket.most for bucket in buckets),
-        serving=mean(lambda bucket: bucket.serving) or 0.0,
-        pulled_out=mean(lambda bucket: bucket.pulled_out) or 0.0,
-        average=mean(lambda bucket: bucket.average),
-        highest=max(highest, default=None),
-    )
 
 
 def rounded(value: float) -> float:

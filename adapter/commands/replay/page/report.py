@@ -7,15 +7,19 @@ from itertools import compress
 from typing import Any
 
 from adapter.commands.replay.page.charts import chart_data, line_style, rounded
-from adapter.commands.replay.page.markup import LIBRARY_VERSION, Html, document, join, tag
-from adapter.commands.replay.page.texts import (
+from adapter.commands.replay.page.markup import (
+    LIBRARY_VERSION,
     NOT_KNOWN,
+    Html,
     change_text,
     count_text,
+    document,
     duration_text,
     hours,
+    join,
     minutes,
     share_text,
+    tag,
 )
 from adapter.commands.replay.service import Run, Setup, Summary
 from adapter.commands.replay.suggest import Candidate, Suggestions, watermark_text
@@ -32,9 +36,8 @@ class Report:
     """What a page shows. `since` and `until` are seconds since the epoch; `source` names where the history is from.
 
     `runs[subject]` is the policy's own run; the others are compared with `runs[0]`. `load` names the metric that their
-    loads are of (empty: the first). `price` is that of one pod for an
-    hour, in `currency` (any text). `manifest` is the policy's object, for the patches of `suggestions`. `notes` are
-    sentences about the history, such as gaps in it.
+    loads are of (empty: the first). `price` is that of one pod for an hour. `manifest` is the policy's object, for the
+    patches of `suggestions`. `notes` are sentences about the history, such as gaps in it.
     """
 
     policy: Policy
@@ -46,7 +49,6 @@ class Report:
     load: str = ""
     source: str = ""
     price: Fraction | None = None
-    currency: str = ""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     suggestions: Suggestions | None = None
     notes: Sequence[str] = ()
@@ -61,9 +63,9 @@ class Report:
         """The metric that the charts show."""
         return next((known for known in self.policy.metrics if known.name == self.load), self.policy.metrics[0])
 
-    def cost(self, run: Run) -> float | None:
-        """What the pods of a run cost, None without a price."""
-        return None if self.price is None else float(self.price) * hours(run.summary.pod_seconds)
+    def cost(self, run: Run) -> str:
+        """What the pods of a run cost, for people."""
+        return NOT_KNOWN if self.price is None else f"{float(self.price) * hours(run.summary.pod_seconds):,.2f}"
 
 
 def page(report: Report) -> str:
@@ -76,7 +78,12 @@ def page(report: Report) -> str:
             tag("header", *_heading(report)),
             tag(
                 "main",
-                _cards(report),
+                tag(
+                    "section",
+                    (_card(report, index, run) for index, run in enumerate(report.runs)),
+                    class_="cards",
+                    aria_label="Results at a glance",
+                ),
                 _charts(report),
                 _table(report),
                 suggestions_section(report.suggestions, report.manifest),
@@ -120,16 +127,10 @@ def _headline(report: Report) -> Iterable[str]:
     yield "."
 
 
-def _cards(report: Report) -> Html:
-    base = report.runs[0]
-    cards = (_card(report, index, run, _delta(run, base) if index else None) for index, run in enumerate(report.runs))
-    return tag("section", cards, class_="cards", aria_label="Results at a glance")
-
-
-def _card(report: Report, index: int, run: Run, change: str | None) -> Html:
+def _card(report: Report, index: int, run: Run) -> Html:
     summary = run.summary
     facts = [
-        ("pod-hours", count_text(hours(summary.pod_seconds)), change),
+        ("pod-hours", count_text(hours(summary.pod_seconds)), _delta(run, report.runs[0]) if index else None),
         ("shortfall", share_text(summary.shortfall), None),
         ("flaps", count_text(summary.flaps), None),
     ]
@@ -139,17 +140,19 @@ def _card(report: Report, index: int, run: Run, change: str | None) -> Html:
         "article",
         tag("h2", _swatch(report, index), tag("bdi", run.name), ours),
         over,
-        tag("dl", (tag("div", tag("dt", name), tag("dd", value, _small(note))) for name, value, note in facts)),
+        tag(
+            "dl",
+            (
+                tag("div", tag("dt", name), tag("dd", value, tag("small", f" {note}") if note else ""))
+                for name, value, note in facts
+            ),
+        ),
         class_="card subject" if index == report.subject else "card",
     )
 
 
 def _delta(run: Run, base: Run) -> str:
     return change_text(run.summary.pod_seconds, base.summary.pod_seconds)
-
-
-def _small(note: str | None) -> Html:
-    return tag("small", f" {note}") if note else Html()
 
 
 def _swatch(report: Report, index: int) -> Html:
@@ -224,14 +227,9 @@ def _figures(report: Report) -> Iterable[tuple[str, Figure]]:
         ("Peak replicas", lambda run: count_text(run.summary.peak)),
         ("Pod-hours", lambda run: count_text(hours(run.summary.pod_seconds))),
         ("Pod-hours, change", lambda run: NOT_KNOWN if run is report.runs[0] else _delta(run, report.runs[0])),
-        (f"Cost ({report.currency})" if report.currency else "Cost", lambda run: _cost(report, run)),
+        ("Cost", report.cost),
     ]
     return compress(figures, [True, True, capacity, *[True] * 5, len(report.runs) > 1, report.price is not None])
-
-
-def _cost(report: Report, run: Run) -> str:
-    cost = report.cost(run)
-    return NOT_KNOWN if cost is None else f"{cost:,.2f}"
 
 
 def _model(report: Report) -> Html:
