@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from math import inf
 
 from adapter.commands.replay.hpas import hpa_following, resource_of
-from adapter.commands.replay.resting import UNBOUNDED, RestingRange, resting_range
-from adapter.commands.replay.service import Rest, View
+from adapter.commands.replay.service import UNBOUNDED, Rest, RestingRange, View
 from adapter.hpa.calculator import Tolerances
 from adapter.hpa.controller import Controller, Values
 from adapter.hpa.go_numbers import milli
@@ -15,11 +15,14 @@ from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, HeldBy
 from adapter.load.decide import decide
 from adapter.load.memory import Memory
+from adapter.load.metric import band_of
 from adapter.load.pods import Pod
+from adapter.load.quantity import NANO
 from adapter.load.remembering import last_scaled
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Capacity, Metric, Policy, Scale, Target
+from adapter.load.spec import Average, Capacity, Metric, Policy, Scale, Target
+from adapter.load.totals import SATURATED
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
 MAX_AGE = 90.0
@@ -258,14 +261,12 @@ class PolicyAutoscaler:
         ranges: dict[str, RestingRange] = {}
         bounds, cools_until = self._bounds, self._cools_until(view)
         for metric in self.policy.metrics:
-            loads = resting_range(
+            loads = _policy_range(
                 self.policy,
                 metric,
                 view.replicas,
-                len(counted),
-                _capacity(metric, counted[0]) if counted else None,
+                counted,
                 total=metric.name in self._totals,
-                limit=counted[0].containers[0].limits.get("cpu") if counted else None,
                 may_fall=view.replicas > max(1, bounds.minimum) and cools_until is None,
                 may_rise=view.replicas < bounds.maximum,
             )
@@ -285,6 +286,51 @@ class PolicyAutoscaler:
         for window in self.assessment.windows if self.assessment is not None else ():
             times += [window.start, window.end]
         return min((at for at in times if at > now), default=inf)
+
+
+def _policy_range(
+    policy: Policy,
+    metric: Metric,
+    replicas: int,
+    serving: Sequence[Pod],
+    *,
+    total: bool,
+    may_fall: bool,
+    may_rise: bool,
+) -> RestingRange | None:
+    """The loads at which a policy's metric surely keeps the count; None where nothing is sure.
+
+    The `serving` pods carry equal shares, and none is doubtful. `total`: the metric is one number for the service. The
+    range is a little smaller than it might be: the pods' shares are rounded. Where the count is at its minimum (not
+    `may_fall`) or at its maximum (not `may_rise`), the range has no such end.
+    """
+    if not serving or policy.converge_towards is not None:
+        return None
+    if metric.floor:  # by itself it never keeps the count from falling: it asks for less, or for as much as it needs
+        one_pod = metric.high if metric.target is None else metric.target
+        most = UNBOUNDED if one_pod is None or not may_rise else int(one_pod * replicas)
+        return None if one_pod is None else RestingRange(0, UNBOUNDED, most)
+    if metric.delay.up or metric.delay.down:  # even at its bounds: how long usage has been beyond is remembered
+        may_fall = may_rise = True
+    if policy.average is Average.TOTAL and not total:
+        return None
+    pods, app = len(serving), serving[0].containers[0]
+    carried = Fraction(1 if policy.average is Average.TOTAL else pods)
+    if metric.of is not None:
+        amounts = app.limits if metric.of is Capacity.LIMIT else app.requests
+        carried = carried * amounts.get(resource_of(metric), 0) / NANO
+    if not carried:
+        return None
+    band, limit = band_of(policy, metric, total=total), app.limits.get("cpu")
+    floor = least = pods + 1
+    most = UNBOUNDED
+    if band.low_minus is not None and may_fall:
+        least = max(floor, int(band.low_minus * carried) + 1 + pods)
+    if band.high_plus is not None and may_rise:
+        most = int(band.high_plus * carried) - 1 - pods
+        if band.saturation is not None and limit is not None:
+            most = min(most, int(SATURATED * limit * pods) - 1 - pods)
+    return RestingRange(floor, least, most) if least <= most else None
 
 
 class HpaAutoscaler:
@@ -454,9 +500,3 @@ def _of_whole_pods(metric: Metric) -> Metric:
     if metric.query is not None:
         return replace(metric, query=replace(metric.query, containers=()))
     return metric
-
-
-def _capacity(metric: Metric, pod: Pod) -> int | None:
-    """What a pod's usage is divided by (nano-units); None where the metric is no utilization."""
-    amounts = pod.containers[0].limits if metric.of is Capacity.LIMIT else pod.containers[0].requests
-    return None if metric.of is None else amounts.get(resource_of(metric))

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from adapter.commands.replay.resting import UNBOUNDED
-from adapter.commands.replay.service import Bucket, Change, Judge, Setup, Summary
+from adapter.commands.replay.service import UNBOUNDED, Bucket, Change, Judge, Setup, Summary
 
 CHANGES_KEPT = 10_000
 BUCKETS_MOST = 1024

@@ -9,7 +9,6 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from adapter.commands.replay.resting import RestingRange
 from adapter.load.pods import Pod
 
 
@@ -92,6 +91,22 @@ class Autoscaler(Protocol):
 
     def sync(self, view: View) -> int:
         """The count that it sets now, the current one where it changes nothing."""
+
+
+UNBOUNDED = 1 << 100
+"""A load beyond any quantity (nano-units)."""
+
+
+class RestingRange(NamedTuple):
+    """Loads of a service in nano-units. From `least` to `most` the metric keeps the count.
+
+    From `floor` to below `least` it asks for less, the less the smaller the load is. Below `floor` nothing is sure,
+    since zeros are doubted.
+    """
+
+    floor: int
+    least: int
+    most: int
 
 
 class Rest(NamedTuple):
@@ -191,7 +206,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one autoscaler would have done. `changes` are the first ones, at most `simulation.CHANGES_KEPT`."""
+    """What one autoscaler would have done. `changes` are the first ones, at most `score.CHANGES_KEPT`."""
 
     name: str
     summary: Summary
