@@ -19,8 +19,7 @@ from adapter.commands.replay import report, suggestion_report
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
 from adapter.commands.replay.comparison import SUBJECT, Comparison, Result, compare, first_count, probed, replay, within
 from adapter.commands.replay.csv_history import CsvHistory, require_metrics
-from adapter.commands.replay.history.prometheus import PrometheusHistory
-from adapter.commands.replay.history.source import open_source
+from adapter.commands.replay.history.prometheus import PrometheusHistory, open_source
 from adapter.commands.replay.history.span import read_moment
 from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, shared_amount, throttles_of
 from adapter.commands.replay.manifests import Manifests, read_manifests

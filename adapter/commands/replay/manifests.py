@@ -1,7 +1,8 @@
 """Policies, HPAs and workloads of the YAML files that a replay is given."""
 
+import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,8 +101,8 @@ def _workload(data: Mapping[str, Any]) -> Workload | None:
     return Workload(
         namespace=str(metadata.get("namespace") or "default"),
         name=metadata["name"],
-        requests=_sums([_part(one, "requests") for one in parts]) | _sums([_part(whole, "requests")]),
-        limits=_sums([_part(one, "limits") for one in parts]) | _sums([_part(whole, "limits")]),
+        requests=sums([_amounts(_part(one, "requests")) for one in parts]) | _amounts(_part(whole, "requests")),
+        limits=sums([_amounts(_part(one, "limits")) for one in parts]) | _amounts(_part(whole, "limits")),
     )
 
 
@@ -111,13 +112,16 @@ def _part(data: object, *keys: str) -> Mapping[str, Any]:
     return data if isinstance(data, Mapping) else {}
 
 
-def _sums(amounts: list[Mapping[str, Any]]) -> dict[str, int]:
+def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
+    """The amounts that can be read (nano-units by resource)."""
+    amounts = {}
+    for name, text in resources.items():
+        with contextlib.suppress(QuantityError):
+            amounts[name] = parse_nano(str(text))
+    return amounts
+
+
+def sums(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """The sums by resource that every container has; a container without one makes it unknown."""
     names = set.intersection(*(set(one) for one in amounts)) if amounts else set()
-    sums = {}
-    for name in sorted(names):
-        try:
-            sums[name] = sum(parse_nano(str(one[name])) for one in amounts)
-        except QuantityError:
-            continue
-    return sums
+    return {name: sum(one[name] for one in amounts) for name in sorted(names)}

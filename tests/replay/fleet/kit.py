@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from adapter.commands.replay.comparison import EFFECTIVE, RAW
-from adapter.commands.replay.fleet.parts import FleetPart, PolicyName, RunRow, ServiceRow, ShardRow
+from adapter.commands.replay.fleet.parts import FleetPart, PolicyName, RunRow, ServiceRow, Shard
 from adapter.commands.replay.fleet.runner import Task
 
 RUN = {"from": "2026-11-01T00:00:00Z", "to": "2026-11-08T00:00:00Z", "step": "15s"}
@@ -36,7 +36,7 @@ def row(name: str, stock: dict[str, Any], policy: dict[str, Any]) -> ServiceRow:
 
 
 def part(index: int = 0, count: int = 1, services: Iterable[ServiceRow] = (), **changes: Any) -> FleetPart:
-    return FleetPart(ShardRow(index, count), RUN | changes, tuple(services))
+    return FleetPart(Shard(index, count), RUN | changes, tuple(services))
 
 
 def name_of(task: Task) -> ServiceRow:

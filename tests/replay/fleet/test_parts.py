@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, merge, read_part, to_json
-from adapter.commands.replay.fleet.services import Shard, read_shard
+from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, Shard, merge, read_part, to_json
+from adapter.commands.replay.fleet.services import read_shard
 from adapter.runtime.faults import FaultyDocument
 from tests.replay.fleet.kit import part, row
 

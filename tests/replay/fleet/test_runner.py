@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from adapter import cli
+from adapter.commands.replay.fleet.parts import Shard
 from adapter.commands.replay.fleet.runner import Task, replay_one, run_tasks
-from adapter.commands.replay.fleet.services import FleetService, Shard, services_of_folder
+from adapter.commands.replay.fleet.services import FleetService, services_of_folder
 from adapter.runtime.faults import FaultyDocument
 from tests.replay.fleet.kit import die_if_asked
 

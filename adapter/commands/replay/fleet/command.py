@@ -1,27 +1,26 @@
 """`effective-load replay --all` and `--merge`: many services, in one run or in shards, and their ranked report."""
 
 import argparse
+import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from adapter.commands.replay.comparison import RAW
-from adapter.commands.replay.fleet import ranking
-from adapter.commands.replay.fleet.parts import FleetPart, ShardRow, merge, read_part, to_json
-from adapter.commands.replay.fleet.ranking import OVER_HIGH, SHORTFALL, Ranked, Ranking, rank
-from adapter.commands.replay.fleet.runner import FromPrometheus, Source, Task, picklable, run_tasks
+from adapter.commands.replay.comparison import RAW, SUBJECT
+from adapter.commands.replay.fleet.parts import FleetPart, RunRow, ServiceRow, Shard, merge, read_part, to_json
+from adapter.commands.replay.fleet.runner import FromPrometheus, Source, Task, run_tasks
 from adapter.commands.replay.fleet.services import (
     FleetService,
-    Shard,
     annotate,
     read_shard,
     services_of_cluster,
     services_of_folder,
 )
-from adapter.commands.replay.history.source import PrometheusSource, open_source
+from adapter.commands.replay.history.prometheus import PrometheusSource, open_source
 from adapter.commands.replay.page.markup import (
     Html,
     count_text,
@@ -33,6 +32,7 @@ from adapter.commands.replay.page.markup import (
     tag,
     write_text,
 )
+from adapter.commands.terminal.output import aligned
 from adapter.commands.terminal.waiting import Progress
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import format_time
@@ -46,6 +46,10 @@ _SAME = (
 )  # fmt: skip
 """The arguments that figures depend on: they are the same in all parts of a run."""
 _ALONE = ("POLICY", "--hpa", "--against", "--csv", "--suggest", "--shortfall", "--front")
+
+OVER_HIGH, SHORTFALL = "overHigh", "shortfall"
+_NO_SHORTFALL = 0.0001
+_COLUMNS = ("SERVICE", "POD-HOURS", "SAVED", "COST SAVED", "OVER HIGH", "AVOIDED", "SHORTFALL")
 
 Print = Callable[[str], None]
 _RISKS = {OVER_HIGH: "more time over high", SHORTFALL: "load beyond capacity"}
@@ -64,7 +68,7 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
     with open_source(parsed, time.time()) as source:
         part = replay_all(parsed, services, shard, FromPrometheus(source), run_identity(parsed, source))
         if parsed.annotate:
-            annotate(parsed.kubeconfig, part.services, format_time(source.span.last / 1000))
+            asyncio.run(annotate(parsed.kubeconfig, part.services, format_time(source.span.last / 1000)))
     if parsed.shard is None:
         return _report(parsed, part, show)
     return _write(parsed, part, show)
@@ -74,7 +78,8 @@ def replay_all(
     parsed: argparse.Namespace, services: list[FleetService], shard: Shard, source: Source, identity: dict[str, Any]
 ) -> FleetPart:
     """Replay these services on all cores. A part of a run; its services are in order of their names."""
-    tasks = [Task(service, picklable(parsed), source) for service in services]
+    arguments = argparse.Namespace(**vars(parsed) | {"run": None})  # a function is not sent to other processes
+    tasks = [Task(service, arguments, source) for service in services]
     progress = Progress("services replayed:", len(tasks))
     rows = []
     try:
@@ -84,7 +89,7 @@ def replay_all(
     finally:
         progress.close()
     rows.sort(key=lambda row: (row.policy.namespace, row.policy.name))
-    return FleetPart(ShardRow(shard.index, shard.count), identity, tuple(rows))
+    return FleetPart(shard, identity, tuple(rows))
 
 
 def run_identity(parsed: argparse.Namespace, source: PrometheusSource) -> dict[str, Any]:
@@ -124,7 +129,8 @@ def _services(parsed: argparse.Namespace, shard: Shard) -> list[FleetService]:
     else:
         kubernetes = load_settings(parsed.settings).kubernetes if parsed.settings else Kubernetes()
         namespaces = (namespace,) if namespace else kubernetes.namespaces
-        services = services_of_cluster(parsed.kubeconfig, namespaces, shard, Fraction(kubernetes.hpa_tolerance))
+        tolerance = Fraction(kubernetes.hpa_tolerance)
+        services = asyncio.run(services_of_cluster(parsed.kubeconfig, namespaces, shard, tolerance))
         where = f"namespace {namespace}" if namespace else "the cluster"
     if not services and parsed.shard is None:
         raise FaultyDocument([Fault("--all", None, f"there is no WatermarkPolicy in {where}")], _TITLE)
@@ -162,10 +168,156 @@ def _report(parsed: argparse.Namespace, part: FleetPart, show: Print) -> int:
     if parsed.html:
         write_text(parsed.html, fleet_page(part))
     if parsed.output == "json":
-        show(json.dumps(ranking.data(part), indent=2))
+        show(json.dumps(data(part), indent=2))
     else:
-        show("\n".join(ranking.lines(part, parsed.top)))
+        show("\n".join(lines(part, parsed.top)))
     return OK if any(row.error is None for row in part.services) else FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A service with the stock HPA's run and the policy's. Gains are negative where the policy needs more."""
+
+    row: ServiceRow
+    stock: RunRow
+    policy: RunRow
+
+    @property
+    def saved(self) -> float:
+        """Pod-hours that the stock HPA uses more."""
+        return self.stock.pod_hours - self.policy.pod_hours
+
+    @property
+    def saved_cost(self) -> float | None:
+        """What those cost; None without a price."""
+        if self.stock.cost is None or self.policy.cost is None:
+            return None
+        return self.stock.cost - self.policy.cost
+
+    @property
+    def avoided(self) -> float:
+        """Seconds over the high watermark that the stock HPA has more."""
+        return self.stock.over_high_seconds - self.policy.over_high_seconds
+
+    @property
+    def risks(self) -> tuple[str, ...]:
+        """Why the service is at risk with the policy: more load beyond capacity than with the stock HPA.
+
+        Where nobody knows the capacity, more time over the high watermark. A tenth more may be chance.
+        """
+        if self.policy.shortfall_ratio is not None:
+            return (SHORTFALL,) if _shortfall(self.policy) > 1.1 * _shortfall(self.stock) + _NO_SHORTFALL else ()
+        return (OVER_HIGH,) if self.policy.over_high_seconds > 1.1 * self.stock.over_high_seconds else ()
+
+
+class Ranking(NamedTuple):
+    """The services by what they gain, those at risk, and those that could not be replayed; each best or worst first."""
+
+    saves: Sequence[Ranked]
+    avoids: Sequence[Ranked]
+    at_risk: Sequence[Ranked]
+    failed: Sequence[ServiceRow]
+    all: Sequence[Ranked]
+
+
+def rank(part: FleetPart) -> Ranking:
+    """Rank all services of a run. Equal ones are in order of their names."""
+    services = [Ranked(row, row.runs[0], row.runs[SUBJECT]) for row in part.services if row.error is None]
+    return Ranking(
+        saves=sorted((one for one in services if one.saved > 0), key=lambda one: -one.saved),
+        avoids=sorted((one for one in services if one.avoided > 0), key=lambda one: -one.avoided),
+        at_risk=sorted((one for one in services if one.risks), key=lambda one: (one.avoided, -_shortfall(one.policy))),
+        failed=[row for row in part.services if row.error is not None],
+        all=services,
+    )
+
+
+def _shortfall(run: RunRow) -> float:
+    return run.shortfall_ratio or 0.0
+
+
+def data(part: FleetPart) -> dict[str, Any]:
+    """The ranked report as JSON data. The three rankings name services; their figures are in `services`."""
+    ranking = rank(part)
+    costs = [one.saved_cost for one in ranking.all if one.saved_cost is not None]
+    return {
+        "run": dict(part.run),
+        "serviceCount": len(part.services),
+        "savedPodHours": round(sum(one.saved for one in ranking.all), 3),
+        "savedCost": round(sum(costs), 4) if costs else None,
+        "avoidedOverHighSeconds": sum(one.avoided for one in ranking.all),
+        "mostSaved": [str(one.row.policy) for one in ranking.saves],
+        "mostAvoided": [str(one.row.policy) for one in ranking.avoids],
+        "atRisk": [{"policy": str(one.row.policy), "risks": list(one.risks)} for one in ranking.at_risk],
+        "failed": [{"policy": str(row.policy), "error": row.error} for row in ranking.failed],
+        "services": [_service(one) for one in ranking.all],
+    }
+
+
+def _service(one: Ranked) -> dict[str, Any]:
+    return {
+        "policy": {"namespace": one.row.policy.namespace, "name": one.row.policy.name},
+        "savedPodHours": round(one.saved, 3),
+        "savedCost": None if one.saved_cost is None else round(one.saved_cost, 4),
+        "avoidedOverHighSeconds": one.avoided,
+        "risks": list(one.risks),
+        "podHours": {"stock": one.stock.pod_hours, "policy": one.policy.pod_hours},
+        "overHighSeconds": {"stock": one.stock.over_high_seconds, "policy": one.policy.over_high_seconds},
+        "shortfallRatio": {"stock": one.stock.shortfall_ratio, "policy": one.policy.shortfall_ratio},
+    }
+
+
+def lines(part: FleetPart, top: int) -> Iterator[str]:
+    """The ranked report as text: up to `top` services in each ranking."""
+    ranking, count = rank(part), len(part.services)
+    yield f"Replay of {count} service{'s' * (count != 1)}, {part.run.get('from')} to {part.run.get('to')}: each policy"
+    yield f"against the {RAW}: the one of today, else one that is as safe."
+    yield f"{len(ranking.at_risk)} at risk, {len(ranking.failed)} not replayed."
+    saved = sum(one.saved for one in ranking.all)
+    avoided = sum(one.avoided for one in ranking.all)
+    yield f"Together: {saved:+.1f} pod-hours saved, {avoided / 60:+.1f} minutes over a high watermark avoided."
+    for title, services in (
+        ("MOST POD-HOURS SAVED", ranking.saves),
+        ("MOST TIME OVER A HIGH WATERMARK AVOIDED", ranking.avoids),
+        ("AT RISK", ranking.at_risk),
+    ):
+        yield from _table(title, services, top)
+    if ranking.failed:
+        yield ""
+        yield "NOT REPLAYED"
+        yield from (f"{row.policy}: {row.error}" for row in ranking.failed[:top])
+        yield from _more(len(ranking.failed), top)
+    yield ""
+    yield "Each pair: stock HPA → policy. OVER HIGH: minutes with more than a high watermark on a serving pod."
+
+
+def _table(title: str, services: Sequence[Ranked], top: int) -> Iterator[str]:
+    if not services:
+        return
+    yield ""
+    yield title
+    yield from aligned([_COLUMNS, *(_cells(one) for one in services[:top])])
+    yield from _more(len(services), top)
+
+
+def _cells(one: Ranked) -> list[str]:
+    stock, policy = one.stock, one.policy
+    return [
+        str(one.row.policy),
+        f"{stock.pod_hours:.1f} → {policy.pod_hours:.1f}",
+        f"{one.saved:+.1f}",
+        "" if one.saved_cost is None else f"{one.saved_cost:+.2f}",
+        f"{stock.over_high_seconds / 60:.1f} → {policy.over_high_seconds / 60:.1f}",
+        f"{one.avoided / 60:+.1f}",
+        ""
+        if policy.shortfall_ratio is None
+        else f"{100 * _shortfall(stock):.3f} → {100 * policy.shortfall_ratio:.3f} %",
+    ]
+
+
+def _more(count: int, top: int) -> Iterator[str]:
+    if count > top:
+        yield f"… and {count - top} more (--top)"
 
 
 def fleet_page(part: FleetPart) -> str:

@@ -1,5 +1,6 @@
 """A part of a run as a JSON file: what was run, which shard it is, and a row for each of its services."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -56,17 +57,22 @@ class ServiceRow(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     recommendation: str | None = None
 
 
-class ShardRow(msgspec.Struct, frozen=True):
-    """Which part it is (from 0), and of how many."""
+class Shard(msgspec.Struct, frozen=True):
+    """Part `index` (from 0) of `count`: each service is in one of them, by its name alone."""
 
-    index: Annotated[int, msgspec.Meta(ge=0)]
-    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)]
+    index: Annotated[int, msgspec.Meta(ge=0)] = 0
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)] = 1
+
+    def has(self, namespace: str, name: str) -> bool:
+        """Whether the service is in this part."""
+        digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.index
 
 
 class FleetPart(msgspec.Struct, frozen=True):
     """`run` is all that the figures depend on beside the services: parts with another one are of another run."""
 
-    shard: ShardRow
+    shard: Shard
     run: Mapping[str, Any]
     services: tuple[ServiceRow, ...]
 
@@ -108,7 +114,7 @@ def merge(parts: Mapping[str, FleetPart]) -> FleetPart:
         (service for part in parts.values() for service in part.services),
         key=lambda service: (service.policy.namespace, service.policy.name),
     )
-    return FleetPart(ShardRow(0, 1), first.run, tuple(services))
+    return FleetPart(Shard(), first.run, tuple(services))
 
 
 def _faults(parts: Mapping[str, FleetPart]) -> Iterator[Fault]:

@@ -32,7 +32,7 @@ from adapter.commands.replay.comparison import replay as replay_ticks
 from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, row_of
 from adapter.commands.replay.fleet.services import FleetService
 from adapter.commands.replay.front import aimed_fairly
-from adapter.commands.replay.history.source import PrometheusSource
+from adapter.commands.replay.history.prometheus import PrometheusSource
 from adapter.commands.replay.manifests import Manifests
 from adapter.commands.replay.player import suggest_for
 from adapter.commands.replay.service import History, open_spool, spooled
@@ -165,9 +165,3 @@ def _alone(task: Task, one: Callable[[Task], ServiceRow]) -> ServiceRow:
     for row in _pooled(left, 1, one):
         return row
     return ServiceRow(PolicyName(task.service.namespace, task.service.name), error=_DIED)
-
-
-def picklable(parsed: argparse.Namespace) -> argparse.Namespace:
-    """The arguments without the function that runs them."""
-    kept = vars(parsed) | {"run": None}
-    return argparse.Namespace(**kept)

@@ -1,17 +1,15 @@
 """The services of a run: from the policies of a cluster or of a folder, and which of them a shard has."""
 
-import asyncio
 import contextlib
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from adapter.commands.replay.fleet.parts import MOST_SHARDS, ServiceRow
-from adapter.commands.replay.manifests import Manifests, Workload, read_manifests
+from adapter.commands.replay.fleet.parts import MOST_SHARDS, ServiceRow, Shard
+from adapter.commands.replay.manifests import Manifests, Workload, read_manifests, sums
 from adapter.kube.api import MERGE_PATCH, WATERMARK_POLICIES
 from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy
 from adapter.kube.errors import KubeError, NotFound
@@ -27,19 +25,6 @@ _FILES = {".yaml", ".yml", ".json"}
 RECOMMENDATION = "effective-load.io/recommendation"
 """The annotation of a policy in which people find what a search recommends; nothing reads it."""
 _TITLE = "the services to replay cannot be told"
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Part `index` (from 0) of `count`: each service is in one of them, by its name alone."""
-
-    index: int = 0
-    count: int = 1
-
-    def has(self, namespace: str, name: str) -> bool:
-        """Whether the service is in this part."""
-        digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()
-        return int.from_bytes(digest[:8], "big") % self.count == self.index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,36 +95,25 @@ def _of_manifests(manifests: Manifests) -> Iterator[FleetService]:
         )
 
 
-def services_of_cluster(
+async def services_of_cluster(
     kubeconfig: str | None, namespaces: Sequence[str], shard: Shard, tolerance: Fraction
 ) -> list[FleetService]:
     """The services of these namespaces (empty: of all), in order of their names. `tolerance`: of HPAs that set none.
 
     Raises KubeError where its policies cannot be read.
     """
-    return asyncio.run(_of_cluster(kubeconfig, namespaces, shard, tolerance))
-
-
-async def _of_cluster(
-    kubeconfig: str | None, namespaces: Sequence[str], shard: Shard, tolerance: Fraction
-) -> list[FleetService]:
-    session = await Session.open(kubeconfig)
-    async with session:
+    async with await Session.open(kubeconfig) as session:
         cluster = Cluster(session, tolerance)
         listed = await cluster.policies(namespaces)
         ours = [one for one in listed if shard.has(one.namespace, one.name)]
         return _sorted([await _of_policy(cluster, one) for one in ours])
 
 
-def annotate(kubeconfig: str | None, rows: Iterable[ServiceRow], until: str) -> None:
+async def annotate(kubeconfig: str | None, rows: Iterable[ServiceRow], until: str) -> None:
     """Write the recommendations of these services, each with the time up to which it was searched.
 
     A policy that is gone meanwhile is passed over. Raises KubeError, as where the right is missing.
     """
-    asyncio.run(_annotate(kubeconfig, rows, until))
-
-
-async def _annotate(kubeconfig: str | None, rows: Iterable[ServiceRow], until: str) -> None:
     async with await Session.open(kubeconfig) as session:
         for row in rows:
             if row.recommendation is None:
@@ -175,15 +149,9 @@ def _workload(pod: Pod, name: str) -> Workload:
     return Workload(
         namespace=pod.namespace,
         name=name,
-        requests=_sums(requests) | dict(pod.pod_requests),
-        limits=_sums(limits) | dict(pod.pod_limits),
+        requests=sums(requests) | dict(pod.pod_requests),
+        limits=sums(limits) | dict(pod.pod_limits),
     )
-
-
-def _sums(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The sums by resource that every container has; a container without one makes it unknown."""
-    names = set.intersection(*(set(one) for one in amounts)) if amounts else set()
-    return {name: sum(one[name] for one in amounts) for name in sorted(names)}
 
 
 def _sorted(services: Iterable[FleetService]) -> list[FleetService]:

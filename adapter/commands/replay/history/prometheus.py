@@ -1,25 +1,39 @@
 """A service's history from Prometheus, Thanos or Mimir: read in parts, kept on disk, given out moment by moment."""
 
+import argparse
 import asyncio
 import hashlib
 import io
 import json
 import os
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 
-from adapter.commands.replay.history.queries import HistoryQueries, RangeQuery
-from adapter.commands.replay.history.span import Span
+from adapter.commands.replay.history.queries import (
+    HistoryQueries,
+    Overrides,
+    RangeQuery,
+    Sources,
+    choose_sources,
+    derive_queries,
+)
+from adapter.commands.replay.history.span import Span, read_span
 from adapter.commands.replay.service import Tick
 from adapter.commands.terminal.waiting import Progress
 from adapter.load.quantity import QuantityError
+from adapter.load.spec import Metric, Policy
+from adapter.policy.hpa import CrossVersionReference
+from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.source_errors import SourceError
+from adapter.settings import load_settings
 from adapter.usage.prometheus_range import RangeClient, RangeSeries
 from adapter.usage.series import sample_nano
 
@@ -27,6 +41,7 @@ SETTLED = 300_000
 """Milliseconds. What is younger may still change (late samples, recording rules), so it is read again each time."""
 Values = list[str | None]
 """Values as Prometheus writes them, one for each moment of a span; None where there is none."""
+_TITLE = "the history cannot be read"
 _VERSION = 1
 _LEVEL = 6
 
@@ -226,3 +241,60 @@ def _key(query: RangeQuery, span: Span) -> str:
     source = [server.url, sorted(server.headers.items()), sorted(server.header_files.items()), query.text]
     text = json.dumps([_VERSION, *source, query.pick, query.namespace, query.namespace_label, *span])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusSource:
+    """Where and how histories of any number of services are read. `now` in seconds since the epoch."""
+
+    sources: Sources
+    overrides: Overrides
+    span: Span
+    cache: Path
+    now: float
+
+    def history(
+        self, policy: Policy, target: CrossVersionReference, metrics: Sequence[Metric] = (), *, strict: bool = True
+    ) -> PrometheusHistory:
+        """The history of a policy's metrics, and of further ones. Raises FaultyDocument, HistoryUnavailable.
+
+        Where not `strict`, queries for metrics that the policy has not are passed over: they are another policy's.
+        """
+        names = {metric.name for metric in policy.metrics}
+        more = [metric for metric in metrics if metric.name not in names]
+        policy = replace(policy, metrics=(*policy.metrics, *more))
+        overrides = self.overrides
+        if not strict:
+            known = {metric.name for metric in policy.metrics}
+            overrides = replace(overrides, loads={name: q for name, q in overrides.loads.items() if name in known})
+        queries = derive_queries(policy, target, self.sources, overrides)
+        return PrometheusHistory(queries, self.span, self.cache, now=self.now)
+
+
+@contextmanager
+def open_source(parsed: argparse.Namespace, now: float) -> Iterator[PrometheusSource]:
+    """The source that the arguments name; without `--cache` the parts are in a folder for the time being.
+
+    Raises FaultyDocument.
+    """
+    settings = load_settings(parsed.settings) if parsed.settings else None
+    sources = choose_sources(settings, parsed.server or "", parsed.prometheus or "")
+    if parsed.begin is None:
+        raise FaultyDocument([Fault("--from", None, "say where the history begins, such as 7d")], _TITLE)
+    span = read_span(parsed.begin, parsed.end or "now", parsed.step, now)
+    overrides = Overrides(
+        loads=_loads(parsed.query), pulled_out=parsed.pulled_out_query or "", replicas=parsed.replicas_query or ""
+    )
+    with ExitStack() as stack:
+        folder = parsed.cache or stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-replay-"))
+        yield PrometheusSource(sources=sources, overrides=overrides, span=span, cache=Path(folder), now=now)
+
+
+def _loads(given: Sequence[str]) -> dict[str, str]:
+    loads = {}
+    for text in given:
+        name, _, query = text.partition("=")
+        if not name.strip() or not query.strip():
+            raise FaultyDocument([Fault("--query", text, "write METRIC=PROMQL, such as cpu='sum(…)'")], _TITLE)
+        loads[name.strip()] = query.strip()
+    return loads
