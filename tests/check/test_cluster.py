@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.commands.check.health import status_sections
+from adapter.commands.check.cluster_checks import status_sections
 from adapter.kube.cluster import Cluster, ClusterError
 from adapter.kube.session import Session
 from adapter.policy.conformance import flaws

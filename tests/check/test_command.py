@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.commands.check.api_services import CUSTOM
 from adapter.commands.check.command import Scope, run_checks
+from adapter.commands.check.installation import CUSTOM
 from adapter.commands.check.report import report_lines
 from adapter.policy.behavior import count_metric
 from adapter.settings import Settings, parse_settings

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from adapter.commands.check import health
-from adapter.commands.check.api_services import RESTART
+from adapter.commands.check.cluster_checks import add_policy_error, server_sections, status_sections
+from adapter.commands.check.installation import RESTART
 from adapter.commands.check.report import ReportSection
 from adapter.kube.cluster import Cluster, ListedPolicy, ReportedStatus
 from adapter.kube.errors import Forbidden
 from adapter.kube.objects import Condition
 from adapter.runtime.times import format_time
+from adapter.settings import Settings
 from tests.load.kit import NOW, cpu, policy
 
 SILENCE = "the watch of rollouts has shown no life since 12:00:00, so nothing is decided on what it last said"
@@ -34,7 +35,7 @@ def ready(name: str, **more: Any) -> ListedPolicy:
 
 
 def told(*policies: ListedPolicy, written: bool = True) -> dict[str, list[str]]:
-    return found_texts(health.status_sections(policies, NOW, written=written))
+    return found_texts(status_sections(policies, NOW, written=written))
 
 
 def found_texts(sections: list[ReportSection]) -> dict[str, list[str]]:
@@ -63,7 +64,7 @@ def test_stale_statuses_are_reported_with_their_age_and_their_conditions_ignored
         ]
     }
     section = ReportSection("policy shop/b")
-    health.add_policy_error(section, named("b", ("Ready", "False", "NoDecision", "no pod serves"), age=500), NOW)
+    add_policy_error(section, named("b", ("Ready", "False", "NoDecision", "no pod serves"), age=500), NOW)
     assert section.findings == []
 
 
@@ -76,7 +77,7 @@ def test_a_policy_without_a_status_is_noted_unless_none_is_to_be_written() -> No
 
 def test_the_error_that_an_hpa_gets_is_a_finding_of_its_policy() -> None:
     section = ReportSection("policy shop/a")
-    health.add_policy_error(section, named("a", ("Ready", "False", "NoDecision", "no pod serves")), NOW)
+    add_policy_error(section, named("a", ("Ready", "False", "NoDecision", "no pod serves")), NOW)
     assert found_texts([section])["policy shop/a"] == [
         "wrong: its HPA gets an error since 2026-01-01T00:00:00Z (NoDecision): no pod serves"
     ]
@@ -87,19 +88,19 @@ def test_the_error_that_an_hpa_gets_is_a_finding_of_its_policy() -> None:
 )
 def test_a_status_without_an_error_or_with_one_reported_elsewhere_adds_nothing(status: ListedPolicy) -> None:
     section = ReportSection("policy shop/a")
-    health.add_policy_error(section, status, NOW)
+    add_policy_error(section, status, NOW)
     assert section.findings == []
 
 
 def test_a_policy_with_another_wrong_finding_gets_no_second_one_unless_every_one_is_asked_for() -> None:
     section = ReportSection("policy shop/a")
     section.wrong("there is no HorizontalPodAutoscaler a, which the policy names")
-    health.add_policy_error(section, named("a", ("Ready", "False", "NotFound", "HorizontalPodAutoscaler a …")), NOW)
+    add_policy_error(section, named("a", ("Ready", "False", "NotFound", "HorizontalPodAutoscaler a …")), NOW)
     assert len(section.findings) == 1
     undecided = named("a", ("Ready", "False", "NoDecision", "no pod serves"))
-    health.add_policy_error(section, undecided, NOW)
+    add_policy_error(section, undecided, NOW)
     assert len(section.findings) == 1
-    health.add_policy_error(section, undecided, NOW, every=True)
+    add_policy_error(section, undecided, NOW, every=True)
     assert section.findings[1].text.endswith("(NoDecision): no pod serves"), "of one policy every fault is told"
 
 
@@ -124,7 +125,7 @@ class Pods(Cluster):
 
 
 async def sections(**texts: str | None) -> dict[str, list[str]]:
-    return found_texts(await health.server_sections(Pods(texts), "effective-load", "effective-load", 8080))
+    return found_texts(await server_sections(Pods(texts), Settings()))
 
 
 async def test_a_server_says_through_the_api_server_which_of_its_watches_are_silent() -> None:
@@ -140,7 +141,7 @@ async def test_a_server_says_through_the_api_server_which_of_its_watches_are_sil
 async def test_settings_that_wait_for_a_restart_are_the_cause_of_what_is_not_served() -> None:
     text = "settings wait for a restart: server.port; kubectl rollout restart"
     pods = Pods({"a": f"[+]watches ok\n[!]settings: {text}\nreadyz check passed\n"})
-    (section,) = await health.server_sections(pods, "effective-load", "effective-load", 8080)
+    (section,) = await server_sections(pods, Settings())
     (found,) = section.findings
     assert (found.text, found.cause) == (text, RESTART)
 

@@ -13,9 +13,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from adapter.commands.check.api_services import api_service_sections
 from adapter.commands.check.cluster_checks import certificate_section, control_plane_section
-from adapter.commands.check.installation import find_installation, installation_section, installed_settings
+from adapter.commands.check.installation import (
+    api_service_sections,
+    find_installation,
+    installation_section,
+    installed_settings,
+)
 from adapter.commands.check.report import ReportSection, folded
 from adapter.commands.check.rights import Account
 from adapter.kube.session import Session

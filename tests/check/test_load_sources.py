@@ -42,9 +42,7 @@ def scaled(*pods: Pod, **metric: Any) -> Scaled:
 
 def lines(report: LoadReport) -> list[str]:
     """Each finding with its section, those of the policy last."""
-    own = ReportSection("policy")
-    for add in report.of_policy.get(("shop", "web"), ()):
-        add(own)
+    own = ReportSection("policy", findings=report.about(scaled().policy).findings)
     return [
         f"{one.about}: {found.verdict.value}: {found.text}" for one in (*report.sections, own) for found in one.findings
     ]
@@ -188,10 +186,8 @@ async def test_a_query_without_the_labels_of_its_pods_is_one_finding_with_them(
     prometheus[0].series = [series]
     report = LoadReport()
     await check_prometheus(prometheus[1], [scaled(**RPS)], time.time, report, may_contact_sources=True)
-    policy = ReportSection("policy")
-    for add in report.of_policy.get(("shop", "web"), ()):
-        add(policy)
-    found = [one for section in folded([*report.sections, policy]) for one in section.findings]
+    sections = folded([*report.sections, report.about(scaled().policy)])
+    found = [one for section in sections for one in section.findings]
     (fault,) = [one for one in found if one.verdict is FindingLevel.WRONG]
     assert "by (namespace, pod)" in fault.text
 

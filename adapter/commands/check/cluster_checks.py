@@ -8,21 +8,30 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from cryptography import x509
 
-from adapter.commands.check import health
-from adapter.commands.check.api_services import CAUSE as CUSTOM_METRICS
-from adapter.commands.check.api_services import CERTIFICATES, api_service_sections, authority_of, own_service
-from adapter.commands.check.installation import CAUSE as SERVERS
-from adapter.commands.check.installation import Installation, installation_section
+from adapter.commands.check.installation import (
+    CERTIFICATES,
+    CUSTOM_METRICS,
+    RESTART,
+    SERVERS,
+    Installation,
+    api_service_sections,
+    authority_of,
+    installation_section,
+    own_service,
+)
 from adapter.commands.check.load_sources import symptom_of
 from adapter.commands.check.report import ReportSection, SubjectKind, all_ok, reason
 from adapter.commands.check.rights import Account, own_name, rights_section
-from adapter.kube.api import CONFIG_MAPS
+from adapter.kube.api import CONFIG_MAPS, PODS
 from adapter.kube.cluster import GATE, Cluster, ListedPolicy, has_tolerance, parse_version, server_version
 from adapter.kube.errors import Forbidden, KubeError
 from adapter.kube.objects import ApiService, ConfigMap
 from adapter.kube.session import Session
+from adapter.load.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa
 from adapter.runtime.decoding import decode
+from adapter.runtime.faults import first_names
+from adapter.runtime.times import parse_time
 from adapter.settings import Settings
 
 DAY = 86_400.0
@@ -36,6 +45,11 @@ _OLDEST = (1, 23)
 SKEW_SECONDS = 5.0
 """Clocks further apart are worth knowing; the Date header alone is a second wide."""
 _WRONG_SECONDS = 60.0
+STALE_STATUS_SECONDS = 180.0
+"""The companion writes every status at least every two minutes, so one older than this is no longer written."""
+NAMED = 5
+"""How many policies a sentence names."""
+_ASK_SECONDS = 3.0
 
 
 async def read_hpas(cluster: Cluster, namespaces: Iterable[str], sections: list[ReportSection]) -> Sequence[Hpa] | None:
@@ -93,17 +107,6 @@ async def _addresses(cluster: Cluster, settings: Settings) -> list[str]:
         return await cluster.addresses(where.namespace, where.service)
     except KubeError:
         return []
-
-
-async def server_sections(cluster: Cluster, settings: Settings) -> list[ReportSection]:
-    """The readiness of each server."""
-    where = settings.server.tls
-    try:
-        return await health.server_sections(cluster, where.namespace, where.service, settings.telemetry.port)
-    except KubeError as error:
-        section = ReportSection("servers")
-        section.skipped(f"whether they are ready, for {reason(error)}")
-        return [section]
 
 
 def hpa_sections(
@@ -265,3 +268,121 @@ def _add(section: ReportSection, what: str, certificate: x509.Certificate | None
         section.note(f"{what} ends in {left / DAY:.0f} days ({on}) and is not renewed yet: {remedy}")
     else:
         section.ok(f"{what} is valid until {on}")
+
+
+def status_sections(policies: Sequence[ListedPolicy], now: float, *, written: bool) -> list[ReportSection]:
+    """The silent watches that statuses report, and the statuses that are stale or missing.
+
+    `written`: whether the settings have the companion write statuses.
+    """
+    return [one for one in (_silent(policies, now), _unwritten(policies, now, written=written)) if one.findings]
+
+
+def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float, *, every: bool = False) -> None:
+    """Add the error that the policy's status reports, unless something else is wrong or the status is stale.
+
+    With `every` other faults do not hide that nothing could be decided; all other errors they explain.
+    """
+    if _age(policy, now) > STALE_STATUS_SECONDS:
+        return
+    is_well = all_ok([section])
+    for condition in policy.status.conditions:
+        is_told = condition.reason == Reason.WATCH_SILENT or not (
+            is_well or (every and condition.reason == Reason.NO_DECISION)
+        )
+        if (condition.type, condition.status) == (ConditionType.READY, "False") and not is_told:
+            since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
+            text = f"its HPA gets an error{since} ({condition.reason}): {condition.message}"
+            apis = (CUSTOM_METRICS,) if condition.reason == Reason.HPA_INACTIVE else ()
+            section.wrong(text, symptom_of=("rights/server", *apis, "servers", *symptom_of(condition.message)))
+
+
+async def server_sections(cluster: Cluster, settings: Settings) -> list[ReportSection]:
+    """The readiness of each pod of the Service, with reasons, read through the API server from the telemetry port.
+
+    One note names the servers that cannot be asked.
+    """
+    namespace, service, port = settings.server.tls.namespace, settings.server.tls.service, settings.telemetry.port
+    try:
+        names = await cluster.service_pods(namespace, service)
+    except KubeError as error:
+        section = ReportSection("servers")
+        section.skipped(f"whether they are ready, for {reason(error)}")
+        return [section]
+    answers = await asyncio.gather(*(_readiness(cluster, namespace, name, port) for name in names))
+    replies = dict(zip(names, answers, strict=True))
+    sections = [_server_section(name, reply) for name, reply in replies.items() if isinstance(reply, str)]
+    failures = {name: reply for name, reply in replies.items() if isinstance(reply, KubeError)}
+    if not names:
+        section = ReportSection("servers")
+        section.note(f"Service {service} of namespace {namespace} has no pods")
+        sections.append(section)
+    if failures:
+        section = ReportSection("servers")
+        why = reason(next(iter(failures.values())))
+        section.note(f"{', '.join(failures)} cannot be asked whether all watches are alive: {why}")
+        sections.append(section)
+    return sections
+
+
+async def _readiness(cluster: Cluster, namespace: str, pod: str, port: int) -> str | KubeError:
+    try:
+        path = f"{PODS.path(namespace, pod)}:{port}/proxy/readyz"
+        return (await cluster.session.get(path, params={"verbose": "", "report": ""}, timeout=_ASK_SECONDS)).decode()
+    except KubeError as error:
+        return error
+
+
+def _server_section(pod: str, reply: str) -> ReportSection:
+    section = ReportSection(f"server {pod}", SubjectKind.SERVER)
+    for line in reply.splitlines():
+        name, _, text = line[3:].partition(" ")
+        if line.startswith("[-]"):
+            text = f"it is not ready ({name}): {text.removeprefix('failed: ')}"
+            section.wrong(text, cause="servers", symptom_of=("rights/server",))
+        elif line.startswith("[!]settings: "):
+            section.wrong(text, cause=RESTART)
+        elif line.startswith("[!]"):  # a fault that every replica shares: it stays ready
+            section.wrong(text)
+    if not section.findings:
+        section.ok("it is ready")
+    return section
+
+
+def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
+    section, concerned = ReportSection("watches"), dict[str, list[str]]()
+    for policy in policies:
+        if _age(policy, now) <= STALE_STATUS_SECONDS:
+            silent = [
+                condition
+                for condition in policy.status.conditions
+                if condition.reason == Reason.WATCH_SILENT and condition.status != "True"
+            ]
+            for text in dict.fromkeys(one.message for one in silent):
+                concerned.setdefault(text, []).append(str(policy))
+    for text, names in concerned.items():
+        section.wrong(f"{text} (reported by the status of {first_names(names, NAMED)})")
+    return section
+
+
+def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -> ReportSection:
+    section = ReportSection("companion")
+    if not written:
+        return section
+    without = [str(policy) for policy in policies if not policy.status.assessed_at]
+    old = [policy for policy in policies if policy.status.assessed_at and _age(policy, now) > STALE_STATUS_SECONDS]
+    if old:
+        oldest = max(_age(one, now) for one in old)
+        section.wrong(
+            f"it writes every status within two minutes, and these are older, up to {oldest:.0f} s: "
+            f"{first_names([str(one) for one in old], NAMED)}; check that it runs, and its log"
+        )
+    if without:
+        section.note(f"no status is written yet, so the adapter's view of it is unknown: {first_names(without, NAMED)}")
+    return section
+
+
+def _age(policy: ListedPolicy, now: float) -> float:
+    """The age of a policy's status in seconds; 0 where it has none."""
+    at = parse_time(policy.status.assessed_at)
+    return 0.0 if at is None else now - at

@@ -7,9 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from adapter.commands.check import health
-from adapter.commands.check.api_services import CAUSE as CUSTOM_METRICS
-from adapter.commands.check.cluster_checks import hpa_sections, installation_sections, read_hpas, server_sections
+from adapter.commands.check.cluster_checks import (
+    NAMED,
+    add_policy_error,
+    hpa_sections,
+    installation_sections,
+    read_hpas,
+    server_sections,
+    status_sections,
+)
 from adapter.commands.check.findings import (
     DEFINITION,
     PROBE_SERVICE,
@@ -21,8 +27,13 @@ from adapter.commands.check.findings import (
     service_section,
     targets_at_limit,
 )
-from adapter.commands.check.installation import CAUSE as SERVERS
-from adapter.commands.check.installation import Installation, find_installation, installed_settings
+from adapter.commands.check.installation import (
+    CUSTOM_METRICS,
+    SERVERS,
+    Installation,
+    find_installation,
+    installed_settings,
+)
 from adapter.commands.check.load_sources import (
     ONLY_WITH_SETTINGS,
     LoadReport,
@@ -159,8 +170,8 @@ class _Check:
             by_name = {section.about: section for section in sections}
             checked = [one for one in listed if f"policy {one}" in by_name]
             for one in checked:
-                health.add_policy_error(by_name[f"policy {one}"], one, cluster.now(), every=every)
-            sections += health.status_sections(checked, cluster.now(), written=settings.companion.features.status)
+                add_policy_error(by_name[f"policy {one}"], one, cluster.now(), every=every)
+            sections += status_sections(checked, cluster.now(), written=settings.companion.features.status)
             if whole:
                 sections += self._hpa_sections(hpas or [], listed, sections)
                 sections += await server_sections(cluster, settings)
@@ -235,7 +246,7 @@ class _Check:
         """What this account may not read, once, with the policies that it concerns."""
         section = ReportSection("pods")
         for message, names in self._denied.items():
-            section.skipped(f"the pods of {first_names(names, health.NAMED)}, for {message}")
+            section.skipped(f"the pods of {first_names(names, NAMED)}, for {message}")
         return [section] * bool(section.findings)
 
     async def _load_sources(self, policies: Iterable[Policy], ways: Mapping[tuple[str, str], _Way]) -> LoadReport:
@@ -287,8 +298,7 @@ class _Check:
                 section.note(f"{pods} wait for a valid answer")
             else:
                 add_pod_matches(section, registry, way.target.target, way.target.pods, roster)
-        for add in load.of_policy.get(_key(policy), ()):
-            add(section)
+        section.findings += load.about(policy).findings
         if way.target is not None:
             serving = [pod for pod in way.target.pods if pod.is_ready and not pod.deleting]
             of_hpa = (text for _, text in targets_at_limit(way.target.wiring.hpa, serving))

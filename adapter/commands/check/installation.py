@@ -1,5 +1,6 @@
-"""What is installed in the cluster: the Deployments, their accounts, and the settings that they run with."""
+"""What is installed: Deployments, their accounts and settings, and who serves the metrics APIs, if anybody does."""
 
+import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -11,7 +12,7 @@ from adapter.commands.check.report import ReportSection, reason
 from adapter.commands.check.rights import Account
 from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS
 from adapter.kube.errors import Forbidden, KubeError, NotFound
-from adapter.kube.objects import AnyObject, AnyObjectList, ApiService, ConfigMap
+from adapter.kube.objects import AnyObject, AnyObjectList, ApiService, Condition, ConfigMap, ServiceReference
 from adapter.kube.session import Session
 from adapter.runtime.decoding import decode
 from adapter.settings import Settings, SettingsError, parse_settings
@@ -19,12 +20,46 @@ from adapter.telemetry.metrics import package_version
 
 SELECTOR = "app.kubernetes.io/name=effective-load"
 _COMPONENT = "app.kubernetes.io/component"
-_API_SERVICE = "v1beta2.custom.metrics.k8s.io"
 _CONFIG_MAP = "effective-load-settings"
 _KEY = "settings.yaml"
 _ACCOUNTS = {Account.SERVER: "effective-load", Account.COMPANION: "effective-load-companion"}
 _DEFAULTS = "every default is assumed"
-CAUSE = "servers"
+SERVERS = "servers"
+"""The cause where no pod of the server is ready."""
+CUSTOM = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
+EXTERNAL = "v1beta1.external.metrics.k8s.io"
+CUSTOM_METRICS = "custom.metrics.k8s.io"
+"""The cause where no server of ours answers HPAs."""
+CERTIFICATES = "certificates"
+"""The cause where a certificate that client or server of this API shows is not valid."""
+RESTART = "settings that wait for a restart"
+"""The cause that a server reports whose settings changed since it started."""
+_APPLY = "apply manifests/base/apiservices.yaml"
+_KNOWN = {
+    "prometheus-adapter": "prometheus-adapter",
+    "keda-metrics-apiserver": "KEDA",
+    "keda-operator-metrics-apiserver": "KEDA",
+    "kube-metrics-adapter": "kube-metrics-adapter",
+    "datadog-custom-metrics-server": "Datadog",
+    "datadog-cluster-agent": "Datadog",
+}
+"""Services of other adapters, by name."""
+_REMEDIES = {
+    "ServiceNotFound": "the Service does not exist: apply manifests/base/service.yaml",
+    "ServicePortError": "the Service lacks the port that the APIService names: apply manifests/base/service.yaml",
+    "EndpointsNotFound": "the Service has no pods: kubectl -n {namespace} get pods",
+    "MissingEndpoints": "the Service has no ready pod: kubectl -n {namespace} get pods, and their log",
+    "EndpointsNotReachable": "the API server does not reach the pods: open their port (firewall, NetworkPolicy)",
+    "FailedDiscoveryCheck": "the API server gets no answer from the pods",
+}
+_OF_MESSAGE = {
+    "x509": "its caBundle does not fit the serving certificate: see server.tls.injectCABundle and the server's log",
+    "connection refused": "nothing listens on the port: kubectl -n {namespace} get pods, and their log",
+    "deadline": "open the pods' port to the control plane (firewall, NetworkPolicy), or the pods hang: see their log",
+    "timeout": "open the pods' port to the control plane (firewall, NetworkPolicy), or the pods hang: see their log",
+    "Forbidden": "the server refuses the API server itself: see identity_headers_refused in its log",
+    "Unauthorized": "the server refuses the API server itself: see identity_headers_refused in its log",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +122,10 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
 async def _registered(session: Session) -> str:
     """The namespace of the Service that serves the metrics API; empty where that is unknown."""
     try:
-        service = decode(await session.get(API_SERVICES.path("", _API_SERVICE)), ApiService).spec.service
+        one = await read_api_service(session, CUSTOM[0])
     except (KubeError, msgspec.MsgspecError):
         return ""
-    return service.namespace if service is not None else ""
+    return one.spec.service.namespace if one is not None and one.spec.service is not None else ""
 
 
 def _parts(deployments: Iterable[AnyObject]) -> dict[Account, InstalledPart]:
@@ -183,10 +218,122 @@ def installation_section(installation: Installation) -> ReportSection:
         if part.ready:
             section.ok(f"{named} has {part.ready} of {part.wanted} pods ready")
         elif part.wanted:
-            cause = CAUSE if account is Account.SERVER else ""
+            cause = SERVERS if account is Account.SERVER else ""
             text = f"{named} has none of its {part.wanted} pods ready: kubectl -n {installation.namespace} get pods"
             section.wrong(text, cause=cause, symptom_of=(f"rights/{account.value}",))
         version = part.image.rpartition(":")[2]
         if version[:1].isdigit() and version != package_version():
             section.note(f"{named} runs version {version}, and this program is {package_version()}")
     return section
+
+
+def authority_of(api_service: ApiService) -> str:
+    """The PEM bundle of the CAs that the aggregator trusts for an APIService; empty without one."""
+    try:
+        return base64.b64decode(api_service.spec.ca_bundle).decode()
+    except ValueError:
+        return ""
+
+
+def unavailable(api_service: ApiService) -> Condition | None:
+    """An APIService's condition Available where that is not True; None where it is."""
+    found = next(
+        (condition for condition in api_service.status.conditions or () if condition.type == "Available"), None
+    )
+    if found is None:
+        return Condition(type="Available", status="Unknown", reason="Unknown", message="not judged yet")
+    return None if found.status == "True" else found
+
+
+def _named(service: ServiceReference | None) -> str:
+    """A Service by its namespace and name, with the adapter that is known by that name."""
+    if service is None:
+        return "the API server itself"
+    adapter = _KNOWN.get(service.name, "")
+    return f"Service {service.namespace}/{service.name}{f' ({adapter})' if adapter else ''}"
+
+
+async def read_api_service(session: Session, name: str) -> ApiService | None:
+    """An APIService; None where it does not exist. Raises KubeError."""
+    try:
+        return decode(await session.get(API_SERVICES.path("", name)), ApiService)
+    except NotFound:
+        return None
+
+
+async def api_service_sections(
+    session: Session, settings: Settings, *, settings_known: bool
+) -> tuple[list[ReportSection], dict[str, ApiService]]:
+    """The findings about each APIService that the settings want, and those that exist, by name."""
+    sections, known = list[ReportSection](), dict[str, ApiService]()
+    for name in (*CUSTOM, EXTERNAL):
+        section = ReportSection(f"APIService {name}")
+        sections.append(section)
+        try:
+            one = await read_api_service(session, name)
+        except Forbidden as error:
+            section.skipped(f"who serves the metrics APIs, for {reason(error)}")
+            break
+        except (KubeError, msgspec.MsgspecError) as error:
+            section.skipped(f"who serves it: {error}")
+            continue
+        if one is not None:
+            known[name] = one
+        is_ours = one is not None and one.spec.service == own_service(settings)
+        wanted = name != EXTERNAL or settings.server.external_metrics or (is_ours and not settings_known)
+        beside = known.get(CUSTOM[0])
+        waits = beside is not None and beside.spec.service == own_service(settings) and unavailable(beside) is None
+        _add(section, name, one, settings, wanted=wanted, waits=name == EXTERNAL and waits)
+    return [one for one in sections if one.findings], known
+
+
+def own_service(settings: Settings) -> ServiceReference:
+    """The Service that the APIServices have to name."""
+    return ServiceReference(namespace=settings.server.tls.namespace, name=settings.server.tls.service)
+
+
+def _add(
+    section: ReportSection, name: str, one: ApiService | None, settings: Settings, *, wanted: bool, waits: bool
+) -> None:
+    """Add what is found. `waits`: the servers answer another group, so they have not read the settings."""
+    expected = own_service(settings)
+    service = one.spec.service if one is not None else None
+    cause = CUSTOM_METRICS if name == CUSTOM[0] else name
+    if not wanted:
+        if one is not None and service == expected:
+            section.wrong(
+                f"it names {_named(expected)}, and the settings do not serve it (server.externalMetrics): set that, or "
+                "delete it"
+            )
+        elif one is not None:
+            section.ok(f"it is served by {_named(service)}, and the settings do not want it")
+        return
+    if one is None:
+        section.wrong(f"it does not exist, so no HPA is answered: {_APPLY}", cause=cause)
+    elif service != expected:
+        condition = unavailable(one)
+        answers = "its adapter answers the HPAs" if condition is None else f"which does not answer ({condition.reason})"
+        section.wrong(
+            f"it is served by {_named(service)}, not by {_named(expected)}: {answers}; "
+            f"a group has one server, so {_APPLY}; the other adapter can answer behind this one "
+            "(upstreams in the settings)",
+            cause=cause,
+        )
+    elif (condition := unavailable(one)) is not None:
+        shown = next((remedy for part, remedy in _OF_MESSAGE.items() if part in condition.message), "")
+        remedy = shown or _REMEDIES.get(condition.reason, "look at kubectl describe apiservice")
+        remedy = remedy.format(namespace=expected.namespace)
+        if waits:
+            remedy = (
+                f"the servers answer {CUSTOM_METRICS}, so they have not read server.externalMetrics yet: a ConfigMap "
+                "reaches the pods within two minutes, sooner by "
+                f"kubectl -n {expected.namespace} rollout restart deployment effective-load"
+            )
+        causes = ("rights/server", SERVERS) if name == CUSTOM[0] else (CUSTOM_METRICS, RESTART, SERVERS)
+        section.wrong(
+            f"it is not available ({condition.reason}: {condition.message.strip()}): {remedy}",
+            cause=cause,
+            symptom_of=(CERTIFICATES, *causes),
+        )
+    else:
+        section.ok(f"it is available, served by {_named(expected)}")

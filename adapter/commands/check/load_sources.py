@@ -59,18 +59,11 @@ class LoadReport:
     """The sections of the sources, and for each policy (namespace, name) what to add to its own section."""
 
     sections: list[ReportSection] = field(default_factory=list)
-    of_policy: dict[tuple[str, str], list[Callable[[ReportSection], None]]] = field(default_factory=dict)
+    of_policy: dict[tuple[str, str], ReportSection] = field(default_factory=dict)
 
-    def add(self, policy: Policy, finding: Callable[[ReportSection], None]) -> None:
-        self.of_policy.setdefault((policy.namespace, policy.name), []).append(finding)
-
-
-def _ok(text: str) -> Callable[[ReportSection], None]:
-    return lambda section: section.ok(text)
-
-
-def _wrong(text: str, cause: str) -> Callable[[ReportSection], None]:
-    return lambda section: section.wrong(text, symptom_of=(cause,))
+    def about(self, policy: Policy) -> ReportSection:
+        """What to add to the section of a policy."""
+        return self.of_policy.setdefault((policy.namespace, policy.name), ReportSection(f"policy {policy.name}"))
 
 
 def _names(names: Iterable[str]) -> str:
@@ -104,7 +97,7 @@ async def check_metrics_server(session: Session, settings: Settings, scaled: Seq
                 cause=METRICS_SERVER,
             )
             for one in using:
-                to.add(one.policy, _wrong("metrics.k8s.io does not answer", METRICS_SERVER))
+                to.about(one.policy).wrong("metrics.k8s.io does not answer", symptom_of=(METRICS_SERVER,))
             return
         here = [one for one in using if one.policy.namespace == namespace]
         _usages(section, to, here, usages, session.now(), options.max_age_seconds)
@@ -140,9 +133,9 @@ def _usages(
         without = [pod.name for pod in settled if pod.name not in usages]
         if without:
             text = f"metrics.k8s.io has no sample of {len(without)} of {len(settled)} Ready pods ({_names(without)})"
-            to.add(one.policy, _wrong(f"{text}: {_LOOK}", METRICS_SERVER))
+            to.about(one.policy).wrong(f"{text}: {_LOOK}", symptom_of=(METRICS_SERVER,))
         elif settled:
-            to.add(one.policy, _ok(f"metrics.k8s.io has samples of all {len(settled)} Ready pods"))
+            to.about(one.policy).ok(f"metrics.k8s.io has samples of all {len(settled)} Ready pods")
 
 
 # --- Prometheus ---
@@ -230,7 +223,7 @@ def _unasked(settings: Settings, scaled: Sequence[Scaled], to: LoadReport) -> No
     catalog = _catalog(settings)
     for one, metric, query in _queries(scaled):
         if isinstance(refusal := catalog.resolve(query), str):
-            to.add(one.policy, _wrong(f"metric {metric.name}: {refusal}", ""))
+            to.about(one.policy).wrong(f"metric {metric.name}: {refusal}")
 
 
 async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable[[], float]) -> Prometheus:
@@ -294,18 +287,19 @@ def _add_query(
     now: float,
 ) -> None:
     """The findings about a policy's query: refused, failed, or what it answers for the target's pods."""
+    section = to.about(scaled.policy)
     if isinstance(resolved, str):
-        to.add(scaled.policy, _wrong(f"metric {metric.name}: {resolved}", ""))
+        section.wrong(f"metric {metric.name}: {resolved}")
         return
     if not scaled.workload:
         return
     samples, cause = source.samples(*query), cause_of(resolved.server)
     if samples.error or samples.fetched_at is None:
         text = f"metric {metric.name}: {samples.error or 'its query had no answer in time'}"
-        to.add(scaled.policy, _wrong(text, cause))
+        section.wrong(text, symptom_of=(cause,))
         return
-    to.add(scaled.policy, lambda section: _answer(section, metric, resolved, samples, scaled, now))
-    to.add(scaled.policy, lambda section: _windows(section, metric, resolved, samples, source.windows(resolved)))
+    _answer(section, metric, resolved, samples, scaled, now)
+    _windows(section, metric, resolved, samples, source.windows(resolved))
 
 
 def _answer(

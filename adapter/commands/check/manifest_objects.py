@@ -147,11 +147,22 @@ class Located:
         return version.rpartition("/")[0] if isinstance(version, str) else ""
 
     @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Its metadata; empty without any."""
+        metadata = self.data.get("metadata")
+        return metadata if isinstance(metadata, Mapping) else {}
+
+    @property
     def name(self) -> str:
         """Its name; empty without one."""
-        metadata = self.data.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        name = self.metadata.get("name")
         return name if isinstance(name, str) else ""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace; `default` where the file leaves that to kubectl."""
+        namespace = self.metadata.get("namespace")
+        return namespace if isinstance(namespace, str) and namespace else "default"
 
     def place(self, path: str = "") -> Place:
         """The place of one of its fields."""
@@ -168,12 +179,12 @@ def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
     if not root.exists():
         raise ManifestsError([Fault("--manifests", folder, "does not exist; name a folder or a file")])
     if not root.is_dir():  # a file, or a pipe such as <(helm template …)
-        return _read_all([(folder, _text(root))], printed=not root.is_file())
+        return _read_all([(folder, _text(root, named=True))], printed=not root.is_file())
     files = sorted(_files(root))
     if len(files) > MOST_FILES:
         advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
         raise ManifestsError([Fault("--manifests", folder, advice)])
-    return _read_all((str(file), _regular_text(file)) for file in files)
+    return _read_all((str(file), _text(file)) for file in files)
 
 
 def read_stream(text: str) -> tuple[list[Located], list[ReportSection]]:
@@ -199,7 +210,10 @@ def _read_all(
         if section.findings:
             sections.append(section)
     if templates:
-        sections.append(_of_templates(templates))
+        section = ReportSection("templates")
+        which = f"{first_names(templates, _NAMED)} {'are templates' if len(templates) > 1 else 'is a template'}"
+        section.skipped(f"{which}; check what `helm template` prints")
+        sections.append(section)
     patches = {path for one in found for path in _patches(one)}
     return [one if Path(one.file).resolve() not in patches else replace(one, patch=True) for one in found], sections
 
@@ -217,28 +231,16 @@ def _add_syntax(section: ReportSection, file: str, text: str) -> None:
         section.wrong(f"is no YAML: {what}", place=Place(file=file, line=mark.line + 1 if mark else None))
 
 
-def _of_templates(files: Sequence[str]) -> ReportSection:
-    section = ReportSection("templates")
-    which = f"{first_names(files, _NAMED)} {'are templates' if len(files) > 1 else 'is a template'}"
-    section.skipped(f"{which}; check what `helm template` prints")
-    return section
-
-
 def _files(root: Path) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
         names[:] = [name for name in names if not name.startswith(".")]
         yield from (Path(folder, name) for name in files if Path(name).suffix.lower() in _SUFFIXES)
 
 
-def _regular_text(file: Path) -> str | Fault:
-    """As `_text`; but a pipe among the files of a folder would be waited for."""
-    if file.exists() and not file.is_file():
+def _text(file: Path, *, named: bool = False) -> str | Fault:
+    """The text of a file, or why it cannot be read; a pipe is only read where it is `named`, or it is waited for."""
+    if not named and file.exists() and not file.is_file():
         return Fault("", None, "it is no regular file")
-    return _text(file)
-
-
-def _text(file: Path) -> str | Fault:
-    """The text of a file, or why it cannot be read."""
     try:
         with file.open("rb") as opened:
             data = opened.read(document_text.LARGEST_BYTES + 1)
@@ -332,20 +334,6 @@ class Objects:
     has_faulty_settings: bool = False
 
 
-def section_of(at: Located) -> ReportSection:
-    """A section for one object."""
-    names = {KIND: ("policy", SubjectKind.POLICY), HPA_KIND: ("HPA", SubjectKind.HPA)}
-    word, kind = names.get(at.kind, (at.kind, None))
-    return ReportSection(f"{word} {namespace_of(at)}/{at.name} ({at.file})", kind)
-
-
-def namespace_of(at: Located) -> str:
-    """The object's namespace; `default` where the file leaves that to kubectl."""
-    metadata = at.data.get("metadata")
-    namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
-    return namespace if isinstance(namespace, str) and namespace else "default"
-
-
 def read_objects(located: Sequence[Located], settings: Settings | None, sections: dict[str, ReportSection]) -> Objects:
     """Read every object; the faults go into the sections, which are made as they are needed.
 
@@ -362,7 +350,7 @@ def read_objects(located: Sequence[Located], settings: Settings | None, sections
         if (at.group, at.kind) == (GROUP, KIND):
             policy = _read(at, parse_policy, sections)
             if policy is None:
-                objects.faulty[namespace_of(at), at.name] = f"it is not valid (see {at.place()})"
+                objects.faulty[at.namespace, at.name] = f"it is not valid (see {at.place()})"
             else:
                 objects.policies.append(Parsed(at, policy))
         elif (at.group, at.kind) == ("autoscaling", HPA_KIND):
@@ -374,7 +362,9 @@ def read_objects(located: Sequence[Located], settings: Settings | None, sections
 
 def section_for(at: Located, sections: dict[str, ReportSection]) -> ReportSection:
     """The section of an object, made where there is none yet."""
-    made = section_of(at)
+    names = {KIND: ("policy", SubjectKind.POLICY), HPA_KIND: ("HPA", SubjectKind.HPA)}
+    word, kind = names.get(at.kind, (at.kind, None))
+    made = ReportSection(f"{word} {at.namespace}/{at.name} ({at.file})", kind)
     return sections.setdefault(f"{made.about}#{at.document}#{at.prefix}", made)
 
 
@@ -424,7 +414,7 @@ def _workload(at: Located) -> DeclaredWorkload | None:
     inner = template.get("spec") if isinstance(template, Mapping) else None
     if not isinstance(inner, Mapping) or not isinstance(inner.get("containers"), list) or not at.name:
         return None
-    metadata = {"name": at.name, "namespace": namespace_of(at), "labels": _labels(template)}
+    metadata = {"name": at.name, "namespace": at.namespace, "labels": _labels(template)}
     version = str(at.data.get("apiVersion"))
     try:
         pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
@@ -436,7 +426,7 @@ def _workload(at: Located) -> DeclaredWorkload | None:
     with contextlib.suppress(SelectorError):
         selector = parse_selector(scale.selector) if scale is not None and scale.selector else None
     reference = CrossVersionReference(version, at.kind, at.name)
-    return DeclaredWorkload(namespace=namespace_of(at), reference=reference, pod=pod, selector=selector)
+    return DeclaredWorkload(namespace=at.namespace, reference=reference, pod=pod, selector=selector)
 
 
 def _labels(template: object) -> Mapping[str, str]:
@@ -450,8 +440,7 @@ def _is_settings(at: Located) -> bool:
     data = at.data.get("data")
     if at.kind != "ConfigMap" or not isinstance(data, Mapping) or not isinstance(data.get(SETTINGS_KEY), str):
         return False
-    metadata = at.data.get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    labels = at.metadata.get("labels")
     return at.name == _SETTINGS_NAME or (isinstance(labels, Mapping) and labels.get(_APP_LABEL) == _APP)
 
 
