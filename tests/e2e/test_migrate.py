@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from adapter.cli import OK, main
-from adapter.commands.migrate.command import SETTINGS_FILE
+from adapter.commands.migrate.migration import SETTINGS_FILE
 from lab.harness import binaries
 from lab.harness.adapter import AdapterProcess
 from lab.harness.prometheus import Exporter, Prometheus

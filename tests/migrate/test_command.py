@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from adapter.cli import INVALID, OK, main
-from adapter.commands.migrate.command import SETTINGS_FILE, as_json, pair_yaml
-from adapter.commands.migrate.migration import migrate
+from adapter.commands.migrate.migration import SETTINGS_FILE, as_json, migrate, pair_yaml
 from adapter.commands.migrate.original import MigrationError
 from adapter.commands.terminal.command import FAILED
 from adapter.runtime.document_text import TextError, read_documents

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.commands.migrate.keda_trigger import RECIPES
+from adapter.commands.migrate.keda import RECIPES
 from adapter.commands.migrate.original import NoteKind
 from adapter.commands.migrate.pair import Keda
 from tests.migrate.kit import (

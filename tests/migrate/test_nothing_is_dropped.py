@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.commands.migrate.command import as_json, as_yaml
-from adapter.commands.migrate.migration import Migration, migrate
+from adapter.commands.migrate.migration import Migration, as_json, as_yaml, migrate
 from adapter.commands.migrate.original import MigrationError
 from adapter.commands.migrate.pair import Style
 from adapter.policy.hpa import parse_hpa

@@ -27,7 +27,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Migrate the files. Raises FaultyDocument."""
-    from adapter.commands.migrate import command
+    from adapter.commands.migrate import migration
     from adapter.commands.migrate.pair import Style
     from adapter.commands.terminal import output
     from adapter.kube.errors import KubeError
@@ -41,7 +41,7 @@ def run(parsed: argparse.Namespace) -> int:
     except KubeError as error:
         output.complain(f"effective-load migrate: the cluster's version: {error}")
         return FAILED
-    printed = command.run(readable, style, parsed.out, json_wanted=parsed.output == "json")
+    printed = migration.run(readable, style, parsed.out, json_wanted=parsed.output == "json")
     for line in (*printed.remarks, *printed.refused):
         output.complain(line)
     output.print_text(printed.output)

@@ -1,10 +1,21 @@
-"""Reads a KEDA ScaledObject (keda.sh/v1alpha1): its HPA, its triggers, and its own steps."""
+"""Reads a KEDA ScaledObject (keda.sh/v1alpha1): its HPA, its triggers, and its own steps.
 
+Triggers prometheus, cpu and memory become metrics, cron becomes schedules; the others are named, with PromQL for the
+commonest.
+"""
+
+import itertools
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
-from adapter.commands.migrate.keda_trigger import KedaTrigger, Triggers
-from adapter.commands.migrate.native_hpa import Behavior, policy_tolerance, read_behavior
+from cronsim import CronSim, CronSimError
+
+from adapter.commands.migrate import queries
+from adapter.commands.migrate.native_hpa import Behavior, note_mixed, policy_tolerance, read_behavior, resource_goal
 from adapter.commands.migrate.original import (
     Fields,
     NoteKind,
@@ -13,10 +24,11 @@ from adapter.commands.migrate.original import (
     read_identity,
     read_target,
 )
-from adapter.commands.migrate.pair import Draft, Keda, StockHpa, stock_hpa
-from adapter.commands.migrate.settings_part import SettingsPart
+from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Keda, StockHpa, metric_name, stock_hpa
+from adapter.commands.migrate.queries import SettingsPart
 from adapter.policy.field_reader import PolicyError
 from adapter.policy.pacing_fields import MOST_REPLICAS
+from adapter.settings.registries import header_faults, url_faults
 
 API_GROUP = "keda.sh"
 KIND = "ScaledObject"
@@ -33,6 +45,36 @@ _OWNERSHIP = (
     "scaledobject.keda.sh/transfer-hpa-ownership", "validations.keda.sh/hpa-ownership",
     "scaledobject.keda.sh/hpa-excluded-labels", "autoscaling.keda.sh/force-activation",
 )  # fmt: skip
+_MOST_TRIGGERS = 100
+_LONGEST_TEXT = 8192
+_NUMBER = re.compile(r"[-+]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,2})?", re.ASCII)
+_WEEK = 7 * _DAY
+_COMPARED_TIMES = 60
+"""How many times of a cron trigger must last equally long."""
+_KAFKA = (
+    "sum(clamp_min(kafka_consumergroup_lag{consumergroup=…, topic=…}, 0)) of kafka_exporter, which says -1 of no offset"
+)
+RECIPES = {
+    "kafka": _KAFKA,
+    "apache-kafka": _KAFKA,
+    "rabbitmq": "sum(rabbitmq_detailed_queue_messages_ready{vhost=…, queue=…}) of RabbitMQ's own "
+    "/metrics/detailed?family=queue_coarse_metrics, of each node",
+    "aws-sqs-queue": "sum(aws_sqs_approximate_number_of_messages_visible_average{queue_name=…}) of cloudwatch_exporter",
+    "redis": "sum(redis_key_size{key=…}) of redis_exporter with --check-single-keys",
+    "redis-streams": "sum(redis_stream_group_messages_pending{stream=…, group=…}) of redis_exporter "
+    "with --check-streams",
+    "azure-servicebus": "sum(servicebus_queue_active_messages{name=…}) of servicebus_exporter",
+    "gcp-pubsub": "sum(stackdriver_pubsub_subscription_pubsub_googleapis_com_subscription_num_undelivered_messages"
+    "{subscription_id=…}) of stackdriver_exporter",
+    "nats-jetstream": "sum(jetstream_consumer_num_pending{consumer_name=…, is_consumer_leader='true'}) of "
+    "prometheus-nats-exporter with -jsz=all (nats_… with its Helm chart)",
+    "pulsar": "sum(pulsar_subscription_back_log{topic=…, subscription=…}) of the brokers",
+    "postgresql": "the same query as a metric of sql_exporter or of postgres_exporter's custom queries",
+    "mysql": "the same query as a metric of sql_exporter",
+}
+"""The PromQL that says what a trigger asks its own system, by the trigger's type."""
+_NO_RECIPE = "a number that only KEDA's scaler reads; export it to Prometheus, and write it as PromQL"
+_WHOLE_SERVICE, _PER_POD = "Value", "AverageValue"
 
 
 def read(place: str, root: Fields, part: SettingsPart) -> Draft:
@@ -212,16 +254,14 @@ class _Reader:
             f"the original first (kubectl delete scaledobject {self._identity.name}{where})",
         )  # fmt: skip
 
-    def _original(self, draft: Draft, triggers: list[KedaTrigger], idle: int | None, cooldown: int) -> Keda | None:
+    def _original(self, draft: Draft, triggers: "list[KedaTrigger]", idle: int | None, cooldown: int) -> Keda | None:
         if self._root.faults:
             return None
-        reference: Mapping[str, Any] = {
-            "apiVersion": draft.target.api_version, "kind": draft.target.kind, "name": draft.target.name,
-        }  # fmt: skip
+        version, kind, name = draft.target
         advanced = self._spec.get("advanced") or {}
         behavior = (advanced.get("horizontalPodAutoscalerConfig") or {}).get("behavior")
         spec = {
-            "scaleTargetRef": reference,
+            "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
             "minReplicas": draft.minimum,
             "maxReplicas": draft.maximum,
             "metrics": [trigger.hpa_metric for trigger in triggers],
@@ -247,3 +287,263 @@ class _Reader:
 def _is_on(value: str | None) -> bool:
     """An annotation's truth as KEDA reads it: anything that is no boolean is true."""
     return value is not None and value not in _FALSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KedaTrigger:
+    """A trigger that becomes a metric: the goal, and the metric of the HPA that KEDA makes.
+
+    `activation` is the threshold (milli-units) above which KEDA leaves the idle count; None for cpu and memory.
+    `total`: its target is for the whole service.
+    """
+
+    goal: Goal
+    hpa_metric: Mapping[str, Any]
+    activation: int | None = None
+    total: bool = False
+    path: str = ""
+
+
+@dataclass(slots=True)
+class Triggers:
+    """The triggers of one object. `rests`: KEDA also scales to an idle count, for which activation matters."""
+
+    spec: Fields
+    part: SettingsPart
+    rests: bool
+    all: list[KedaTrigger] = field(default_factory=list)
+    is_total: bool = False
+    schedules: list[dict[str, Any]] = field(default_factory=list)
+    unwritten: list[str] = field(default_factory=list)
+    goals: list[Goal] = field(default_factory=list)
+
+    def read(self) -> "Triggers":
+        """Read every trigger; notes those that become no metric."""
+        for place, fields in enumerate(self.spec.sections("triggers", _MOST_TRIGGERS)):
+            self._trigger(place, fields)
+        if not self.spec.sequence("triggers", _MOST_TRIGGERS):
+            self.spec.fault("triggers", None, "there is no trigger to migrate")
+        if self.unwritten and not self.all:
+            rest = "; ".join(self.unwritten)
+            self.spec.fault("triggers", None, f"no trigger becomes a metric, and a policy needs one: {rest}")
+        self.is_total = bool(self.all) and all(one.total for one in self.all)
+        for one in self.all:
+            if one.total is self.is_total:
+                self.goals.append(one.goal)
+            else:
+                note_mixed(self.spec, one.path, one.goal.name)
+        return self
+
+    def _trigger(self, place: int, fields: Fields) -> None:
+        kind = fields.text("type", required="the trigger's type")
+        metadata = fields.section("metadata")
+        if kind == "prometheus":
+            self._prometheus(place, fields, metadata)
+        elif kind in ("cpu", "memory"):
+            self._resource(kind, fields, metadata)
+        elif kind == "cron":
+            self._cron(place, fields, metadata)
+        else:
+            recipe = RECIPES.get(kind, "")
+            advice = f"write it as a metric with PromQL: {recipe}" if recipe else _NO_RECIPE
+            self._unwritten(fields, kind, advice)
+            return
+        metadata.rest(f"trigger {kind}")
+        fields.irrelevant("a policy answers from memory anyway", "useCachedMetrics")
+        fields.rest("triggers")
+
+    def _unwritten(self, fields: Fields, kind: str, advice: str) -> None:
+        """A trigger that becomes nothing: a note beside other triggers, a fault where there is none."""
+        shown = " ".join(filter(None, (f"trigger {kind}", _word(fields, "name"))))
+        self.unwritten.append(f"{shown}: {advice}")
+        fields.notes.add(NoteKind.LOST, fields.path, fields.data, f"{shown}: the count no longer follows it; {advice}")
+
+    def _cron(self, place: int, fields: Fields, metadata: Fields) -> None:
+        """Times with a least count: KEDA's HPA never goes below `desiredReplicas` between `start` and `end`."""
+        zone = _word(metadata, "timezone", required="the time zone")
+        # KEDA reads a question mark as a star.
+        start, end = (
+            _word(metadata, key, required="a cron expression of five fields").replace("?", "*")
+            for key in ("start", "end")
+        )
+        replicas = _word(metadata, "desiredReplicas", required="how many replicas")
+        fields.irrelevant("only names the trigger for formulas", "name")
+        fields.irrelevant("times need no credentials", "authenticationRef")
+        fields.irrelevant("a schedule is a least count in any case", "metricType")
+        if not (zone and start and end and replicas):
+            return
+        if not re.fullmatch(r"[0-9]{1,9}", replicas, re.ASCII):
+            metadata.fault("desiredReplicas", metadata.get("desiredReplicas"), "write a whole number")
+            return
+        seconds, reason = _duration(start, end)
+        if seconds is None:
+            self._unwritten(fields, "cron", f"{reason}; write `schedules` by hand")
+            return
+        self.unwritten.append("trigger cron: its times become schedules, which a policy has beside its metrics")
+        self.schedules.append(
+            {
+                "name": f"cron-{place}",
+                "cron": start,
+                "timeZone": zone,
+                "durationSeconds": seconds,
+                "minReplicas": int(replicas),
+            }
+        )
+        metadata.note(NoteKind.DIFFERS, "end", f"a schedule has a beginning and a duration: {seconds} s")
+
+    def _resource(self, kind: str, fields: Fields, metadata: Fields) -> None:
+        target_kind = _word(fields, "metricType") or _word(metadata, "type") or "Utilization"
+        value = _word(metadata, "value", required="the target")
+        container = _word(metadata, "containerName")
+        fields.irrelevant("only names the trigger for formulas", "name")
+        fields.irrelevant("cpu and memory need no credentials", "authenticationRef")
+        if target_kind not in ("Utilization", "AverageValue"):
+            fields.fault("metricType", target_kind, "write Utilization or AverageValue")
+            return
+        target: dict[str, Any] = {"type": target_kind}
+        if target_kind == "Utilization":
+            whole = re.fullmatch(r"[0-9]{1,4}", value, re.ASCII)
+            target["averageUtilization"] = int(value) if whole else value
+        else:
+            target["averageValue"] = value
+        source = {"name": kind, "target": target}
+        # Read as the metric of the HPA that KEDA makes of it; faults name the trigger.
+        hpa = Fields(source, metadata.path, fields.faults, fields.notes)
+        goal = resource_goal(hpa, kind, container, [one.goal.name for one in self.all])
+        if goal is None:
+            return
+        metric = {"type": "Resource", "resource": source}
+        if container:
+            metric = {"type": "ContainerResource", "containerResource": {**source, "container": container}}
+        self.all.append(KedaTrigger(goal=goal, hpa_metric=metric, path=fields.path))
+
+    def _prometheus(self, place: int, fields: Fields, metadata: Fields) -> None:
+        query = metadata.text("query", required="the PromQL", longest=_LONGEST_TEXT)
+        fault = queries.fault_of(metadata.at("query"), query) if query else None
+        if fault is not None:
+            fields.faults.append(fault)
+        threshold = _milli(metadata, "threshold")
+        if threshold is not None and threshold <= 0:
+            metadata.fault("threshold", metadata.get("threshold"), "must be at least 0.001")
+        kind = _word(fields, "metricType") or _PER_POD
+        if kind not in (_PER_POD, _WHOLE_SERVICE):
+            fields.fault("metricType", kind, f"write {_PER_POD} or {_WHOLE_SERVICE}")
+        activation = self._activation(metadata)
+        server = self._server(fields, metadata)
+        wanted = _word(fields, "name") or _word(metadata, "metricName") or f"prometheus-{place}"
+        metadata.irrelevant("was KEDA's name for the metric; the policy's metric has it", "metricName")
+        ignore = _word(metadata, "ignoreNullValues").lower() or "true"
+        if ignore not in {"true", "t", "1", "false", "f", "0"}:
+            metadata.fault("ignoreNullValues", metadata.get("ignoreNullValues"), 'write "true" or "false"')
+        elif ignore in {"true", "t", "1"}:
+            metadata.notes.add(
+                NoteKind.DIFFERS, metadata.at("ignoreNullValues"), metadata.get("ignoreNullValues"),
+                "KEDA takes an empty answer for 0 and shrinks the service; here it is an error, and the count stays. "
+                "Only where no series really means no load, add 'or vector(0)' to the query",
+            )  # fmt: skip
+        if fields.faults or threshold is None:
+            return
+        self.part.inline()
+        source = {"query": {"promQL": queries.one_number(query), "server": server}}
+        name = metric_name(wanted, [one.goal.name for one in self.all])
+        goal = Goal(name=name, source=source, target=Fraction(threshold, 1000))
+        key = "value" if kind == _WHOLE_SERVICE else "averageValue"
+        target = {"type": kind, key: f"{threshold}m"}
+        metric = {"type": "External", "external": {"metric": {"name": f"s{place}-prometheus"}, "target": target}}
+        total = kind == _WHOLE_SERVICE
+        self.all.append(
+            KedaTrigger(goal=goal, hpa_metric=metric, activation=activation or 0, total=total, path=fields.path)
+        )
+
+    def _activation(self, metadata: Fields) -> int | None:
+        activation = _milli(metadata, "activationThreshold")
+        if not metadata.has("activationThreshold"):
+            return activation
+        if self.rests:
+            metadata.lost("activationThreshold", "it only decides when KEDA leaves the idle count or 0, by itself")
+        else:
+            metadata.irrelevant(
+                "it only decides when KEDA leaves an idle count, which there is none", "activationThreshold"
+            )
+        return activation
+
+    def _server(self, fields: Fields, metadata: Fields) -> str:
+        url = metadata.text("serverAddress", required="the address of Prometheus", longest=_LONGEST_TEXT)
+        if url:
+            fields.faults += url_faults(metadata.at("serverAddress"), url)
+        options: dict[str, Any] = {}
+        if _word(metadata, "unsafeSsl").lower() in {"true", "t", "1"}:
+            options["insecureSkipVerify"] = True
+        pairs = [one.partition("=") for one in _word(metadata, "customHeaders").split(",") if one.strip()]
+        if any(not sign or not name.strip() for name, sign, _ in pairs):
+            metadata.fault("customHeaders", metadata.get("customHeaders"), "write name=value, with commas between them")
+        headers = {name.strip(): value.strip() for name, _, value in pairs}
+        if tenant := _word(metadata, "cortexOrgID"):
+            headers["X-Scope-OrgID"] = tenant
+        if headers:
+            options["headers"] = headers
+            faults = header_faults(metadata.path, options, authorized=False)
+            fields.faults += (
+                replace(fault, path=fault.path.replace(".headers[", ".customHeaders[")) for fault in faults
+            )
+        if metadata.has("timeout"):
+            metadata.note(NoteKind.DIFFERS, "timeout", "a query may take 5 s; timeoutSeconds of the server sets it")
+        metadata.lost(
+            "namespace", "a URL parameter of each query; put the namespace into the query or the server's url"
+        )
+        metadata.lost("queryParameters", "the server is asked without further parameters")
+        metadata.lost("awsRegion", "requests are not signed for AWS; ask through a proxy that signs them")
+        metadata.lost("identityOwner", "requests are not signed for AWS; ask through a proxy that signs them")
+        for reader, key in ((fields, "authenticationRef"), (metadata, "authModes")):
+            if reader.has(key):
+                reader.note(
+                    NoteKind.TO_DO, key,
+                    "credentials do not come along: give the server in the settings its basicAuth, bearerTokenFile or "
+                    "headerFiles",
+                )  # fmt: skip
+        return self.part.server(url, options)
+
+
+def _duration(start: str, end: str) -> tuple[int | None, str]:
+    """How long each time of a cron trigger lasts, in seconds; None and the reason where that differs or is unknown."""
+    try:
+        begins, ends = (CronSim(text, datetime(2001, 1, 1, tzinfo=UTC)) for text in (start, end))
+        starts = list(itertools.islice(begins, _COMPARED_TIMES))
+        stops = list(itertools.islice(ends, 2 * _COMPARED_TIMES))
+    except CronSimError as error:
+        return None, f"its start or end is no cron expression ({error})"
+    lasts = {next(((stop - one).total_seconds() for stop in stops if stop > one), 0.0) for one in starts} - {0.0}
+    if len(lasts) != 1:
+        return None, "its times do not last equally long"
+    seconds = int(lasts.pop())
+    begun = {one + timedelta(seconds=seconds) for one in starts}
+    if any(starts[0] < stop < starts[-1] and stop not in begun for stop in stops):
+        return None, "it also ends where it has not begun, and KEDA keeps its count from there to the next beginning"
+    return (seconds, "") if seconds <= _WEEK else (None, "its times last longer than a week")
+
+
+def _word(fields: Fields, key: str, *, required: str = "") -> str:
+    """A text, or a number or boolean that was not put in quotes; empty where absent."""
+    value = fields.get(key)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)[:100] if not isinstance(value, int) or value.bit_length() < 200 else ""
+    if value in (None, "") and not required:
+        return ""
+    return fields.text(key, required=required, longest=_LONGEST_TEXT)
+
+
+def _milli(metadata: Fields, key: str) -> int | None:
+    """A number of a trigger's metadata in milli-units, truncated as KEDA does; None where absent or faulty."""
+    text = _word(metadata, key, required="a number" if key == "threshold" else "")
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text) or Fraction(text) > LARGEST:
+        metadata.fault(key, metadata.get(key), "is no number that a target can be; write one such as 100 or 0.5")
+        return None
+    exact = Fraction(text) * 1000
+    milli = int(exact)
+    if exact != milli:
+        metadata.note(NoteKind.DIFFERS, key, f"KEDA truncates it to {milli}m, which is kept")
+    return milli

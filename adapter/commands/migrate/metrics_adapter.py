@@ -1,14 +1,18 @@
-"""The annotations by which kube-metrics-adapter finds the PromQL of an HPA's metrics.
+"""What kube-metrics-adapter reads: the annotations by which it finds the PromQL of an HPA's metrics, and schedules.
 
 `metric-config.TYPE.NAME.COLLECTOR/KEY` configures one metric: KEY `query` holds the PromQL of collector `prometheus`.
+By a ScalingSchedule an Object metric of an HPA has a value at certain times.
 """
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
 
-from adapter.commands.migrate import promql_text
-from adapter.commands.migrate.native_hpa import Found, SelectedMetric
-from adapter.commands.migrate.original import Fields, NoteKind, note_annotations
-from adapter.commands.migrate.settings_part import SettingsPart
+from adapter.commands.migrate import queries
+from adapter.commands.migrate.original import Document, Fields, Found, NoteKind, SelectedMetric, note_annotations
+from adapter.commands.migrate.queries import SettingsPart
 from adapter.settings.registries import url_faults
 
 NAME = "kube-metrics-adapter"
@@ -22,6 +26,15 @@ _DIFFERENT = {
     "min-pod-ready-age": "no age is needed: a pod without a sample since it became Ready is filled in",
 }
 _TYPES = {"pods": "Pods", "object": "Object"}
+
+API_GROUP = "zalando.org"
+SCHEDULE_KINDS = ("ScalingSchedule", "ClusterScalingSchedule")
+_DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
+_ZONE = "Europe/Berlin"
+"""That of a period without one."""
+_TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
+_MOST = 20
+_LONGEST_NAME = 63
 
 
 class Annotations:
@@ -76,7 +89,7 @@ class Annotations:
             return "collector prometheus has no metrics of type Pods"
         option = metric.labels.get(_QUERY_NAME, "") if metric.name == _LEGACY else "query"
         key = self._keys.get((*name, option), f"{PREFIX}{metric.kind.lower()}.{metric.name}.{_COLLECTOR}/{option}")
-        fault = promql_text.fault_of(_annotation(key), config.get(option, ""))
+        fault = queries.fault_of(_annotation(key), config.get(option, ""))
         if fault is not None:
             fields.faults.append(fault)
             return fault.advice
@@ -97,7 +110,7 @@ class Annotations:
         self._take(name, config, used)
         self._part.inline()
         server = self._part.server(url)
-        query = {"promQL": promql_text.one_number(config[option]), "server": server}
+        query = {"promQL": queries.one_number(config[option]), "server": server}
         return Found(source={"query": query}, per_replica=metric.kind == "Object" and "per-replica" in config)
 
     def _take(self, name: tuple[str, str, str], config: Mapping[str, str], used: set[str]) -> None:
@@ -112,3 +125,75 @@ class Annotations:
 
 def _annotation(key: str) -> str:
     return f"metadata.annotations[{key}]"
+
+
+def is_schedule(document: Document) -> bool:
+    """Whether an object of the input is a ScalingSchedule."""
+    return document.kind in SCHEDULE_KINDS and document.group == API_GROUP
+
+
+class ScalingSchedules:
+    """The ScalingSchedules of the input. `named` are the places of those that an HPA names."""
+
+    def __init__(self, documents: Iterable[Document] = ()) -> None:
+        self._found: dict[tuple[str, str, str], Document] = {}
+        self.named: set[str] = set()
+        for document in documents:
+            namespace = "" if document.kind == SCHEDULE_KINDS[1] else str(document.metadata.get("namespace") or "")
+            self._found[document.kind, namespace, str(document.metadata.get("name"))] = document
+
+    def read(
+        self, kind: str, namespace: str, name: str, per_pod: Fraction, source: Fields, first: int = 0
+    ) -> list[dict[str, Any]]:
+        """The schedules of a policy from the one that a metric describes; `per_pod` is the metric's averageValue.
+
+        Their names are numbered from `first`. Notes in `source`, the metric, what has no equivalent.
+        """
+        document = self._found.get((kind, "" if kind == SCHEDULE_KINDS[1] else namespace, name))
+        if document is None:
+            advice = f"its times become schedules where {kind} {name} is in the input too; it is left out"
+            source.notes.add(NoteKind.LOST, source.path, name, advice)
+            return []
+        self.named.add(document.place)
+        root = Fields(document.data, source.path, source.faults, source.notes)
+        spec = root.section("spec")
+        source.notes.add(
+            NoteKind.DIFFERS, source.path, name,
+            "a schedule is a least count from its start to its end; the fading in and out before and after it has no "
+            "equivalent",
+        )  # fmt: skip
+        rows: list[dict[str, Any]] = []
+        for section in spec.sections("schedules", _MOST):
+            rows += _row(section, f"{name[: _LONGEST_NAME - 3]}-{first + len(rows)}", per_pod)
+        return rows
+
+
+def _row(fields: Fields, name: str, per_pod: Fraction) -> Iterator[dict[str, Any]]:
+    value, minutes = (
+        fields.optional_integer("value", 0, 2**53),
+        fields.optional_integer("durationMinutes", 0, 527_040) or 0,
+    )
+    if fields.get("type") != "Repeating":
+        advice = f"it happens once ({fields.get('date')}), and schedules repeat: where it is to come, write one by hand"
+        fields.notes.add(NoteKind.LOST, fields.path, fields.get("type"), advice)
+        return
+    period = fields.section("period")
+    start, end = (_TIME.fullmatch(str(period.get(key) or "")) for key in ("startTime", "endTime"))
+    days = [_DAYS.index(day) for day in period.sequence("days", len(_DAYS)) if day in _DAYS]
+    if start is None or not days or not value:
+        fields.notes.add(NoteKind.LOST, fields.path, None, "it has no startTime (HH:MM), no days or no value")
+        return
+    if end is not None:
+        minutes = max(minutes, 60 * (int(end[1]) - int(start[1])) + int(end[2]) - int(start[2]))
+    if not minutes:
+        fields.notes.add(NoteKind.LOST, fields.path, None, "it lasts no time but the fading in and out")
+        return
+    if not period.get("timezone"):
+        period.note(NoteKind.DIFFERS, "timezone", f"kube-metrics-adapter takes {_ZONE}")
+    yield {
+        "name": name,
+        "cron": f"{int(start[2])} {int(start[1])} * * {','.join(map(str, sorted(set(days))))}",
+        "timeZone": str(period.get("timezone") or _ZONE),
+        "durationSeconds": 60 * minutes,
+        "minReplicas": math.ceil(value / per_pod),
+    }

@@ -1,19 +1,19 @@
-"""From texts of any known kind to migrated pairs and the part of the settings that they need."""
+"""From texts of any known kind to migrated pairs and the settings that they need, printed or in a folder."""
 
 import contextlib
-from collections.abc import Sequence
+import json
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from adapter.commands.migrate import (
-    keda,
-    metrics_adapter,
-    native_hpa,
-    prometheus_adapter,
-    scaling_schedule,
-    watermark_pod_autoscaler,
-)
+import yaml
+
+from adapter.commands.migrate import keda, metrics_adapter, native_hpa, prometheus_adapter, watermark_pod_autoscaler
+from adapter.commands.migrate.metrics_adapter import ScalingSchedules, is_schedule
 from adapter.commands.migrate.original import (
     Document,
     Fields,
@@ -26,8 +26,7 @@ from adapter.commands.migrate.original import (
 )
 from adapter.commands.migrate.pair import Draft, Migrated, Style, write
 from adapter.commands.migrate.prometheus_adapter import AdapterRules
-from adapter.commands.migrate.scaling_schedule import ScalingSchedules
-from adapter.commands.migrate.settings_part import SettingsPart
+from adapter.commands.migrate.queries import SettingsPart
 from adapter.policy.field_reader import PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
 from adapter.policy.watermark_policy import KIND as POLICY_KIND
@@ -37,6 +36,11 @@ _TITLE = "the objects cannot be migrated"
 _MAKERS = {keda.KIND, watermark_pod_autoscaler.KIND}
 """The kinds whose controllers make HPAs of their own."""
 _LONGEST_NAME = 253
+SETTINGS_FILE = "settings-part.txt"
+"""No name that `kubectl apply -f DIR` reads."""
+
+_WIDTH = 116
+_SETTINGS = "The adapter's settings need this as well (docs/configuration.md):"
 _KNOWN = (
     "a WatermarkPodAutoscaler (datadoghq.com), a ScaledObject (keda.sh), a HorizontalPodAutoscaler (autoscaling/v2) or "
     "the configuration of prometheus-adapter (plain or as a ConfigMap with config.yaml)"
@@ -51,8 +55,8 @@ _UNMIGRATED = {
     (keda.API_GROUP, "ScaledJob"): "starts jobs, which have no count that an HPA could set: leave it to KEDA",
     (keda.API_GROUP, "TriggerAuthentication"): _AUTHENTICATION,
     (keda.API_GROUP, "ClusterTriggerAuthentication"): _AUTHENTICATION,
-    (scaling_schedule.API_GROUP, "ScalingSchedule"): _TIMES,
-    (scaling_schedule.API_GROUP, "ClusterScalingSchedule"): _TIMES,
+    (metrics_adapter.API_GROUP, "ScalingSchedule"): _TIMES,
+    (metrics_adapter.API_GROUP, "ClusterScalingSchedule"): _TIMES,
 }
 """Kinds that stand beside those that are migrated, and why each is not."""
 
@@ -104,9 +108,9 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     pairs: list[Migrated] = []
     refused: list[Refused] = []
     seen: dict[tuple[str, ...], str] = {}
-    schedules = ScalingSchedules(one for one in objects if scaling_schedule.is_one(one))
+    schedules = ScalingSchedules(one for one in objects if is_schedule(one))
     # Those that an HPA names are known once every HPA was read.
-    for document in sorted(objects, key=scaling_schedule.is_one):
+    for document in sorted(objects, key=is_schedule):
         if prometheus_adapter.is_rules(document):
             continue
         if document.place in schedules.named:
@@ -143,8 +147,7 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
 
 
 def _name(document: Document) -> str:
-    metadata = document.data.get("metadata")
-    known = metadata if isinstance(metadata, dict) else {}
+    known = document.metadata
     return "/".join(str(known[key])[:_LONGEST_NAME] for key in ("namespace", "name") if known.get(key))
 
 
@@ -152,8 +155,7 @@ def _left_out(document: Document) -> str:
     """Why an object is left out: another autoscaler makes it, or it is migrated already; empty where it is not."""
     if document.kind == POLICY_KIND:
         return "is a policy already, and is left out"
-    metadata = document.data.get("metadata")
-    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    owners = document.metadata.get("ownerReferences")
     if document.kind != native_hpa.KIND:
         return ""
     for owner in owners if isinstance(owners, list) else ():
@@ -191,16 +193,13 @@ def _pair(
 def _draft(
     document: Document, root: Fields, rules: AdapterRules | None, part: SettingsPart, schedules: ScalingSchedules
 ) -> Draft | None:
-    version = document.data.get("apiVersion")
-    group = version.rpartition("/")[0] if isinstance(version, str) else ""
-    match (group, document.kind):
+    match (document.group, document.kind):
         case (watermark_pod_autoscaler.API_GROUP, watermark_pod_autoscaler.KIND):
             return watermark_pod_autoscaler.read(document.place, root, part)
         case (keda.API_GROUP, keda.KIND):
             return keda.read(document.place, root, part)
         case ("autoscaling", native_hpa.KIND):
-            metadata = document.data.get("metadata")
-            annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+            annotations = document.metadata.get("annotations")
             names = annotations if isinstance(annotations, dict) else {}
             is_annotated = any(str(key).startswith(metrics_adapter.PREFIX) for key in names)
             if rules is None or is_annotated:
@@ -224,6 +223,7 @@ def _draft(
             root.fault("kind", kind, _UNMIGRATED[group, kind])
             return None
         case _:
+            version = document.data.get("apiVersion")
             shown = f"{version} {document.kind}".strip() if isinstance(version, str) else document.kind
             root.fault("kind", shown or None, f"cannot be migrated; known are {_KNOWN}")
             return None
@@ -247,3 +247,122 @@ def _claim(pair: Migrated, seen: dict[tuple[str, ...], str]) -> None:
     if faults:
         raise MigrationError(faults)
     seen |= dict.fromkeys(keys, pair.place)
+
+
+class Printed(NamedTuple):
+    """What goes to standard output, and the lines for standard error: remarks, then what could not be migrated."""
+
+    output: str
+    remarks: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def run(texts: Sequence[tuple[str, str]], style: Style, folder: str | None, *, json_wanted: bool) -> Printed:
+    """Migrate the texts (each with its file's name) and write the files wanted. Raises MigrationError."""
+    migration = migrate(texts, style)
+    if folder is not None:
+        _write(migration, Path(folder))
+    if json_wanted:
+        text = json.dumps(as_json(migration), indent=2) + "\n"
+        return Printed(text, refused=tuple(map(str, migration.refused)))
+    remarks = tuple(f"{pair.name}: {note}" for pair in migration.pairs for note in pair.notes)
+    notes = tuple(map(str, migration.notes)) if folder is not None else ()
+    text = as_yaml(migration) if folder is None else ""
+    return Printed(text, notes + remarks, tuple(map(str, migration.refused)))
+
+
+def _write(migration: Migration, folder: Path) -> None:
+    # No name has an underscore, so no two pairs have one file.
+    files = {f"{pair.namespace}_{pair.name}.yaml".lstrip("_"): pair_yaml(pair) for pair in migration.pairs}
+    if migration.settings:
+        files[SETTINGS_FILE] = settings_yaml(migration.settings)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            with (folder / name).open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        advice = f"cannot be written: {error.strerror}; no file is overwritten, so name an empty folder"
+        raise MigrationError([Fault("", str(error.filename or folder), advice)], "the output") from error
+
+
+def as_json(migration: Migration) -> dict[str, Any]:
+    """The migration as JSON data."""
+    return {
+        "pairs": [
+            {
+                "source": pair.source,
+                "from": pair.place,
+                "policy": pair.policy,
+                "hpa": pair.hpa,
+                "notes": [_note(note) for note in pair.notes],
+            }
+            for pair in migration.pairs
+        ],
+        "settings": migration.settings,
+        "notes": [_note(note) for note in migration.notes],
+        "refused": [
+            {"from": one.place, "kind": one.kind, "name": one.name, "reasons": [str(fault) for fault in one.faults]}
+            for one in migration.refused
+        ],
+    }
+
+
+def _note(note: Note) -> dict[str, Any]:
+    return {"kind": note.kind.value, "field": note.field, "value": _finite(note.value), "sentence": note.sentence}
+
+
+def _finite(value: Any) -> Any:
+    """The value with numbers that JSON does not have as texts."""
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_yaml(migration: Migration) -> str:
+    """Every pair as two documents, with its notes as comments, and the settings as one more comment at the top."""
+    lines = dump(migration.settings).splitlines() if migration.settings else []
+    parts = [f"# {_SETTINGS}", *(f"#   {printable(line)}" for line in lines)] if lines else []
+    parts += [*comments(migration.notes), *comments(migration.refused)]
+    for pair in migration.pairs:
+        parts += ["---" if parts else "", pair_yaml(pair).rstrip("\n")]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def pair_yaml(pair: Migrated) -> str:
+    """One pair as two documents with its notes as comments."""
+    heading = printable(f"{pair.source} {pair.name}, from {pair.place}")
+    lines = [*_wrapped(heading), *comments(pair.notes), dump(pair.policy), "---", dump(pair.hpa)]
+    return "\n".join(lines) + "\n"
+
+
+def settings_yaml(settings: Mapping[str, Any]) -> str:
+    """The part of the settings."""
+    return dump(settings) + "\n"
+
+
+def comments(notes: Iterable[object]) -> Iterator[str]:
+    """The notes, or other sentences, as comments of YAML."""
+    for note in notes:
+        yield from _wrapped(str(note))
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Never writes an alias: kubectl reads them, people do not."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  PyYAML calls it
+        return True
+
+
+def dump(data: Mapping[str, Any]) -> str:
+    """An object as YAML, without an end of line."""
+    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=_WIDTH)
+    return text.rstrip("\n")

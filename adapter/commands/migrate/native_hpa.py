@@ -1,11 +1,19 @@
 """Reads a HorizontalPodAutoscaler (autoscaling/v2) whose metrics another adapter serves, and its resource metrics."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
-from adapter.commands.migrate.original import Fields, NoteKind, read_bounds, read_identity, read_target
+from adapter.commands.migrate.metrics_adapter import SCHEDULE_KINDS, ScalingSchedules
+from adapter.commands.migrate.original import (
+    Fields,
+    Found,
+    NoteKind,
+    SelectedMetric,
+    read_bounds,
+    read_identity,
+    read_target,
+)
 from adapter.commands.migrate.pair import (
     LARGEST,
     LARGEST_RATIO,
@@ -17,8 +25,6 @@ from adapter.commands.migrate.pair import (
     stock_hpa,
     tolerance_text,
 )
-from adapter.commands.migrate.scaling_schedule import KINDS as SCALING_SCHEDULES
-from adapter.commands.migrate.scaling_schedule import ScalingSchedules
 from adapter.policy.field_reader import PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE
 
@@ -32,29 +38,6 @@ _SOURCES = {"Object": "object", "Pods": "pods", "External": "external", "Resourc
 _LONGEST_WINDOW = 3600
 _LONGEST_PERIOD = 1800
 _MOST = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectedMetric:
-    """A Pods, Object or External metric of an HPA: what its adapter has to find a query for.
-
-    `labels` are the metric selector's matchLabels, `expressions` its matchExpressions; `described` is the Object's
-    (apiVersion, kind, name).
-    """
-
-    kind: str
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-    described: tuple[str, str, str] = ("", "", "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The query of a metric, as the source of a policy's metric. `per_replica`: the adapter divides it itself."""
-
-    source: Mapping[str, Any]
-    per_replica: bool = False
 
 
 class Resolver(Protocol):
@@ -212,7 +195,7 @@ class _Metrics:
             return
         by_value, value = goal
         kind, name = metric.described[1:]
-        if kind in SCALING_SCHEDULES and not by_value:
+        if kind in SCHEDULE_KINDS and not by_value:
             first = len(self.schedules)
             self.schedules += self._schedules.read(kind, self._namespace, name, value, source, first)
             return

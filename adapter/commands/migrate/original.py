@@ -10,6 +10,7 @@ from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_quantity
 from adapter.policy.field_reader import FieldReader
+from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, first_faults
@@ -169,6 +170,18 @@ class Document:
         kind = self.data.get("kind")
         return kind if isinstance(kind, str) else ""
 
+    @property
+    def group(self) -> str:
+        """Its API group; empty for the core one, and without any."""
+        version = self.data.get("apiVersion")
+        return version.rpartition("/")[0] if isinstance(version, str) else ""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Its metadata; empty without any."""
+        metadata = self.data.get("metadata")
+        return metadata if isinstance(metadata, Mapping) else {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectIdentity:
@@ -181,12 +194,26 @@ class ObjectIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetReference:
-    """The scale target."""
+class SelectedMetric:
+    """A Pods, Object or External metric of an HPA: what its adapter has to find a query for.
 
-    api_version: str
+    `labels` are the metric selector's matchLabels, `expressions` its matchExpressions; `described` is the Object's
+    (apiVersion, kind, name).
+    """
+
     kind: str
     name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    described: tuple[str, str, str] = ("", "", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The query of a metric, as the source of a policy's metric. `per_replica`: the adapter divides it itself."""
+
+    source: Mapping[str, Any]
+    per_replica: bool = False
 
 
 def read_objects(texts: Sequence[tuple[str, str]]) -> list[Document]:
@@ -281,7 +308,7 @@ KNOWN_VERSIONS = {
 }
 
 
-def read_target(spec: Fields, default_kind: str = "") -> TargetReference:
+def read_target(spec: Fields, default_kind: str = "") -> CrossVersionReference:
     """Read `scaleTargetRef`; an absent apiVersion is that of the well-known kind."""
     reference = spec.section("scaleTargetRef")
     kind = reference.text("kind", required="" if default_kind else "the kind of what is scaled") or default_kind
@@ -300,7 +327,7 @@ def read_target(spec: Fields, default_kind: str = "") -> TargetReference:
         "only tells KEDA where to find environment variables for its triggers", "envSourceContainerName"
     )
     reference.rest("scaleTargetRef")
-    return TargetReference(api_version=version, kind=kind, name=name)
+    return CrossVersionReference(version, kind, name)
 
 
 def read_bounds(spec: Fields) -> tuple[int, int]:

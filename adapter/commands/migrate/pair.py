@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.migrate.original import MigrationError, Note, NoteKind, Notes, ObjectIdentity, TargetReference
+from adapter.commands.migrate.original import MigrationError, Note, NoteKind, Notes, ObjectIdentity
 from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO, nano_text
 from adapter.load.spec import Bounds
@@ -135,7 +135,7 @@ class Draft:
     place: str
     source: str
     identity: ObjectIdentity
-    target: TargetReference
+    target: CrossVersionReference
     minimum: int
     maximum: int
     notes: Notes
@@ -207,9 +207,8 @@ def write(draft: Draft, style: Style) -> Migrated:
     metadata = _metadata(draft.identity, draft.identity.name)
     if draft.annotations:
         metadata["annotations"] = draft.annotations
-    target = CrossVersionReference(draft.target.api_version, draft.target.kind, draft.target.name)
     bounds = Bounds(minimum=draft.minimum, maximum=draft.maximum)
-    hpa = hpa_manifest(metadata, name, target, bounds, draft.behavior or {}, draft.kept)
+    hpa = hpa_manifest(metadata, name, draft.target, bounds, draft.behavior or {}, draft.kept)
     try:
         parsed = parse_policy(policy)
         if draft.behavior is None:

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from adapter.commands.migrate import promql_text
-from adapter.commands.migrate.native_hpa import Found, SelectedMetric
-from adapter.commands.migrate.original import Document, Fields, NoteKind, Notes, note_annotations
-from adapter.commands.migrate.settings_part import SettingsPart
+from adapter.commands.migrate import queries
+from adapter.commands.migrate.original import Document, Fields, Found, NoteKind, Notes, SelectedMetric, note_annotations
+from adapter.commands.migrate.queries import SettingsPart
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault
 from adapter.usage.promql import uses_variables
@@ -32,6 +31,8 @@ _CAPTURE = re.compile(r"\^?(?P<before>[A-Za-z0-9_:]*)\((?P<inner>\.\*|\.\+)\)(?P
 _REFERENCE = re.compile(r"\$(?:\{(\d)\}|(\d))", re.ASCII)
 _SELECTOR = re.compile(r"\s*(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)?\s*(?P<matchers>\{.*\})?\s*", re.ASCII | re.DOTALL)
 _NAME_MATCHER = re.compile(r'__name__\s*(?P<sign>=~|!~|!=|=)\s*"(?P<value>[^"\\]*)"', re.ASCII)
+_SERIES = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*", re.ASCII)
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SAFE = re.compile(r"[A-Za-z0-9_:.^$|()*+?\[\]-]*", re.ASCII)
 _GROUP_REPEATED = re.compile(r"\)[*+?]")
 
@@ -191,8 +192,8 @@ class RulesResolver:
             text = _filled(rule, series, metric)
         except Unclear as error:
             return f"{rule.path} is for it, but {error}"
-        fault = promql_text.syntax_fault(f"{rule.path}.metricsQuery", text)
-        if fault is not None or len(text) > promql_text.LONGEST:
+        fault = queries.syntax_fault(f"{rule.path}.metricsQuery", text)
+        if fault is not None or len(text) > queries.LONGEST:
             return f"{rule.path}.metricsQuery becomes no PromQL that a policy can have: {fault or 'it is too long'}"
         self._part.inline()
         fields.notes.add(
@@ -208,7 +209,7 @@ def _series(rule: Rule, name: str) -> str:
     series = series_of(rule.matches, rule.as_name, name, rule.series_query)
     if not series or not selects(rule.series_query, rule.filters, series):
         return ""
-    if not promql_text.is_series(series):  # the HPA's author chose it: it must not go on as PromQL of its own
+    if not _SERIES.fullmatch(series):  # the HPA's author chose it: it must not go on as PromQL of its own
         raise Unclear(f"the series would be {series[:60]!r}, which is no name of one")
     return series
 
@@ -234,14 +235,14 @@ def _filled(rule: Rule, series: str, metric: SelectedMetric) -> str:
             group, own = _described(rule, metric)
             matchers += own
     parts = {"Series": series, "LabelMatchers": ",".join(matchers), "GroupBy": group}
-    if max(map(len, parts.values())) > promql_text.LONGEST:
+    if max(map(len, parts.values())) > queries.LONGEST:
         raise Unclear("its labels are too long for a query")
     text = _TEMPLATE.sub(lambda match: parts[match[1]], rule.metrics_query)
     if "<<" in text:
         raise Unclear("its metricsQuery uses more than .Series, .LabelMatchers and .GroupBy")
     if metric.kind == "Pods":
-        return promql_text.renamed(text, {"namespace": namespace_label, "pod": rule.label("pod")})
-    return promql_text.one_number(text)
+        return queries.renamed(text, {"namespace": namespace_label, "pod": rule.label("pod")})
+    return queries.one_number(text)
 
 
 def _described(rule: Rule, metric: SelectedMetric) -> tuple[str, list[str]]:
@@ -250,11 +251,11 @@ def _described(rule: Rule, metric: SelectedMetric) -> tuple[str, list[str]]:
     if kind == "Namespace":
         return rule.label("namespace"), []
     label = _checked(rule.label(_singular(kind), version.rpartition("/")[0]))
-    return label, [promql_text.matcher(label, "=", name)]
+    return label, [queries.matcher(label, "=", name)]
 
 
 def _checked(label: str) -> str:
-    if not promql_text.is_label(label):
+    if not _LABEL.fullmatch(label):
         raise Unclear("its resources give no label for it")
     return label
 
@@ -269,12 +270,12 @@ def _values(metric: SelectedMetric) -> Iterator[str]:
 
 def _selector(metric: SelectedMetric) -> Iterator[str]:
     for label, value in metric.labels.items():
-        yield promql_text.matcher(_checked(label), "=", value)
+        yield queries.matcher(_checked(label), "=", value)
     for label, operator, values in metric.expressions:
         if operator not in _SIGNS:
             raise Unclear(f"{operator[:40]!r} is no operator of a selector")
         alternatives = "|".join(re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", value) for value in values)
-        yield promql_text.matcher(_checked(label), _SIGNS[operator], alternatives)
+        yield queries.matcher(_checked(label), _SIGNS[operator], alternatives)
 
 
 class Unclear(Exception):  # noqa: N818  it is no error of the program: a rule that only its own adapter can evaluate

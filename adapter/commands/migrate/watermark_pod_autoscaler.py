@@ -16,7 +16,7 @@ from adapter.commands.migrate.original import (
     read_target,
 )
 from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Wpa, WpaMetric, metric_name, quantity, tolerance_text
-from adapter.commands.migrate.settings_part import SettingsPart
+from adapter.commands.migrate.queries import SettingsPart
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.policy.watermark_policy import MOST_METRICS
 

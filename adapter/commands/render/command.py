@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.migrate import command, native_hpa
-from adapter.commands.migrate.native_hpa import Found, SelectedMetric
+from adapter.commands.migrate import migration, native_hpa
 from adapter.commands.migrate.original import (
     KNOWN_VERSIONS,
     Document,
     Fields,
+    Found,
     MigrationError,
     NoteKind,
     Notes,
+    SelectedMetric,
     read_objects,
 )
 from adapter.commands.migrate.pair import Draft, Goal, Migrated, StockHpa, Style, write
@@ -171,8 +172,8 @@ def as_yaml(rendered: Iterable[Rendered]) -> str:
     """The manifests as documents, each group below its remarks as comments."""
     groups = []
     for one in rendered:
-        lines = list(command.comments((one.heading, *one.remarks)))
-        documents = "\n---\n".join(command.dump(manifest) for manifest in one.objects)
+        lines = list(migration.comments((one.heading, *one.remarks)))
+        documents = "\n---\n".join(migration.dump(manifest) for manifest in one.objects)
         groups.append("\n".join([*lines, documents]))
     return "\n---\n".join(groups) + "\n"
 

@@ -1,15 +1,16 @@
-"""PromQL of an original as a policy may have it: one number for the service, or a series a pod."""
+"""What migrated policies ask of Prometheus: PromQL as a policy may have it, and the settings that they need."""
 
-import re
+import itertools
 from collections.abc import Mapping
+from typing import Any
 
 from adapter.runtime.faults import Fault
 from adapter.usage.promql import PromqlError, parse_inputs, tokenize, uses_variables
 
 LONGEST = 4096
 _AGGREGATORS = frozenset({"sum", "avg", "min", "max", "count", "scalar", "vector", "stddev", "stdvar"})
-_SERIES = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*", re.ASCII)
-_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+UNKNOWN_URL = "http://prometheus.monitoring.svc:9090"
+"""Written where the original does not say where Prometheus is."""
 
 
 def fault_of(path: str, text: str) -> Fault | None:
@@ -62,19 +63,58 @@ def matcher(label: str, sign: str, value: str) -> str:
     return f'{label}{sign}"{escaped}"'
 
 
-def is_series(text: str) -> bool:
-    """Whether a text is the name of a series."""
-    return _SERIES.fullmatch(text) is not None
-
-
-def is_label(text: str) -> bool:
-    """Whether a text is the name of a label."""
-    return _LABEL.fullmatch(text) is not None
-
-
 def renamed(text: str, labels: Mapping[str, str]) -> str:
     """The query with labels of its result copied to other names: `{new: old}`, where they differ."""
     for new, old in labels.items():
         if new != old:
             text = f'label_replace({text}, "{new}", "$1", "{old}", "(.*)")'
     return text
+
+
+class SettingsPart:
+    """Collects what the policies of one run need; equal servers are listed once.
+
+    A copy goes its own way: nothing is changed in place.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[str, dict[str, Any]] = {}
+        self._queries: dict[str, dict[str, Any]] = {}
+        self._inline = False
+
+    def server(self, url: str, options: Mapping[str, Any] | None = None) -> str:
+        """The name of the server with this URL and these further keys, added where it is new."""
+        wanted = {"url": url or UNKNOWN_URL, **(options or {})}
+        for name, known in self._servers.items():
+            if known == wanted:
+                return name
+        name = "prometheus" if not self._servers else f"prometheus-{len(self._servers) + 1}"
+        self._servers = {**self._servers, name: wanted}
+        return name
+
+    def inline(self) -> None:
+        """A policy has PromQL of its own."""
+        self._inline = True
+
+    def placeholder(self, name: str) -> str:
+        """A named query that somebody has to write, and its name in the settings.
+
+        Until then it asks for a series that does not exist: no answer, so the count stays.
+        """
+        numbered = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        free = next(one for one in numbered if one not in self._queries)
+        text = f"write_here_the_promql_of_{free.replace('-', '_').replace('.', '_')}"
+        query = {"name": free, "server": self.server(""), "query": text, "scope": "Service"}
+        self._queries = {**self._queries, free: query}
+        return free
+
+    def data(self) -> dict[str, Any]:
+        """The settings' keys, empty where the policies need none."""
+        if not self._servers:
+            return {}
+        servers = [{"name": name, **keys} for name, keys in self._servers.items()]
+        part: dict[str, Any] = {"inlineQueries": True} if self._inline else {}
+        part["servers"] = servers
+        if self._queries:
+            part["queries"] = list(self._queries.values())
+        return {"prometheus": part}
