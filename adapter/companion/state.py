@@ -28,6 +28,10 @@ class Scaling(NamedTuple):
     why: str
     by: str
 
+    def __str__(self) -> str:
+        by, why = f" by {self.by}" if self.by else "", f": {self.why}" if self.why else ""
+        return f"from {self.before} to {self.after}{by}{why}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaHistory:

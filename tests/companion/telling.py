@@ -6,9 +6,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
-from adapter.companion import delivery
 from adapter.companion.actions import Notify
-from adapter.companion.notifier import Notifier
+from adapter.companion.notifier import Notifier, Send, deliver
 from adapter.companion.state import Notification
 from adapter.kube.errors import Unreachable
 from adapter.settings import CompanionSettings
@@ -70,7 +69,7 @@ class Stand:
 
 @contextlib.asynccontextmanager
 async def notifying(
-    stand: Stand, send: delivery.Send = delivery.deliver, wait: float = 0.01, lease: object = None
+    stand: Stand, send: Send = deliver, wait: float = 0.01, lease: object = None
 ) -> AsyncIterator[Notifier]:
     made = Notifier(cast(Any, stand), cast(Any, lease or stand), lambda: stand.settings, stand.metrics, send, wait)
     running = asyncio.create_task(made.run())

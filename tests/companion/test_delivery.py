@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 import requests
 
-from adapter.companion import delivery
-from adapter.companion.delivery import Delivery, Message, NoLibraryError
+from adapter.companion.notifier import Delivery, Message, NoLibraryError, deliver
 from adapter.settings.companion import NotificationRoute, Severity, Topic
 from tests.companion.receivers import hook, mailbox
 from tests.companion.telling import KEY, Sent, Stand, in_threads, notice, notifying, telling
@@ -281,7 +280,7 @@ async def test_without_the_library_it_is_said_and_nothing_else_happens(
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(NoLibraryError):
-        delivery.deliver("json://a", "", "", Severity.INFO)
+        deliver("json://a", "", "", Severity.INFO)
     async with notifying(stand) as notifier:
         stand.route("json://a")
         notifier.add(telling())

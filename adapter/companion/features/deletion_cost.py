@@ -67,7 +67,7 @@ def missed(state: State, action: MarkPod, outcome: ActionResult, now: float) -> 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
     """DeletedFirst, while pods are pulled out and the policy asks for it, or while marks are left behind."""
     is_off = not context.settings.features.deletion_cost
-    if is_off and (left := _marked(context)):
+    if is_off and (left := [one.pod for one in _alive(context) if one.pod.marked]):
         message = f"{_SWITCHED_OFF}, and {_names(left)} bear its marks: they are deleted first until those are removed"
         yield PolicyCondition(ConditionType.DELETED_FIRST, False, Reason.MARKS_LEFT, message)
         return
@@ -129,13 +129,6 @@ def _is_foreign(context: Context, pod: Pod) -> bool:
 def _was_done(context: Context, pod: Pod, *, first: bool) -> bool:
     last = context.state.marking.done.get(pod.uid)
     return last is not None and last.first is first and context.now - last.at < REWRITE_SECONDS
-
-
-def _marked(context: Context) -> list[Pod]:
-    assessment = context.view.assessment
-    if assessment is None:
-        return []
-    return [one.pod for one in assessment.pods if one.pod.marked and one.state not in GONE]
 
 
 def _alive(context: Context) -> Iterator[PodAssessment]:

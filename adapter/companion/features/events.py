@@ -17,7 +17,6 @@ from adapter.companion.state import (
     EventSeries,
     EventState,
     PendingChange,
-    Scaling,
     SeriesKey,
     State,
 )
@@ -65,7 +64,8 @@ def observe(context: Context) -> State:
         return replace(state, events=state.events if state.events == skipped else skipped)
     events = _expired(state.events, context.now)
     if scaling is not None and scaling.number > events.scaling:
-        events = replace(_added(events, _scaled(scaling), context), scaling=scaling.number)
+        key = SeriesKey(SCALED, f"{scaling.before} {scaling.after}", warning=False)
+        events = replace(_added(events, Occurrence(key, SCALE, str(scaling)), context), scaling=scaling.number)
     return replace(state, events=_with_conditions(events, context))
 
 
@@ -108,17 +108,12 @@ def _expired(events: EventState, now: float) -> EventState:
     return replace(events, started=started, series=series)
 
 
-def _scaled(scaling: Scaling) -> Occurrence:
-    by, why = f" by {scaling.by}" if scaling.by else "", f": {scaling.why}" if scaling.why else ""
-    key = SeriesKey(SCALED, f"{scaling.before} {scaling.after}", warning=False)
-    return Occurrence(key, SCALE, f"from {scaling.before} to {scaling.after}{by}{why}")
-
-
 def _added(events: EventState, occurrence: Occurrence, context: Context) -> EventState:
     """The state with one more occurrence: it repeats a series, begins one, or is dropped by the hourly limit."""
-    now, known = context.now, events.series.get(occurrence.key)
-    is_full = len(events.started) >= (SCALINGS_PER_HOUR if occurrence.action == SCALE else MOST_PER_HOUR)
-    if known is not None and (is_full or occurrence.action == SCALE or _is_same_cause(known.note, occurrence.note)):
+    now, known, is_scaling = context.now, events.series.get(occurrence.key), occurrence.action == SCALE
+    is_full = len(events.started) >= (SCALINGS_PER_HOUR if is_scaling else MOST_PER_HOUR)
+    begins = _TIME.sub("", _cut(occurrence.note, ""))  # notes of the same cause differ in times alone
+    if known is not None and (is_full or is_scaling or _TIME.sub("", known.note).startswith(begins)):
         repeated = replace(known, count=known.count + 1, last=now)
         return replace(events, series={**events.series, occurrence.key: repeated})
     if is_full:
@@ -136,11 +131,6 @@ def _added(events: EventState, occurrence: Occurrence, context: Context) -> Even
     )
     series = {**events.series, occurrence.key: begun}
     return replace(events, series=series, started=(*events.started, now), dropped=0)
-
-
-def _is_same_cause(written: str, note: str) -> bool:
-    """Whether two notes differ in times alone, and in what `_cut` does."""
-    return _TIME.sub("", written).startswith(_TIME.sub("", _cut(note, "")))
 
 
 def _cut(note: str, end: str) -> str:

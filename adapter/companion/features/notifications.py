@@ -1,12 +1,12 @@
 """Notifications: every scaling, and every trouble when it comes, once. Without routes nothing is noted."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from adapter.companion.actions import Notify
 from adapter.companion.context import Context, PolicyCondition
-from adapter.companion.state import Notification, NotificationState, Scaling, State, TroubleState
+from adapter.companion.state import Notification, NotificationState, State, TroubleState
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors
@@ -50,7 +50,9 @@ def _observed(context: Context) -> NotificationState:
     if state.troubles is None:
         state = replace(state, troubles=_left_behind(context))
     if scaling is not None and scaling.number > state.scaling:
-        state = replace(_with_due(state, _scaled(scaling), context), scaling=scaling.number)
+        fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
+        state = _with_due(state, context, Topic.SCALED, Severity.INFO, f"scaled {scaling}", fields=fields)
+        state = replace(state, scaling=scaling.number)
     if context.view.assessment is None or context.decision is None:
         return state
     for trouble in TROUBLES:
@@ -117,11 +119,12 @@ def _with_trouble(
         return _updated(state, topic, TroubleState(before.notified, since))
     state = _updated(state, topic, TroubleState(not before.notified))
     if text:
-        return _with_due(state, _News(topic, trouble.severity, text, trouble.in_production), context)
+        graver = trouble.in_production
+        return _with_due(state, context, topic, trouble.severity, text, severity_in_production=graver)
     if topic is Topic.DATA_LOST:
         trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
         recovered = f"every metric has an answer again{trusted}"
-        return _with_due(state, _News(Topic.DATA_RECOVERED, Severity.INFO, recovered), context)
+        return _with_due(state, context, Topic.DATA_RECOVERED, Severity.INFO, recovered)
     return state
 
 
@@ -131,34 +134,21 @@ def _updated(state: NotificationState, topic: Topic, trouble: TroubleState) -> N
     return replace(state, troubles={**(state.troubles or {}), topic: trouble})
 
 
-class _News(NamedTuple):
-    topic: Topic
-    severity: Severity
-    text: str
-    in_production: Severity | None = None
-    fields: Mapping[str, str] = {}
-
-
-def _with_due(state: NotificationState, news: _News, context: Context) -> NotificationState:
+def _with_due(
+    state: NotificationState, context: Context, topic: Topic, severity: Severity, text: str, **more: Any
+) -> NotificationState:
+    """The state with one more notification; `more` are its further fields."""
     target = context.view.target
     notification = Notification(
         number=state.number + 1,
-        topic=news.topic,
-        severity=news.severity,
-        severity_in_production=news.in_production,
+        topic=topic,
+        severity=severity,
         at=context.now,
         target=f"{target.kind} {target.name}" if target is not None else "",
-        text=news.text,
-        fields=news.fields,
+        text=text,
+        **more,
     )
     return replace(state, number=notification.number, due=(*state.due, notification)[-_DUE_AT_MOST:])
-
-
-def _scaled(scaling: Scaling) -> _News:
-    by, reason = f" by {scaling.by}" if scaling.by else "", f": {scaling.why}" if scaling.why else ""
-    text = f"scaled from {scaling.before} to {scaling.after}{by}{reason}"
-    fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
-    return _News(Topic.SCALED, Severity.INFO, text, fields=fields)
 
 
 # --- the text of a trouble: empty where there is none, None where that cannot be judged ---
@@ -193,8 +183,8 @@ def _text(topic: Topic, context: Context) -> str | None:
 
 def _at_maximum(assessment: Assessment, context: Context) -> str:
     decision, bounds = context.decision, context.view.bounds
-    if decision is None or bounds is None or decision.held_by is not HeldBy.BOUNDS:
+    if decision is None or bounds is None or decision.desired != bounds.maximum:
         return ""
-    if decision.verdict is not Verdict.ABOVE or decision.desired != bounds.maximum:
+    if decision.held_by is not HeldBy.BOUNDS or decision.verdict is not Verdict.ABOVE:
         return ""
     return f"more is needed than the HPA's maximum of {bounds.maximum}: {decision_reason(assessment, decision)}"

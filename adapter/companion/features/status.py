@@ -35,7 +35,9 @@ def plan(context: Context) -> Iterator[WriteStatus]:
     """
     written, policy = context.state.written, context.view.policy
     is_recent = written.at is not None and abs(context.now - written.at) < SHORTEST_SECONDS
-    if not policy.uid or (is_recent and _was_accepted(written.status) is _is_accepted(context)):
+    accepted = context.conditions.get(ConditionType.ACCEPTED)
+    before = [one["status"] for one in written.status.get("conditions", ()) if one["type"] == ConditionType.ACCEPTED]
+    if not policy.uid or (is_recent and ("False" in before) is (accepted is not None and not accepted.is_true)):
         return
     status = status_of(context)
     # A time in the future: the API server's clock was put back since.
@@ -43,16 +45,6 @@ def plan(context: Context) -> Iterator[WriteStatus]:
     if is_old or _lasting(status) != _lasting(written.status):
         over = str(written.status.get("assessedAt", ""))
         yield WriteStatus(key=context.key, uid=policy.uid, status=status, over=over)
-
-
-def _is_accepted(context: Context) -> bool:
-    accepted = context.conditions.get(ConditionType.ACCEPTED)
-    return accepted is None or accepted.is_true
-
-
-def _was_accepted(status: Mapping[str, Any]) -> bool:
-    found = [one["status"] for one in status.get("conditions", ()) if one["type"] == ConditionType.ACCEPTED]
-    return "False" not in found
 
 
 def after(state: State, action: WriteStatus, now: float) -> State:

@@ -4,7 +4,7 @@ A version is a pod template: the template's hash, or the controller revision. It
 or the registry.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -123,11 +123,8 @@ def _registered(assessment: Assessment, samples: Mapping[str, Pod]) -> dict[str,
     if registry is None or roster is None:
         return {}
     registered = registrations(samples.values(), roster, registry)
-    return {
-        revision: _first(one.metadata.get(key, "") for one in registered.get(pod.uid, ()) for key in VERSION_METADATA)
+    versions = {
+        revision: [one.metadata.get(key, "") for one in registered.get(pod.uid, ()) for key in VERSION_METADATA]
         for revision, pod in samples.items()
     }
-
-
-def _first(texts: Iterable[str]) -> str:
-    return next((text for text in texts if text), "")
+    return {revision: next(filter(None, texts), "") for revision, texts in versions.items()}
