@@ -86,7 +86,7 @@ def _decision(
     policy = case.inputs.policy
     if lines := differences(explained, decision):
         yield _section("The server decided otherwise", _lines(lines, first="bold red"))
-    yield _section("Load", *(_band(band) for band in bands(policy, assessment, decision)))
+    yield _section("Load", *(text for band in bands(policy, assessment, decision) for text in _band(band)))
     yield _section("Why", _lines(stage_sentences(assessment, decision, case.inputs.bounds, case.now), bullet="→ "))
     yield _section("Pods", _counts(assessment), _pods(pod_rows(policy, assessment), [m.name for m in policy.metrics]))
     yield _section("Inputs", _inputs(input_rows(explained, assessment)))
@@ -113,22 +113,21 @@ def _lines(lines: Iterable[str], *, first: str = "", bullet: str = "") -> Render
     return grid
 
 
-def _band(band: DrawnBand) -> RenderableType:
+def _band(band: DrawnBand) -> Iterator[Text]:
     style = _VERDICTS.get(Verdict(band.verdict), "")
-    title = Text.assemble((band.name, "bold"), "  ", (band.verdict, style))
-    if band.error:
-        return Group(title, _text(band.error, "red"), Text(""))
-    return Group(title, *_drawn(band), Text(""))
-
-
-def _drawn(band: DrawnBand) -> Iterator[Text]:
+    yield Text.assemble((band.name, "bold"), "  ", (band.verdict, style))
     known = [value for value in (band.low, band.high, band.target, band.usage, band.raw) if value is not None]
-    if not known or not max(known):
-        return
-    end = max(known) * _ROOM
+    end = max(known, default=Fraction(0)) * _ROOM
+    if band.error:
+        yield _text(band.error, "red")
+    elif end:
+        yield from _drawn(band, end, style)
+    yield Text("")
+
+
+def _drawn(band: DrawnBand, end: Fraction, style: str) -> Iterator[Text]:
     low = -1 if band.low is None else _column(band.low, end)
     high = BAND_WIDTH if band.high is None else _column(band.high, end)
-    style = _VERDICTS.get(Verdict(band.verdict), "")
     shown = ((band.target, "┆", "bold"), (band.raw, "○", "yellow"), (band.usage, "●", f"bold {style}"))
     marks, line = {_column(value, end): (sign, look) for value, sign, look in shown if value is not None}, Text()
     for column in range(BAND_WIDTH):
@@ -136,20 +135,16 @@ def _drawn(band: DrawnBand) -> Iterator[Text]:
         sign = ("┃", "bold") if column in {low, high} else sign
         line.append(*marks.get(column, sign))
     yield line
-    yield _legend(band)
+    legend = Text(f"● effective {band.text(band.usage)}   ○ over all running pods {band.text(band.raw)}   ")
+    if band.target is not None:
+        legend.append(f"┆ target {band.text(band.target)}   ")
+    low_text = "0" if band.low is None else band.text(band.low)
+    high_text = "any" if band.high is None else band.text(band.high)
+    yield legend.append(f"┃ {low_text} … {high_text}", "dim")
 
 
 def _column(value: Fraction, end: Fraction) -> int:
     return min(BAND_WIDTH - 1, int(value / end * BAND_WIDTH))
-
-
-def _legend(band: DrawnBand) -> Text:
-    legend = Text(f"● effective {band.text(band.usage)}   ○ over all running pods {band.text(band.raw)}   ")
-    if band.target is not None:
-        legend.append(f"┆ target {band.text(band.target)}   ")
-    low = "0" if band.low is None else band.text(band.low)
-    high = "any" if band.high is None else band.text(band.high)
-    return legend.append(f"┃ {low} … {high}", "dim")
 
 
 def _counts(assessment: Assessment) -> Text:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -47,13 +47,6 @@ _OF_DOCUMENT = ("other decisions took", "the inputs of WatermarkPolicy")
 _HPAS_APART = "what HPAs are served does not depend on it; the HPA's condition ScalingActive has that"
 
 
-class ObjectPlace(NamedTuple):
-    """An object by its namespace and name."""
-
-    namespace: str
-    name: str
-
-
 def refusal(error: KubeError) -> str:
     """The error that HPAs get as well, where this is one of the adapter; else empty."""
     if not isinstance(error, ApiStatusError) or error.code not in _OF_HPAS:
@@ -64,15 +57,15 @@ def refusal(error: KubeError) -> str:
     return f"{error.code} {error.reason}: {error.message}"
 
 
-def of_server(error: KubeError, policy: ObjectPlace) -> tuple[str, ...]:
-    """Why the server's decision on a policy cannot be read."""
+def of_server(error: KubeError, namespace: str) -> tuple[str, ...]:
+    """Why the server's decision on a policy of a namespace cannot be read."""
     if isinstance(error, Forbidden):
         right = "get watermarkpolicies.effective-load.io/decision of custom.metrics.k8s.io"
         return (
             f"you may not read the decision: {error.message}",
-            f"missing: the right to {right} in namespace {policy.namespace}",
+            f"missing: the right to {right} in namespace {namespace}",
             f"ClusterRole {READER_ROLE} has it, and with it the role view; an administrator binds it by",
-            f"  kubectl create rolebinding {READER_ROLE} -n {policy.namespace} --clusterrole={READER_ROLE} --user=YOU",
+            f"  kubectl create rolebinding {READER_ROLE} -n {namespace} --clusterrole={READER_ROLE} --user=YOU",
         )
     if isinstance(error, ApiStatusError) and (lines := _of_answer(error)):
         return lines
@@ -120,15 +113,15 @@ def of_connection(error: KubeError) -> tuple[str, ...]:
     return (f"the API server cannot be asked: {error}", "  kubectl get --raw /version")
 
 
-def of_object(error: KubeError, right: str, place: ObjectPlace) -> tuple[str, ...]:
-    """Why an object cannot be read; `right` is what reading it takes."""
+def of_hpa(error: KubeError, namespace: str, name: str) -> tuple[str, ...]:
+    """Why an HPA cannot be read."""
     if isinstance(error, Forbidden):
         return (
             f"you may not read it: {error.message}",
-            f"missing: the right to {right} in namespace {place.namespace}, which the role view has",
+            f"missing: the right to get {HPAS.name} in namespace {namespace}, which the role view has",
         )
     if isinstance(error, NotFound):
-        return (f"there is none of the name {place.name} in namespace {place.namespace}",)
+        return (f"there is none of the name {name} in namespace {namespace}",)
     return (f"it cannot be read: {error}",)
 
 
@@ -227,7 +220,6 @@ async def read(session: Session, namespace: str, name: str) -> Explained:
 
 async def _decision(session: Session, namespace: str, name: str) -> dict[str, Any]:
     """The fields of Explained that come from the server's document."""
-    where = ObjectPlace(namespace, name)
     target = path("apis", _GROUP, _VERSION, "namespaces", namespace, WATERMARK_POLICIES.name, name, "decision")
     version = ""
     try:
@@ -242,7 +234,7 @@ async def _decision(session: Session, namespace: str, name: str) -> dict[str, An
             "document": document,
         }
     except KubeError as error:
-        return {"refusal": refusal(error), "trouble": of_server(error, where)}
+        return {"refusal": refusal(error), "trouble": of_server(error, namespace)}
     except (msgspec.MsgspecError, DocumentError, UnicodeDecodeError) as error:
         return {"trouble": of_version(str(error), version)}
 
@@ -268,7 +260,7 @@ async def _hpa(session: Session, namespace: str, name: str) -> Mapping[str, Any]
             conditions=status.conditions,
         )
     except KubeError as error:
-        return {"hpa_trouble": of_object(error, f"get {HPAS.name}", ObjectPlace(namespace, name))}
+        return {"hpa_trouble": of_hpa(error, namespace, name)}
     except (msgspec.MsgspecError, FaultyDocument) as error:
         return {"hpa_trouble": (f"HorizontalPodAutoscaler {namespace}/{name} cannot be read: {error}",)}
     return {"hpa": state}

@@ -10,7 +10,7 @@ from adapter.commands.explain.reading import Explained, HpaState
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
 from adapter.hpa.controller import Controller, Flags, Sync
 from adapter.hpa.go_numbers import milli
-from adapter.load.assessment import Assessment, AssessmentInputs, Decision, MetricAssessment, PodAssessment, Verdict
+from adapter.load.assessment import Assessment, AssessmentInputs, Decision, PodAssessment, Verdict
 from adapter.load.explanation import explain, is_utilization, value_text
 from adapter.load.explanation import headline as decision_headline
 from adapter.load.pod_samples import source_name
@@ -176,15 +176,14 @@ def pod_rows(policy: Policy, assessment: Assessment) -> list[PodRow]:
 def _row(policy: Policy, assessment: Assessment, one: PodAssessment) -> PodRow:
     usage = []
     for metric in assessment.metrics:
-        value, lack = one.usage.get(metric.name), one.missing.get(metric.name, "")
-        shown = "" if value is None else _short(value, as_percent=is_utilization(policy, metric.name))
-        usage.append(shown or lack)
+        value, as_percent = one.usage.get(metric.name), is_utilization(policy, metric.name)
+        if value is None:
+            usage.append(one.missing.get(metric.name, ""))
+        elif as_percent or value < _MILLI:
+            usage.append(value_text(value, as_percent=as_percent))
+        else:  # rounded down to milli-units; sentences are more exact
+            usage.append(milli_text(value // _MILLI))
     return PodRow(one.pod.name, one.state in COUNTED, one.state.value, one.reason, one.evidence, tuple(usage))
-
-
-def _short(value: int, *, as_percent: bool) -> str:
-    """A pod's usage in milli-units, rounded down, where it has any; sentences are more exact."""
-    return value_text(value, as_percent=as_percent) if as_percent or value < _MILLI else milli_text(value // _MILLI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,30 +204,22 @@ def input_rows(explained: Explained, assessment: Assessment) -> Iterator[InputRo
     inputs, now = case.inputs, case.now
     yield InputRow("policy, HPA, pods (watches)", f"assessed {age_text(now - inputs.now)} ago", "until they change")
     yield InputRow("replica count", "read at the request", "")
+    stale_at = {metric.name: metric.stale_at for metric in assessment.metrics}
     if any(metric.resource for metric in inputs.policy.metrics):
-        stale = [one.stale_at for one in _assessed(assessment, inputs, of_queries=False) if one.stale_at is not None]
+        stale = [stale_at.get(metric.name) for metric in inputs.policy.metrics if metric.query is None]
         yield _source_row("metrics.k8s.io", inputs.samples.resources, stale, now)
     for metric in inputs.policy.metrics:
         samples = inputs.samples.queries.get(metric.name)
         if metric.query is not None and samples is not None:
-            known = assessment.metric(metric.name)
-            stale = [known.stale_at] if known is not None and known.stale_at is not None else []
-            yield _source_row(f"{source_name(metric)} ({metric.name})", samples, stale, now)
+            yield _source_row(f"{source_name(metric)} ({metric.name})", samples, [stale_at.get(metric.name)], now)
     if inputs.policy.registry is not None:
         yield _registry_row(inputs, now)
 
 
-def _assessed(assessment: Assessment, inputs: AssessmentInputs, *, of_queries: bool) -> Iterator[MetricAssessment]:
-    for metric in inputs.policy.metrics:
-        assessed = assessment.metric(metric.name)
-        if assessed is not None and (metric.query is not None) is of_queries:
-            yield assessed
-
-
-def _source_row(name: str, samples: ResourceSamples | QuerySamples, stale: list[float], now: float) -> InputRow:
-    answered = samples.fetched_at
+def _source_row(name: str, samples: ResourceSamples | QuerySamples, stale: list[float | None], now: float) -> InputRow:
+    answered, oldest = samples.fetched_at, min((at for at in stale if at is not None), default=None)
     age = "never answered" if answered is None else f"answered {age_text(now - answered)} ago"
-    left = f"the oldest sample counts {age_text(min(stale) - now)} more" if stale else "no sample counts"
+    left = "no sample counts" if oldest is None else f"the oldest sample counts {age_text(oldest - now)} more"
     return InputRow(name, age, left, samples.error or "")
 
 
@@ -329,17 +320,14 @@ def _pace_text(hpa: Hpa, pace: Rules) -> str:
 
 def did_last(state: HpaState, now: float) -> Iterator[str]:
     """What the HPA's status says: counts, the last scaling, conditions."""
-    yield f"current {_known(state.current)}, desired {_known(state.desired)}"
+    current, desired = ("unknown" if count is None else count for count in (state.current, state.desired))
+    yield f"current {current}, desired {desired}"
     if state.last_scale is None:
         yield "it has never scaled"
     else:
         yield f"it last scaled {age_text(now - state.last_scale)} ago"
     for condition in state.conditions:
         yield f"{condition.type} {condition.status} ({condition.reason}): {condition.message}"
-
-
-def _known(count: int | None) -> str:
-    return "unknown" if count is None else str(count)
 
 
 def age_text(seconds: float) -> str:

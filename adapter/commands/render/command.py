@@ -241,20 +241,14 @@ class _NoAdapter:
 
 def _with_bands(draft: Draft, style: Style) -> Draft:
     """The draft with watermarks instead of targets. The band is the tolerance, so that the policy has none."""
-    if not style.tolerance:
-        goals = [_with_band(goal, Fraction(0), Fraction(0), max(1, draft.minimum)) for goal in draft.goals]
-        return replace(draft, goals=goals)
-    up, down = _tolerances(draft)
+    up, down, spec = Fraction(0), Fraction(0), draft.spec
+    if style.tolerance:
+        assert isinstance(draft.original, StockHpa)
+        rules = draft.original.hpa.scale_up, draft.original.hpa.scale_down
+        up, down = (DEFAULT_TOLERANCE if rule.tolerance is None else rule.tolerance for rule in rules)
+        spec = {**draft.spec, "tolerance": "0%"}
     goals = [_with_band(goal, up, down, max(1, draft.minimum)) for goal in draft.goals]
-    return replace(draft, goals=goals, spec={**draft.spec, "tolerance": "0%"})
-
-
-def _tolerances(draft: Draft) -> tuple[Fraction, Fraction]:
-    original = draft.original
-    assert isinstance(original, StockHpa)
-    rules = original.hpa.scale_up, original.hpa.scale_down
-    up, down = (DEFAULT_TOLERANCE if rule.tolerance is None else rule.tolerance for rule in rules)
-    return up, down
+    return replace(draft, goals=goals, spec=spec)
 
 
 def _with_band(goal: Goal, up: Fraction, down: Fraction, fewest: int) -> Goal:
