@@ -1,13 +1,12 @@
 """The autoscalers that a replay compares: a policy with its HPA, and the stock HPA alone."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import inf
 
 from adapter.commands.replay.hpas import hpa_following, resource_of
 from adapter.commands.replay.service import UNBOUNDED, Rest, RestingRange, View
-from adapter.hpa.calculator import Tolerances
 from adapter.hpa.controller import Controller, Values
 from adapter.hpa.go_numbers import milli
 from adapter.hpa.pods import ModelPod, ModelSample
@@ -87,10 +86,6 @@ def answer(metric: HpaMetric, view: View, max_age: float) -> Values:
     return answers
 
 
-def looks_at_pods(hpa: Hpa) -> bool:
-    return any(metric.kind in _BY_POD or metric.target is not MetricTargetType.AVERAGE_VALUE for metric in hpa.metrics)
-
-
 def usages_of(resources: Mapping[str, Mapping[str, int]], at: float, window: float) -> dict[str, PodUsage]:
     """Resource usage by pod, as metrics.k8s.io reports it; pods with the same values share one object."""
     if len(resources) == 1:
@@ -131,9 +126,13 @@ class PolicyAutoscaler:
     ) -> None:
         self.name = name or policy.name
         self.deletes_pulled_out_first = policy.pulled_out.delete_first
-        self.policy = replace(replayed(policy), registry=policy.registry if keeps_registry else None)
+        metrics = tuple(map(_of_whole_pods, policy.metrics))
+        self.policy = replace(policy, metrics=metrics, registry=policy.registry if keeps_registry else None)
         self.roster: Roster | None = None
         self.hpa = hpa_following(policy, hpa)
+        self._needs_pods = any(
+            metric.kind in _BY_POD or metric.target is not MetricTargetType.AVERAGE_VALUE for metric in self.hpa.metrics
+        )
         self._totals = frozenset(totals) | {metric.name for metric in policy.metrics if metric.floor}
         self._max_age = max_age
         self._controller = Controller(self.hpa)
@@ -150,7 +149,7 @@ class PolicyAutoscaler:
         self.assessment = self._assess(view, scale)
         self.decision = decide(self.assessment, scale, self._bounds, view.now)
         values = [self._answer(metric, view) for metric in self.hpa.metrics]
-        pods = self._models.of(view.pods) if looks_at_pods(self.hpa) else ()
+        pods = self._models.of(view.pods) if self._needs_pods else ()
         sync = self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas)
         if sync.replicas != view.replicas:
             self._bounds = replace(self._bounds, last_scale=view.now)
@@ -273,19 +272,17 @@ class PolicyAutoscaler:
             if loads is None:
                 return None
             ranges[metric.name] = loads
-        return Rest(ranges, held_at=view.now, until=self._until(view.now, cools_until))
+        # The policy itself changes with a schedule's window, and at the end of a hold or of a cooldown.
+        times = [self.policy.hold_until, cools_until]
+        for window in self.assessment.windows if self.assessment is not None else ():
+            times += [window.start, window.end]
+        until = min((at for at in times if at is not None and at > view.now), default=inf)
+        return Rest(ranges, held_at=view.now, until=until)
 
     def _cools_until(self, view: View) -> float | None:
         """When the cooldown that keeps the count from falling ends (seconds); None without one."""
         last, seconds = last_scaled(self._memory, self._bounds, view.now), self.policy.cooldown.down
         return last + seconds if last is not None and view.now - last < seconds else None
-
-    def _until(self, now: float, cools_until: float | None) -> float:
-        """When the policy itself changes next: a schedule's window, or the end of a hold or of a cooldown."""
-        times = [at for at in (self.policy.hold_until, cools_until) if at is not None]
-        for window in self.assessment.windows if self.assessment is not None else ():
-            times += [window.start, window.end]
-        return min((at for at in times if at > now), default=inf)
 
 
 def _policy_range(
@@ -383,35 +380,45 @@ class HpaAutoscaler:
         ) and all(len(samples) == len(alive) for samples in view.samples.values())
 
     def _ranges(self, view: View) -> dict[str, RestingRange] | None:
-        pods, bounds = self._models.of(view.pods), self.hpa.bounds
         ranges = {}
         for metric in self.hpa.metrics:
-            loads = _hpa_range(
-                metric,
-                self._answer(metric, view, pods),
-                view,
-                pods,
-                self._controller.tolerances,
-                self._recommend_on(metric),
-                may_fall=view.replicas > max(1, bounds.minimum),
-                may_rise=view.replicas < bounds.maximum,
-            )
+            loads = self._range(metric, view)
             if loads is None:
                 return None
             ranges[metric.name] = loads
         return ranges
 
-    def _recommend_on(self, metric: HpaMetric) -> Callable[[View], int | None]:
-        """What this metric alone recommends at a view."""
+    def _range(self, metric: HpaMetric, view: View) -> RestingRange | None:
+        """The loads at which a metric, all others as they are, surely keeps the count; None where none is sure.
+
+        The serving pods carry equal shares. A larger load never recommends less, so it is enough to ask for both ends.
+        """
+        serving = [pod.name for pod in view.pods if pod.is_ready and not pod.deleting and not pod.pulled_out_annotation]
+        pods, bounds, tolerances = self._models.of(view.pods), self.hpa.bounds, self._controller.tolerances
+        values = self._answer(metric, view, pods)
+        aim = _whole_aim(metric, values, view, pods)
+        if aim is None or not serving or metric.aim is None:
+            return None
+        idle = values.items() if isinstance(values, Mapping) else ()
+        out = sum(sample.value for name, sample in idle if name not in serving)
+        # Rounding: of each pod's milli-units, of their mean, and of a whole percent.
+        slack = 2 * len(view.pods) + 2 + aim // (metric.aim if _is_percent(metric) else aim)
+        floor = least = len(serving) + 1
+        most, ends = UNBOUNDED, []
+        if view.replicas > max(1, bounds.minimum):
+            least = max(floor, (round(aim * (1 - tolerances.down)) - out + slack) * _MILLI)
+            ends.append(least)
+        if view.replicas < bounds.maximum:
+            most = (round(aim * (1 + tolerances.up)) - out - slack) * _MILLI
+            ends.append(most)
+        if least > most:
+            return None
         alone = Controller(replace(self.hpa, metrics=(metric,)))
-
-        def recommend(view: View) -> int | None:
-            pods = self._models.of(view.pods)
-            return alone.recommend(
-                view.now, view.replicas, [self._answer(metric, view, pods)], pods, view.status_replicas
-            )
-
-        return recommend
+        for end in ends:
+            answers = [self._answer(metric, _at_load(view, metric.name, end, serving), pods)]
+            if alone.recommend(view.now, view.replicas, answers, pods, view.status_replicas) != view.replicas:
+                return None
+        return RestingRange(floor, least, most)
 
     def _answer(self, metric: HpaMetric, view: View, pods: tuple[ModelPod, ...]) -> Values:
         values = answer(metric, view, MAX_AGE)
@@ -428,43 +435,6 @@ class HpaAutoscaler:
             else sample._replace(value=metric.aim * requests[name] // 100 if by_percent else milli(metric.aim))
             for name, sample in values.items()
         }
-
-
-def _hpa_range(
-    metric: HpaMetric,
-    values: Values,
-    view: View,
-    pods: tuple[ModelPod, ...],
-    tolerances: Tolerances,
-    recommend: Callable[[View], int | None],
-    *,
-    may_fall: bool,
-    may_rise: bool,
-) -> RestingRange | None:
-    """The loads at which a stock HPA's metric, all others as they are, surely keeps the count; None where none is sure.
-
-    The serving pods carry equal shares; `values` is what the metric answers at the view. A larger load never recommends
-    less, so it is enough to ask for both ends.
-    """
-    serving = [pod.name for pod in view.pods if pod.is_ready and not pod.deleting and not pod.pulled_out_annotation]
-    aim = _whole_aim(metric, values, view, pods)
-    if aim is None or not serving or metric.aim is None:
-        return None
-    idle = values.items() if isinstance(values, Mapping) else ()
-    out = sum(sample.value for name, sample in idle if name not in serving)
-    # Rounding: of each pod's milli-units, of their mean, and of a whole percent.
-    slack = 2 * len(view.pods) + 2 + aim // (metric.aim if _is_percent(metric) else aim)
-    floor = least = len(serving) + 1
-    most = UNBOUNDED
-    if may_fall:
-        least = max(floor, (round(aim * (1 - tolerances.down)) - out + slack) * _MILLI)
-    if may_rise:
-        most = (round(aim * (1 + tolerances.up)) - out - slack) * _MILLI
-    if least > most:
-        return None
-    ends = [end for end, asked in ((least, may_fall), (most, may_rise)) if asked]
-    sure = all(recommend(_at_load(view, metric.name, end, serving)) == view.replicas for end in ends)
-    return RestingRange(floor, least, most) if sure else None
 
 
 def _at_load(view: View, metric: str, load: int, serving: list[str]) -> View:
@@ -489,14 +459,10 @@ def _is_percent(metric: HpaMetric) -> bool:
     return metric.target is MetricTargetType.UTILIZATION
 
 
-def replayed(policy: Policy) -> Policy:
-    """The policy as a replay takes it: no registry, whole pods."""
-    return replace(policy, registry=None, metrics=tuple(map(_of_whole_pods, policy.metrics)))
-
-
 def _of_whole_pods(metric: Metric) -> Metric:
-    if metric.resource is not None:
-        return replace(metric, resource=replace(metric.resource, containers=()))
-    if metric.query is not None:
-        return replace(metric, query=replace(metric.query, containers=()))
-    return metric
+    resource, query = metric.resource, metric.query
+    return replace(
+        metric,
+        resource=resource and replace(resource, containers=()),
+        query=query and replace(query, containers=()),
+    )

@@ -105,18 +105,14 @@ class KedaAutoscaler:
             return count
         self._last_poll = view.now
         minimum = self._keda.stock.hpa.bounds.minimum
-        if self._is_active(view):
+        # A trigger without a value is not active.
+        if any(milli(view.load[name]) > most for name, most in self._keda.activations.items() if name in view.load):
             self._last_active = view.now
             return minimum if view.replicas <= idle else count
         if self._last_active is None:
             self._last_active = view.now  # the history begins in the middle: it was active until now
         rests = view.now - self._last_active >= self._keda.cooldown
         return idle if rests and view.replicas > idle else count
-
-    def _is_active(self, view: View) -> bool:
-        """Whether one trigger's value is above its activation threshold; one without a value is not."""
-        loads = {name: view.load.get(name) for name in self._keda.activations}
-        return any(load is not None and milli(load) > self._keda.activations[name] for name, load in loads.items())
 
 
 class WpaProposal(NamedTuple):
@@ -156,12 +152,14 @@ class WpaAutoscaler:
 
     def sync(self, view: View) -> int:
         """One reconciliation."""
-        proposals = self._proposals(view)
-        above = proposals is not None and any(one.above for one in proposals)
-        below = proposals is not None and any(one.below for one in proposals)
+        found = [_proposal_of(self._wpa, metric, view) for metric in self._wpa.metrics]
+        proposals = [one for one in found if one is not None]
+        if len(proposals) < len(found):
+            proposals = []  # one that fails ends the reconciliation
+        above, below = any(one.above for one in proposals), any(one.below for one in proposals)
         self._above.note(view.now, holds=above)
         self._below.note(view.now, holds=below)
-        if proposals is None:
+        if not proposals:
             return view.replicas  # the bounds are not enforced either
         ready = ready_pods(view, self._wpa.readiness_delay).ready
         desired = limited(self._wpa, view.replicas, max(one.replicas for one in proposals), ready)
@@ -173,12 +171,6 @@ class WpaAutoscaler:
             return view.replicas
         self._last_scale = view.now
         return view.replicas if self._wpa.dry_run else desired
-
-    def _proposals(self, view: View) -> list[WpaProposal] | None:
-        """What the metrics propose; None where one of them fails, which ends the reconciliation."""
-        found = [_proposal_of(self._wpa, metric, view) for metric in self._wpa.metrics]
-        known = [one for one in found if one is not None]
-        return known if known and len(known) == len(found) else None
 
     def _may(self, view: View, desired: int, *, is_stable: bool) -> bool:
         """Whether the forbidden windows and delays allow it; the first reconciliation always writes."""

@@ -1,11 +1,12 @@
 """Plays the plans of a search on two parts of a history, on several cores where it is long."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import chain, repeat
+from functools import partial
+from itertools import repeat
 from multiprocessing import get_context
 
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
@@ -84,6 +85,8 @@ def suggest_for(
     compared = result.comparison
     policy = compared.policy
     measure = _yardstick(compared)
+    if aim is not None:
+        capacity_of(compared)
     others = {name: high for name, high in compared.judge.high.items() if name != policy.metrics[0].name}
     plain = measure.load * _capacity_unit(policy.metrics[0], compared.setup)
     split = result.begin + (result.end - result.begin) * _LEARNED_SHARE
@@ -95,23 +98,23 @@ def suggest_for(
         split=split if result.end - result.begin >= _CHECKED_FROM_DAYS * _DAY else None,
         end=result.end,
     )
-    if aim is not None and not measure.is_capacity:
-        raise SuggestError("a shortfall needs what one pod can carry; say it with --capacity")
-    minimum = compared.hpa.bounds.minimum
     clipped = compared.setup.throttles.get(policy.metrics[0].name)
     limit = None if clipped is None else clipped / _capacity_unit(policy.metrics[0], compared.setup)
+    search = partial(suggest, Plan(policy), compared.hpa.bounds.minimum, measure)
+    search = partial(search, aim=aim, limit=limit, budget=budget, progress=progress)
     cores = cores or ((os.cpu_count() or 1) if result.ticks > _SHORT_TICKS else 1)
     if cores == 1:
-        return suggest(
-            Plan(policy), minimum, measure, player.play, aim=aim, limit=limit, budget=budget, progress=progress
-        )
+        return search(player.play)
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
 
         def play(plans: Sequence[Plan], part: Part) -> list[Summary | None]:
+            figures: list[Summary | None] = [None] * len(plans)
             shares = [plans[first::cores] for first in range(min(cores, len(plans)))]
-            return list(_dealt(list(pool.map(player.play, shares, repeat(part)))))
+            for first, share in enumerate(pool.map(player.play, shares, repeat(part))):
+                figures[first::cores] = share
+            return figures
 
-        return suggest(Plan(policy), minimum, measure, play, aim=aim, limit=limit, budget=budget, progress=progress)
+        return search(play)
 
 
 def paced(hpa: Hpa, plan: Plan) -> Hpa:
@@ -122,12 +125,6 @@ def paced(hpa: Hpa, plan: Plan) -> Hpa:
     if plan.up is not None:
         hpa = replace(hpa, scale_up=replace(hpa.scale_up, stabilization=plan.up), has_behavior=True)
     return hpa
-
-
-def _dealt(shares: Sequence[Sequence[Summary | None]]) -> Iterator[Summary | None]:
-    """The figures in the order that the policies were dealt out in."""
-    longest = len(shares[0]) if shares else 0
-    return chain.from_iterable((share[turn] for share in shares if turn < len(share)) for turn in range(longest))
 
 
 def _yardstick(compared: Comparison) -> Yardstick:

@@ -220,7 +220,7 @@ class _Search:
     ) -> None:
         self.figures: dict[Plan, Summary] = {}
         self._present, self._play, self._budget = present, play, max(1, budget)
-        self._measure, self._progress = measure, progress
+        self.measure, self._progress = measure, progress
         self._limit = limit
         self._chosen: list[Plan] = []
         self._try_all([present])
@@ -283,20 +283,20 @@ class _Search:
             self._try_all(plans)
             return [self.figures[plan] for plan in plans]
 
-        risk = self._measure.risk
+        risk = self.measure.risk
         played = search_levels(play, [self.aim], self._within(shape, first), rounds, risk)
         return level_at(played, self.aim, risk)
 
     def _within(self, shape: _Shape, levels: Iterable[Fraction]) -> list[Fraction]:
         """The levels, none above what samples can pass, or without a saturation factor what is surely passed."""
-        most = Fraction(1) if self._measure.is_capacity else _LEVELS[-1]
+        most = Fraction(1) if self.measure.is_capacity else _LEVELS[-1]
         if self._limit is not None:
             seen = self._limit if shape.saturation > 1 else self._limit * SATURATED
-            most = min(most, seen / (1 + self._present.policy.tolerance) / self._measure.load)
+            most = min(most, seen / (1 + self._present.policy.tolerance) / self.measure.load)
         return sorted({min(most, level) for level in levels})
 
     def _plan(self, shape: _Shape, share: Fraction) -> Plan:
-        high = self._measure.load * share
+        high = self.measure.load * share
         low = None if shape.ratio is None else high * shape.ratio
         policy = replace(self._present.policy, saturation_factor=shape.saturation)
         return Plan(with_watermarks(policy, high, low), shape.down, shape.up)
@@ -316,7 +316,7 @@ class _Search:
     def front(self) -> list[Plan]:
         """Those that no other one beats in cost and risk, by falling cost; none with much more risk than aimed at."""
         best: list[Plan] = []
-        most = max(2 * self.aim, _MOST_RISK[self._measure.is_capacity])
+        most = max(2 * self.aim, _MOST_RISK[self.measure.is_capacity])
         for plan in sorted(self.figures, key=lambda one: (self.cost(one), self.risk(one))):
             is_safer = not best or self.risk(plan) < self.risk(best[-1])
             if is_safer and self.risk(plan) <= most and self._is_calm(self.figures[plan].flaps):
@@ -329,18 +329,14 @@ class _Search:
 
     def risk(self, plan: Plan) -> float:
         """The risk by the yardstick."""
-        return self._measure.risk(self.figures[plan])
-
-    def later_risk(self, summary: Summary) -> float:
-        """The risk of a plan on the later part."""
-        return self._measure.risk(summary)
+        return self.measure.risk(self.figures[plan])
 
 
 def _disagreements(search: _Search, plan: Plan, later: Summary | None, present: Summary | None) -> Iterator[str]:
     """Where the later part, which the choice has not seen, contradicts it."""
     if later is None or present is None or later is present:
         return
-    risk, before = search.later_risk(later), search.later_risk(present)
+    risk, before = search.measure.risk(later), search.measure.risk(present)
     if risk > max(search.aim, before) * SLACK:
         yield (
             f"on the later part its risk is {100 * risk:.3g} %, more than the {100 * search.aim:.3g} % aimed at (the "

@@ -55,18 +55,17 @@ def tag(name: str, /, *children: str | Iterable[str], **attributes: str | bool |
 
 def join(children: Iterable[str | Iterable[str]]) -> Html:
     """Markup of several children, one after the other."""
-    return Html("".join(_markup(child) for child in children))
-
-
-def _markup(child: str | Iterable[str]) -> str:
-    if isinstance(child, Html):
-        return child
-    return html.escape(child) if isinstance(child, str) else join(child)
+    return Html(
+        "".join(
+            child if isinstance(child, Html) else html.escape(child) if isinstance(child, str) else join(child)
+            for child in children
+        )
+    )
 
 
 def document(title: str, body: Html, data: object) -> str:
     """The whole page. `data` is what the charts draw, as JSON data."""
-    style, script = _styles(), _script()
+    style, script = _code()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -101,18 +100,12 @@ def embedded(data: object) -> str:
 
 
 @cache
-def _styles() -> str:
-    return _asset("uPlot.min.css") + "\n" + _asset("page.css")
-
-
-@cache
-def _script() -> str:
-    licence = _asset("uPlot.LICENSE").strip()
-    return f"/*! uPlot {LIBRARY_VERSION}\n{licence}\n*/\n{_asset('uPlot.iife.min.js')}\n{_asset('page.js')}"
-
-
-def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+def _code() -> tuple[str, str]:
+    """The style sheet and the script."""
+    names = ("uPlot.min.css", "page.css", "uPlot.LICENSE", "uPlot.iife.min.js", "page.js")
+    assets = resources.files(__package__).joinpath("assets")
+    library, styles, licence, *scripts = (assets.joinpath(name).read_text(encoding="utf-8") for name in names)
+    return f"{library}\n{styles}", "\n".join([f"/*! uPlot {LIBRARY_VERSION}\n{licence.strip()}\n*/", *scripts])
 
 
 def _hash(content: str) -> str:

@@ -216,23 +216,26 @@ class _WithRegistry:
     def sync(self, view: View) -> int:
         """A sync of the policy, after the registry's answer, if it gives one."""
         if not self._scenario.silent(view.now - BEGAN):
-            self._inner.roster = Roster(at=view.now, instances=tuple(_registered(view)))
-        return self._inner.sync(view._replace(pods=tuple(_shown(pod) for pod in view.pods)))
+            # Each Ready pod is registered; whoever pulls a pod out disables its instance.
+            self._inner.roster = Roster(
+                at=view.now,
+                instances=tuple(
+                    Instance(ip=_address(pod), port=_PORT, enabled=not pod.pulled_out_annotation)
+                    for pod in view.pods
+                    if pod.is_ready and not pod.deleting
+                ),
+            )
+        return self._inner.sync(_shown(view))
 
     def watch(self, view: View) -> None:
         """The pods changed; the registry has not answered since."""
-        self._inner.watch(view._replace(pods=tuple(_shown(pod) for pod in view.pods)))
+        self._inner.watch(_shown(view))
 
 
-def _registered(view: View) -> Iterator[Instance]:
-    """A registration of each Ready pod; whoever pulls a pod out disables its instance."""
-    for pod in view.pods:
-        if pod.is_ready and not pod.deleting:
-            yield Instance(ip=_address(pod), port=_PORT, enabled=not pod.pulled_out_annotation)
-
-
-def _shown(pod: Pod) -> Pod:
-    return replace(pod, pulled_out_annotation=False, ips=(_address(pod),))
+def _shown(view: View) -> View:
+    """The view with the pods' addresses, and without annotations."""
+    pods = tuple(replace(pod, pulled_out_annotation=False, ips=(_address(pod),)) for pod in view.pods)
+    return view._replace(pods=pods)
 
 
 def _address(pod: Pod) -> str:
