@@ -86,7 +86,10 @@ async def installation_sections(
     )
     api_sections, api_services = await api_service_sections(session, settings, settings_known=settings_known)
     ours = {name: one for name, one in api_services.items() if one.spec.service == own_service(settings)}
-    certificates = await certificate_section(session, ours, await _addresses(cluster, settings))
+    addresses: list[str] = []
+    with contextlib.suppress(KubeError):
+        addresses = await cluster.addresses(settings.server.tls.namespace, settings.server.tls.service)
+    certificates = await certificate_section(session, ours, addresses)
     sections = [plane, *rights, certificates, installation_section(installation), *api_sections]
     return sections, has_tolerance
 
@@ -99,14 +102,6 @@ def _accounts(installation: Installation, own: str) -> dict[Account, str]:
         name = own.removeprefix(prefix)
         accounts[Account.COMPANION if "companion" in name else Account.SERVER] = name
     return accounts
-
-
-async def _addresses(cluster: Cluster, settings: Settings) -> list[str]:
-    where = settings.server.tls
-    try:
-        return await cluster.addresses(where.namespace, where.service)
-    except KubeError:
-        return []
 
 
 def hpa_sections(

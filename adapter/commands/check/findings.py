@@ -51,30 +51,31 @@ def registry_section(settings: Registry, probes: Sequence[ProbeResult]) -> Repor
     return section
 
 
+_TROUBLES = {
+    "unreachable": "cannot be reached",
+    "error": "could not be asked",
+    "unauthenticated": "does not authenticate the adapter",
+    "forbidden": "does not let the adapter read",
+    "filtered": "does not let the adapter read",
+}
+"""How far the adapter gets, by the reason of a registry's trouble."""
+
+
 def _server(section: ReportSection, probe: ProbeResult, *, has_credentials: bool) -> None:
     """Reachable, authenticated, allowed: the first step that fails ends the list."""
     server = probe.server
     trouble = None if probe.rosters else next(iter(probe.troubles.values()))
-    reason = trouble.reason if trouble else ""
-    sentence = _sentence(server, trouble) if trouble else ""
-    if trouble and reason == "unreachable":
-        section.wrong(f"{server} cannot be reached: {sentence}")
-        return
-    if trouble and reason == "error":
-        section.wrong(f"{server} could not be asked: {sentence}")
-        return
-    section.ok(f"{server} can be reached")
-    if trouble and reason == "unauthenticated":
-        section.wrong(f"{server} does not authenticate the adapter: {sentence}")
-    elif trouble and reason in {"forbidden", "filtered"}:
-        section.wrong(f"{server} does not let the adapter read: {sentence}")
-    elif trouble and reason == "unknown" and any(key.service == PROBE_SERVICE for key in probe.troubles):
-        section.note(f"{server} was asked about a service that does not exist; name one that does: {sentence}")
-    elif trouble:
-        section.wrong(f"{server} gives no usable answer: {sentence}")
-    else:
+    if trouble is None or trouble.reason not in {"unreachable", "error"}:
+        section.ok(f"{server} can be reached")
+    if trouble is None:
         section.ok(f"{server} {'accepts the credentials' if has_credentials else 'asks for no credentials'}")
         section.ok(f"{server} lets the adapter read")
+    elif trouble.reason == "unknown" and any(key.service == PROBE_SERVICE for key in probe.troubles):
+        text = "was asked about a service that does not exist; name one that does"
+        section.note(f"{server} {text}: {_sentence(server, trouble)}")
+    else:
+        text = _TROUBLES.get(trouble.reason, "gives no usable answer")
+        section.wrong(f"{server} {text}: {_sentence(server, trouble)}")
 
 
 def _sentence(server: str, trouble: Trouble) -> str:

@@ -165,9 +165,10 @@ async def check_prometheus(
         to.sections.append(section)
         _server(section, probe, server.url, cause_of(server.name))
         used = {query.query.name for _, _, query in _queries(scaled)}  # those are told at their policies
-        for name, error in _shared_errors(source, settings, server.name):
-            if name not in used:
-                section.wrong(f"query {name}: {error}", symptom_of=(cause_of(server.name),))
+        shared = {query.name for query in settings.prometheus.queries if query.server == server.name}
+        for result in source.named_results():
+            if result.name in shared - used and result.error:
+                section.wrong(f"query {result.name}: {result.error}", symptom_of=(cause_of(server.name),))
     for one, metric, query in _queries(scaled):
         _add_query(to, one, metric, query, catalog.resolve(query), source, now())
 
@@ -267,14 +268,6 @@ def _server(section: ReportSection, probe: QuerySamples, url: str, cause: str) -
         section.wrong(
             f"its clock is {abs(skew):.0f} s {ahead} the API server's, so samples seem old or new: set it by NTP"
         )
-
-
-def _shared_errors(source: Prometheus, settings: Settings, server: str) -> Iterator[tuple[str, str]]:
-    """The named queries of a server that failed, whether a policy uses them or not."""
-    servers = {query.name: query.server for query in settings.prometheus.queries}
-    for result in source.named_results():
-        if servers[result.name] == server and result.error:
-            yield result.name, result.error
 
 
 def _add_query(

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from adapter.commands.check.findings import dangling_hpas, stops, targets_at_limit
 from adapter.commands.check.manifest_objects import (
@@ -48,13 +47,6 @@ _OF_POLICY = {Reason.WATERMARKS_TOO_CLOSE: "spec.metrics", Reason.TOTAL: "spec.a
 """Fields of the policy, not of the HPA."""
 
 
-class _Pair(NamedTuple):
-    """A policy and its HPA."""
-
-    policy: Parsed[Policy]
-    hpa: Parsed[Hpa]
-
-
 class _Folder:
     """Indexes of the objects."""
 
@@ -93,10 +85,6 @@ class _Folder:
         if first is not None:
             candidates = self._by_label.get((namespace, first.key, first.values[0]), [])
         return (candidate for candidate in candidates if selector.matches(candidate.value.pod.labels))
-
-    def hpas_in(self, namespace: str) -> list[str]:
-        """The names of a namespace's HPAs."""
-        return sorted(self.links[namespace].hpas)
 
     def workload_of(self, hpa: Hpa) -> Parsed[DeclaredWorkload] | None:
         """The workload that an HPA scales; None where it is not among the files."""
@@ -137,8 +125,7 @@ def _policy(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
     if hpa is None:
         yield _without_hpa(folder, policy)
         return
-    pair = _Pair(policy, hpa)
-    yield from (one for flaw, one in _flaws(folder, pair) if flaw.reason in _OF_POLICY)
+    yield from (one for flaw, one in _flaws(folder, policy, hpa) if flaw.reason in _OF_POLICY)
     workload = folder.workload_of(hpa.value)
     if workload is None:
         target = hpa.value.target
@@ -154,7 +141,7 @@ def _policy(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
 
 def _without_hpa(folder: _Folder, policy: Parsed[Policy]) -> Finding:
     read, at = policy.value, policy.at
-    others = folder.hpas_in(read.namespace)
+    others = sorted(folder.links[read.namespace].hpas)
     path = "spec.hpa" if read.hpa != read.name else "metadata.name"
     if not others:
         return _skip(f"HPA {read.hpa}, which the policy names, is not among the files", at.place(path))
@@ -239,7 +226,7 @@ def _hpa(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
         pod = workload.value.pod
         yield from (_wrong(text, at, f"spec.metrics[{index}]") for index, text in targets_at_limit(read, [pod]))
     for policy in folder.policies_of[read.namespace, read.name]:
-        yield from (one for flaw, one in _flaws(folder, _Pair(policy, hpa)) if flaw.reason not in _OF_POLICY)
+        yield from (one for flaw, one in _flaws(folder, policy, hpa) if flaw.reason not in _OF_POLICY)
 
 
 def _metric_names(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
@@ -268,14 +255,13 @@ def _path_of(at: Located, index: int) -> str:
     return f"spec.metrics[{index}]{source}.metric.name"
 
 
-def _flaws(folder: _Folder, pair: _Pair) -> Iterator[tuple[Flaw, Finding]]:
+def _flaws(folder: _Folder, policy: Parsed[Policy], hpa: Parsed[Hpa]) -> Iterator[tuple[Flaw, Finding]]:
     """The flaws of a policy and its HPA, each as a finding about the one of them whose field it is."""
-    policy, hpa = pair.policy.value, pair.hpa.value
-    neighbours = folder.links[hpa.namespace].neighbours(policy.name)
-    wiring = Wiring(policy=policy, hpa=hpa, neighbours=neighbours)
+    neighbours = folder.links[hpa.value.namespace].neighbours(policy.value.name)
+    wiring = Wiring(policy=policy.value, hpa=hpa.value, neighbours=neighbours)
     for flaw in flaws(wiring):
         of_policy = flaw.reason in _OF_POLICY
-        at, path = (pair.policy.at, _OF_POLICY[flaw.reason]) if of_policy else (pair.hpa.at, _field(flaw, hpa))
+        at, path = (policy.at, _OF_POLICY[flaw.reason]) if of_policy else (hpa.at, _field(flaw, hpa.value))
         level = FindingLevel.WRONG if stops(flaw, wiring) else FindingLevel.NOTE
         yield flaw, Finding(level, flaw.message, at.place(path))
 
@@ -359,12 +345,7 @@ def _checked(
         empty = ReportSection(about)
         empty.note("there is no WatermarkPolicy among the files")
         result.append(empty)
-    return [_without_repeats(section) for section in result]
-
-
-def _without_repeats(section: ReportSection) -> ReportSection:
-    """The section with each finding once, and without those that are ok where others are not."""
-    kept = list(dict.fromkeys(section.findings))
-    if any(one.verdict is not FindingLevel.OK for one in kept):
-        kept = [one for one in kept if one.verdict is not FindingLevel.OK]
-    return ReportSection(section.about, section.kind, kept)
+    for section in result:  # each finding once, and those that are ok only where no others are
+        found = list(dict.fromkeys(section.findings))
+        section.findings = [one for one in found if one.verdict is not FindingLevel.OK] or found
+    return result

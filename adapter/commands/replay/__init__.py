@@ -4,7 +4,6 @@ Here the command `effective-load replay` is declared; what runs it is imported o
 """
 
 import argparse
-from typing import Any
 
 from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, add_output
 
@@ -94,30 +93,22 @@ def _add_history(command: argparse.ArgumentParser) -> None:
 
 def _add_pods(command: argparse.ArgumentParser) -> None:
     pods = command.add_argument_group("pods")
-    _add_amounts(pods, "--capacity", "what one pod can carry, such as cpu=1500m; may be repeated")
-    _add_amounts(pods, "--request", "what one pod requests of a resource; may be repeated")
-    _add_amounts(pods, "--limit", "what one pod may use of a resource; may be repeated")
-    pods.add_argument(
-        "--total",
-        action="append",
-        default=[],
-        metavar="METRIC",
-        help="the policy's query gives one number for the service",
-    )
-    pods.add_argument(
-        "--starts", metavar="DURATION", default="30s", help="until a new pod serves; default: %(default)s"
-    )
-    pods.add_argument(
-        "--stops", metavar="DURATION", default="5s", help="until a deleted pod is gone; default: %(default)s"
-    )
-    pods.add_argument("--sync", metavar="DURATION", default="15s", help="the HPA's sync period; default: %(default)s")
-    pods.add_argument("--delay", metavar="DURATION", default="5s", help="the age of samples; default: %(default)s")
-    pods.add_argument(
-        "--window",
-        metavar="DURATION",
-        default="15s",
-        help="what samples are averaged over, 0s for a single moment; default: %(default)s",
-    )
+    for name, text in (
+        ("--capacity", "what one pod can carry, such as cpu=1500m; may be repeated"),
+        ("--request", "what one pod requests of a resource; may be repeated"),
+        ("--limit", "what one pod may use of a resource; may be repeated"),
+    ):
+        pods.add_argument(name, action="append", default=[], metavar="METRIC=QUANTITY", help=text)
+    text = "the policy's query gives one number for the service"
+    pods.add_argument("--total", action="append", default=[], metavar="METRIC", help=text)
+    for name, default, text in (
+        ("--starts", "30s", "until a new pod serves"),
+        ("--stops", "5s", "until a deleted pod is gone"),
+        ("--sync", "15s", "the HPA's sync period"),
+        ("--delay", "5s", "the age of samples"),
+        ("--window", "15s", "what samples are averaged over, 0s for a single moment"),
+    ):
+        pods.add_argument(name, metavar="DURATION", default=default, help=f"{text}; default: %(default)s")
     pods.add_argument("--replicas", metavar="N", type=int, help="the count at the beginning; default: the recorded one")
     pods.add_argument(
         "--open", action="store_true", help="pods carry what they carried at the recorded count, whatever is scaled"
@@ -145,10 +136,6 @@ def _add_fleet(command: argparse.ArgumentParser) -> None:
     fleet.add_argument(
         "--top", metavar="N", type=int, default=20, help="services in each ranking of the text; default: %(default)s"
     )
-
-
-def _add_amounts(pods: Any, name: str, text: str) -> None:
-    pods.add_argument(name, action="append", default=[], metavar="METRIC=QUANTITY", help=text)
 
 
 COMMAND = Command(

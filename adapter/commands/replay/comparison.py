@@ -93,27 +93,19 @@ def compare(
 
 def replay(comparison: Comparison, history: History) -> Result | None:
     """Replay the history for every autoscaler, in one pass; None where the history has no ticks."""
-    span = _Span()
-    runs = simulate(span.over(history), comparison.setup, comparison.autoscalers(), comparison.judge)
+    begin, count = 0.0, 0
+
+    def counted() -> Iterator[Tick]:
+        nonlocal begin, count
+        for tick in history:
+            begin = begin if count else tick.at
+            count += 1
+            yield tick
+
+    runs = simulate(counted(), comparison.setup, comparison.autoscalers(), comparison.judge)
     if not runs:
         return None
-    seconds = runs[0].summary.seconds
-    return Result(comparison=comparison, begin=span.begin, end=span.begin + seconds, ticks=span.ticks, runs=runs)
-
-
-class _Span:
-    """Counts the ticks of a history while it is read."""
-
-    def __init__(self) -> None:
-        self.begin = 0.0
-        self.ticks = 0
-
-    def over(self, history: History) -> Iterator[Tick]:
-        for tick in history:
-            if not self.ticks:
-                self.begin = tick.at
-            self.ticks += 1
-            yield tick
+    return Result(comparison=comparison, begin=begin, end=begin + runs[0].summary.seconds, ticks=count, runs=runs)
 
 
 def probed(history: Iterable[Tick]) -> tuple[list[Tick], Iterator[Tick]]:
