@@ -129,14 +129,10 @@ class Fields(FieldReader):
 
     def rest(self, of: str) -> None:
         """Note every key that was not read: it is no field of `of`, which ignores it."""
-        for key in self.unread():
-            self.notes.add(
-                NoteKind.IRRELEVANT, self.at(str(key)), self.get(key), f"is no field of {of}, which ignores it"
-            )
-
-    def unread(self) -> list[str]:
-        """The keys with a value that were not read."""
-        return [key for key, value in self._data.items() if key not in self._read and value is not None]
+        for key, value in self._data.items():
+            if key not in self._read and value is not None:
+                self.notes.add(NoteKind.IRRELEVANT, self.at(str(key)), value, f"is no field of {of}, which ignores it")
+        self._read |= self._data.keys()
 
     def quantity(self, key: str) -> Fraction | None:
         """A quantity, exactly, with its sign; None where absent or faulty. A number with a fraction is one, too."""

@@ -1,9 +1,10 @@
 """The autoscalers that a replay compares: a policy with its HPA, and the stock HPA alone."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import inf
+from typing import TypeVar
 
 from adapter.commands.replay.hpas import hpa_following, resource_of
 from adapter.commands.replay.service import UNBOUNDED, Rest, RestingRange, View
@@ -23,6 +24,8 @@ from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples,
 from adapter.load.spec import Average, Capacity, Metric, Policy, Scale, Target
 from adapter.load.totals import SATURATED
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType
+
+T = TypeVar("T")
 
 MAX_AGE = 90.0
 """How long a sample counts (seconds)."""
@@ -76,28 +79,21 @@ def answer(metric: HpaMetric, view: View, max_age: float) -> Values:
     samples = view.samples.get(metric.name)
     if samples is None:
         return NO_ANSWER
-    made: dict[int, ModelSample] = {}
-    answers: dict[str, ModelSample] = {}
-    for pod, value in samples.items():
-        sample = made.get(value)
-        if sample is None:
-            sample = made[value] = ModelSample(milli(value), view.sampled_at, view.window or 0.0)
-        answers[pod] = sample
-    return answers
+    at, window = view.sampled_at, view.window or 0.0
+    return _shared(samples, lambda value: ModelSample(milli(value), at, window))
+
+
+def _shared(samples: Mapping[str, int], make: Callable[[int], T]) -> dict[str, T]:
+    """What is made of each pod's value; pods with the same value share one object."""
+    made = {value: make(value) for value in set(samples.values())}
+    return {pod: made[value] for pod, value in samples.items()}
 
 
 def usages_of(resources: Mapping[str, Mapping[str, int]], at: float, window: float) -> dict[str, PodUsage]:
     """Resource usage by pod, as metrics.k8s.io reports it; pods with the same values share one object."""
     if len(resources) == 1:
         ((resource, samples),) = resources.items()
-        made: dict[int, PodUsage] = {}
-        usages: dict[str, PodUsage] = {}
-        for pod, value in samples.items():
-            usage = made.get(value)
-            if usage is None:
-                usage = made[value] = PodUsage(at, window, {"app": {resource: value}})
-            usages[pod] = usage
-        return usages
+        return _shared(samples, lambda value: PodUsage(at, window, {"app": {resource: value}}))
     pods = {pod for samples in resources.values() for pod in samples}
     return {
         pod: PodUsage(at, window, {"app": {name: by_pod[pod] for name, by_pod in resources.items() if pod in by_pod}})
@@ -201,16 +197,8 @@ class PolicyAutoscaler:
 
     def _query(self, name: str, view: View) -> QuerySamples:
         is_total = name in self._totals
-        points: dict[str, Point] = {}
-        if not is_total:
-            made: dict[int, Point] = {}
-            for pod, value in view.samples[name].items():
-                point = made.get(value)
-                if point is None:
-                    point = made[value] = Point(view.sampled_at, value)
-                points[pod] = point
         return QuerySamples(
-            pods=points,
+            pods={} if is_total else _shared(view.samples[name], lambda value: Point(view.sampled_at, value)),
             total=Point(view.sampled_at, view.load[name]) if is_total else None,
             window=view.window or 0.0,
             by_pod=not is_total,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from adapter.commands.migrate.migration import migrate
@@ -130,16 +130,6 @@ class Ready(NamedTuple):
     listed: int
 
 
-@dataclass
-class _Since:
-    """Since when a condition holds (seconds); None while it does not."""
-
-    at: float | None = None
-
-    def note(self, now: float, *, holds: bool) -> None:
-        self.at = (now if self.at is None else self.at) if holds else None
-
-
 class WpaAutoscaler:
     """The controller for one object."""
 
@@ -147,8 +137,8 @@ class WpaAutoscaler:
         self.name = name
         self._wpa = wpa
         self._last_scale: float | None = None
-        self._above = _Since()
-        self._below = _Since()
+        self._since: dict[bool, float] = {}
+        """Since when (seconds) one of the metrics has been above (True) or below the band."""
 
     def sync(self, view: View) -> int:
         """One reconciliation."""
@@ -157,8 +147,11 @@ class WpaAutoscaler:
         if len(proposals) < len(found):
             proposals = []  # one that fails ends the reconciliation
         above, below = any(one.above for one in proposals), any(one.below for one in proposals)
-        self._above.note(view.now, holds=above)
-        self._below.note(view.now, holds=below)
+        for is_above, holds in ((True, above), (False, below)):
+            if holds:
+                self._since.setdefault(is_above, view.now)
+            else:
+                self._since.pop(is_above, None)
         if not proposals:
             return view.replicas  # the bounds are not enforced either
         ready = ready_pods(view, self._wpa.readiness_delay).ready
@@ -180,10 +173,9 @@ class WpaAutoscaler:
             return False
         up = desired > view.replicas
         wpa = self._wpa
-        window, delay, since = (
-            (wpa.up_window, wpa.up_delay, self._above) if up else (wpa.down_window, wpa.down_delay, self._below)
-        )
-        if delay and not is_stable and (since.at is None or int(view.now - since.at) < delay):
+        window, delay = (wpa.up_window, wpa.up_delay) if up else (wpa.down_window, wpa.down_delay)
+        since = self._since.get(up)
+        if delay and not is_stable and (since is None or int(view.now - since) < delay):
             return False
         return view.now - self._last_scale >= window
 

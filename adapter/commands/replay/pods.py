@@ -4,6 +4,7 @@ from bisect import insort
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from math import inf
+from operator import attrgetter
 
 from adapter.commands.replay.service import Setup
 from adapter.load.pods import LOWEST_COST, Container, Owner, Pod, PodCondition
@@ -14,6 +15,7 @@ MOST_PODS = 100_000
 LONG_AGO = 86_400.0
 """The age of the pods that there are at the beginning (seconds)."""
 _NAMESPACE = "replay"
+_number = attrgetter("number")
 
 
 @dataclass(slots=True, eq=False)
@@ -227,7 +229,3 @@ class ServicePods:
             containers=self._containers,
         )
         return pod.shown
-
-
-def _number(pod: ServicePod) -> int:
-    return pod.number
