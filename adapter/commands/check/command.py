@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from adapter.commands.check.cluster_checks import (
@@ -111,10 +111,13 @@ async def run_checks(given: Settings | None, scope: Scope, kubeconfig: str | Non
         if given is None:
             scope = _completed(scope, {registry.name: registry for registry in settings.registries})
         asked = None if scope.service else cluster  # a service is asked about in its registry alone
-        check = _Check(settings, scope, asked, settings_known=known, may_contact_sources=given is not None)
+        check = _Check(
+            settings=settings, scope=scope, cluster=asked, settings_known=known, may_contact_sources=given is not None
+        )
         return folded(notes + await check.run(installation))
 
 
+@dataclass(slots=True, kw_only=True)
 class _Check:
     """One run, with what its parts share.
 
@@ -122,36 +125,29 @@ class _Check:
     place. Those that were found in the cluster name files and addresses of another place: nothing there is asked.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        scope: Scope,
-        cluster: Cluster | None,
-        *,
-        settings_known: bool,
-        may_contact_sources: bool,
-    ) -> None:
-        self._settings, self._scope, self._cluster = settings, scope, cluster
-        self._settings_known, self._may_contact_sources = settings_known, may_contact_sources
-        self._registries = {registry.name: registry for registry in settings.registries}
-        self._notes: list[ReportSection] = []
-        self._denied: dict[str, list[str]] = {}
+    settings: Settings
+    scope: Scope
+    cluster: Cluster | None
+    settings_known: bool
+    may_contact_sources: bool
+    notes: list[ReportSection] = field(default_factory=list)
+    denied: dict[str, list[str]] = field(default_factory=dict)
 
     async def run(self, installation: Installation | None) -> list[ReportSection]:
-        cluster, settings, whole = self._cluster, self._settings, not self._scope.is_registry
+        cluster, settings, whole = self.cluster, self.settings, not self.scope.is_registry
         causes: list[ReportSection] = []
         hpas, has_tolerance = None, None
         if cluster is not None and whole and installation is not None:
             cluster.hpa_tolerance(settings.kubernetes.hpa_tolerance)
-            of_policy = self._scope.policy.partition("/")[0]
+            of_policy = self.scope.policy.partition("/")[0]
             hpas = await read_hpas(cluster, [of_policy] if of_policy else settings.kubernetes.namespaces, causes)
             sections, has_tolerance = await installation_sections(
-                cluster, settings, installation, hpas, settings_known=self._settings_known
+                cluster, settings, installation, hpas, settings_known=self.settings_known
             )
             causes = sections + causes
         listed = await self._read_policies() if cluster else []
         policies = [
-            one.policy for one in listed if one.policy and self._scope.registry in {"", _registry_of(one.policy)}
+            one.policy for one in listed if one.policy and self.scope.registry in {"", _registry_of(one.policy)}
         ]
         ways = await self._ways(policies)
         load = await self._load_sources(policies, ways) if cluster is not None and whole else LoadReport()
@@ -166,7 +162,7 @@ class _Check:
                 sections.append(hpa_section(wiring if known else replace(wiring, has_tolerance=has_tolerance)))
         sections = [one for one in sections if one.findings]
         if cluster:
-            every = bool(self._scope.policy)
+            every = bool(self.scope.policy)
             by_name = {section.about: section for section in sections}
             checked = [one for one in listed if f"policy {one}" in by_name]
             for one in checked:
@@ -175,7 +171,7 @@ class _Check:
             if whole:
                 sections += self._hpa_sections(hpas or [], listed, sections)
                 sections += await server_sections(cluster, settings)
-        found = causes + self._notes + self._denied_sections() + load.sections + sections
+        found = causes + self.notes + self._denied_sections() + load.sections + sections
         if any(finding.cause in ANSWERS for section in found for finding in section.findings):
             for section in of_policies:
                 section.wrong("its HPA is not answered", symptom_of=ANSWERS)
@@ -184,8 +180,8 @@ class _Check:
     def _hpa_sections(
         self, hpas: Sequence[Hpa], listed: Sequence[ListedPolicy], sections: Sequence[ReportSection]
     ) -> list[ReportSection]:
-        if self._scope.policy:  # where the policy is missing or not valid, the HPA has its error too
-            name = self._scope.policy.partition("/")[2]
+        if self.scope.policy:  # where the policy is missing or not valid, the HPA has its error too
+            name = self.scope.policy.partition("/")[2]
             named = {one.policy.hpa for one in listed if one.policy is not None} or {name}
             asking = [hpa for hpa in hpas if any(metric.names(name) for metric in hpa.desired_metrics)]
             return hpa_sections(
@@ -196,48 +192,48 @@ class _Check:
 
     async def _read_policies(self) -> list[ListedPolicy]:
         """The policies in scope. Notes those that are not valid, and refusals of the API server."""
-        assert self._cluster is not None
+        assert self.cluster is not None
         section = ReportSection("cluster")
         try:
-            if self._scope.policy:
-                namespace, _, name = self._scope.policy.partition("/")
-                policies = [await self._cluster.policy(namespace, name)]
+            if self.scope.policy:
+                namespace, _, name = self.scope.policy.partition("/")
+                policies = [await self.cluster.policy(namespace, name)]
             else:
-                policies = await self._cluster.policies(self._settings.kubernetes.namespaces)
+                policies = await self.cluster.policies(self.settings.kubernetes.namespaces)
         except NotFound:
             section.wrong(
                 "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)",
                 cause=DEFINITION,
             )
-            self._notes.append(section)
+            self.notes.append(section)
             return []
         except (KubeError, ClusterError) as error:
-            if isinstance(error, Forbidden) and not self._scope.policy:
+            if isinstance(error, Forbidden) and not self.scope.policy:
                 section.skipped(f"policies and what follows from them, for {reason(error)}")
             else:
                 section.wrong(f"policies cannot be read: {error}")
-            self._notes.append(section)
+            self.notes.append(section)
             return []
         for policy in policies:
             if policy.policy is None:
                 section.wrong(f"policy {policy} is not valid: {policy.fault}")
-                if self._scope.policy:
+                if self.scope.policy:
                     section.skipped("its HPA, pods, sources and registry, which wait for a valid policy")
         if section.findings:
-            self._notes.append(section)
+            self.notes.append(section)
         return policies
 
     async def _ways(self, policies: Iterable[Policy]) -> dict[tuple[str, str], _Way]:
         """The HPA and the pods of each policy; what this account may not read is noted once."""
         ways: dict[tuple[str, str], _Way] = {}
         for policy in policies:
-            assert self._cluster is not None
+            assert self.cluster is not None
             way = ways[_key(policy)] = _Way()
             try:
-                way.wiring = await self._cluster.wiring(policy)
-                way.target = await self._cluster.pods(policy)
+                way.wiring = await self.cluster.wiring(policy)
+                way.target = await self.cluster.pods(policy)
             except Forbidden as error:
-                self._denied.setdefault(reason(error), []).append(f"{policy.namespace}/{policy.name}")
+                self.denied.setdefault(reason(error), []).append(f"{policy.namespace}/{policy.name}")
             except (KubeError, ClusterError) as error:
                 way.fault = str(error)
         return ways
@@ -245,19 +241,19 @@ class _Check:
     def _denied_sections(self) -> list[ReportSection]:
         """What this account may not read, once, with the policies that it concerns."""
         section = ReportSection("pods")
-        for message, names in self._denied.items():
+        for message, names in self.denied.items():
             section.skipped(f"the pods of {first_names(names, NAMED)}, for {message}")
         return [section] * bool(section.findings)
 
     async def _load_sources(self, policies: Iterable[Policy], ways: Mapping[tuple[str, str], _Way]) -> LoadReport:
-        assert self._cluster is not None
-        report, session = LoadReport(), self._cluster.session
+        assert self.cluster is not None
+        report, session = LoadReport(), self.cluster.session
         targets = ((policy, ways[_key(policy)].target) for policy in policies)
         scaled = [Scaled(policy, *((one.pods, one.target.name) if one else ((), ""))) for policy, one in targets]
-        await check_metrics_server(session, self._settings, scaled, report)
-        if self._settings_known:
+        await check_metrics_server(session, self.settings, scaled, report)
+        if self.settings_known:
             await check_prometheus(
-                self._settings, scaled, session.now, report, may_contact_sources=self._may_contact_sources
+                self.settings, scaled, session.now, report, may_contact_sources=self.may_contact_sources
             )
         return report
 
@@ -265,16 +261,17 @@ class _Check:
         self, policies: Sequence[Policy]
     ) -> tuple[list[ReportSection], Mapping[str, Sequence[ProbeResult]]]:
         """The findings about the registries and the services in scope, and what the registries answered."""
-        if not self._may_contact_sources:
+        if not self.may_contact_sources:
             sections = []
-            for registry in self._registries.values():
+            for registry in self.settings.registries:
                 sections.append(ReportSection(f"registry {registry.name} ({registry.type})", SubjectKind.REGISTRY))
                 sections[-1].skipped(ONLY_WITH_SETTINGS)
             return sections, {}
-        services = _services(self._scope, self._registries, policies)
-        answers = (probe(self._registries[name], keys, time.time) for name, keys in services.items())
+        registries = {registry.name: registry for registry in self.settings.registries}
+        services = _services(self.scope, registries, policies)
+        answers = (probe(registries[name], keys, time.time) for name, keys in services.items())
         probes = dict(zip(services, await asyncio.gather(*answers), strict=True))
-        sections = [registry_section(self._registries[name], probes[name]) for name in sorted(probes)]
+        sections = [registry_section(registries[name], probes[name]) for name in sorted(probes)]
         named = sorted(key for keys in services.values() for key in keys if key.service != PROBE_SERVICE)
         sections += [service_section(key, probes[key.registry]) for key in named]
         return sections, probes
@@ -308,11 +305,11 @@ class _Check:
 
     def _admitted_service(self, section: ReportSection, policy: Policy) -> ServiceKey | None:
         """The service that the policy names, if the settings let it; adds what they leave out of the policy."""
-        service, settings = service_of(policy), self._settings
+        service, settings = service_of(policy), self.settings
         namespaces = settings.kubernetes.namespaces
         if namespaces and policy.namespace not in namespaces:
             section.wrong(f"the settings leave namespace {policy.namespace} out (kubernetes.namespaces)")
-        if not self._settings_known:
+        if not self.settings_known:
             if service is not None or any(metric.query is not None for metric in policy.metrics):
                 section.skipped("whether the settings have its registry and queries, for they are not known")
         elif service is not None:

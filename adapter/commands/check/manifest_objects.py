@@ -149,8 +149,7 @@ class Located:
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Its metadata; empty without any."""
-        metadata = self.data.get("metadata")
-        return metadata if isinstance(metadata, Mapping) else {}
+        return _part(self.data, "metadata")
 
     @property
     def name(self) -> str:
@@ -398,10 +397,7 @@ def _hpa(at: Located, objects: Objects, tolerance: Fraction, sections: dict[str,
 def _unknown(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The keys of an HPA that the API server would drop: their path, and a sentence."""
     for path, known in _HPA_FIELDS.items():
-        inner: object = data
-        for key in path.split("."):
-            inner = inner.get(key) if isinstance(inner, Mapping) else None
-        for key in inner if isinstance(inner, Mapping) else ():
+        for key in _part(data, *path.split(".")):
             if key not in known:
                 names = ", ".join(one for one in known if one != "targetCPUUtilizationPercentage")
                 yield f"{path}.{key}", f"is no field of an HPA{closest(str(key), known)}; there are {names}"
@@ -409,12 +405,12 @@ def _unknown(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _workload(at: Located) -> DeclaredWorkload | None:
     """The workload; None for an object without a template of pods."""
-    spec = at.data.get("spec")
-    template = spec.get("template") if isinstance(spec, Mapping) else None
-    inner = template.get("spec") if isinstance(template, Mapping) else None
-    if not isinstance(inner, Mapping) or not isinstance(inner.get("containers"), list) or not at.name:
+    template = _part(at.data, "spec", "template")
+    inner = _part(template, "spec")
+    if not isinstance(inner.get("containers"), list) or not at.name:
         return None
-    metadata = {"name": at.name, "namespace": at.namespace, "labels": _labels(template)}
+    labels = {key: one for key, one in _part(template, "metadata", "labels").items() if isinstance(one, str)}
+    metadata = {"name": at.name, "namespace": at.namespace, "labels": labels}
     version = str(at.data.get("apiVersion"))
     try:
         pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": inner}))
@@ -429,10 +425,11 @@ def _workload(at: Located) -> DeclaredWorkload | None:
     return DeclaredWorkload(namespace=at.namespace, reference=reference, pod=pod, selector=selector)
 
 
-def _labels(template: object) -> Mapping[str, str]:
-    metadata = template.get("metadata") if isinstance(template, Mapping) else None
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    return {key: one for key, one in labels.items() if isinstance(one, str)} if isinstance(labels, Mapping) else {}
+def _part(data: object, *keys: str) -> Mapping[str, Any]:
+    """The mapping below these keys; empty without one."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data if isinstance(data, Mapping) else {}
 
 
 def _is_settings(at: Located) -> bool:
@@ -440,8 +437,7 @@ def _is_settings(at: Located) -> bool:
     data = at.data.get("data")
     if at.kind != "ConfigMap" or not isinstance(data, Mapping) or not isinstance(data.get(SETTINGS_KEY), str):
         return False
-    labels = at.metadata.get("labels")
-    return at.name == _SETTINGS_NAME or (isinstance(labels, Mapping) and labels.get(_APP_LABEL) == _APP)
+    return at.name == _SETTINGS_NAME or _part(at.metadata, "labels").get(_APP_LABEL) == _APP
 
 
 def _settings(at: Located, objects: Objects, sections: dict[str, ReportSection]) -> None:

@@ -5,7 +5,7 @@ policy with a higher watermark would otherwise look safer. Nothing is applied; a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -171,7 +171,9 @@ def suggest(
     Without an aim, the risk of the present plan. `minimum` is the HPA's minReplicas. `limit`: no pod shows more, so no
     high watermark with its tolerance is above it. Plays at most `budget` plans, the same ones for the same history.
     """
-    search = _Search(present, measure, play, aim, limit, budget, progress)
+    search = _Search(present, measure, play, limit, max(1, budget), progress)
+    search.try_all([present])
+    search.aim = search.risk(present) if aim is None else aim
     search.descend()
     best = search.best()
     recommended = None if best == present else best
@@ -205,45 +207,38 @@ class _Shape(NamedTuple):
     up: int | None
 
 
+@dataclass(slots=True)
 class _Search:
-    """The plans that were played, with their figures."""
+    """The plans that were played, with their figures. `aim` is the risk that is accepted."""
 
-    def __init__(
-        self,
-        present: Plan,
-        measure: Yardstick,
-        play: Play,
-        aim: float | None,
-        limit: Fraction | None,
-        budget: int,
-        progress: Progress | None,
-    ) -> None:
-        self.figures: dict[Plan, Summary] = {}
-        self._present, self._play, self._budget = present, play, max(1, budget)
-        self.measure, self._progress = measure, progress
-        self._limit = limit
-        self._chosen: list[Plan] = []
-        self._try_all([present])
-        self.aim = self.risk(present) if aim is None else aim
+    present: Plan
+    measure: Yardstick
+    play: Play
+    limit: Fraction | None
+    budget: int
+    progress: Progress | None
+    aim: float = 0.0
+    figures: dict[Plan, Summary] = field(default_factory=dict)
+    chosen: list[Plan] = field(default_factory=list)
 
-    def _try_all(self, plans: Iterable[Plan]) -> None:
+    def try_all(self, plans: Iterable[Plan]) -> None:
         """Plays those that were not played yet, within the budget."""
-        left = self._budget - len(self.figures)
+        left = self.budget - len(self.figures)
         new = [plan for plan in dict.fromkeys(plans) if plan not in self.figures][:left]
         for start in range(0, len(new), _BATCH):
             batch = new[start : start + _BATCH]
-            played = zip(batch, self._play(batch, Part.LEARN), strict=True)
+            played = zip(batch, self.play(batch, Part.LEARN), strict=True)
             self.figures |= {plan: summary for plan, summary in played if summary is not None}
-            if self._progress:
-                self._progress(len(batch))
+            if self.progress:
+                self.progress(len(batch))
 
     def descend(self) -> None:
         """Moves one part of the shape after the other to what is best at the risk that is aimed at, twice."""
-        present = self._present
+        present = self.present
         metric, factor = present.policy.metrics[0], present.policy.saturation_factor
         has_low = metric.low is not None or metric.high is None
         shape = _Shape(SHIPPED_LOW if has_low else None, factor, present.down, present.up)
-        factors = [factor] if self._limit is None else [factor, *_SATURATION]
+        factors = [factor] if self.limit is None else [factor, *_SATURATION]
         choices: list[list[dict[str, Any]]] = [
             [{"saturation": each, "down": down} for each in factors for down in (present.down, *_DOWN)],
             [{"up": up} for up in (present.up, *_UP)],
@@ -257,30 +252,30 @@ class _Search:
             near = [Fraction(tried[shape].share) * share for share in _NEAR]
             shapes = dict.fromkeys(shape._replace(**part) for part in parts)
             others = [other for other in shapes if other not in tried]
-            others = others[: (self._budget - len(self.figures) - len(_FINE)) // _PLAYS]
-            self._try_all(self._plan(other, share) for other in others for share in self._within(other, near))
+            others = others[: (self.budget - len(self.figures) - len(_FINE)) // _PLAYS]
+            self.try_all(self._plan(other, share) for other in others for share in self._within(other, near))
             levels = {other: self._level(other, near, 2) for other in others}
             tried |= {other: level for other, level in levels.items() if level is not None}
             shape = self._best_shape(tried)
-        self._chosen = [self._plan(shape, Fraction(tried[shape].share) * share) for share in _FINE]
-        self._try_all(self._chosen)
+        self.chosen = [self._plan(shape, Fraction(tried[shape].share) * share) for share in _FINE]
+        self.try_all(self.chosen)
 
     def _best_shape(self, tried: Mapping[_Shape, Level]) -> _Shape:
         """The cheapest calm shape. Where costs are the same but for luck, the narrowest band, and saturation as now."""
         calm = {shape: level for shape, level in tried.items() if self._is_calm(level.flaps)} or tried
         least = min(level.pod_hours for level in calm.values())
         same = [shape for shape, level in calm.items() if level.pod_hours <= least * _SAME]
-        factor = self._present.policy.saturation_factor
+        factor = self.present.policy.saturation_factor
         return max(same, key=lambda shape: (shape.ratio or 0, -abs(shape.saturation - factor), -calm[shape].pod_hours))
 
     def _level(self, shape: _Shape, first: Sequence[Fraction], rounds: int) -> Level | None:
         """Where a shape has the risk that is aimed at; None where it has more, or the budget does not suffice."""
-        if len(self.figures) + len(first) + rounds > self._budget:
+        if len(self.figures) + len(first) + rounds > self.budget:
             return None
 
         def play(shares: Sequence[Fraction]) -> list[Summary]:
             plans = [self._plan(shape, share) for share in shares]
-            self._try_all(plans)
+            self.try_all(plans)
             return [self.figures[plan] for plan in plans]
 
         risk = self.measure.risk
@@ -290,28 +285,28 @@ class _Search:
     def _within(self, shape: _Shape, levels: Iterable[Fraction]) -> list[Fraction]:
         """The levels, none above what samples can pass, or without a saturation factor what is surely passed."""
         most = Fraction(1) if self.measure.is_capacity else _LEVELS[-1]
-        if self._limit is not None:
-            seen = self._limit if shape.saturation > 1 else self._limit * SATURATED
-            most = min(most, seen / (1 + self._present.policy.tolerance) / self.measure.load)
+        if self.limit is not None:
+            seen = self.limit if shape.saturation > 1 else self.limit * SATURATED
+            most = min(most, seen / (1 + self.present.policy.tolerance) / self.measure.load)
         return sorted({min(most, level) for level in levels})
 
     def _plan(self, shape: _Shape, share: Fraction) -> Plan:
         high = self.measure.load * share
         low = None if shape.ratio is None else high * shape.ratio
-        policy = replace(self._present.policy, saturation_factor=shape.saturation)
+        policy = replace(self.present.policy, saturation_factor=shape.saturation)
         return Plan(with_watermarks(policy, high, low), shape.down, shape.up)
 
     def _is_calm(self, flaps: float) -> bool:
         """Whether so many flaps are at most half as many again as now, or at most one a day."""
-        present = self.figures[self._present]
+        present = self.figures[self.present]
         return flaps <= max(_FLAPS * present.flaps, round(present.seconds / _DAY))
 
     def best(self) -> Plan:
         """The cheapest plan of the best shape, or of all, that is safe enough; the present one where none is better."""
         limit = self.aim * SLACK
         fits = [plan for plan in self.figures if self.risk(plan) <= limit and self._is_calm(self.figures[plan].flaps)]
-        chosen = [plan for plan in fits if plan in self._chosen or plan == self._present]
-        return min(chosen if len(chosen) > 1 else fits, key=self.cost, default=self._present)
+        chosen = [plan for plan in fits if plan in self.chosen or plan == self.present]
+        return min(chosen if len(chosen) > 1 else fits, key=self.cost, default=self.present)
 
     def front(self) -> list[Plan]:
         """Those that no other one beats in cost and risk, by falling cost; none with much more risk than aimed at."""
