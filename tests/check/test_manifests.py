@@ -13,8 +13,8 @@ import yaml
 
 from adapter import cli
 from adapter.commands.check.manifest_links import check_folder, check_stream
-from adapter.commands.check.manifest_objects import ManifestsError
 from adapter.commands.check.report import FindingLevel
+from adapter.runtime.faults import FaultyDocument
 from adapter.telemetry import logs
 from tests.effort import QUADRATIC, growth
 from tests.fuzz.spoil import mutate
@@ -211,7 +211,7 @@ def test_a_folder_without_a_policy_says_so(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ManifestsError, match="does not exist"):
+    with pytest.raises(FaultyDocument, match="does not exist"):
         check_folder(str(tmp_path / "none"), None)
 
 

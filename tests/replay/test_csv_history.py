@@ -2,8 +2,9 @@
 
 import pytest
 
-from adapter.commands.replay.csv_history import CsvHistory, HistoryError, require_metrics
+from adapter.commands.replay.csv_history import CsvHistory, require_metrics
 from adapter.commands.replay.service import Tick
+from adapter.runtime.faults import FaultyDocument
 from tests.replay.services import POD, START
 
 
@@ -12,7 +13,7 @@ def read(*lines: str) -> list[Tick]:
 
 
 def fault(*lines: str) -> str:
-    with pytest.raises(HistoryError) as caught:
+    with pytest.raises(FaultyDocument) as caught:
         read(*lines)
     return str(caught.value)
 
@@ -69,12 +70,12 @@ def test_a_wrong_line_is_named_with_its_column(lines: tuple[str, ...], said: str
 
 def test_a_missing_metric_is_named_with_what_needs_it() -> None:
     history = CsvHistory(iter(["time,cpus"]), "week.csv")
-    with pytest.raises(HistoryError, match="column cpu: is missing; policy web needs it, did you mean cpus"):
+    with pytest.raises(FaultyDocument, match="column cpu: is missing; policy web needs it, did you mean cpus"):
         require_metrics(history, {"cpu": "policy web"}, "week.csv")
 
 
 def test_a_metric_in_another_case_is_renamed_and_a_column_that_nothing_needs_is_not_read() -> None:
-    with pytest.raises(HistoryError, match="column cpu: is missing; policy web needs it, so rename CPU to cpu"):
+    with pytest.raises(FaultyDocument, match="column cpu: is missing; policy web needs it, so rename CPU to cpu"):
         require_metrics(CsvHistory(iter(["time,CPU"]), "week.csv"), {"cpu": "policy web"}, "week.csv")
     history = CsvHistory(iter(["time,cpu,remark", "0,1,busy"]), "week.csv")
     require_metrics(history, {"cpu": "policy web"}, "week.csv")

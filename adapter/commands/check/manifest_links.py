@@ -318,7 +318,7 @@ def _overlaps(folder: _Folder, hpa: Parsed[Hpa]) -> Iterable[Finding]:
 def check_folder(folder: str, settings: Settings | None) -> list[ReportSection]:
     """Check the files of a folder, or one file; `settings` take the place of those among them.
 
-    Raises ManifestsError for a folder that cannot be read.
+    Raises FaultyDocument for a folder that cannot be read.
     """
     return _checked(*read_folder(folder), f"folder {folder}", settings)
 

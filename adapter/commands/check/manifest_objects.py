@@ -117,10 +117,6 @@ def _inner(node: yaml.Node, key: str) -> tuple[yaml.Node, yaml.Node] | None:
     return None
 
 
-class ManifestsError(FaultyDocument):
-    """The folder cannot be read."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
     """An object and where it is. `prefix` is its place in a List (`items[2]`); `patch`: a kustomization patches with
@@ -172,17 +168,17 @@ class Located:
 def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
     """The objects of a folder (or of one file), and a section for each file that cannot be read.
 
-    Raises ManifestsError.
+    Raises FaultyDocument.
     """
     root = Path(folder)
     if not root.exists():
-        raise ManifestsError([Fault("--manifests", folder, "does not exist; name a folder or a file")])
+        raise FaultyDocument([Fault("--manifests", folder, "does not exist; name a folder or a file")])
     if not root.is_dir():  # a file, or a pipe such as <(helm template …)
         return _read_all([(folder, _text(root, named=True))], printed=not root.is_file())
     files = sorted(_files(root))
     if len(files) > MOST_FILES:
         advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
-        raise ManifestsError([Fault("--manifests", folder, advice)])
+        raise FaultyDocument([Fault("--manifests", folder, advice)])
     return _read_all((str(file), _text(file)) for file in files)
 
 

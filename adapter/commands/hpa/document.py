@@ -207,10 +207,6 @@ class PodForm(_Loose):
         )
 
 
-class HpaDocumentError(FaultyDocument):
-    """The document cannot be played; `faults` has all there is to mend."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HpaStep:
     """One sync: its time (seconds), the metrics' answers in the HPA's order, the pods, and a count set by hand.
@@ -244,25 +240,25 @@ class Played(NamedTuple):
 
 
 def read(text: str) -> HpaDocument:
-    """Read one YAML or JSON document. Raises HpaDocumentError with every fault in it."""
+    """Read one YAML or JSON document. Raises FaultyDocument with every fault in it."""
     try:
         data = document_text.read_document(text)
     except document_text.TextError as error:
-        raise HpaDocumentError(first_faults(error.faults), _TITLE) from error
+        raise FaultyDocument(first_faults(error.faults), _TITLE) from error
     faults: list[Fault] = []
     file = _validated(File, data, (), faults)
     if file is None:
-        raise HpaDocumentError(first_faults(faults), _TITLE)
+        raise FaultyDocument(first_faults(faults), _TITLE)
     try:
         hpa = parse_hpa(file.hpa)
     except FaultyDocument as error:
         within = [fault.within("hpa") for fault in error.faults]
-        raise HpaDocumentError(first_faults(within), _TITLE) from error
+        raise FaultyDocument(first_faults(within), _TITLE) from error
     hpa = hpa if hpa.metrics else replace(hpa, metrics=(_DEFAULT_METRIC,))
     faults += _pace_faults(hpa)
     steps = tuple(_steps(file, hpa, faults))
     if faults:
-        raise HpaDocumentError(first_faults(faults), _TITLE)
+        raise FaultyDocument(first_faults(faults), _TITLE)
     return HpaDocument(hpa=hpa, flags=file.controller.flags(), replicas=file.replicas, steps=steps)
 
 

@@ -240,11 +240,8 @@ class _Reader:
             if any(_is_on(left.get(key)) for key in keys):
                 self._policy.setdefault("velocity", {})[direction] = 0
             left = {key: value for key, value in left.items() if key not in keys}
-        for key in _OWNERSHIP:
-            value = left.pop(key, None)
-            if value is not None:
-                notes.add(NoteKind.IRRELEVANT, f"metadata.annotations[{key}]", value, "is for the HPA that KEDA makes")
-        note_annotations(notes, left)
+        ownership = dict.fromkeys(_OWNERSHIP, (NoteKind.IRRELEVANT, "is for the HPA that KEDA makes"))
+        note_annotations(notes, left, ownership)
 
     def _note_handover(self, kind: str, name: str) -> None:
         where = f" -n {self._identity.namespace}" if self._identity.namespace else ""

@@ -284,13 +284,19 @@ def _texts(fields: Fields, key: str) -> dict[str, str]:
     return dict(mapping)
 
 
-def note_annotations(notes: Notes, annotations: Mapping[str, str]) -> None:
-    """Note annotations that the caller did not use."""
+def note_annotations(
+    notes: Notes, annotations: Mapping[str, str], known: Mapping[str, tuple[NoteKind, str]] | None = None
+) -> None:
+    """Note annotations that the caller did not use; `known` says what those mean that the controller reads."""
+    told = known or {}
+    for key, (kind, sentence) in told.items():
+        if key in annotations:
+            notes.add(kind, f"metadata.annotations[{key}]", annotations[key], sentence)
     for key, value in annotations.items():
         path = f"metadata.annotations[{key}]"
         if key in _WRITTEN_BY_TOOLS:
             notes.add(NoteKind.IRRELEVANT, path, None, "is kubectl's own")
-        else:
+        elif key not in told:
             notes.add(NoteKind.LOST, path, value, "is not carried over; add it to the new objects if a tool needs it")
 
 

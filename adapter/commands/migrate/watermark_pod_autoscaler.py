@@ -8,7 +8,6 @@ from typing import Any
 from adapter.commands.migrate.original import (
     Fields,
     NoteKind,
-    Notes,
     ObjectIdentity,
     note_annotations,
     read_bounds,
@@ -50,7 +49,7 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     """Read one object into a draft; faults and notes go where the fields have them."""
     identity = read_identity(root)
     spec = root.section("spec")
-    _note_annotations(root.notes, identity.annotations)
+    note_annotations(root.notes, identity.annotations, _ANNOTATIONS)
     wpa = _Reader(spec, part)
     draft = wpa.draft(place, identity)
     spec.rest(KIND)
@@ -63,16 +62,6 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
         f"(kubectl delete wpa {identity.name}{where}), or set its spec.dryRun to true",
     )  # fmt: skip
     return draft
-
-
-def _note_annotations(notes: Notes, annotations: Mapping[str, str]) -> None:
-    """Notes the annotations that the controller reads, and the rest."""
-    left = dict(annotations)
-    for key, (kind, sentence) in _ANNOTATIONS.items():
-        value = left.pop(key, None)
-        if value is not None:
-            notes.add(kind, f"metadata.annotations[{key}]", value, sentence)
-    note_annotations(notes, left)
 
 
 class _Reader:

@@ -116,7 +116,6 @@ class PolicyAutoscaler:
         hpa: Hpa | None = None,
         name: str = "",
         totals: Collection[str] = (),
-        max_age: float = MAX_AGE,
         *,
         keeps_registry: bool = False,
     ) -> None:
@@ -130,7 +129,6 @@ class PolicyAutoscaler:
             metric.kind in _BY_POD or metric.target is not MetricTargetType.AVERAGE_VALUE for metric in self.hpa.metrics
         )
         self._totals = frozenset(totals) | {metric.name for metric in policy.metrics if metric.floor}
-        self._max_age = max_age
         self._controller = Controller(self.hpa)
         self._bounds = self.hpa.bounds
         self._memory = Memory()
@@ -174,7 +172,7 @@ class PolicyAutoscaler:
 
     def _answer(self, metric: HpaMetric, view: View) -> Values:
         if metric.name != DESIRED_REPLICAS:
-            return answer(metric, view, self._max_age)
+            return answer(metric, view, MAX_AGE)
         served = self.decision.served if self.decision is not None else None
         return NO_ANSWER if served is None else (served,)
 
@@ -189,9 +187,7 @@ class PolicyAutoscaler:
                 queries[metric.name] = self._query(metric.name, view)
         window = view.window or 0.0
         return Samples(
-            ResourceSamples(
-                pods=usages_of(resources, view.sampled_at, window), max_age=self._max_age, fetched_at=view.now
-            ),
+            ResourceSamples(pods=usages_of(resources, view.sampled_at, window), max_age=MAX_AGE, fetched_at=view.now),
             queries,
         )
 
@@ -202,7 +198,7 @@ class PolicyAutoscaler:
             total=Point(view.sampled_at, view.load[name]) if is_total else None,
             window=view.window or 0.0,
             by_pod=not is_total,
-            max_age=self._max_age,
+            max_age=MAX_AGE,
             fetched_at=view.now,
         )
 

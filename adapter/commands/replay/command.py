@@ -46,8 +46,8 @@ _LONGEST = 7 * 86_400.0
 Print = Callable[[str], None]
 
 
-class ArgumentError(FaultyDocument):
-    """Arguments cannot be used; `faults` name them."""
+def _fault(argument: str, value: object, advice: str) -> FaultyDocument:
+    return FaultyDocument([Fault(argument, value, advice)], _TITLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
                 return FAILED
             outcome = _outcome(parsed, service, first, ticks)
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError([Fault("--csv", parsed.csv, f"cannot be read: {error}")], _TITLE) from error
+        raise _fault("--csv", parsed.csv, f"cannot be read: {error}") from error
     if outcome is None:
         return FAILED
     if parsed.html:
@@ -185,16 +185,16 @@ def read_service(parsed: argparse.Namespace) -> Service:
     """The service that the arguments describe. Raises FaultyDocument."""
     many = {option: getattr(parsed, option.removeprefix("--")) for option in _MANY}
     if faults := [Fault(option, value, "goes with --all") for option, value in many.items() if value]:
-        raise ArgumentError(faults, _TITLE)
+        raise FaultyDocument(faults, _TITLE)
     if not parsed.policy:
-        raise ArgumentError([Fault("POLICY", None, "name the policy's file, or say --all or --merge")], _TITLE)
+        raise _fault("POLICY", None, "name the policy's file, or say --all or --merge")
     manifests = _manifests("POLICY", parsed.policy)
     policy = _only_policy(manifests, parsed.policy)
     hpa = manifests.hpa_of(policy)
     if parsed.hpa:
         hpas = _manifests("--hpa", parsed.hpa).hpas
         if len(hpas) != 1:
-            raise ArgumentError([Fault("--hpa", parsed.hpa, f"has {len(hpas)} HPAs; give a file with one")], _TITLE)
+            raise _fault("--hpa", parsed.hpa, f"has {len(hpas)} HPAs; give a file with one")
         hpa = hpas[0]
     service = service_of(parsed, manifests, policy, hpa)
     _require_known("--total", service.totals, {metric.name for metric in (*policy.metrics, *further_metrics(service))})
@@ -233,7 +233,7 @@ def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[Histo
         return
     asked = (parsed.query, parsed.pulled_out_query, parsed.replicas_query, parsed.server, parsed.cache)
     if parsed.prometheus or parsed.settings or any(asked):
-        raise ArgumentError([Fault("--csv", parsed.csv, "give either a CSV file or a Prometheus")], _TITLE)
+        raise _fault("--csv", parsed.csv, "give either a CSV file or a Prometheus")
     if parsed.csv == "-":
         yield _csv(sys.stdin, "standard input", service)
         return
@@ -291,12 +291,12 @@ def needed_metrics(service: Service) -> Mapping[str, str]:
 
 
 def span_of(parsed: argparse.Namespace) -> tuple[float | None, float | None]:
-    """The time to replay (seconds since the epoch). Raises ArgumentError."""
+    """The time to replay (seconds since the epoch). Raises FaultyDocument."""
     now = time.time()
     given = ("--from", parsed.begin), ("--to", parsed.end)
     begin, end = (None if text is None else read_moment(option, text, now) for option, text in given)
     if begin is not None and end is not None and begin >= end:
-        raise ArgumentError([Fault("--to", parsed.end, "must be later than --from")], _TITLE)
+        raise _fault("--to", parsed.end, "must be later than --from")
     return begin, end
 
 
@@ -345,17 +345,17 @@ def _manifests(argument: str, file: str) -> Manifests:
     try:
         path = Path(file)
         if path.stat().st_size > document_text.LARGEST_BYTES:
-            raise ArgumentError([Fault(argument, file, str(document_text.too_large_fault()))], _TITLE)
+            raise _fault(argument, file, str(document_text.too_large_fault()))
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError([Fault(argument, file, f"cannot be read: {error}")], _TITLE) from error
+        raise _fault(argument, file, f"cannot be read: {error}") from error
     return read_manifests(text, file)
 
 
 def _only_policy(manifests: Manifests, file: str) -> Policy:
     if len(manifests.policies) != 1:
         count = len(manifests.policies)
-        raise ArgumentError([Fault(file, None, f"has {count} WatermarkPolicies; give a file with one")], _TITLE)
+        raise _fault(file, None, f"has {count} WatermarkPolicies; give a file with one")
     return manifests.policies[0]
 
 
@@ -363,7 +363,7 @@ def _setup(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa
     workload = manifests.workload_of(policy, hpa)
     requests, limits = ({}, {}) if workload is None else (dict(workload.requests), dict(workload.limits))
     if parsed.replicas is not None and not 1 <= parsed.replicas <= MOST_PODS:
-        raise ArgumentError([Fault("--replicas", parsed.replicas, f"must be from 1 to {MOST_PODS}")], _TITLE)
+        raise _fault("--replicas", parsed.replicas, f"must be from 1 to {MOST_PODS}")
     return Setup(
         replicas=parsed.replicas or 0,
         starts=_duration("--starts", parsed.starts),
@@ -386,7 +386,7 @@ def _require_known(argument: str, given: Iterable[str], known: Collection[str]) 
         if name not in known
     ]
     if faults:
-        raise ArgumentError(faults, _TITLE)
+        raise FaultyDocument(faults, _TITLE)
 
 
 def _check_shares(service: Service) -> None:
@@ -402,7 +402,7 @@ def _check_shares(service: Service) -> None:
                 )
                 faults.append(Fault(argument, None, advice))
     if faults:
-        raise ArgumentError(faults, _TITLE)
+        raise FaultyDocument(faults, _TITLE)
 
 
 def _amounts(argument: str, given: Sequence[str]) -> dict[str, int]:
@@ -412,23 +412,21 @@ def _amounts(argument: str, given: Sequence[str]) -> dict[str, int]:
         try:
             amounts[name] = parse_nano(quantity)
         except QuantityError as error:
-            raise ArgumentError([Fault(argument, text, str(error))], _TITLE) from error
+            raise _fault(argument, text, str(error)) from error
         if not equals or not name or not amounts[name]:
-            raise ArgumentError(
-                [Fault(argument, text, "write a name and an amount above 0, such as cpu=1500m")], _TITLE
-            )
+            raise _fault(argument, text, "write a name and an amount above 0, such as cpu=1500m")
     return amounts
 
 
 def shortfall_of(parsed: argparse.Namespace) -> float | None:
-    """The shortfall that --shortfall accepts (0 to 1); None without it. Raises ArgumentError."""
+    """The shortfall that --shortfall accepts (0 to 1); None without it. Raises FaultyDocument."""
     if parsed.shortfall is None:
         return None
     if not parsed.suggest:
-        raise ArgumentError([Fault("--shortfall", parsed.shortfall, "goes with --suggest")], _TITLE)
+        raise _fault("--shortfall", parsed.shortfall, "goes with --suggest")
     share = re.fullmatch(r"(\d{1,2}(?:\.\d+)?) ?%", parsed.shortfall, re.ASCII)
     if share is None:
-        raise ArgumentError([Fault("--shortfall", parsed.shortfall, "must be a percentage such as 0.1%")], _TITLE)
+        raise _fault("--shortfall", parsed.shortfall, "must be a percentage such as 0.1%")
     return float(share[1]) / 100
 
 
@@ -436,9 +434,9 @@ def _number(argument: str, text: str) -> Fraction:
     try:
         number = parse_quantity(text)
     except QuantityError as error:
-        raise ArgumentError([Fault(argument, text, str(error))], _TITLE) from error
+        raise _fault(argument, text, str(error)) from error
     if number < 0:
-        raise ArgumentError([Fault(argument, text, "must not be negative")], _TITLE)
+        raise _fault(argument, text, "must not be negative")
     return number
 
 
@@ -446,5 +444,5 @@ def _duration(argument: str, text: str, least: float = 0.0) -> float:
     seconds = parse_go_duration(text)
     if (not seconds and text.strip("0") != "s") or not least <= seconds <= _LONGEST:
         advice = f"must be a duration such as 30s or 2m, from {least:g}s to {_LONGEST:g}s"
-        raise ArgumentError([Fault(argument, text, advice)], _TITLE)
+        raise _fault(argument, text, advice)
     return seconds

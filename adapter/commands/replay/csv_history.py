@@ -18,15 +18,11 @@ _SECONDS = re.compile(r"\d{1,12}(\.\d*)?", re.ASCII)
 _NO_VALUE = {"", "nan"}
 
 
-class HistoryError(FaultyDocument):
-    """A history cannot be replayed; `faults` name the lines and columns."""
-
-
 class CsvHistory:
     """The ticks of a CSV text, read line by line; can be read once.
 
     Cells are quantities (`1.5`, `1500m`, `1e3`); an empty one, or NaN, is a moment at which the metric was not known.
-    `metrics` are the columns that are metrics. Raises HistoryError for a header without `time`, and while it is read
+    `metrics` are the columns that are metrics. Raises FaultyDocument for a header without `time`, and while it is read
     for lines that are no tick.
     """
 
@@ -105,16 +101,18 @@ class CsvHistory:
             raise self._fault(column, text, f"must be a whole number from 0 to {_MOST}")
         return int(float(text))
 
-    def _fault(self, column: str, value: object, advice: str) -> HistoryError:
+    def _fault(self, column: str, value: object, advice: str) -> FaultyDocument:
         line = max(1, self._rows.line_num)
-        return HistoryError([Fault(f"line {line}, {column}" if column else f"line {line}", value, advice)], self._title)
+        return FaultyDocument(
+            [Fault(f"line {line}, {column}" if column else f"line {line}", value, advice)], self._title
+        )
 
 
 def require_metrics(history: CsvHistory, wanted: Mapping[str, str], title: str) -> None:
-    """Have only these metrics read (name → what needs it). Raises HistoryError for one that there is not."""
+    """Have only these metrics read (name → what needs it). Raises FaultyDocument for one that there is not."""
     missing = [name for name in wanted if name not in history.metrics]
     if missing:
-        raise HistoryError(
+        raise FaultyDocument(
             [
                 Fault(f"column {name}", None, f"is missing; {wanted[name]} needs it{_instead(name, history.metrics)}")
                 for name in missing

@@ -18,10 +18,6 @@ _HPA = "HorizontalPodAutoscaler"
 _MOST = 10_000
 
 
-class ManifestError(FaultyDocument):
-    """A file cannot be used; `faults` name the objects."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """What a pod of a workload requests and may use (nano-units by resource), all containers together."""
@@ -55,7 +51,7 @@ class Manifests:
 
 
 def read_manifests(text: str, name: str) -> Manifests:
-    """Read a file of YAML documents; objects of other kinds are passed over. Raises ManifestError, or PolicyError."""
+    """Read a file of YAML documents; objects of other kinds are passed over. Raises FaultyDocument, or PolicyError."""
     policies, hpas, workloads, objects = [], [], [], []
     for data in _objects(text, name):
         kind = data.get("kind")
@@ -78,9 +74,9 @@ def _objects(text: str, name: str) -> Iterator[Mapping[str, Any]]:
         try:
             data = document_text.read_document(part)
         except document_text.TextError as error:
-            raise ManifestError(first_faults(error.faults), name) from error
+            raise FaultyDocument(first_faults(error.faults), name) from error
         if not isinstance(data, Mapping):
-            raise ManifestError([Fault("", data, "must be a Kubernetes object, such as a WatermarkPolicy")], name)
+            raise FaultyDocument([Fault("", data, "must be a Kubernetes object, such as a WatermarkPolicy")], name)
         items = data.get("items")
         if str(data.get("kind", "")).endswith("List") and isinstance(items, list):
             yield from (item for item in items[:_MOST] if isinstance(item, Mapping))

@@ -9,10 +9,6 @@ from pathlib import Path
 from adapter.runtime.faults import FaultyDocument
 
 
-class TooLargeError(FaultyDocument):
-    """A document is larger than any that is read."""
-
-
 def printable(text: str) -> str:
     """The text without what would control a terminal: others may have written it (registries, objects' messages)."""
     return (
@@ -71,7 +67,7 @@ def print_faults(error: FaultyDocument) -> None:
 def read_text(file: str) -> str | None:
     """The text of a file, or of standard input (`-`); None, with the reason on standard error, if it is unreadable.
 
-    Raises TooLargeError for a text beyond the size of the largest document.
+    Raises FaultyDocument for a text beyond the size of the largest document.
     """
     try:
         from adapter.runtime import document_text
@@ -79,7 +75,7 @@ def read_text(file: str) -> str | None:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
             content = opened.read(document_text.LARGEST_BYTES + 1)
         if len(content) > document_text.LARGEST_BYTES:
-            raise TooLargeError([document_text.too_large_fault()])
+            raise FaultyDocument([document_text.too_large_fault()])
         return content.decode()
     except (OSError, ValueError) as error:
         complain(f"{file}: cannot be read: {error}")

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from adapter import cli
-from adapter.commands.hpa.document import HpaDocumentError, Played, PodForm, as_data, lines, play, read
+from adapter.commands.hpa.document import Played, PodForm, as_data, lines, play, read
+from adapter.runtime.faults import FaultyDocument
 
 QUEUE = {
     "type": "External",
@@ -38,7 +39,7 @@ def counts(*steps: dict[str, Any], **document: Any) -> list[int]:
 
 
 def faults(document: str) -> list[str]:
-    with pytest.raises(HpaDocumentError) as error:
+    with pytest.raises(FaultyDocument) as error:
         read(document)
     return [str(fault) for fault in error.value.faults]
 

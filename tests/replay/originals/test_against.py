@@ -42,9 +42,7 @@ def played(text: str, ticks: Iterator[Tick] | None = None, mean: float = 300.0) 
     [metric] = pair.policy["spec"]["metrics"]
     name = metric["name"]
     is_total = "by (namespace, pod)" not in metric["query"].get("promQL", "")
-    policy = PolicyAutoscaler(
-        parse_policy(pair.policy), parse_hpa(pair.hpa), totals=(name,) if is_total else (), max_age=90
-    )
+    policy = PolicyAutoscaler(parse_policy(pair.policy), parse_hpa(pair.hpa), totals=(name,) if is_total else ())
     setup = Setup(replicas=6, starts=5.0, stops=1.0)
     original, ours = simulate(
         loads(name, mean) if ticks is None else ticks,

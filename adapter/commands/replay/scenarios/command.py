@@ -66,16 +66,12 @@ class ScenarioResult:
 Played = Sequence[tuple[ShippedScenario, Sequence[ScenarioResult]]]
 
 
-class UnknownScenarioError(FaultyDocument):
-    """A name is that of no scenario."""
-
-
 def chosen(names: Sequence[str]) -> list[ShippedScenario]:
-    """The scenarios of these names in their own order, all without names. Raises UnknownScenarioError."""
+    """The scenarios of these names in their own order, all without names. Raises FaultyDocument."""
     known = ", ".join(SCENARIOS)
     faults = [Fault("", name, f"is no scenario; the scenarios are {known}") for name in names if name not in SCENARIOS]
     if faults:
-        raise UnknownScenarioError(faults, "effective-load scenarios")
+        raise FaultyDocument(faults, "effective-load scenarios")
     return [one for one in SCENARIOS.values() if not names or one.name in names]
 
 
