@@ -26,7 +26,6 @@ from adapter.commands.migrate.original import (
 )
 from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Keda, StockHpa, metric_name, stock_hpa
 from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.field_reader import PolicyError
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.settings.registries import header_faults, url_faults
 
@@ -264,10 +263,8 @@ class _Reader:
             "metrics": [trigger.hpa_metric for trigger in triggers],
             **({} if behavior is None else {"behavior": behavior}),
         }
-        try:
-            hpa = stock_hpa(self._identity, spec)
-        except PolicyError as error:
-            self._root.faults += error.faults
+        hpa = stock_hpa(self._identity, spec, self._root.faults)
+        if hpa is None:
             return None
         kept = {goal.name for goal in draft.goals}
         names = tuple(one.goal.name if one.goal.name in kept else "" for one in triggers)

@@ -25,7 +25,6 @@ from adapter.commands.migrate.pair import (
     stock_hpa,
     tolerance_text,
 )
-from adapter.policy.field_reader import PolicyError
 from adapter.policy.hpa import DEFAULT_TOLERANCE
 
 KIND = "HorizontalPodAutoscaler"
@@ -126,12 +125,8 @@ def _note_handover(root: Fields, name: str, resolver: Resolver) -> None:
 
 
 def _original(draft: Draft, root: Fields, metrics: "_Metrics") -> StockHpa | None:
-    if root.faults:
-        return None
-    try:
-        hpa = stock_hpa(draft.identity, root.get("spec"))
-    except PolicyError as error:
-        root.faults += error.faults
+    hpa = stock_hpa(draft.identity, root.get("spec"), root.faults)
+    if hpa is None:
         return None
     names = tuple(metrics.names.get(place, "") for place in range(len(hpa.metrics)))
     return StockHpa(hpa=hpa, names=names, per_replica=frozenset(metrics.per_replica))

@@ -235,9 +235,16 @@ def write(draft: Draft, style: Style) -> Migrated:
     )
 
 
-def stock_hpa(identity: ObjectIdentity, spec: Mapping[str, Any]) -> Hpa:
-    """An original's HPA as the controller reads it. Raises PolicyError."""
-    return parse_hpa({"metadata": {"name": identity.name, "namespace": identity.namespace or "default"}, "spec": spec})
+def stock_hpa(identity: ObjectIdentity, spec: Mapping[str, Any], faults: list[Fault]) -> Hpa | None:
+    """An original's HPA as the controller reads it; None where it or the original is faulty, with its faults."""
+    if faults:
+        return None
+    metadata = {"name": identity.name, "namespace": identity.namespace or "default"}
+    try:
+        return parse_hpa({"metadata": metadata, "spec": spec})
+    except PolicyError as error:
+        faults += error.faults
+        return None
 
 
 def _error(draft: Draft, faults: Iterable[Fault]) -> MigrationError:

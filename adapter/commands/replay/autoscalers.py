@@ -321,8 +321,6 @@ class HpaAutoscaler:
     the count. Otherwise they count with what they still use.
     """
 
-    deletes_pulled_out_first = False
-
     def __init__(self, hpa: Hpa, name: str = "", *, effective: bool = False) -> None:
         self.name = name or ("HPA, effective average" if effective else "HPA, raw average")
         self.hpa = hpa

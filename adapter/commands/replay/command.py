@@ -134,8 +134,6 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
             outcome = _outcome(parsed, service, first, ticks)
     except (OSError, UnicodeDecodeError) as error:
         raise _fault("--csv", parsed.csv, f"cannot be read: {error}") from error
-    if outcome is None:
-        return FAILED
     if parsed.html:
         outcome.write_page(parsed.html)
     show(outcome.as_json() if parsed.output == "json" else "\n".join(outcome.text()))
@@ -144,16 +142,13 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
 
 def _outcome(
     parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]
-) -> ReplayOutcome | None:
+) -> ReplayOutcome:
     """The replay, with suggestions if they are asked for. The history is read many times, so from a copy."""
     comparison = comparison_of(service, first)
     source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
     with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
         spool = Path(folder) / "ticks"
-        result = replay(comparison, spooled(ticks, spool))
-        if result is None:
-            return None
-        result = fronts.aimed_fairly(result, partial(open_spool, spool))
+        result = fronts.aimed_fairly(replay(comparison, spooled(ticks, spool)), partial(open_spool, spool))
         suggestions = _suggestions(result, spool, shortfall_of(parsed)) if parsed.suggest else None
         front = _front(result, spool) if parsed.front else None
     return ReplayOutcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)

@@ -91,8 +91,8 @@ def compare(
     )
 
 
-def replay(comparison: Comparison, history: History) -> Result | None:
-    """Replay the history for every autoscaler, in one pass; None where the history has no ticks."""
+def replay(comparison: Comparison, history: History) -> Result:
+    """Replay the history, which has ticks, for every autoscaler, in one pass."""
     begin, count = 0.0, 0
 
     def counted() -> Iterator[Tick]:
@@ -103,8 +103,6 @@ def replay(comparison: Comparison, history: History) -> Result | None:
             yield tick
 
     runs = simulate(counted(), comparison.setup, comparison.autoscalers(), comparison.judge)
-    if not runs:
-        return None
     return Result(comparison=comparison, begin=begin, end=begin + runs[0].summary.seconds, ticks=count, runs=runs)
 
 

@@ -88,11 +88,11 @@ def _replay(task: Task, name: PolicyName) -> ServiceRow:
     history = task.source.open(service)
     service = with_known_capacities(with_totals(service, history), history)
     first, ticks = probed(history)
+    if not first:
+        return ServiceRow(name, error="the history has no data for that time")
     with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
         spool = Path(folder) / "ticks"
-        result = replay_ticks(comparison_of(service, first), spooled(ticks, spool)) if first else None
-        if result is None:
-            return ServiceRow(name, error="the history has no data for that time")
+        result = replay_ticks(comparison_of(service, first), spooled(ticks, spool))
         result = aimed_fairly(result, partial(open_spool, spool))
         recommendation = _recommendation(result, spool) if task.arguments.annotate else None
     data = report.data(result)
