@@ -1,7 +1,6 @@
 """The figures of a run, gathered while it goes on: sums, a bounded chart and the first changes of the count."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from adapter.commands.replay.service import UNBOUNDED, Bucket, Change, Judge, Setup, Summary
@@ -12,48 +11,6 @@ FLAP_SECONDS = 600.0
 """A change that is turned back within this time is a flap."""
 _FIRST_BUCKET = 60.0
 _MILLI = 1000
-
-
-@dataclass(slots=True)
-class _Gathered:
-    """A bucket while it is filled: sums over time, in seconds."""
-
-    at: float
-    end: float
-    least: int
-    most: int
-    seconds: float = 0.0
-    serving: float = 0.0
-    out: float = 0.0
-    carried: float = 0.0
-    carrying: float = 0.0
-    highest: float | None = None
-
-    def add(self, other: "_Gathered") -> None:
-        """Merge the bucket that follows."""
-        self.end = other.end
-        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
-        self.seconds += other.seconds
-        self.serving += other.serving
-        self.out += other.out
-        self.carried += other.carried
-        self.carrying += other.carrying
-        if other.highest is not None and (self.highest is None or other.highest > self.highest):
-            self.highest = other.highest
-
-    def bucket(self) -> Bucket:
-        """The finished bucket."""
-        seconds = self.seconds or 1.0
-        return Bucket(
-            at=self.at,
-            seconds=self.seconds,
-            least=self.least,
-            most=self.most,
-            serving=self.serving / seconds,
-            pulled_out=self.out / seconds,
-            average=self.carried / self.carrying if self.carrying else None,
-            highest=self.highest,
-        )
 
 
 class Score:
@@ -80,8 +37,8 @@ class Score:
         self._full: list[tuple[str, int]] = []
         self._roomy: list[tuple[str, int]] = []
         self._length = max(_FIRST_BUCKET, setup.sync)
-        self._buckets: list[_Gathered] = []
-        self._bucket = _Gathered(at, at + self._length, setup.replicas, setup.replicas)
+        self._buckets: list[Bucket] = []
+        self._bucket = Bucket(at, at + self._length, setup.replicas, setup.replicas)
 
     @property
     def is_over_high(self) -> bool:
@@ -123,7 +80,7 @@ class Score:
         if at >= bucket.end:
             bucket = self._next_bucket(at)
         bucket.seconds += seconds
-        bucket.serving += self._serving * seconds
+        bucket.served += self._serving * seconds
         bucket.out += self._out * seconds
         if load is None:
             self._unknown += seconds
@@ -163,7 +120,7 @@ class Score:
         self._overshoot = self._replicas - self._out - max(needed, self._judge.minimum)
         self._overshoot_from()
 
-    def _next_bucket(self, at: float) -> _Gathered:
+    def _next_bucket(self, at: float) -> Bucket:
         self._buckets.append(self._bucket)
         if len(self._buckets) == BUCKETS_MOST:
             for first, second in zip(self._buckets[::2], self._buckets[1::2], strict=True):
@@ -173,7 +130,7 @@ class Score:
         # On the grid of the present length, so that all buckets but those after a gap are equally long.
         first_at = self._buckets[0].at
         begin = first_at + (at - first_at) // self._length * self._length
-        self._bucket = _Gathered(begin, begin + self._length, self._replicas, self._replicas)
+        self._bucket = Bucket(begin, begin + self._length, self._replicas, self._replicas)
         return self._bucket
 
     def summary(self) -> Summary:
@@ -198,7 +155,7 @@ class Score:
 
     def buckets(self) -> tuple[Bucket, ...]:
         """The chart up to now."""
-        return tuple(one.bucket() for one in [*self._buckets, self._bucket] if one.seconds)
+        return tuple(one for one in [*self._buckets, self._bucket] if one.seconds)
 
     def changes(self) -> tuple[Change, ...]:
         """The first changes."""

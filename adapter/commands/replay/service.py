@@ -152,21 +152,51 @@ class Judge(NamedTuple):
     minimum: int = 1
 
 
-class Bucket(NamedTuple):
-    """A stretch of a run for a chart, `seconds` long from `at` on; a run has at most a fixed number of them.
+@dataclass(slots=True)
+class Bucket:
+    """A stretch of a run for a chart, from `at` until `end`; a run has at most a fixed number of them.
 
-    `least` and `most` replicas, the average number of `serving` and of `pulled_out` pods; of the first metric the
-    average and the highest load of a serving pod (nano-units; None where no pod served).
+    `least` and `most` replicas; then sums over its `seconds`: of `served` and of `out` (pulled-out) pods, and of the
+    load that a serving pod `carried` (nano-units of the first metric) in the `carrying` seconds in which one served.
+    `highest` is the highest such load, None where no pod served.
     """
 
     at: float
-    seconds: float
+    end: float
     least: int
     most: int
-    serving: float
-    pulled_out: float
-    average: float | None
-    highest: float | None
+    seconds: float = 0.0
+    served: float = 0.0
+    out: float = 0.0
+    carried: float = 0.0
+    carrying: float = 0.0
+    highest: float | None = None
+
+    @property
+    def serving(self) -> float:
+        """The average number of serving pods."""
+        return self.served / (self.seconds or 1.0)
+
+    @property
+    def pulled_out(self) -> float:
+        """The average number of pulled-out pods."""
+        return self.out / (self.seconds or 1.0)
+
+    @property
+    def average(self) -> float | None:
+        """The average load of a serving pod (nano-units); None where no pod served."""
+        return self.carried / self.carrying if self.carrying else None
+
+    def add(self, other: "Bucket") -> None:
+        """Merge the bucket that follows."""
+        self.end = other.end
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+        self.seconds += other.seconds
+        self.served += other.served
+        self.out += other.out
+        self.carried += other.carried
+        self.carrying += other.carrying
+        self.highest = max((one for one in (self.highest, other.highest) if one is not None), default=None)
 
 
 class Summary(NamedTuple):

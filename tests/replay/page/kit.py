@@ -44,12 +44,14 @@ def buckets(number: int = 500, share: float = 1.0, out: int = 6) -> tuple[Bucket
         made.append(
             Bucket(
                 at=SINCE + index * seconds,
+                end=SINCE + (index + 1) * seconds,
                 seconds=seconds,
                 least=serving + pulled - 1,
                 most=serving + pulled + 1,
-                serving=serving,
-                pulled_out=pulled,
-                average=average,
+                served=serving * seconds,
+                out=pulled * seconds,
+                carried=average * seconds,
+                carrying=seconds,
                 highest=1.15 * average,
             )
         )
