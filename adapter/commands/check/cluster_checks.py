@@ -105,11 +105,7 @@ def _accounts(installation: Installation, own: str) -> dict[Account, str]:
 
 
 def hpa_sections(
-    hpas: Sequence[Hpa],
-    policies: Sequence[ListedPolicy],
-    sections: Sequence[ReportSection],
-    *,
-    every: bool = False,
+    hpas: Sequence[Hpa], policies: Sequence[ListedPolicy], sections: Sequence[ReportSection], *, every: bool = False
 ) -> list[ReportSection]:
     """Adds the error of each HPA to the HPA's section; returns new ones.
 

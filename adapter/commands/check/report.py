@@ -210,10 +210,7 @@ def report_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
     return {
         "ok": all_ok(kept),
         "sections": [
-            {
-                "about": section.about,
-                "findings": [_data(finding) for finding in section.findings],
-            }
+            {"about": section.about, "findings": [_data(finding) for finding in section.findings]}
             for section in kept
             if section.findings
         ],

@@ -29,11 +29,7 @@ COMMAND = Command(
     name="decide",
     summary="decide on a file",
     description="Compute the decision of a policy from one document with all its inputs, and explain it.",
-    statuses={
-        OK: "a count was decided",
-        NO_DECISION: "the decision is an error",
-        INVALID: "the document is invalid",
-    },
+    statuses={OK: "a count was decided", NO_DECISION: "the decision is an error", INVALID: "the document is invalid"},
     examples=(
         Example("effective-load decide checkout.yaml", "the decision in sentences"),
         Example("effective-load explain checkout --save - | effective-load decide - -o json", "of a live policy"),

@@ -4,13 +4,7 @@ from typing import Any
 
 from adapter.commands.decide.reader import DecisionCase
 from adapter.load.assess import assess
-from adapter.load.assessment import (
-    Assessment,
-    Decision,
-    MetricAssessment,
-    Outcome,
-    PodAssessment,
-)
+from adapter.load.assessment import Assessment, Decision, MetricAssessment, Outcome, PodAssessment
 from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.quantity import milli_text, nano_text

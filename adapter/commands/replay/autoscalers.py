@@ -444,7 +444,5 @@ def _is_percent(metric: HpaMetric) -> bool:
 def _of_whole_pods(metric: Metric) -> Metric:
     resource, query = metric.resource, metric.query
     return replace(
-        metric,
-        resource=resource and replace(resource, containers=()),
-        query=query and replace(query, containers=()),
+        metric, resource=resource and replace(resource, containers=()), query=query and replace(query, containers=())
     )

@@ -186,11 +186,5 @@ def patch_text(present: Policy, plan: Plan, manifest: Mapping[str, Any]) -> str:
                 "spec": {"behavior": behavior},
             }
         )
-    text: str = yaml.safe_dump_all(
-        patches,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=None,
-        width=100,
-    )
+    text: str = yaml.safe_dump_all(patches, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
     return text

@@ -133,12 +133,7 @@ def as_data(played: Played) -> Mapping[str, Any]:
     """The results as JSON data; times in seconds, `secondsToGoal` is null where there was no end of the overload."""
     return {
         "scenarios": [
-            {
-                "name": scenario.name,
-                "story": scenario.story,
-                "seconds": scenario.seconds,
-                "runs": [*map(_run, results)],
-            }
+            {"name": scenario.name, "story": scenario.story, "seconds": scenario.seconds, "runs": [*map(_run, results)]}
             for scenario, results in played
         ]
     }
@@ -183,11 +178,7 @@ def _played(scenario: ShippedScenario, contender: Contender) -> ScenarioResult:
     run = loop.run()
     counts = ((0, scenario.setup.replicas), *((round(one.at - BEGAN), one.after) for one in run.changes))
     return ScenarioResult(
-        name=contender.name,
-        summary=run.summary,
-        counts=counts,
-        reached_goal=not loop.score.is_over_high,
-        asked=asked,
+        name=contender.name, summary=run.summary, counts=counts, reached_goal=not loop.score.is_over_high, asked=asked
     )
 
 
