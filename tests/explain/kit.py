@@ -8,10 +8,11 @@ import yaml
 
 from adapter.commands.decide.decision import decided
 from adapter.commands.decide.reader import read_document
-from adapter.commands.explain.reading import Explained, HpaState, Served
+from adapter.commands.explain.reading import Explained, HpaStatus, Served
 from adapter.kube.objects import Condition
 from adapter.load.quantity import milli_text
 from adapter.policy.hpa import parse_hpa
+from adapter.runtime.times import format_time
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 
@@ -48,15 +49,10 @@ def explained(given: dict[str, Any] | None = None, hpa: dict[str, Any] | None = 
         current=decision.current, desired_replicas=decision.desired, served=value, error=decision.error, held_by=None
     )
     condition = Condition(type="ScalingActive", status="True", reason="ValidMetricFound", message="it found a metric")
-    state = HpaState(
-        hpa=parse_hpa(hpa or hpa_object()),
-        current=10,
-        desired=10,
-        last_scale=case.now - 300,
-        conditions=(condition,),
-    )
+    scaled = format_time(case.now - 300)
+    status = HpaStatus(current_replicas=10, desired_replicas=10, last_scale_time=scaled, conditions=(condition,))
     known: dict[str, Any] = {
         "namespace": "shop", "name": "web", "at": case.now, "served": served, "server_version": "0.1.0", "case": case,
-        "document": text.encode(), "hpa": state,
+        "document": text.encode(), "hpa": parse_hpa(hpa or hpa_object()), "hpa_status": status,
     }  # fmt: skip
     return Explained(**(known | changes))

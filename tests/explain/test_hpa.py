@@ -62,8 +62,7 @@ def test_an_hpa_that_asks_for_something_else_is_named() -> None:
 
 def test_what_it_did_last_has_the_age_of_the_last_scaling() -> None:
     one = explained()
-    assert one.hpa is not None
-    assert list(did_last(one.hpa, one.at))[:2] == ["current 10, desired 10", "it last scaled 5 min ago"]
+    assert list(did_last(one))[:2] == ["current 10, desired 10", "it last scaled 5 min ago"]
 
 
 @pytest.mark.parametrize(

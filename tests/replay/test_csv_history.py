@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapter.commands.replay.csv_history import CsvHistory, require_metrics
+from adapter.commands.replay.csv_history import CsvHistory
 from adapter.commands.replay.service import Tick
 from adapter.runtime.faults import FaultyDocument
 from tests.replay.services import POD, START
@@ -71,14 +71,14 @@ def test_a_wrong_line_is_named_with_its_column(lines: tuple[str, ...], said: str
 def test_a_missing_metric_is_named_with_what_needs_it() -> None:
     history = CsvHistory(iter(["time,cpus"]), "week.csv")
     with pytest.raises(FaultyDocument, match="column cpu: is missing; policy web needs it, did you mean cpus"):
-        require_metrics(history, {"cpu": "policy web"}, "week.csv")
+        history.require({"cpu": "policy web"})
 
 
 def test_a_metric_in_another_case_is_renamed_and_a_column_that_nothing_needs_is_not_read() -> None:
     with pytest.raises(FaultyDocument, match="column cpu: is missing; policy web needs it, so rename CPU to cpu"):
-        require_metrics(CsvHistory(iter(["time,CPU"]), "week.csv"), {"cpu": "policy web"}, "week.csv")
+        CsvHistory(iter(["time,CPU"]), "week.csv").require({"cpu": "policy web"})
     history = CsvHistory(iter(["time,cpu,remark", "0,1,busy"]), "week.csv")
-    require_metrics(history, {"cpu": "policy web"}, "week.csv")
+    history.require({"cpu": "policy web"})
     assert list(history) == [Tick(0.0, {"cpu": POD}, 0, None)]
 
 

@@ -71,13 +71,11 @@ def _parts(explained: Explained) -> Iterator[RenderableType]:
         yield from _decision(explained, case, *made)
     if explained.hpa_trouble:
         yield _section("The HPA cannot be read", _lines(explained.hpa_trouble, first="bold red"))
-    state = explained.hpa
-    if state is None:
+    hpa = explained.hpa
+    if hpa is None:
         return
-    yield _section(f"HPA {state.hpa.name}: what it will do", _lines(sentences.will_do(explained), bullet="→ "))
-    yield _section(
-        f"HPA {state.hpa.name}: what it did last", _lines(sentences.did_last(state, explained.at), bullet="→ ")
-    )
+    yield _section(f"HPA {hpa.name}: what it will do", _lines(sentences.will_do(explained), bullet="→ "))
+    yield _section(f"HPA {hpa.name}: what it did last", _lines(sentences.did_last(explained), bullet="→ "))
 
 
 def _decision(

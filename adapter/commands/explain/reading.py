@@ -24,7 +24,6 @@ from adapter.load.quantity import parse_nano
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
-from adapter.runtime.times import parse_time
 from adapter.telemetry.metrics import package_version
 
 _GROUP = "custom.metrics.k8s.io"
@@ -158,7 +157,9 @@ class _Answer(msgspec.Struct, frozen=True):
     server: _Server = _Server()
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+class HpaStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the status of an HPA says; of any other object its conditions."""
+
     current_replicas: int | None = None
     desired_replicas: int | None = None
     last_scale_time: str | None = None
@@ -171,18 +172,7 @@ class _Spec(msgspec.Struct, frozen=True):
 
 class _Object(msgspec.Struct, frozen=True):
     spec: _Spec = _Spec()
-    status: _Status | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HpaState:
-    """An HPA as it is: its spec, and what its status says. Times are seconds."""
-
-    hpa: Hpa
-    current: int | None
-    desired: int | None
-    last_scale: float | None
-    conditions: tuple[Condition, ...] = ()
+    status: HpaStatus | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +192,8 @@ class Explained:
     document: bytes = b""
     trouble: tuple[str, ...] = ()
     refusal: str = ""
-    hpa: HpaState | None = None
+    hpa: Hpa | None = None
+    hpa_status: HpaStatus = field(default_factory=HpaStatus)
     hpa_trouble: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = field(default=())
 
@@ -251,19 +242,11 @@ async def _hpa(session: Session, namespace: str, name: str) -> Mapping[str, Any]
     """The fields of Explained about the HPA."""
     try:
         body = await session.get(HPAS.path(namespace, name), timeout=_SECONDS)
-        status = _OBJECT.decode(body).status or _Status()
-        state = HpaState(
-            hpa=parse_hpa(body),
-            current=status.current_replicas,
-            desired=status.desired_replicas,
-            last_scale=parse_time(status.last_scale_time),
-            conditions=status.conditions,
-        )
+        return {"hpa": parse_hpa(body), "hpa_status": _OBJECT.decode(body).status or HpaStatus()}
     except KubeError as error:
         return {"hpa_trouble": of_hpa(error, namespace, name)}
     except (msgspec.MsgspecError, FaultyDocument) as error:
         return {"hpa_trouble": (f"HorizontalPodAutoscaler {namespace}/{name} cannot be read: {error}",)}
-    return {"hpa": state}
 
 
 _ANSWER = Decoder(_Answer)

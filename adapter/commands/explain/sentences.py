@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from adapter.commands.decide.decision import decided, decision_json
-from adapter.commands.explain.reading import Explained, HpaState
+from adapter.commands.explain.reading import Explained
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
 from adapter.hpa.controller import Controller, Flags, Sync
 from adapter.hpa.go_numbers import milli
@@ -20,7 +20,7 @@ from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Bounds, Policy, Scale
 from adapter.policy.conformance import Wiring, flaws
 from adapter.policy.hpa import Hpa
-from adapter.runtime.times import format_time
+from adapter.runtime.times import format_time, parse_time
 
 _DOWN_WINDOW = 300
 """The controller's own window for scaling down, in seconds, where an HPA sets none."""
@@ -74,8 +74,8 @@ def lines(explained: Explained) -> Iterator[str]:
             yield f"status: {condition.type} {condition.status} ({condition.reason}): {condition.message}"
     yield from (f"HPA: {line}" for line in explained.hpa_trouble)
     if explained.hpa is not None:
-        yield from (f"HPA {explained.hpa.hpa.name} will: {line}" for line in will_do(explained))
-        yield from (f"HPA {explained.hpa.hpa.name} last: {line}" for line in did_last(explained.hpa, explained.at))
+        yield from (f"HPA {explained.hpa.name} will: {line}" for line in will_do(explained))
+        yield from (f"HPA {explained.hpa.name} last: {line}" for line in did_last(explained))
 
 
 def data(explained: Explained) -> dict[str, Any]:
@@ -96,12 +96,13 @@ def data(explained: Explained) -> dict[str, Any]:
     }
 
 
-def _hpa(explained: Explained, state: HpaState) -> dict[str, Any]:
+def _hpa(explained: Explained, hpa: Hpa) -> dict[str, Any]:
+    status, last_scale = explained.hpa_status, parse_time(explained.hpa_status.last_scale_time)
     return {
-        "name": state.hpa.name,
-        "currentReplicas": state.current,
-        "desiredReplicas": state.desired,
-        "lastScaleTime": None if state.last_scale is None else format_time(state.last_scale),
+        "name": hpa.name,
+        "currentReplicas": status.current_replicas,
+        "desiredReplicas": status.desired_replicas,
+        "lastScaleTime": None if last_scale is None else format_time(last_scale),
         "willDo": list(will_do(explained)),
         "conditions": [
             {
@@ -110,7 +111,7 @@ def _hpa(explained: Explained, state: HpaState) -> dict[str, Any]:
                 "reason": condition.reason,
                 "message": condition.message,
             }
-            for condition in state.conditions
+            for condition in status.conditions
         ],
     }
 
@@ -235,10 +236,9 @@ def _registry_row(inputs: AssessmentInputs, now: float) -> InputRow:
 
 def will_do(explained: Explained) -> Iterator[str]:
     """What the HPA will do with the served value, its rules included; nothing where the HPA is not known."""
-    state, case, served = explained.hpa, explained.case, explained.served
-    if state is None:
+    hpa, case, served = explained.hpa, explained.case, explained.served
+    if hpa is None:
         return
-    hpa = state.hpa
     if case is not None:
         if served is not None and hpa.asks_for(case.inputs.policy.name):
             own = [
@@ -318,15 +318,14 @@ def _pace_text(hpa: Hpa, pace: Rules) -> str:
     return f"window {pace.window} s, at most {' or '.join(changes)}{which}"
 
 
-def did_last(state: HpaState, now: float) -> Iterator[str]:
+def did_last(explained: Explained) -> Iterator[str]:
     """What the HPA's status says: counts, the last scaling, conditions."""
-    current, desired = ("unknown" if count is None else count for count in (state.current, state.desired))
+    status, last_scale = explained.hpa_status, parse_time(explained.hpa_status.last_scale_time)
+    counts = (status.current_replicas, status.desired_replicas)
+    current, desired = ("unknown" if count is None else count for count in counts)
     yield f"current {current}, desired {desired}"
-    if state.last_scale is None:
-        yield "it has never scaled"
-    else:
-        yield f"it last scaled {age_text(now - state.last_scale)} ago"
-    for condition in state.conditions:
+    yield "it has never scaled" if last_scale is None else f"it last scaled {age_text(explained.at - last_scale)} ago"
+    for condition in status.conditions:
         yield f"{condition.type} {condition.status} ({condition.reason}): {condition.message}"
 
 

@@ -18,7 +18,7 @@ from adapter.commands.replay import front as fronts
 from adapter.commands.replay import report, suggestion_report
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
 from adapter.commands.replay.comparison import SUBJECT, Comparison, Result, compare, first_count, probed, replay, within
-from adapter.commands.replay.csv_history import CsvHistory, require_metrics
+from adapter.commands.replay.csv_history import CsvHistory
 from adapter.commands.replay.history.prometheus import PrometheusHistory, open_source
 from adapter.commands.replay.history.span import read_moment
 from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, shared_amount, throttles_of
@@ -238,7 +238,7 @@ def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[Histo
 
 def _csv(lines: Iterator[str], name: str, service: Service) -> History:
     history = CsvHistory(lines, name)
-    require_metrics(history, needed_metrics(service), f"{name} cannot be replayed")
+    history.require(needed_metrics(service))
     return history
 
 

@@ -52,6 +52,17 @@ class CsvHistory:
             load = {name: value for name, index in metrics if (value := self._value(name, row[index])) is not None}
             yield Tick(at, load, self._count(PULLED_OUT, row, out) or 0, self._count(REPLICAS, row, replicas))
 
+    def require(self, wanted: Mapping[str, str]) -> None:
+        """Have only these metrics read (name → what needs it). Raises FaultyDocument for one that there is not."""
+        faults = [
+            Fault(f"column {name}", None, f"is missing; {why} needs it{_instead(name, self.metrics)}")
+            for name, why in wanted.items()
+            if name not in self.metrics
+        ]
+        if faults:
+            raise FaultyDocument(faults, self._title)
+        self.metrics = tuple(name for name in self.metrics if name in wanted)
+
     def _next(self) -> Sequence[str] | None:
         try:
             return next(self._rows, None)
@@ -106,20 +117,6 @@ class CsvHistory:
         return FaultyDocument(
             [Fault(f"line {line}, {column}" if column else f"line {line}", value, advice)], self._title
         )
-
-
-def require_metrics(history: CsvHistory, wanted: Mapping[str, str], title: str) -> None:
-    """Have only these metrics read (name → what needs it). Raises FaultyDocument for one that there is not."""
-    missing = [name for name in wanted if name not in history.metrics]
-    if missing:
-        raise FaultyDocument(
-            [
-                Fault(f"column {name}", None, f"is missing; {wanted[name]} needs it{_instead(name, history.metrics)}")
-                for name in missing
-            ],
-            title,
-        )
-    history.metrics = tuple(name for name in history.metrics if name in wanted)
 
 
 def _instead(name: str, columns: Sequence[str]) -> str:
