@@ -77,11 +77,15 @@ async def installation_sections(
     """The API server, rights, APIServices and certificates; and whether HPAs have a tolerance here (None: unknown)."""
     session = cluster.session
     plane, has_tolerance = await control_plane_section(session, hpas)
-    own = await own_name(session)
+    own, accounts = await own_name(session), installation.accounts()
+    prefix = f"system:serviceaccount:{installation.namespace}:"
+    if not accounts and own.startswith(prefix):  # the account that this process runs as
+        name = own.removeprefix(prefix)
+        accounts[Account.COMPANION if "companion" in name else Account.SERVER] = name
     rights = await asyncio.gather(
         *(
             rights_section(session, settings, account, installation.namespace, name, own)
-            for account, name in _accounts(installation, own).items()
+            for account, name in accounts.items()
         )
     )
     api_sections, api_services = await api_service_sections(session, settings, settings_known=settings_known)
@@ -92,16 +96,6 @@ async def installation_sections(
     certificates = await certificate_section(session, ours, addresses)
     sections = [plane, *rights, certificates, installation_section(installation), *api_sections]
     return sections, has_tolerance
-
-
-def _accounts(installation: Installation, own: str) -> dict[Account, str]:
-    """The accounts to review: those of the installation, and the one that this process runs as."""
-    accounts = installation.accounts()
-    prefix = f"system:serviceaccount:{installation.namespace}:"
-    if not accounts and own.startswith(prefix):
-        name = own.removeprefix(prefix)
-        accounts[Account.COMPANION if "companion" in name else Account.SERVER] = name
-    return accounts
 
 
 def hpa_sections(

@@ -218,21 +218,16 @@ def dangling_hpas(hpas: Sequence[Hpa], policies: Sequence[ListedPolicy]) -> Iter
     for namespace in sorted({one.namespace for one in hpas}):
         here = [policy for policy in policies if policy.namespace == namespace]
         own = [one for one in hpas if one.namespace == namespace]
-        scaled = _scaled(own, here)
+        followed = {policy.policy.hpa for policy in here if policy.policy is not None}
+        scaled = frozenset(one.target.identity for one in own if one.name in followed)
+        # The target of a policy that is not valid is unknown.
+        known = scaled if all(policy.policy is not None for policy in here) else None
         for hpa in sorted(own, key=lambda one: one.name):
             section = ReportSection(f"HPA {namespace}/{hpa.name}", SubjectKind.HPA)
-            for text in dict.fromkeys(_dangling_metrics(hpa, here, scaled)):
+            for text in dict.fromkeys(_dangling_metrics(hpa, here, known)):
                 section.wrong(text, symptom_of=(DEFINITION,))
             if section.findings:
                 yield section
-
-
-def _scaled(hpas: Iterable[Hpa], policies: Sequence[ListedPolicy]) -> frozenset[CrossVersionReference] | None:
-    """The targets of a namespace's policies; None where a policy is not valid, so that its target is unknown."""
-    if any(policy.policy is None for policy in policies):
-        return None
-    followed = {policy.policy.hpa for policy in policies if policy.policy is not None}
-    return frozenset(hpa.target.identity for hpa in hpas if hpa.name in followed)
 
 
 def _dangling_metrics(

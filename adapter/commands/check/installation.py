@@ -1,6 +1,7 @@
 """What is installed: Deployments, their accounts and settings, and who serves the metrics APIs, if anybody does."""
 
 import base64
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -97,7 +98,11 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
     Anybody may put labels on a Deployment of theirs; only administrators write APIServices.
     """
     namespace, trouble = settings.server.tls.namespace, ""
-    preferred = (await _registered(session), namespace)
+    registered = None
+    with contextlib.suppress(KubeError, msgspec.MsgspecError):
+        registered = await read_api_service(session, CUSTOM[0])
+    service = registered.spec.service if registered is not None else None
+    preferred = (service.namespace if service is not None else "", namespace)
     for where in ("", namespace):
         try:
             body = await session.get(DEPLOYMENTS.collection(where), params={"labelSelector": SELECTOR})
@@ -117,15 +122,6 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
             parts=_parts(deployment for deployment in deployments if deployment.metadata.namespace == home),
         )
     return Installation(namespace=namespace, is_known=False, trouble=trouble)
-
-
-async def _registered(session: Session) -> str:
-    """The namespace of the Service that serves the metrics API; empty where that is unknown."""
-    try:
-        one = await read_api_service(session, CUSTOM[0])
-    except (KubeError, msgspec.MsgspecError):
-        return ""
-    return one.spec.service.namespace if one is not None and one.spec.service is not None else ""
 
 
 def _parts(deployments: Iterable[AnyObject]) -> dict[Account, InstalledPart]:

@@ -149,26 +149,27 @@ async def check_prometheus(
     Without `may_contact_sources` no server is asked: the settings are not from this place, and the credentials that
     they name must not be sent from here to where they say.
     """
-    servers = settings.prometheus.servers
-    if not servers or not may_contact_sources:
-        _unasked(settings, scaled, to)
-        return
-    probes = {
-        server.name: WorkloadQuery(Query(prom_ql="vector(1)", server=server.name), _NOWHERE, "") for server in servers
-    }
-    catalog = _catalog(settings)
-    asked = [query for one, _, query in _queries(scaled) if one.workload]
-    allowed = {query for query in asked if isinstance(catalog.resolve(query), InstantQuery)}
-    source = await _polled(settings, {*probes.values(), *allowed}, now)
-    for server in servers:
-        section, probe = ReportSection(f"Prometheus {server.name}"), source.samples(*probes[server.name])
-        to.sections.append(section)
-        _server(section, probe, server.url, cause_of(server.name))
+    servers, catalog = settings.prometheus.servers, _catalog(settings)
+    source: Prometheus | None = None
+    if not may_contact_sources:
+        for server in servers:
+            section = ReportSection(f"Prometheus {server.name}")
+            section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}")
+            to.sections.append(section)
+    elif servers:
+        probes = {one.name: WorkloadQuery(Query(prom_ql="vector(1)", server=one.name), _NOWHERE, "") for one in servers}
+        asked = [query for one, _, query in _queries(scaled) if one.workload]
+        allowed = {query for query in asked if isinstance(catalog.resolve(query), InstantQuery)}
+        source = await _polled(settings, {*probes.values(), *allowed}, now)
         used = {query.query.name for _, _, query in _queries(scaled)}  # those are told at their policies
-        shared = {query.name for query in settings.prometheus.queries if query.server == server.name}
-        for result in source.named_results():
-            if result.name in shared - used and result.error:
-                section.wrong(f"query {result.name}: {result.error}", symptom_of=(cause_of(server.name),))
+        for server in servers:
+            section, cause = ReportSection(f"Prometheus {server.name}"), cause_of(server.name)
+            to.sections.append(section)
+            _server(section, source.samples(*probes[server.name]), server.url, cause)
+            shared = {query.name for query in settings.prometheus.queries if query.server == server.name}
+            for result in source.named_results():
+                if result.name in shared - used and result.error:
+                    section.wrong(f"query {result.name}: {result.error}", symptom_of=(cause,))
     for one, metric, query in _queries(scaled):
         _add_query(to, one, metric, query, catalog.resolve(query), source, now())
 
@@ -213,18 +214,6 @@ def _catalog(settings: Settings) -> QueryCatalog:
     prometheus = settings.prometheus
     names = [server.name for server in prometheus.servers]
     return QueryCatalog(names, prometheus.queries, inline_allowed=prometheus.inline_queries)
-
-
-def _unasked(settings: Settings, scaled: Sequence[Scaled], to: LoadReport) -> None:
-    """What is known without asking: the servers that are not asked, and the queries that the settings refuse."""
-    for server in settings.prometheus.servers:
-        section = ReportSection(f"Prometheus {server.name}")
-        section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}")
-        to.sections.append(section)
-    catalog = _catalog(settings)
-    for one, metric, query in _queries(scaled):
-        if isinstance(refusal := catalog.resolve(query), str):
-            to.about(one.policy).wrong(f"metric {metric.name}: {refusal}")
 
 
 async def _polled(settings: Settings, queries: set[WorkloadQuery], now: Callable[[], float]) -> Prometheus:
@@ -276,7 +265,7 @@ def _add_query(
     metric: Metric,
     query: WorkloadQuery,
     resolved: InstantQuery | str,
-    source: Prometheus,
+    source: Prometheus | None,
     now: float,
 ) -> None:
     """The findings about a policy's query: refused, failed, or what it answers for the target's pods."""
@@ -284,7 +273,7 @@ def _add_query(
     if isinstance(resolved, str):
         section.wrong(f"metric {metric.name}: {resolved}")
         return
-    if not scaled.workload:
+    if source is None or not scaled.workload:
         return
     samples, cause = source.samples(*query), cause_of(resolved.server)
     if samples.error or samples.fetched_at is None:

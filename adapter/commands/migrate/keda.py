@@ -110,7 +110,12 @@ class _Reader:
         self._annotations()
         spec.rest(KIND)
         self._root.rest(KIND)
-        self._note_handover(target.kind, target.name)
+        where = f" -n {self._identity.namespace}" if self._identity.namespace else ""
+        self._root.notes.add(
+            NoteKind.TO_DO, "", None,
+            f"KEDA's own HPA of {target.kind} {target.name} would be a second one, and two HPAs of the same pods do "
+            f"not act: delete the original first (kubectl delete scaledobject {self._identity.name}{where})",
+        )  # fmt: skip
         draft = Draft(
             place=place,
             source=KIND,
@@ -241,14 +246,6 @@ class _Reader:
             left = {key: value for key, value in left.items() if key not in keys}
         ownership = dict.fromkeys(_OWNERSHIP, (NoteKind.IRRELEVANT, "is for the HPA that KEDA makes"))
         note_annotations(notes, left, ownership)
-
-    def _note_handover(self, kind: str, name: str) -> None:
-        where = f" -n {self._identity.namespace}" if self._identity.namespace else ""
-        self._root.notes.add(
-            NoteKind.TO_DO, "", None,
-            f"KEDA's own HPA of {kind} {name} would be a second one, and two HPAs of the same pods do not act: delete "
-            f"the original first (kubectl delete scaledobject {self._identity.name}{where})",
-        )  # fmt: skip
 
     def _original(self, draft: Draft, triggers: "list[KedaTrigger]", idle: int | None, cooldown: int) -> Keda | None:
         if self._root.faults:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -70,7 +70,17 @@ def services_of_folder(folder: Path, namespace: str, shard: Shard) -> list[Fleet
         hpas=tuple(one for manifests in read for one in manifests.hpas),
         workloads=tuple(one for manifests in read for one in manifests.workloads),
     )
-    services = [one for one in _of_manifests(whole) if namespace in {"", one.namespace}]
+    services = [
+        FleetService(
+            namespace=policy.namespace,
+            name=policy.name,
+            policy=policy,
+            hpa=(hpa := whole.hpa_of(policy)),
+            workload=whole.workload_of(policy, hpa),
+        )
+        for policy in whole.policies
+        if namespace in {"", policy.namespace}
+    ]
     return _sorted(one for one in (*services, *faulty) if shard.has(one.namespace, one.name))
 
 
@@ -81,18 +91,6 @@ def _read(path: Path) -> Manifests:
         return read_manifests(path.read_text(encoding="utf-8"), path.name)
     except (OSError, UnicodeDecodeError) as error:
         raise FaultyDocument([Fault("", None, f"cannot be read: {error}")], path.name) from error
-
-
-def _of_manifests(manifests: Manifests) -> Iterator[FleetService]:
-    for policy in manifests.policies:
-        hpa = manifests.hpa_of(policy)
-        yield FleetService(
-            namespace=policy.namespace,
-            name=policy.name,
-            policy=policy,
-            hpa=hpa,
-            workload=manifests.workload_of(policy, hpa),
-        )
 
 
 async def services_of_cluster(

@@ -87,7 +87,12 @@ def page(report: Report) -> str:
                 _charts(report),
                 _table(report),
                 suggestions_section(report.suggestions, report.manifest),
-                _model(report),
+                tag(
+                    "section",
+                    tag("h2", "What is modelled"),
+                    tag("ul", (tag("li", sentence) for sentence in assumptions(report.setup))),
+                    class_="model",
+                ),
             ),
             tag("footer", f"Charts: uPlot {LIBRARY_VERSION} (MIT licence). This page loads nothing and sends nothing."),
         ]
@@ -230,15 +235,6 @@ def _figures(report: Report) -> Iterable[tuple[str, Figure]]:
         ("Cost", report.cost),
     ]
     return compress(figures, [True, True, capacity, *[True] * 5, len(report.runs) > 1, report.price is not None])
-
-
-def _model(report: Report) -> Html:
-    return tag(
-        "section",
-        tag("h2", "What is modelled"),
-        tag("ul", (tag("li", sentence) for sentence in assumptions(report.setup))),
-        class_="model",
-    )
 
 
 def assumptions(setup: Setup) -> Iterable[str]:
