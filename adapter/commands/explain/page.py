@@ -62,10 +62,7 @@ def _parts(explained: Explained) -> Iterator[RenderableType]:
         yield _section("No decision can be shown", _lines(explained.trouble, first="bold red"))
         # The companion wrote it last; the server does not answer.
         if explained.conditions:
-            lines = (
-                f"{condition.type} {condition.status} ({condition.reason}): {condition.message}"
-                for condition in explained.conditions
-            )
+            lines = map(sentences.condition_text, explained.conditions)
             yield _section("The policy's status, as the companion wrote it last", _lines(lines))
     if case is not None and made is not None:
         yield from _decision(explained, case, *made)

@@ -10,6 +10,7 @@ from adapter.commands.explain.reading import Explained
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, Rules, rules
 from adapter.hpa.controller import Controller, Flags, Sync
 from adapter.hpa.go_numbers import milli
+from adapter.kube.objects import Condition
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, PodAssessment, Verdict
 from adapter.load.explanation import explain, is_utilization, value_text
 from adapter.load.explanation import headline as decision_headline
@@ -70,8 +71,7 @@ def lines(explained: Explained) -> Iterator[str]:
         for row in input_rows(explained, made[0]):
             yield ", ".join(filter(None, (f"input {row.name}: {row.age}", row.counts, row.trouble)))
     else:
-        for condition in explained.conditions:
-            yield f"status: {condition.type} {condition.status} ({condition.reason}): {condition.message}"
+        yield from (f"status: {condition_text(condition)}" for condition in explained.conditions)
     yield from (f"HPA: {line}" for line in explained.hpa_trouble)
     if explained.hpa is not None:
         yield from (f"HPA {explained.hpa.name} will: {line}" for line in will_do(explained))
@@ -105,13 +105,8 @@ def _hpa(explained: Explained, hpa: Hpa) -> dict[str, Any]:
         "lastScaleTime": None if last_scale is None else format_time(last_scale),
         "willDo": list(will_do(explained)),
         "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message,
-            }
-            for condition in status.conditions
+            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
+            for one in status.conditions
         ],
     }
 
@@ -325,8 +320,12 @@ def did_last(explained: Explained) -> Iterator[str]:
     current, desired = ("unknown" if count is None else count for count in counts)
     yield f"current {current}, desired {desired}"
     yield "it has never scaled" if last_scale is None else f"it last scaled {age_text(explained.at - last_scale)} ago"
-    for condition in status.conditions:
-        yield f"{condition.type} {condition.status} ({condition.reason}): {condition.message}"
+    yield from map(condition_text, status.conditions)
+
+
+def condition_text(condition: Condition) -> str:
+    """A condition of a policy or an HPA."""
+    return f"{condition.type} {condition.status} ({condition.reason}): {condition.message}"
 
 
 def age_text(seconds: float) -> str:
