@@ -33,7 +33,9 @@ from adapter.apiserver.request_info import (
 from adapter.apiserver.status import StatusError
 from adapter.apiserver.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
+from adapter.kube.selectors import is_small
 from adapter.policy.hpa import DESIRED_REPLICAS
+from adapter.runtime.concurrency import turn
 from adapter.runtime.inbound import STEP_BYTES, STEP_SECONDS, HttpConnection, kept_bytes, write_whole
 from adapter.telemetry.metrics import Metrics, package_version
 
@@ -129,7 +131,12 @@ class Handler:
     async def _answer_authorized(
         self, request: web.BaseRequest, flow: str, labels: "_RequestLabels"
     ) -> web.StreamResponse:
-        info = parse_target(request.raw_path)
+        if is_small(request.raw_path):
+            info = parse_target(request.raw_path)
+        else:
+            async with self._lists_of(flow).slot(flow, _QUEUE_SECONDS):
+                await turn()
+                info = parse_target(request.raw_path)  # 4 ms for the longest selectors
         if info.error is not None:
             raise StatusError(info.error.code, info.error.reason, info.error.message)
         if not _is_acceptable(request.headers.get("Accept", "")):
@@ -162,8 +169,11 @@ class Handler:
         is_one = info.policy is not None if info.kind is RequestKind.EXTERNAL else info.kind is not RequestKind.PODS
         if is_one and info.name != ALL_OBJECTS and info.metric not in self._provider.index.snapshot.queries:
             return None
-        gate = self._counts if info.metric == DESIRED_REPLICAS else self._lists
-        return self._controllers_lists if flow in _CONTROLLERS else gate
+        is_users_count = info.metric == DESIRED_REPLICAS and flow not in _CONTROLLERS
+        return self._counts if is_users_count else self._lists_of(flow)
+
+    def _lists_of(self, flow: str) -> FairGate:
+        return self._controllers_lists if flow in _CONTROLLERS else self._lists
 
     def _rest(self, flow: str) -> None:
         """Who did not read an answer, and lost it, would otherwise have the next one made at once, and again."""

@@ -92,6 +92,15 @@ async def test_what_looks_at_all_pods_or_policies_takes_a_place_and_the_metric_o
         assert answer.status == 200
 
 
+async def test_a_long_selector_takes_a_place_while_it_is_read(
+    few: None, service: Service, proxy: trustme.LeafCert, many: int, slow: None
+) -> None:
+    """Reading one takes 4 ms: with 16 connections a tenant kept the HPA waiting for 80 ms."""
+    target = f"{POLICY}/effective_cpu?metricLabelSelector=policy+in+(checkout,{','.join(f'p{n}' for n in range(500))})"
+    assert (await service.ask(target, leaf=proxy, headers=as_user("ann"))).status == 503
+    assert (await service.ask(target, leaf=proxy, headers=as_user())).status == 200
+
+
 async def test_lists_that_are_not_read_take_no_place_of_those_that_are_made(
     few: None, scarce: None, service: Service, proxy: trustme.LeafCert, many: int
 ) -> None:
