@@ -13,7 +13,6 @@ from hatchling.builders.wheel import WheelBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.commands.replay.page.charts import chart_data, load_scale
 from adapter.commands.replay.page.markup import (
     LIBRARY,
     Html,
@@ -24,7 +23,7 @@ from adapter.commands.replay.page.markup import (
     share_text,
     tag,
 )
-from adapter.commands.replay.page.report import page
+from adapter.commands.replay.page.report import chart_data, load_scale, page
 from adapter.commands.replay.score import BUCKETS_MOST
 from adapter.commands.replay.service import Setup
 from adapter.policy.watermark_policy import parse_policy
