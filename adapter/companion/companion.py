@@ -10,9 +10,8 @@ import structlog
 
 from adapter.companion import plan, replica_history
 from adapter.companion.actions import Action, ActionResult, WriteStatus
-from adapter.companion.context import Context
 from adapter.companion.notifier import Notifier
-from adapter.companion.state import State, WrittenStatus
+from adapter.companion.state import Context, State, WrittenStatus
 from adapter.companion.writer import Writer
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer

@@ -22,7 +22,6 @@ from adapter.companion.actions import (
     WriteEvent,
     WriteStatus,
 )
-from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import (
     deletion_cost,
     events,
@@ -33,7 +32,7 @@ from adapter.companion.features import (
     status,
     versions,
 )
-from adapter.companion.state import State
+from adapter.companion.state import Context, PolicyCondition, State
 from adapter.load.conditions import ConditionType
 
 A = TypeVar("A")

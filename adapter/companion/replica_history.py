@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from adapter.companion.context import Context
-from adapter.companion.state import DesiredCount, ReplicaHistory, Scaling
+from adapter.companion.state import Context, DesiredCount, ReplicaHistory, Scaling
 from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
 from adapter.load.pacing import CLOCK_SKEW_SECONDS

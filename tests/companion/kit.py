@@ -5,8 +5,7 @@ from typing import Any
 
 from adapter.companion import plan
 from adapter.companion.actions import Action, ActionResult, Notify, WriteEvent, WriteStatus
-from adapter.companion.context import Context
-from adapter.companion.state import Notification, State, WrittenStatus
+from adapter.companion.state import Context, Notification, State, WrittenStatus
 from adapter.load.pods import Pod
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Target

@@ -13,8 +13,8 @@ from adapter.companion import companion as module
 from adapter.companion import plan
 from adapter.companion.actions import Action, MarkPod, RaiseScale, WriteStatus
 from adapter.companion.companion import Companion
-from adapter.companion.context import Context
 from adapter.companion.features.status import status_of
+from adapter.companion.state import Context
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.settings import CompanionSettings

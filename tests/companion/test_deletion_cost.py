@@ -7,9 +7,8 @@ import pytest
 
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, MarkPod
-from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import deletion_cost
-from adapter.companion.state import State
+from adapter.companion.state import Context, PolicyCondition, State
 from adapter.load.pods import LOWEST_COST, Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Scale, Target
 from adapter.settings import CompanionFeatures, CompanionSettings

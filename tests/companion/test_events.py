@@ -8,9 +8,9 @@ import pytest
 
 from adapter.companion import writer
 from adapter.companion.actions import ActionResult, WriteEvent
-from adapter.companion.context import Context
 from adapter.companion.features import readiness
 from adapter.companion.features.events import MOST_PER_HOUR, SCALINGS_PER_HOUR, SERIES_SECONDS, STEADY_SECONDS
+from adapter.companion.state import Context
 from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Bounds, Mode

@@ -8,9 +8,8 @@ import pytest
 
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, RaiseScale
-from adapter.companion.context import Context
 from adapter.companion.features import fast_scale_up
-from adapter.companion.state import LastRaise, ReplicaHistory, State
+from adapter.companion.state import Context, LastRaise, ReplicaHistory, State
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Delay, HpaTolerance, Mode, Policy
 from adapter.policy.behavior import ReplicaChange

@@ -5,9 +5,8 @@ from typing import Any
 
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, Notify
-from adapter.companion.context import Context
 from adapter.companion.features import notifications
-from adapter.companion.state import State, WrittenStatus
+from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.spec import Bounds
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic

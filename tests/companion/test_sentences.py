@@ -9,9 +9,8 @@ from fractions import Fraction
 import pytest
 
 from adapter.companion import plan
-from adapter.companion.context import Context
 from adapter.companion.features import status
-from adapter.companion.state import State
+from adapter.companion.state import Context, State
 from adapter.load.explanation import explain, headline
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod

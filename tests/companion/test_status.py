@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from adapter.companion.actions import WriteStatus
 from adapter.companion.companion import as_written
-from adapter.companion.context import Context
 from adapter.companion.features import status
-from adapter.companion.state import State, WrittenStatus
+from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.conditions import Reason
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, Capacity, Metric, Mode, ResourceMetric

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.context import PolicyCondition
 from adapter.companion.features import versions
+from adapter.companion.state import PolicyCondition
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance
 from adapter.load.spec import Target

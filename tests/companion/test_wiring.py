@@ -9,10 +9,9 @@ import pytest
 
 from adapter.companion import plan
 from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
-from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features import hpa_wiring
 from adapter.companion.features.status import status_of
-from adapter.companion.state import State, ToleranceField
+from adapter.companion.state import Context, PolicyCondition, State, ToleranceField
 from adapter.companion.writer import HpaWriter
 from adapter.kube.errors import MalformedAnswer
 from adapter.load.quantity import NANO

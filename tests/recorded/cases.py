@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from adapter.companion.actions import ActionResult
-from adapter.companion.context import Context
-from adapter.companion.state import ToleranceField
+from adapter.companion.state import Context, ToleranceField
 from adapter.load.conditions import Reason
 from adapter.load.memory import Memory, Replacement
 from adapter.load.pods import Pod

@@ -8,8 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from adapter.companion.actions import ActionResult, MarkPod
-from adapter.companion.context import Context, PolicyCondition
-from adapter.companion.state import PodMark, State
+from adapter.companion.state import Context, PodMark, PolicyCondition, State
 from adapter.load.assessment import PodAssessment
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.pods import GONE, LOWEST_COST, Pod, PodState

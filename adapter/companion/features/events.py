@@ -11,8 +11,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from adapter.companion.actions import ActionResult, WriteEvent
-from adapter.companion.context import Context, PolicyCondition
-from adapter.companion.state import ConditionState, EventSeries, EventState, PendingChange, SeriesKey, State
+from adapter.companion.state import (
+    ConditionState,
+    Context,
+    EventSeries,
+    EventState,
+    PendingChange,
+    PolicyCondition,
+    SeriesKey,
+    State,
+)
 from adapter.load.conditions import ConditionType, Reason
 
 SERIES_SECONDS = 600.0

@@ -8,8 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from adapter.companion.actions import ActionResult, RaiseScale
-from adapter.companion.context import Context, PolicyCondition
-from adapter.companion.state import LastRaise, State
+from adapter.companion.state import Context, LastRaise, PolicyCondition, State
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.quantity import NANO, percent_text
 from adapter.policy.behavior import DISABLED, highest_allowed

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
-from adapter.companion.context import Context, PolicyCondition
-from adapter.companion.state import LastWiring, State
+from adapter.companion.state import Context, LastWiring, PolicyCondition, State
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import swallowed_step
 from adapter.load.spec import HpaWiring, Mode, Policy

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from adapter.companion.actions import Notify
-from adapter.companion.context import Context, PolicyCondition
-from adapter.companion.state import Notification, NotificationState, State, TroubleState
+from adapter.companion.state import Context, Notification, NotificationState, PolicyCondition, State, TroubleState
 from adapter.load.assessment import Assessment, HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from http import HTTPStatus
 
-from adapter.companion.context import Context, PolicyCondition
+from adapter.companion.state import Context, PolicyCondition
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import metric_errors
 from adapter.load.spec import Policy, Stance

@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion.actions import WriteStatus
-from adapter.companion.context import Context, PolicyCondition
 from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
-from adapter.companion.state import State, WrittenStatus
+from adapter.companion.state import Context, PolicyCondition, State, WrittenStatus
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import headline, is_utilization, value_text

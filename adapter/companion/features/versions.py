@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from adapter.companion.context import Context, PolicyCondition
+from adapter.companion.state import Context, PolicyCondition
 from adapter.load.assessment import Assessment
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
