@@ -92,7 +92,7 @@ class AnswerBudget:
         """Grants waiting requests in their order; the first that does not fit holds up all behind it."""
         for entry in list(self._waiting):
             source, size, future = entry
-            if source in self._taken:
+            if source in self._taken or future.done():  # the latter was cancelled, and leaves as soon as its task runs
                 continue
             size = min(size, self._total)
             if self.taken + size > self._total:

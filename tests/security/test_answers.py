@@ -215,6 +215,19 @@ class TestBudget:
             await asyncio.gather(*waiting, return_exceptions=True)
         assert budget.taken == 0
 
+    async def test_an_answer_that_is_given_up_in_the_moment_of_its_turn_keeps_nothing(self) -> None:
+        """It kept the memory until a restart: no large answer of that source, or of two such, was read any more."""
+        budget = AnswerBudget(4)
+        async with budget.reserve("a") as lease:
+            await lease.take(4)
+            given_up, next_one = (asyncio.create_task(budget.take(source, 4)) for source in ("a", "b"))
+            await asyncio.sleep(0)
+            given_up.cancel()
+        async with asyncio.timeout(5):
+            await next_one
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+
     async def test_waiting_answers_are_served_in_order_whatever_their_size(self) -> None:
         budget = AnswerBudget(4)
         served: list[str] = []
