@@ -3,9 +3,8 @@
 import datetime as dt
 import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from lab.benchmarks import scene, store
 from lab.benchmarks.registered import Registries
@@ -115,12 +114,3 @@ def _uid(uid: str, born: float) -> str:
 
 def _time(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def every(seconds: float, until: Callable[[], bool], work: Callable[[], Any]) -> list[Any]:
-    """The results of `work`, done every so many seconds until a condition holds."""
-    results = []
-    while not until():
-        results.append(work())
-        time.sleep(seconds)
-    return results

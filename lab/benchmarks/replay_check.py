@@ -30,7 +30,6 @@ from lab.benchmarks import record
 from lab.benchmarks.replay_play import Record, play, settings
 from lab.harness.prometheus import Prometheus
 
-RESULTS = Path(__file__).parent / "results"
 STEP = 1000
 """Milliseconds, as often as Prometheus scrapes."""
 STARTS, STOPS = 2.0, 1.0
@@ -108,7 +107,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--folder", type=Path, help="for the record and the data of Prometheus (default: a temporary one)"
     )
     parser.add_argument("--replay-only", action="store_true", help="replay what the folder holds from an earlier run")
-    parser.add_argument("--write", action="store_true", help="write the results of this seed")
     parser.add_argument("-o", dest="output", metavar="FILE", type=Path)
     parsed = parser.parse_args(arguments)
     folder = parsed.folder or Path(tempfile.mkdtemp(prefix="replay-check-"))
@@ -118,8 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         played = play(parsed.seconds, folder, parsed.seed)
     figures = compared(played, replayed(played, folder))
     print(json.dumps(figures, indent=2))
-    if parsed.write or parsed.output:
-        record.write(parsed.output or RESULTS / f"replay_check_{parsed.seed}.json", figures)
+    if parsed.output:
+        record.write(parsed.output, figures)
     return 0 if figures["same"] else 1
 
 

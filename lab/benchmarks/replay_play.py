@@ -1,26 +1,35 @@
-"""Plays a load on the real control plane for the closed-loop check, and keeps what its Prometheus recorded."""
+"""Plays a load on the real control plane for the closed-loop check, and keeps what its Prometheus recorded.
 
-import datetime as dt
+The load is stretches of load and pull-outs whose counts depend on no instant of a sync. Loads are in units of which one
+pod carries at most HIGH and at least LOW before the count changes.
+"""
+
 import json
-import re
+import random
 import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from lab.benchmarks.replay_curve import FIRST_COUNT, FIRST_LOAD, HIGH, LOW, Stretch, stretches
 from lab.harness import objects
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.binaries import print_to_stderr
 from lab.harness.client import ApiError, condition_true
 from lab.harness.control_plane import ControlPlane
-from lab.harness.hpa_log import Sync
+from lab.harness.hpa_log import logged_at
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 
+HIGH, LOW = 100, 50
+FIRST_LOAD, FIRST_COUNT = 401, 5
+UP_SECONDS, DOWN_SECONDS = 9.0, 25.0
+"""A ramp takes this long for each pod that it asks for or releases: each count is seen at several syncs."""
+_LEAST, _MOST = 250, 2100
+_RAMPS = (-200, -150, 200, 300, 400)
 NAMESPACE, NAME = "replay-check", "web"
 PULLED_OUT = "effective-load.io/pulled-out"
 HPA_SYNC = 3.0
@@ -35,13 +44,37 @@ DOWN_WINDOW = 10
 SETTLED_SECONDS = 6.0
 """Every pod has a sample by then, and the policy keeps the count."""
 QUERY = {"name": "load", "server": "main", "query": "sum by (namespace, pod) (load)", "intervalSeconds": 1}
-_TIME = re.compile(r"^[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d+)")
 
 
 def settings(url: str) -> dict[str, Any]:
     """The settings of the adapter, and of the replay: they name the query."""
     queries = [{**QUERY, "maxAgeSeconds": 10}]
     return {"prometheus": {"servers": [{"name": "main", "url": url}], "queries": queries}}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The load moves to `load` within `ramp` seconds (0: at once), and `pulled_out` pods are pulled out."""
+
+    load: int
+    ramp: float = 0.0
+    pulled_out: int = 0
+
+
+def stretches(seed: int) -> Iterator[Stretch]:
+    """Endless stretches: jumps, ramps and pull-outs in random order, none that hides another."""
+    source, load, pulled_out = random.Random(seed), FIRST_LOAD, 0
+    while True:
+        kind = source.choice(("jump", "jump", "ramp", "pull out"))
+        if kind == "pull out":
+            pulled_out = 0 if pulled_out else source.randint(1, max(1, load // HIGH // 3))
+            yield Stretch(load, 0.0, pulled_out)
+            continue
+        change = source.choice(_RAMPS) if kind == "ramp" else source.randint(_LEAST, _MOST) - load
+        wanted = min(max(load + change, _LEAST), _MOST) // 10 * 10 + 3  # at no whole number of pods
+        ramp = (wanted - load) / HIGH * UP_SECONDS if wanted > load else (load - wanted) / LOW * DOWN_SECONDS
+        yield Stretch(wanted, ramp if kind == "ramp" else 0.0, pulled_out)
+        load = wanted
 
 
 Record = dict[str, Any]
@@ -127,7 +160,7 @@ def play_on(
     began = time.time()
     moments = [*_stretches(driver, played, still)]
     ended = time.time()
-    syncs = [(_at(sync), sync) for sync in workloads.syncs(NAME)]
+    syncs = [(logged_at(sync.line) or 0.0, sync) for sync in workloads.syncs(NAME)]
     inside = [(at, sync) for at, sync in syncs if began <= at <= ended]
     return {
         "namespace": workloads.namespace,
@@ -168,13 +201,3 @@ def _settle(driver: Driver, load: int, still: float) -> None:
         if driver.count != count:
             since, count = time.monotonic(), driver.count
         time.sleep(0.2)
-
-
-def _at(sync: Sync) -> float:
-    """When a line of the controller's log was written, in seconds since the epoch."""
-    match = _TIME.match(sync.line)
-    if match is None:
-        raise ValueError(f"no time in the log line {sync.line!r}")
-    month, day, hour, minute, second, micro = map(int, match.groups())
-    now = dt.datetime.now().astimezone()
-    return now.replace(month=month, day=day, hour=hour, minute=minute, second=second, microsecond=micro).timestamp()

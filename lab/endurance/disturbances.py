@@ -25,16 +25,15 @@ def _fault(name: str, hold: float | None = None) -> Disturbance:
     return Disturbance(name, one.broken, one.hold if hold is None else hold)
 
 
-@contextmanager
-def _tokens_renewed(scene: LongScene) -> Iterator[None]:
-    scene.renew_tokens()
-    yield
+def _once(act: Callable[[LongScene], object]) -> Callable[[LongScene], AbstractContextManager[None]]:
+    """Something that happens at once and stays."""
 
+    @contextmanager
+    def begun(scene: LongScene) -> Iterator[None]:
+        act(scene)
+        yield
 
-@contextmanager
-def _registry_token_renewed(scene: LongScene) -> Iterator[None]:
-    scene.renew_registry_token()
-    yield
+    return begun
 
 
 @contextmanager
@@ -55,27 +54,26 @@ def _guest(scene: LongScene) -> Iterator[None]:
         scene.dismiss(name)
 
 
-@contextmanager
-def _rollout(scene: LongScene) -> Iterator[None]:
+def _rollout(scene: LongScene) -> None:
     for name in list(scene.services)[::4]:
         scene.workloads.rollout(name)
-    yield
 
 
+_TOKENS = Disturbance("tokens-renewed", _once(LongScene.renew_tokens), 0)
 CYCLE = (
-    Disturbance("tokens-renewed", _tokens_renewed, 0),
+    _TOKENS,
     _fault("connections-cut"),
     Disturbance("guest-service", _guest, 20),
     _fault("prometheus-gone"),
     Disturbance("pods-pulled-out", _pods_pulled_out, 20),
     _fault("certificate-rotated", 0),
-    Disturbance("tokens-renewed", _tokens_renewed, 0),
+    _TOKENS,
     _fault("api-server-restarted", 2),
-    Disturbance("registry-token-renewed", _registry_token_renewed, 0),
+    Disturbance("registry-token-renewed", _once(LongScene.renew_registry_token), 0),
     _fault("consul-restarted"),
     _fault("metrics-server-gone"),
-    Disturbance("rollout", _rollout, 10),
-    Disturbance("tokens-renewed", _tokens_renewed, 0),
+    Disturbance("rollout", _once(_rollout), 10),
+    _TOKENS,
     _fault("front-proxy-rotated"),
     _fault("connections-cut"),
     _fault("leader-frozen"),

@@ -49,7 +49,10 @@ class LongRun:
 
     def run(self) -> Recorded:
         self._began = time.monotonic()
-        beside = [threading.Thread(target=self._held, args=(one,), daemon=True) for one in self._beside()]
+        beside = [
+            threading.Thread(target=self._held, args=(one,), daemon=True)
+            for one in (self._churn, self._ask, self._sample)
+        ]
         for thread in beside:
             thread.start()
         try:
@@ -61,9 +64,6 @@ class LongRun:
                 thread.join(60)
         self._recorded.faults += self._not_right()
         return self._recorded
-
-    def _beside(self) -> tuple[Callable[[], None], ...]:
-        return self._churn, self._ask, self._sample
 
     def _held(self, beside: Callable[[], None]) -> None:
         """Runs what goes on beside the disturbances; a run in which it ended too soon has failed."""

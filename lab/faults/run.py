@@ -62,14 +62,14 @@ def play(scene: Scene, scenario: Scenario, stretch: float = 1.0) -> Outcome:
     if before is not None:
         # What ends by itself, such as idle connections, has ended by then.
         deadline = time.monotonic() + SETTLE_SECONDS
-        while _too_much(growth := scene.size().growth(before)) and time.monotonic() < deadline:
+        while (growth := scene.size().growth(before)).beyond(MOST_GROWTH) and time.monotonic() < deadline:
             time.sleep(0.5)
         outcome.growth = growth
     seen = outcome.seen
     shrunk = [f"a count fell: {one}" for one in seen.shrunk]
     late = [f"{len(seen.late)} answers were late or missing, first {seen.late[0]}"] if seen.late else []
     silent = [] if seen.numbers else ["no number was answered"]
-    outcome.faults += [*shrunk, *late, *silent, *(_too_much(outcome.growth) if outcome.growth else [])]
+    outcome.faults += [*shrunk, *late, *silent, *(outcome.growth.beyond(MOST_GROWTH) if outcome.growth else [])]
     return outcome
 
 
@@ -80,11 +80,6 @@ def _timed(outcome: Outcome, began: float, step: Callable[[], None]) -> float | 
         outcome.faults.append(str(error))
         return None
     return time.monotonic() - began
-
-
-def _too_much(growth: Size) -> list[str]:
-    pairs = zip(vars(growth).items(), vars(MOST_GROWTH).values(), strict=True)
-    return [f"{name} grew by {value:g}, more than {most:g}" for (name, value), most in pairs if value > most]
 
 
 def play_all(

@@ -119,6 +119,11 @@ class Size:
     sockets: int
     threads: int
 
+    def beyond(self, most: "Size") -> list[str]:
+        """Which figures, of a growth, are larger than they may be."""
+        pairs = zip(vars(self).items(), vars(most).values(), strict=True)
+        return [f"{name} grew by {value:g}, more than {limit:g}" for (name, value), limit in pairs if value > limit]
+
     def growth(self, before: "Size") -> "Size":
         return Size(
             self.memory - before.memory,

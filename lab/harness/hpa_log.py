@@ -5,6 +5,7 @@ controller's log can (`--vmodule=horizontal=4`): every sync ends in "Decided not
 or an error that names the target.
 """
 
+import datetime as dt
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,17 @@ _NOT = '"Decided not to scale"'
 _DONE = '"Successfully rescaled"'
 _PROPOSED = '"Proposing desired replicas"'
 _FAILED = ("failed to compute desired number of replicas", "failed to rescale", "failed to query scale subresource")
+_HEAD = re.compile(r"^[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
+
+
+def logged_at(line: str) -> float | None:
+    """When a line was logged (seconds), in this machine's year and zone; None for a line without a time."""
+    head = _HEAD.match(line)
+    if head is None:
+        return None
+    month, day, hour, minute, second, micro = map(int, head.groups())
+    now = dt.datetime.now().astimezone()
+    return now.replace(month=month, day=day, hour=hour, minute=minute, second=second, microsecond=micro).timestamp()
 
 
 @dataclass(frozen=True)

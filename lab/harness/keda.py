@@ -23,7 +23,6 @@ PROGRAMS = ("keda-operator", "keda-adapter")
 NAMESPACE = "keda"
 SERVICE = "keda-metrics-apiserver"
 LOOPBACK = "127.0.0.1"
-EXTERNAL = "external.metrics.k8s.io"
 
 
 class Keda(Server):

@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import yaml
-
 from adapter.cli import main as effective_load
 from lab.harness.chromium import chromium_tab, find_chromium
 
@@ -28,45 +26,32 @@ _OUTAGES = ((1, 9.5, 2.5, 8), (3, 10.2, 1.2, 12))
 """Pull-outs: day, hour, length in hours, pods."""
 _SALE = 4
 """The day of the sale."""
-POLICY = {
-    "apiVersion": "effective-load.io/v1alpha1",
-    "kind": "WatermarkPolicy",
-    "metadata": {"namespace": "shop", "name": "checkout"},
-    "spec": {
-        "metrics": [
-            {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "900m"},
-        ],
-        "cooldown": {"scaleDownSeconds": 300},
-    },
-}
-HPA = {
-    "apiVersion": "autoscaling/v2",
-    "kind": "HorizontalPodAutoscaler",
-    "metadata": {"namespace": "shop", "name": "checkout"},
-    "spec": {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "checkout"},
-        "minReplicas": 4,
-        "maxReplicas": 80,
-        "behavior": {
-            "scaleUp": {"tolerance": "0", "stabilizationWindowSeconds": 0},
-            "scaleDown": {"tolerance": "0", "stabilizationWindowSeconds": 300},
-        },
-        "metrics": [
-            {
-                "type": "Object",
-                "object": {
-                    "describedObject": {
-                        "apiVersion": "effective-load.io/v1alpha1",
-                        "kind": "WatermarkPolicy",
-                        "name": "checkout",
-                    },
-                    "metric": {"name": "desired_replicas"},
-                    "target": {"type": "AverageValue", "averageValue": "1"},
-                },
-            }
-        ],
-    },
-}
+MANIFESTS = """\
+apiVersion: effective-load.io/v1alpha1
+kind: WatermarkPolicy
+metadata: {namespace: shop, name: checkout}
+spec:
+  metrics:
+    - {name: cpu, resource: {name: cpu}, highWatermark: 1200m, lowWatermark: 900m}
+  cooldown: {scaleDownSeconds: 300}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {namespace: shop, name: checkout}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: checkout}
+  minReplicas: 4
+  maxReplicas: 80
+  behavior:
+    scaleUp: {tolerance: "0", stabilizationWindowSeconds: 0}
+    scaleDown: {tolerance: "0", stabilizationWindowSeconds: 300}
+  metrics:
+    - type: Object
+      object:
+        describedObject: {apiVersion: effective-load.io/v1alpha1, kind: WatermarkPolicy, name: checkout}
+        metric: {name: desired_replicas}
+        target: {type: AverageValue, averageValue: "1"}
+"""
 
 
 def history(days: int = DAYS) -> Iterator[str]:
@@ -86,11 +71,11 @@ def history(days: int = DAYS) -> Iterator[str]:
         yield f"{BEGIN + index * STEP},{max(0.2, cores):.3f},{out}"
 
 
-def write_page(folder: Path, days: int = DAYS) -> Path:
+def write_page(folder: Path) -> Path:
     """Replays the week with suggestions; returns the page. Raises RuntimeError when the command fails."""
     policy, table, page = folder / "checkout.yaml", folder / "week.csv", folder / "replay.html"
-    policy.write_text(yaml.safe_dump_all([POLICY, HPA]), encoding="utf-8")
-    table.write_text("\n".join(history(days)) + "\n", encoding="utf-8")
+    policy.write_text(MANIFESTS, encoding="utf-8")
+    table.write_text("\n".join(history()) + "\n", encoding="utf-8")
     command = ["replay", str(policy), "--csv", str(table), "--capacity", "cpu=1500m", "--price", "0.045"]
     status = effective_load([*command, "--html", str(page), "--suggest"])
     if status:

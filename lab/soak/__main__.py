@@ -1,7 +1,6 @@
 """`python -m lab.soak`: random policies, loads, registry changes and faults, compared with the model."""
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -35,13 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
         if parsed.planted:
             found = [find(stage, one, parsed.documents) for one in DEFECTS]
             if parsed.out:
-                store(parsed.out, {**origin, "defects": found})
+                record.write(parsed.out, {"defects": found}, came_from=origin)
             return 0 if all(one["seconds"] is not None for one in found) else 1
         run = Run(stage, tell, parsed.documents / f"seed-{parsed.seed}", keep_going=parsed.keep_going)
         result = run.play(parsed.seed, parsed.minutes * 60)
     tell(summary(parsed.seed, result))
     if parsed.out:
-        store(parsed.out, {**origin, "seed": parsed.seed, **measured(result)})
+        record.write(parsed.out, {"seed": parsed.seed, **measured(result)}, came_from=origin)
     return 1 if result.findings else 0
 
 
@@ -102,11 +101,6 @@ def summary(seed: int, result: Result) -> str:
         f"    {len(result.findings)} unexplained differences{f': {kinds}' if kinds else ''}",
     )
     return "\n".join(lines)
-
-
-def store(file: Path, figures: dict[str, object]) -> None:
-    """Writes figures that began with their origin: the repository may have changed since the start."""
-    file.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def tell(line: str) -> None:

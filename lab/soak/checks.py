@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapter.commands.decide import decision, reader
-from lab.faults.watch import LATEST_ANSWER, Size
+from lab.faults.watch import LATEST_ANSWER
 from tests.literal import compare, memory, model
 
 ANSWER = ("current", "desiredReplicas", "served", "error", "verdict", "heldBy")
@@ -106,17 +106,12 @@ def shrunk_twice(before: Given, after: Given) -> str:
     """Whether the same samples asked for a still smaller count once the count had fallen."""
     if before.samples != after.samples or before.generation != after.generation or not before.samples:
         return ""
-    if None in {before.goal, before.current, after.goal, after.current}:
+    counts = (before.goal, before.current, after.goal, after.current)
+    if None in counts:
         return ""
-    assert before.goal is not None
-    assert after.current is not None
-    assert after.goal is not None
-    assert before.current is not None
-    if after.current < before.current and before.goal < before.current and after.goal < min(before.goal, after.current):
-        return (
-            f"{after.name}: the same samples asked for {before.goal} at {before.current} pods and for {after.goal} at "
-            f"{after.current}"
-        )
+    goal, current, next_goal, fewer = (count or 0 for count in counts)
+    if fewer < current and goal < current and next_goal < min(goal, fewer):
+        return f"{after.name}: the same samples asked for {goal} at {current} pods and for {next_goal} at {fewer}"
     return ""
 
 
@@ -168,14 +163,3 @@ def error_fault(asked: Asked, inputs: frozenset[str], spells: Iterable[Spell], b
     if any(one.explains(asked.at, inputs) for one in (*spells, *busy)):
         return ""
     return f"{asked.name} answered an error while all that it uses was well: {asked.status} {asked.message[:300]}"
-
-
-# --- the process ---
-
-
-def growth_fault(before: Size, now: Size, most: Size) -> str:
-    """Whether the process uses more than it did, beyond what it may."""
-    pairs = zip(vars(now.growth(before)).items(), vars(most).values(), strict=True)
-    return "; ".join(
-        f"{name} grew by {value:g}, more than {limit:g}" for (name, value), limit in pairs if value > limit
-    )

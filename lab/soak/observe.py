@@ -1,6 +1,5 @@
 """What is watched all the time of a run: answers, documents, the controller's log. Findings go into one list."""
 
-import datetime as dt
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from typing import Any
 
 from lab.faults.scene import NAMESPACE
 from lab.faults.watch import LATEST_ANSWER
+from lab.harness.hpa_log import logged_at
 from lab.soak import checks
 from lab.soak.checks import Asked, Given, Spell, Synced
 from lab.soak.stage import DECISION, REACH, Stage
@@ -30,7 +30,6 @@ STARVED = ("no answer within", "live replica count", "no fresh sample", "last as
 """What an error says that too slow a machine may bring about."""
 BUSY_SECONDS = {"metrics": REACH["resource"], "prometheus": REACH["query"]}
 """For how long a change of a service itself may leave its policy without an answer."""
-_HEADER = re.compile(r"^[IWE](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
 _SYNCED = re.compile(
     rf'"Successfully rescaled" HPA="{NAMESPACE}/([a-z0-9-]+)".* currentReplicas=(\d+) desiredReplicas=(\d+)'
     rf'|"Decided not to scale" scaleTarget="Deployment/{NAMESPACE}/([a-z0-9-]+)" desiredReplicas=(\d+)'
@@ -247,12 +246,9 @@ class Observer:
 
 def synced_in(line: str) -> Synced | None:
     """The look of the controller that a line of its log tells of; None for any other line."""
-    header, match = _HEADER.match(line), _SYNCED.search(line)
-    if header is None or match is None:
+    at, match = logged_at(line), _SYNCED.search(line)
+    if at is None or match is None:
         return None
-    month, day, hour, minute, second, micro = (int(part) for part in header.groups())
-    year = dt.datetime.now().astimezone().year
-    at = dt.datetime(year, month, day, hour, minute, second, micro).astimezone().timestamp()
     if match[1]:
         return Synced(at, match[1], int(match[2]), int(match[3]), rescaled=True)
     return Synced(at, match[4], int(match[5]), int(match[5]), rescaled=False)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from lab.faults.scenarios import SCENARIOS, Scenario, may_run
 from lab.faults.watch import Size
-from lab.soak import checks
 from lab.soak.actions import Actions
 from lab.soak.checks import Spell
 from lab.soak.observe import Counted, Finding, Observer
@@ -196,7 +195,7 @@ class Run:
             return
         growth = size.growth(self._size[1])
         self.result.growth = f"{growth.memory:+.1f} MiB, {growth.tasks:+d} tasks, {growth.sockets:+d} sockets"
-        self.observer.report("the process does not grow", checks.growth_fault(self._size[1], size, MOST_GROWTH))
+        self.observer.report("the process does not grow", "; ".join(growth.beyond(MOST_GROWTH)))
 
     # --- lines ---
 

@@ -6,8 +6,7 @@
 from pathlib import Path
 
 from lab.benchmarks.replay_check import replayed_from
-from lab.benchmarks.replay_curve import Stretch
-from lab.benchmarks.replay_play import play_on, scrape, settings
+from lab.benchmarks.replay_play import Stretch, play_on, scrape, settings
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter

@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 from adapter.cli import main
-from lab.harness.replay_picture import HPA, POLICY, history
+from lab.harness.replay_picture import MANIFESTS, history
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
     """The arguments for three hours of the picture's week."""
     policy, table = tmp_path / "policy.yaml", tmp_path / "history.csv"
-    policy.write_text(yaml.safe_dump_all([POLICY, HPA]))
+    policy.write_text(MANIFESTS)
     lines = list(history(1))
     table.write_text("\n".join([lines[0], *lines[1:720:16]]) + "\n")
     return ["replay", str(policy), "--csv", str(table), "--sync", "60s", "--capacity", "cpu=1500m"]
@@ -57,8 +57,9 @@ def test_suggestions_are_in_the_text_the_json_and_the_page_and_the_policy_stays(
 
 
 def test_suggestions_for_a_policy_without_a_measure_say_what_is_missing(files: list[str], capsys) -> None:
-    policy = {**POLICY, "spec": {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "lowWatermark": "400m"}]}}
-    Path(files[1]).write_text(yaml.safe_dump_all([policy, HPA]))
+    policy, hpa = yaml.safe_load_all(MANIFESTS)
+    policy = {**policy, "spec": {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "lowWatermark": "400m"}]}}
+    Path(files[1]).write_text(yaml.safe_dump_all([policy, hpa]))
     assert main([*files[:-2], "--suggest"]) == 2
     printed = capsys.readouterr()
     assert "--capacity" in printed.err + printed.out

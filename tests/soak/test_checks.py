@@ -149,7 +149,8 @@ class TestAFaultOfOneInput:
 
 def test_a_process_that_grows_is_seen() -> None:
     before, most = Size(100, 20, 30, 4), Size(10, 5, 5, 1)
-    assert not checks.growth_fault(before, Size(110, 25, 35, 5), most)
-    assert checks.growth_fault(before, Size(111, 20, 36, 4), most) == (
-        "memory grew by 11, more than 10; sockets grew by 6, more than 5"
-    )
+    assert not Size(110, 25, 35, 5).growth(before).beyond(most)
+    assert Size(111, 20, 36, 4).growth(before).beyond(most) == [
+        "memory grew by 11, more than 10",
+        "sockets grew by 6, more than 5",
+    ]

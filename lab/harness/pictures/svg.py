@@ -61,7 +61,7 @@ def text(x: float, y: float, words: str, colour: str = "ink", more: str = "", *,
     return f'<text class="{colour}-fill {more}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def arrow(x1: float, y1: float, x2: float, y2: float, colour: str = "soft") -> str:
+def arrow(x1: float, y1: float, x2: float, y2: float) -> str:
     """A straight arrow, level or upright."""
     back = 6 if (x2 > x1 or y2 > y1) else -6
     head = (
@@ -73,7 +73,7 @@ def arrow(x1: float, y1: float, x2: float, y2: float, colour: str = "soft") -> s
             (x2 + 4, y2 - back),
         ]
     )
-    return line([(x1, y1), (x2, y2)], colour) + line(head, colour)
+    return line([(x1, y1), (x2, y2)], "soft") + line(head, "soft")
 
 
 def _colours(scheme: dict[str, str]) -> str:
