@@ -63,7 +63,10 @@ SERVERS = (
         r"e2e/test_one_input\.py",
         "e2e/test_blast_radius.py and test_faults.py break inputs one at a time; all in one scene take 3.5 minutes",
     ),
-    Left(r"e2e/test_registries\.py::test_an_outage", "registries/test_contract.py holds it for each registry's server"),
+    Left(
+        r"e2e/test_registries\.py::test_an_outage",
+        "outages and empty answers are in each registry's own tests on its server",
+    ),
     Left(
         r"e2e/test_windows\.py::test_(an_adapter_that_starts|missed_scrapes_leave|pods_that_are_replaced|a_rolling_update|"
         r"the_total_of_a_new|a_target_that_is_up)",
