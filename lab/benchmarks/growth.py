@@ -112,12 +112,12 @@ def _relist(watched: Watched, what: str, rest: float) -> dict[str, Any]:
     """A list of all pods after their watch expired; the processor time without that at rest."""
     adapter = watched.adapter
     figures: dict[str, Any] = {}
-    adapter.new_log_lines()
+    adapter.component.new_log_lines()
 
     def relisted() -> None:
         before, began = cpu_seconds(adapter.pid), time.monotonic()
         watched.control(what)
-        while not any(one.get("event") == "listed" for one in adapter.new_log_lines()):
+        while not any(one.get("event") == "listed" for one in adapter.component.new_log_lines()):
             if time.monotonic() - began > _PATIENCE:
                 raise TimeoutError("no list")
             time.sleep(0.05)

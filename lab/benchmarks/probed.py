@@ -20,7 +20,6 @@ class Probed:
 
     def __init__(self, component: Component, out: Path) -> None:
         self.component, self._out = component, out
-        self._position = 0
 
     @classmethod
     def of(cls, component: Component, folder: Path) -> Self:
@@ -57,11 +56,3 @@ class Probed:
                 raise TimeoutError(f"no {path.name}{self.component.tail()}")
             time.sleep(0.05)
         return dict(json.loads(path.read_text()))
-
-    def new_log_lines(self) -> list[dict[str, Any]]:
-        """The log lines since the last call."""
-        with self.component.log.open("rb") as log:
-            log.seek(self._position)
-            whole = log.read().rpartition(b"\n")[0]
-        self._position += len(whole)
-        return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import http.client
-import json
 import ssl
 import sys
 import threading
@@ -82,7 +81,6 @@ class Stage(Scenery):
         self._python, self._announce = python, announce
         self._policy, self._settings, self._controllers = policy, settings, controllers
         self._calm = threading.Event()
-        self._log_positions: dict[str, int] = {}
         self.generation = 0
 
     def _start(self, stack: ExitStack) -> None:
@@ -133,7 +131,7 @@ class Stage(Scenery):
             if changed:
                 self.touch_pods()
             name = self._prepare_other()
-            self._new_log_lines()
+            self.adapter.component.new_log_lines()
             moments: list[Moments | None] = []
 
             def roll(name: str = name, moments: list[Moments | None] = moments) -> Moments | None:
@@ -154,7 +152,8 @@ class Stage(Scenery):
         self._serving = name
         while time.monotonic() - began < patience:
             time.sleep(0.05)
-            if any(line.get("event") == "listed" and line["resource"] == "pods" for line in self._new_log_lines()):
+            lines = self.adapter.component.new_log_lines()
+            if any(line.get("event") == "listed" and line["resource"] == "pods" for line in lines):
                 ended = time.monotonic()
                 time.sleep(0.5)
                 return began, ended
@@ -181,15 +180,6 @@ class Stage(Scenery):
                 time.sleep(0.1)
         admin.close()
         return name
-
-    def _new_log_lines(self) -> list[dict[str, Any]]:
-        """The adapter's log lines since the last call."""
-        name = self.adapter.name
-        with self.adapter.component.log.open("rb") as log:
-            log.seek(self._log_positions.get(name, 0))
-            whole = log.read().rpartition(b"\n")[0]
-        self._log_positions[name] = self._log_positions.get(name, 0) + len(whole)
-        return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
     # -- the scene
 

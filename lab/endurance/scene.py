@@ -16,7 +16,7 @@ from lab.harness.client import ApiError, Client
 from lab.harness.companion import DEFAULT_RIGHTS, CompanionProcess, account_of
 from lab.harness.processes import Component
 from lab.harness.registries.consul import Consul
-from lab.harness.workloads import cpu_watermarks
+from lab.harness.workloads import cpu_watermarks, until
 
 KINDS = ("cpu", "load", "roster")
 OF_EACH = 3
@@ -33,8 +33,6 @@ _BROKEN = (ApiError, OSError, HTTPException, RuntimeError, LookupError)
 
 class LongScene(Scene):
     """Use it as a context manager. What runs beside the disturbances are `set_load` and `replace_pod`."""
-
-    command = ("-m", "lab.endurance.shim")
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -206,11 +204,11 @@ class LongScene(Scene):
 
     def until_right(self, seconds: float) -> None:
         """Waits until every service is answered with a number."""
-        deadline = time.monotonic() + seconds
-        while wrong := [name for name in self.services if not self.answered(name)]:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {seconds:g} s no number for {', '.join(wrong)}")
-            time.sleep(0.5)
+
+        def wrong() -> str:
+            return ", ".join(name for name in self.services if not self.answered(name))
+
+        until(lambda: not wrong(), seconds, lambda: f"no number for {wrong()}", every=0.5)
 
     def answered(self, service: str) -> bool:
         """Whether the adapter answers a request for this service's count with a number."""

@@ -1,7 +1,7 @@
 """What stands between the adapter and the servers it reads, so that a test can cut, slow and falsify what passes."""
 
 import contextlib
-import http.client
+import http
 import http.server
 import json
 import random
@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from lab.harness.client import Client
-from lab.harness.prometheus import QuietServer
+from lab.harness.client import Client, fetch
+from lab.harness.prometheus import HttpThread
 
 LOOPBACK = "127.0.0.1"
 _CHUNK = 65536
@@ -113,7 +113,7 @@ def _end(end: socket.socket) -> None:
 _TIME = re.compile(r"[\n?&]time=([0-9.]+)")
 
 
-class FalsifyingProxy(AbstractContextManager["FalsifyingProxy"]):
+class FalsifyingProxy(HttpThread):
     """An HTTP server that answers what another one does; `falsify` changes the JSON, `slow` waits that many seconds.
 
     A request for a moment (`time=`, seconds) is changed as requests were at that moment: the values of one lie never
@@ -128,13 +128,7 @@ class FalsifyingProxy(AbstractContextManager["FalsifyingProxy"]):
         self._lies: list[tuple[float, Falsify | None]] = [(0.0, None)]
         """Each `falsify`, with the time since when (seconds)."""
         self.slow = 0.0
-        self._server = QuietServer((LOOPBACK, 0), self._handler())
-        self._server.daemon_threads = True
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.port: int = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self._thread.start()
+        super().__init__(self._handler(), tls)
 
     @property
     def falsify(self) -> Falsify | None:
@@ -143,16 +137,6 @@ class FalsifyingProxy(AbstractContextManager["FalsifyingProxy"]):
     @falsify.setter
     def falsify(self, lie: Falsify | None) -> None:
         self._lies.append((time.time(), lie))
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def answer(self, method: str, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
         """The other server's answer, changed."""
@@ -202,13 +186,8 @@ def before_prometheus(port: int) -> FalsifyingProxy:
     """A proxy before a Prometheus on loopback."""
 
     def forward(method: str, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=10)
-        try:
-            connection.request(method, path, body or None, {"Content-Type": content_type} if content_type else {})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
+        answer = fetch(port, path, method=method, body=body or None, kind=content_type)
+        return answer.status, answer.body
 
     return FalsifyingProxy(forward, None)
 

@@ -14,9 +14,7 @@ from lab.faults.proxies import Falsify, FalsifyingProxy
 from lab.faults.scene import Scene, freeze, thaw
 from lab.harness.adapter import NAMESPACE as ADAPTER_NAMESPACE
 from lab.harness.pki import Authority
-from lab.harness.processes import Component
-from lab.harness.prometheus import Prometheus
-from lab.harness.registries.consul import Consul
+from lab.harness.processes import Component, LocalServer
 from lab.harness.workloads import until
 
 RECOVERY_SECONDS = 15.0
@@ -43,64 +41,49 @@ class Scenario:
     restarts: bool = False
 
 
+def _mended(broken: Callable[[Scene], object], mend: Callable[[Scene], object]) -> Break:
+    """Two steps: what breaks it and what mends it."""
+
+    @contextmanager
+    def both(scene: Scene) -> Iterator[None]:
+        broken(scene)
+        try:
+            yield
+        finally:
+            mend(scene)
+
+    return both
+
+
 # --- processes ---
 
 
 def _frozen(process: Callable[[Scene], Component]) -> Break:
     """It keeps its connections and does not answer."""
-
-    @contextmanager
-    def broken(scene: Scene) -> Iterator[None]:
-        frozen = process(scene)
-        freeze(frozen)
-        try:
-            yield
-        finally:
-            thaw(frozen)
-
-    return broken
+    return _mended(lambda scene: freeze(process(scene)), lambda scene: thaw(process(scene)))
 
 
-def _killed(server: Callable[[Scene], Consul | Prometheus]) -> Break:
-    @contextmanager
-    def broken(scene: Scene) -> Iterator[None]:
-        server(scene).kill()
-        yield
-        server(scene).resume()
-
-    return broken
+def _killed(server: Callable[[Scene], LocalServer]) -> Break:
+    return _mended(lambda scene: server(scene).kill(), lambda scene: server(scene).resume())
 
 
 def _component_killed(name: str) -> Break:
-    @contextmanager
-    def broken(scene: Scene) -> Iterator[None]:
-        scene.cluster.kill(name)
-        yield
-        scene.cluster.start_component(name)
-
-    return broken
+    return _mended(lambda scene: scene.cluster.kill(name), lambda scene: scene.cluster.start_component(name))
 
 
 # --- the adapter and its companions ---
 
 
-def _start(adapter: Component) -> None:
-    adapter.start()
-    adapter.wait_ready(30)
-
-
-@contextmanager
-def _adapter_killed(scene: Scene) -> Iterator[None]:
-    scene.adapter.kill()
-    yield
-    _start(scene.adapter.component)
+def _start(scene: Scene) -> None:
+    scene.adapter.component.start()
+    scene.adapter.component.wait_ready(30)
 
 
 @contextmanager
 def _adapter_restarted(scene: Scene) -> Iterator[None]:
     yield
     scene.adapter.component.stop()
-    _start(scene.adapter.component)
+    _start(scene)
 
 
 @contextmanager
@@ -132,13 +115,7 @@ def _leader_frozen(scene: Scene) -> Iterator[None]:
 # --- the cluster ---
 
 
-@contextmanager
-def _connections_cut(scene: Scene) -> Iterator[None]:
-    scene.server_proxy.silence()
-    try:
-        yield
-    finally:
-        scene.server_proxy.reset()
+_CUT = _mended(lambda scene: scene.server_proxy.silence(), lambda scene: scene.server_proxy.reset())
 
 
 @contextmanager
@@ -200,13 +177,7 @@ def _all_registered_out(scene: Scene) -> Iterator[None]:
 
 
 def _clock(seconds: float) -> Break:
-    @contextmanager
-    def broken(scene: Scene) -> Iterator[None]:
-        scene.step_clock(seconds)
-        yield
-        scene.step_clock(0)
-
-    return broken
+    return _mended(lambda scene: scene.step_clock(seconds), lambda scene: scene.step_clock(0))
 
 
 @contextmanager
@@ -280,7 +251,9 @@ def _disk_full(scene: Scene) -> Iterator[None]:
 
 
 SCENARIOS = (
-    Scenario("adapter-killed", "kill -9", _adapter_killed, answers=False, restarts=True),
+    Scenario(
+        "adapter-killed", "kill -9", _mended(lambda scene: scene.adapter.kill(), _start), answers=False, restarts=True
+    ),
     Scenario(
         "adapter-frozen", "stopped for 5 s, then goes on", _frozen(lambda scene: scene.adapter.component), answers=False
     ),
@@ -289,7 +262,7 @@ SCENARIOS = (
     Scenario("leader-frozen", "the companion that leads is stopped until another leads", _leader_frozen, hold=1),
     Scenario("api-server-restarted", "kube-apiserver is killed and starts again", _component_killed("kube-apiserver")),
     Scenario("etcd-paused", "etcd is stopped", _frozen(lambda scene: scene.cluster.components["etcd"]), hold=8),
-    Scenario("connections-cut", "open connections to the API server pass nothing", _connections_cut, hold=10),
+    Scenario("connections-cut", "open connections to the API server pass nothing", _CUT, hold=10),
     Scenario("requests-delayed", "2 % of what passes to and from the API server waits 3 s", _some_delayed, hold=10),
     Scenario("prometheus-gone", "Prometheus is killed", _killed(lambda scene: scene.prometheus)),
     Scenario(

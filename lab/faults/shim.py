@@ -1,7 +1,8 @@
 """Runs the command line with a clock that a test steps, and tells how many tasks the event loop has.
 
 `python -m lab.faults.shim FOLDER serve ...`: FOLDER/offset holds seconds that are added to the clock; FOLDER/tasks gets
-the number of tasks twice a second, and FOLDER/kinds-of-tasks how many run which coroutine.
+the number of tasks twice a second, FOLDER/kinds-of-tasks how many run which coroutine, and FOLDER/blocks the number of
+Python's memory blocks in use, which follows every object that is kept long before it shows in the resident memory.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ def main(prepare: Callable[[], None] = lambda: None) -> int:
 
     def counted(main: Coroutine[Any, Any, Any], **more: Any) -> Any:
         async def both() -> Any:
-            counting = asyncio.create_task(_count(folder / "tasks"))
+            counting = asyncio.create_task(_count(folder))
             try:
                 return await main
             finally:
@@ -52,16 +53,19 @@ def _step_clock(file: Path) -> None:
     time.time_ns = lambda: real_ns() + int(offset() * 1e9)
 
 
-async def _count(file: Path) -> None:
-    whole = file.with_suffix(".new")
+async def _count(folder: Path) -> None:
+    whole = folder / "tasks.new"
     while True:
         with contextlib.suppress(OSError):  # renamed, so that nobody reads an empty file
             tasks = asyncio.all_tasks()
-            whole.write_text(str(len(tasks) - 1))
-            whole.replace(file)
             kinds = Counter(getattr(task.get_coro(), "__qualname__", "?") for task in tasks)
-            whole.write_text(json.dumps(dict(sorted(kinds.items()))))
-            whole.replace(file.with_name("kinds-of-tasks"))
+            for name, text in (
+                ("tasks", str(len(tasks) - 1)),
+                ("kinds-of-tasks", json.dumps(dict(sorted(kinds.items())))),
+                ("blocks", str(sys.getallocatedblocks())),
+            ):
+                whole.write_text(text)
+                whole.replace(folder / name)
         await asyncio.sleep(PERIOD)
 
 

@@ -42,7 +42,8 @@ class Watch:
         """The last answer about each service: a number, or the message of an error."""
         self._known: dict[str, int] = {}
         self._closed = threading.Event()
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._watch_counts, *self._askers())]
+        asking = [threading.Thread(target=self._keep_asking, args=(one,), daemon=True) for one in services]
+        self._threads = [threading.Thread(target=self._watch_counts, daemon=True), *asking]
         for thread in self._threads:
             thread.start()
 
@@ -71,12 +72,6 @@ class Watch:
             self.seen.counts.append((time.monotonic(), service, count))
         if count < known:
             self.seen.shrunk.append(f"{service} from {known} to {count}")
-
-    def _askers(self) -> list[Callable[[], None]]:
-        def asker(service: str) -> Callable[[], None]:
-            return lambda: self._keep_asking(service)
-
-        return [asker(service) for service in self._services]
 
     def _keep_asking(self, service: str) -> None:
         while not self._closed.wait(PERIOD):

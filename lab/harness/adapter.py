@@ -1,7 +1,6 @@
 """The adapter as a subprocess against a control plane, behind the aggregator like any other metrics API."""
 
 import copy
-import http.client
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import Any
 import yaml
 
 from lab.harness import objects
-from lab.harness.client import Response, condition_true
+from lab.harness.client import Response, condition_true, fetch
 from lab.harness.control_plane import ControlPlane
 from lab.harness.processes import Component, Server, free_ports
 
@@ -48,7 +47,84 @@ def merged(base: Settings, over: Mapping[str, Any]) -> Settings:
     return result
 
 
-class AdapterProcess(Server):
+class ProgramProcess(Server):
+    """The server or the companion as a subprocess: its settings file, its telemetry, its life cycle.
+
+    A subclass sets `defaults`, the settings that every test starts from, and `metrics_port`, the telemetry port in
+    them, before its own `__init__` calls this one. `alive` is the path that answers 200 once the process has started.
+    """
+
+    defaults: Settings
+    metrics_port: int
+
+    def __init__(
+        self,
+        cluster: ControlPlane,
+        name: str,
+        command: Iterable[str],
+        alive: str,
+        settings: Mapping[str, Any] | None,
+        kubeconfig: Path | None,
+        env: Mapping[str, str] | None,
+    ) -> None:
+        self.cluster, self.name = cluster, name
+        self.settings_file = cluster.folder / f"{name}-settings.yaml"
+        self.configure(settings or {})
+        arguments = ["--kubeconfig", kubeconfig or cluster.kubeconfig, "--settings", self.settings_file]
+        inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        self.component = Component(
+            name,
+            [sys.executable, *command, *arguments],
+            cluster.folder / f"{name}.log",
+            ready=lambda: self.get(alive).status == 200,
+            env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
+            cwd=ROOT,
+        )
+        cluster.watched.append(self.component)
+
+    def stop(self) -> None:
+        self.component.stop(10)
+
+    def kill(self) -> None:
+        """Kills the process at once, as a crash would; what it holds in the cluster (registration, Lease) stays."""
+        self.component.kill()
+
+    # -- settings
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Writes the settings file anew, merged over the defaults; a running process reloads it within 5 s."""
+        self.settings = merged(self.defaults, settings)
+        self.write_settings(yaml.safe_dump(self.settings))
+
+    def write_settings(self, text: str) -> None:
+        """Writes this exact text as the settings file, in one step as a ConfigMap update does; it may be invalid."""
+        staged = self.settings_file.with_suffix(".new")
+        staged.write_text(text)
+        staged.replace(self.settings_file)
+
+    # -- inspection
+
+    def get(self, path: str) -> Response:
+        """Sends a request to the telemetry port, as the kubelet does."""
+        return fetch(self.metrics_port, path, timeout=5)
+
+    def metrics(self) -> str:
+        """The page of metrics."""
+        return self.get("/metrics").text
+
+    def metric(self, series: str) -> float | None:
+        """The value of one series of the metrics, written as on the page; None if it is absent."""
+        for line in self.metrics().splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == series:
+                return float(value)
+        return None
+
+    def logs(self, lines: int = 40) -> str:
+        return self.component.tail(lines)
+
+
+class AdapterProcess(ProgramProcess):
     """One adapter process: its settings file, its registration with the aggregator, its life cycle.
 
     with AdapterProcess(cluster, {"resourceMetrics": {"intervalSeconds": 2}}) as adapter:
@@ -73,22 +149,10 @@ class AdapterProcess(Server):
 
         Without an authority the adapter must write its own into the API services (`server.tls.injectCABundle`).
         """
-        self.cluster, self.external, self.name, self.register_it = cluster, external, name, register
+        self.external, self.register_it, self.authority = external, register, authority
         self.port, self.metrics_port = free_ports(2)
-        self.authority = authority
-        self.settings_file = cluster.folder / f"{name}-settings.yaml"
-        self.configure(settings or {})
-        arguments = ["--kubeconfig", kubeconfig or cluster.kubeconfig, "--settings", self.settings_file]
-        inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
-        self.component = Component(
-            name,
-            [sys.executable, *command, *arguments],
-            cluster.folder / f"{name}.log",
-            ready=lambda: self.get("/readyz").status == 200,
-            env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
-            cwd=ROOT,
-        )
-        cluster.watched.append(self.component)
+        self.defaults = default_settings(self.port, self.metrics_port, external=external)
+        super().__init__(cluster, name, command, "/readyz", settings, kubeconfig, env)
 
     # -- life cycle
 
@@ -100,10 +164,10 @@ class AdapterProcess(Server):
         self.component.wait_ready(timeout)
         self.wait_available()
 
-    def take_over(self, timeout: float = 60) -> None:
+    def take_over(self) -> None:
         """Starts while another one serves, and is registered once it is ready, as a rollout does it."""
         self.component.start()
-        self.component.wait_ready(timeout)
+        self.component.wait_ready()
         self.register()
         self.wait_available()
 
@@ -114,32 +178,11 @@ class AdapterProcess(Server):
         self.component.wait_ready(timeout)
         self.wait_available()
 
-    def stop(self) -> None:
-        self.component.stop(10)
-
-    def kill(self) -> None:
-        """Kills the process at once, as a crash would; the registration stays."""
-        self.component.kill()
-
     def close(self) -> None:
         """Stops the process and removes its registration."""
         self.stop()
         if self.register_it:
             self.unregister()
-
-    # -- settings
-
-    def configure(self, settings: Mapping[str, Any]) -> None:
-        """Writes the settings file anew, merged over the defaults; a running adapter reloads it."""
-        defaults = default_settings(self.port, self.metrics_port, external=self.external)
-        self.settings = merged(defaults, settings)
-        self.write_settings(yaml.safe_dump(self.settings))
-
-    def write_settings(self, text: str) -> None:
-        """Writes this exact text as the settings file, in one step as a ConfigMap update does; it may be invalid."""
-        staged = self.settings_file.with_suffix(".new")
-        staged.write_text(text)
-        staged.replace(self.settings_file)
 
     # -- registration
 
@@ -172,33 +215,6 @@ class AdapterProcess(Server):
         for name in self.api_services if self.register_it else ():
             self.cluster.wait_api_service(name, timeout)
 
-    # -- inspection
-
-    def get(self, path: str) -> Response:
-        """Sends a request to the adapter's telemetry port, as the kubelet does."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return Response(answer.status, dict(answer.headers), answer.read())
-        finally:
-            connection.close()
-
-    def metrics(self) -> str:
-        """The adapter's metrics page."""
-        return self.get("/metrics").text
-
-    def metric(self, series: str) -> float | None:
-        """The value of one series of the adapter's metrics, written as on the page; None if it is absent."""
-        for line in self.metrics().splitlines():
-            name, _, value = line.rpartition(" ")
-            if name == series:
-                return float(value)
-        return None
-
-    def logs(self, lines: int = 40) -> str:
-        return self.component.tail(lines)
-
 
 def manifests(*kinds: str, folders: Iterable[str] = ("base", "crd")) -> Iterator[dict[str, Any]]:
     """The objects of these kinds in the project's own manifests."""
@@ -219,8 +235,8 @@ def install_crds(cluster: ControlPlane) -> None:
         )
 
 
-def account_kubeconfig(cluster: ControlPlane, account: str = ACCOUNT) -> Path:
-    """A kubeconfig with exactly the rights that the manifests give a service account, so that a missing right fails."""
+def account_kubeconfig(cluster: ControlPlane) -> Path:
+    """A kubeconfig with exactly the rights of the adapter's account in the manifests, so that a missing right fails."""
     cluster.client.apply(objects.namespace(NAMESPACE))
     for kind in RIGHTS:  # this order: a binding's subject and role must exist first
         for item in manifests(kind, folders=("base", "components/external-metrics")):
@@ -230,4 +246,4 @@ def account_kubeconfig(cluster: ControlPlane, account: str = ACCOUNT) -> Path:
                 if subject["kind"] == "ServiceAccount":
                     subject.setdefault("namespace", NAMESPACE)
             cluster.client.apply(item)
-    return cluster.kubeconfig_with_token(cluster.token(NAMESPACE, account), f"kubeconfig-{account}")
+    return cluster.kubeconfig_with_token(cluster.token(NAMESPACE, ACCOUNT), f"kubeconfig-{ACCOUNT}")

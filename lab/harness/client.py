@@ -1,5 +1,6 @@
 """A small synchronous Kubernetes client for tests: plain objects, keep-alive connections, no models."""
 
+import contextlib
 import http.client
 import json
 import select
@@ -38,6 +39,16 @@ class Response:
     @property
     def text(self) -> str:
         return self.body.decode(errors="replace")
+
+
+def fetch(
+    port: int, path: str, *, method: str = "GET", body: bytes | None = None, kind: str = "", timeout: float = 10
+) -> Response:
+    """The answer to a request to a plain port of this machine; `kind` is the content type of the body."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)) as connection:
+        connection.request(method, path, body, {"Content-Type": kind} if kind else {})
+        answer = connection.getresponse()
+        return Response(answer.status, dict(answer.headers), answer.read())
 
 
 class ApiError(Exception):
@@ -197,10 +208,10 @@ class Client:
         query = "?fieldManager=tests&force=true" + ("&dryRun=All" if dry_run else "")
         return self._send("PATCH", self.path(item) + query, item, PATCH_TYPES["apply"])
 
-    def apply_yaml(self, source: str | Path, *, dry_run: bool = False) -> Sequence[Object]:
+    def apply_yaml(self, source: str | Path) -> Sequence[Object]:
         """Applies every document of a file (a Path) or of a text, in order."""
         text = source.read_text() if isinstance(source, Path) else source
-        return [self.apply(item, dry_run=dry_run) for item in yaml.safe_load_all(text) if item]
+        return [self.apply(item) for item in yaml.safe_load_all(text) if item]
 
     def path(self, item: Object) -> str:
         """The path of an object, from the API server's discovery."""

@@ -1,8 +1,5 @@
 """The companion as a subprocess against a control plane, with the rights that the manifests give it."""
 
-import http.client
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +7,9 @@ from typing import Any
 import yaml
 
 from lab.harness import objects
-from lab.harness.adapter import MANIFESTS, NAMESPACE, ROOT, Settings, merged
+from lab.harness.adapter import MANIFESTS, NAMESPACE, ProgramProcess
 from lab.harness.control_plane import ControlPlane
-from lab.harness.processes import Component, Server, free_ports
+from lab.harness.processes import free_ports
 from lab.harness.workloads import until
 
 ACCOUNT = "effective-load-companion"
@@ -76,7 +73,7 @@ def reset_lease(cluster: ControlPlane) -> None:
     cluster.client.apply(lease)
 
 
-class CompanionProcess(Server):
+class CompanionProcess(ProgramProcess):
     """One companion process: its settings file and its life cycle.
 
     with CompanionProcess(cluster, {"companion": {"features": {"fastScaleUp": True}}}, kubeconfig=rights) as companion:
@@ -96,28 +93,10 @@ class CompanionProcess(Server):
         command: tuple[str, ...] = ("-m", "adapter.cli", "companion"),
     ) -> None:
         """`kubeconfig` defaults to the admin's; `companion_kubeconfig` makes one with the manifests' rights."""
-        self.cluster, self.name = cluster, name
         (self.metrics_port,) = free_ports(1)
-        self.settings_file = cluster.folder / f"{name}-settings.yaml"
-        self.configure(settings or {})
-        arguments: list[str | Path] = [
-            "--kubeconfig",
-            kubeconfig or cluster.kubeconfig,
-            "--settings",
-            self.settings_file,
-        ]
-        inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
-        self.component = Component(
-            name,
-            [sys.executable, *command, *arguments],
-            cluster.folder / f"{name}.log",
-            ready=lambda: self._get("/healthz") == "ok",
-            env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
-            cwd=ROOT,
-        )
-        cluster.watched.append(self.component)
-
-    # -- life cycle
+        telemetry = {"address": "127.0.0.1", "port": self.metrics_port}
+        self.defaults = {"telemetry": telemetry, "logging": {"level": "info"}}
+        super().__init__(cluster, name, command, "/healthz", settings, kubeconfig, env)
 
     def start(self, timeout: float = 60) -> None:
         """Starts the process and waits until it answers; it may not lead yet."""
@@ -128,26 +107,6 @@ class CompanionProcess(Server):
         """Stops the process, which releases the Lease, and starts again with the current settings."""
         self.stop()
         self.start(timeout)
-
-    def stop(self) -> None:
-        self.component.stop(10)
-
-    def kill(self) -> None:
-        """Kills the process at once, as a crash would; the Lease stays with it until it expires."""
-        self.component.kill()
-
-    def configure(self, settings: Mapping[str, Any]) -> None:
-        """Writes the settings file anew, merged over the defaults; a running companion reloads it within 5 s."""
-        defaults: Settings = {
-            "telemetry": {"address": "127.0.0.1", "port": self.metrics_port},
-            "logging": {"level": "info"},
-        }
-        self.settings = merged(defaults, settings)
-        staged = self.settings_file.with_suffix(".new")
-        staged.write_text(yaml.safe_dump(self.settings))
-        staged.replace(self.settings_file)
-
-    # -- inspection
 
     @property
     def leads(self) -> bool:
@@ -160,26 +119,3 @@ class CompanionProcess(Server):
     def writes(self, action: str, result: str = "done") -> float:
         """The number of actions of a class (of adapter/companion/actions.py) with this result."""
         return self.metric(f'effective_load_companion_writes_total{{action="{action}",result="{result}"}}') or 0.0
-
-    def metrics(self) -> str:
-        """The companion's metrics page."""
-        return self._get("/metrics")
-
-    def metric(self, series: str) -> float | None:
-        """The value of one series of the companion's metrics, written as on the page; None if it is absent."""
-        for line in self.metrics().splitlines():
-            name, _, value = line.rpartition(" ")
-            if name == series:
-                return float(value)
-        return None
-
-    def logs(self, lines: int = 40) -> str:
-        return self.component.tail(lines)
-
-    def _get(self, path: str) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=5)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().read().decode()
-        finally:
-            connection.close()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lab.harness import binaries, commands, kwok, objects
-from lab.harness.client import Client, brief, condition_true, tls_context
+from lab.harness.client import Client, brief, condition_true, fetch, tls_context
 from lab.harness.commands import LOOPBACK, Layout
 from lab.harness.hpa_log import HpaLog
 from lab.harness.pki import ClusterPki, Pair
@@ -146,7 +146,7 @@ class ControlPlane(Server):
 
     def _probe(self, port: int, path: str, *, plain: bool = False) -> Callable[[], bool]:
         if plain:
-            return lambda: _plain_ok(port, path)
+            return lambda: fetch(port, path, timeout=5).status == 200
         if port == self.layout.port("kube-apiserver"):
             return lambda: self.client.raw(path, timeout=5).status == 200
         anybody = self._track(Client(LOOPBACK, port, tls_context(self.pki.cluster.file)))
@@ -299,14 +299,3 @@ class ControlPlane(Server):
 
     def pod_metrics(self, namespace: str) -> list[dict[str, Any]]:
         return self.client.list(f"/apis/{CLUSTER_METRICS}/v1beta1/namespaces/{urllib.parse.quote(namespace)}/pods")
-
-
-def _plain_ok(port: int, path: str) -> bool:
-    import http.client
-
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
-    finally:
-        connection.close()

@@ -58,7 +58,7 @@ def _bring(wanted: Definitions, scratch: Path) -> Path:
     kept.mkdir()
     (module / "go.mod").write_text("module effective-load.io/build\n\ngo 1.26.0\n")
     command = [binaries.go_binary(), "mod", "download", "-json", f"{wanted.module}@v{wanted.version}"]
-    source = Path(json.loads(binaries._run(command, module, attempts=3))["Dir"])
+    source = Path(json.loads(binaries.run_go(command, module, attempts=3))["Dir"])
     for file in wanted.files:
         shutil.copyfile(source / file, kept / Path(file).name)
     return kept

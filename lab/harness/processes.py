@@ -2,9 +2,11 @@
 
 import abc
 import contextlib
+import json
 import os
 import secrets
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 # The child asks the kernel for SIGKILL on its parent's death, then becomes the program. This is a shim instead of
 # preexec_fn, which forks a process with threads and causes a warning. The kernel watches the parent's thread: start
@@ -123,6 +125,7 @@ class Component:
         self.command = [str(part) for part in command]
         self.ready, self.env, self.cwd = ready, env, cwd
         self.process: subprocess.Popen[bytes] | None = None
+        self._read_until = 0
 
     @property
     def running(self) -> bool:
@@ -194,6 +197,14 @@ class Component:
             self.signal(signal.SIGKILL)
             self.process.wait(10)
 
+    def new_log_lines(self) -> list[dict[str, Any]]:
+        """The log's lines of JSON since the last call."""
+        with self.log.open("rb") as log:
+            log.seek(self._read_until)
+            whole = log.read().rpartition(b"\n")[0]
+        self._read_until += len(whole)
+        return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
+
     def tail(self, lines: int = 25) -> str:
         """The end of the log, formatted to follow a message."""
         if not self.log.exists():
@@ -203,3 +214,26 @@ class Component:
             text = log.read().decode(errors="replace")
         end = [line[:600] for line in text.splitlines()[-lines:]]
         return f"\n--- end of {self.log.name}\n" + "\n".join(end)
+
+
+class LocalServer(Server):
+    """A server that is one program with a folder of its own; `start` makes both, and ends with `resume`."""
+
+    folder: Path
+    component: Component
+    ready_seconds = 60.0
+    """How long it may take until it answers."""
+
+    def resume(self) -> None:
+        """Starts the program, also after `kill`: ports and data stay."""
+        self.component.start()
+        self.component.wait_ready(self.ready_seconds)
+
+    def kill(self) -> None:
+        """Kills the program at once, as a crash would; ports and data stay for `resume`."""
+        self.component.kill()
+
+    def stop(self) -> None:
+        """Ends the program and removes its folder. It gets no time: nothing of it is needed any more."""
+        self.component.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,24 +1,21 @@
 """A real Prometheus on loopback, and exporters whose series a test sets."""
 
-import http.client
 import http.server
-import json
-import shutil
 import socket
+import ssl
 import tempfile
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
 from lab.harness import binaries
-from lab.harness.processes import Component, Server, free_ports
+from lab.harness.client import fetch
+from lab.harness.processes import Component, LocalServer, free_ports
 
 LOOPBACK = "127.0.0.1"
 
@@ -30,7 +27,31 @@ class QuietServer(http.server.ThreadingHTTPServer):
         """Says nothing."""
 
 
-class Exporter(AbstractContextManager["Exporter"]):
+class HttpThread:
+    """An HTTP server in a thread of this process, from its creation until it is closed."""
+
+    def __init__(self, handler: type[http.server.BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> None:
+        self._server = QuietServer((LOOPBACK, 0), handler)
+        self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.port: int = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+
+class Exporter(HttpThread):
     """A /metrics page on loopback with exactly the series that a test sets."""
 
     def __init__(self) -> None:
@@ -38,14 +59,11 @@ class Exporter(AbstractContextManager["Exporter"]):
         self.failing = False
         """If True, scrapes get status 500: the series go stale, as when a target is down."""
         self.scrapes = 0
-        self._server = QuietServer((LOOPBACK, 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self._thread.start()
+        super().__init__(self._handler())
 
     @property
     def address(self) -> str:
-        return f"{LOOPBACK}:{self._server.server_port}"
+        return f"{LOOPBACK}:{self.port}"
 
     def set(self, series: Mapping[str, float | str]) -> None:
         """Replaces all series: {'rps{namespace="a",pod="b"}': 12}; values may be text ("NaN", with a timestamp)."""
@@ -62,16 +80,6 @@ class Exporter(AbstractContextManager["Exporter"]):
     def pods(self, metric: str, namespace: str, values: Mapping[str, float | str]) -> None:
         """Sets one series a pod, with the labels of Prometheus' Kubernetes discovery."""
         self.set({f'{metric}{{namespace="{namespace}",pod="{pod}"}}': value for pod, value in values.items()})
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
         exporter = self
@@ -92,7 +100,7 @@ class Exporter(AbstractContextManager["Exporter"]):
         return Handler
 
 
-class Prometheus(Server):
+class Prometheus(LocalServer):
     """A Prometheus that scrapes exporters every second; a restart keeps its port and its data.
 
     with Exporter() as exporter, Prometheus([exporter]) as prometheus:
@@ -151,23 +159,9 @@ class Prometheus(Server):
         self.component = Component("prometheus", command, self.folder / "prometheus.log", ready=ready)
         self.resume()
 
-    def resume(self) -> None:
-        """Starts the server again after `kill` or `pause`."""
-        self.component.start()
-        self.component.wait_ready(60)
-
     def pause(self) -> None:
         """Ends the server cleanly; data and port stay for `resume`."""
         self.component.stop()
-
-    def kill(self) -> None:
-        """Kills the server at once, as a crash would."""
-        self.component.kill()
-
-    def stop(self) -> None:
-        """Ends the server and removes its data."""
-        self.component.stop(3)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def query(self, expression: str, *, at: float | None = None) -> list[dict[str, Any]]:
         """The result of an instant query, now or `at` (in seconds): [{"metric": {...}, "value": [time, "12"]}, …]."""
@@ -186,24 +180,14 @@ class Prometheus(Server):
             time.sleep(0.1)
 
     def _result(self, kind: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-        status, body = self._get(f"/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
-        answer = json.loads(body)
-        if status != 200:
-            raise RuntimeError(f"{parameters['query']}: {answer.get('error', body)}")
-        return list(answer["data"]["result"])
+        answer = fetch(self.port, f"/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
+        if answer.status != 200:
+            raise RuntimeError(f"{parameters['query']}: {answer.json().get('error', answer.text)}")
+        return list(answer.json()["data"]["result"])
 
     def _ready(self) -> bool:
-        return self._get("/-/ready")[0] == 200
+        return fetch(self.port, "/-/ready").status == 200
 
     def _listens(self) -> bool:
         with socket.create_connection((LOOPBACK, self.port), timeout=2):
             return True
-
-    def _get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=10)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()

@@ -23,7 +23,6 @@ class Workloads:
     def __init__(self, cluster: ControlPlane, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
         self.client: Client = cluster.client
-        self.targets: dict[str, tuple[str, str]] = {}
         self.pods_path = f"/api/v1/namespaces/{namespace}/pods"
 
     def path(self, name: str) -> str:
@@ -201,9 +200,7 @@ class Workloads:
                 usage_by_pod[item["metadata"]["name"]] = sums
         return usage_by_pod
 
-    def wait_usage(
-        self, name: str, *, cpu: str | None = None, memory: str | None = None, slack: float = 0.02, timeout: float = 60
-    ) -> None:
+    def wait_usage(self, name: str, *, cpu: str | None = None, memory: str | None = None) -> None:
         """Waits until metrics-server shows this usage of every live pod: up to two of its scrapes, about 20 s."""
         wanted = {key: number(value) for key, value in (("cpu", cpu), ("memory", memory)) if value is not None}
 
@@ -211,35 +208,20 @@ class Workloads:
             live = {pod["metadata"]["name"] for pod in self.pods(name) if "deletionTimestamp" not in pod["metadata"]}
             usages = self.usage(name)
             near = [
-                abs(usages[pod][key] - want) <= want * slack
+                abs(usages[pod][key] - want) <= want * 0.02
                 for pod in live & set(usages)
                 for key, want in wanted.items()
             ]
             return bool(live) and live <= set(usages) and all(near)
 
-        until(
-            matches,
-            timeout,
-            lambda: f"metrics.k8s.io does not show {cpu or memory} for {name}: {self.usage(name)}",
-            0.5,
-        )
+        what = f"metrics.k8s.io does not show {cpu or memory} for {name}"
+        until(matches, 60, lambda: f"{what}: {self.usage(name)}", 0.5)
 
     # -- replicas
 
-    def track(self, name: str, kind: str, path: str) -> None:
-        """Registers another kind of target under this name: the path of its object, which has spec.replicas."""
-        self.targets[name] = (kind, path)
-
-    def target_path(self, name: str) -> str:
-        return self.targets[name][1] if name in self.targets else self.path(name)
-
-    def target_reference(self, name: str) -> str:
-        kind = self.targets[name][0] if name in self.targets else "Deployment"
-        return f"{kind}/{name}"
-
     def replicas(self, name: str) -> int:
         """spec.replicas of the target, which the HPA writes."""
-        return int(self.client.get(self.target_path(name))["spec"]["replicas"])
+        return int(self.client.get(self.path(name))["spec"]["replicas"])
 
     def wait_replicas(self, name: str, count: int, timeout: float = 60) -> None:
         """Waits until spec.replicas is `count`; the error shows the HPA's status and last syncs."""
@@ -264,7 +246,7 @@ class Workloads:
         patience = max(seconds, 3 * syncs * self.cluster.hpa_sync) + 15
         while True:
             assert self.replicas(name) == count, self._describe(name, f"moved away from {count}")
-            seen = log.syncs(self.namespace, self.target_reference(name), hpa=hpa, since=since)
+            seen = log.syncs(self.namespace, f"Deployment/{name}", hpa=hpa, since=since)
             # The log may show the step to this count only now.
             moved = [s.line for s in seen if s.outcome == "rescaled" and f"desiredReplicas={count} " not in s.line]
             assert not moved, f"{name} was rescaled: {moved}"
@@ -298,7 +280,7 @@ class Workloads:
         return self.hpa_condition(name, kind) or {}
 
     def syncs(self, name: str, since: int = 0) -> list[Sync]:
-        return self.cluster.hpa_log.syncs(self.namespace, self.target_reference(name), since=since)
+        return self.cluster.hpa_log.syncs(self.namespace, f"Deployment/{name}", since=since)
 
     def wait_syncs(self, name: str, count: int = 1, timeout: float = 60) -> list[Sync]:
         """Waits until the HPA of a workload has synced `count` times from now on."""
@@ -330,15 +312,15 @@ def container(name: str, requests: Object, limits: Object | None = None, **more:
     return {"name": name, "image": "example.invalid/app:1", "resources": resources, **more}
 
 
-def policy_metric(policy: str, metric: str = "desired_replicas") -> Object:
+def policy_metric(policy: str) -> Object:
     """The policy object's metric, taken as the count."""
     described = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy", "name": policy}
-    return object_metric(described, metric)
+    return object_metric(described, "desired_replicas")
 
 
-def target_metric(kind: str, name: str, version: str = "apps/v1", metric: str = "desired_replicas") -> Object:
+def target_metric(kind: str, name: str) -> Object:
     """The same metric on the scale target itself."""
-    return object_metric({"apiVersion": version, "kind": kind, "name": name}, metric)
+    return object_metric({"apiVersion": "apps/v1", "kind": kind, "name": name}, "desired_replicas")
 
 
 def object_metric(described: Object, metric: str) -> Object:

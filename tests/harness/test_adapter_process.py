@@ -28,7 +28,7 @@ def settings(cluster: ControlPlane, count: int) -> dict[str, object]:
 
 @pytest.fixture
 def stub(control_plane: ControlPlane) -> Iterator[AdapterProcess]:
-    command, authority = ("-m", "lab.harness.stub"), control_plane.pki.cluster.certificate
+    command, authority = ("-m", "tests.harness.stub"), control_plane.pki.cluster.certificate
     given = settings(control_plane, 4)
     process = AdapterProcess(control_plane, given, name="stub", command=command, authority=authority)
     with process:

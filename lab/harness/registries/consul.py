@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from lab.harness import binaries
-from lab.harness.processes import Component, Server, free_ports
+from lab.harness.processes import Component, LocalServer, free_ports
 
 LOOPBACK = "127.0.0.1"
-_READY_SECONDS = 60
 
 
-class Consul(Server):
+class Consul(LocalServer):
     """A Consul server; a restart keeps its ports, and its data unless they are wiped.
 
     with Consul() as consul:
@@ -60,23 +59,9 @@ class Consul(Server):
         self.component = Component("consul", command, self.folder / "consul.out", ready=self._serves)
         self.resume()
 
-    def resume(self) -> None:
-        """Starts the server again after `kill`."""
-        self.component.start()
-        self.component.wait_ready(_READY_SECONDS)
-
-    def kill(self) -> None:
-        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
-        self.component.kill()
-
     def wipe(self) -> None:
         """Removes all data; the process must have ended."""
         shutil.rmtree(self._data)
-
-    def stop(self) -> None:
-        """Ends the server and removes its data."""
-        self.component.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- its API ---
 

@@ -7,15 +7,14 @@ import hashlib
 import json
 import shutil
 import ssl
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
 from lab.harness import binaries
-from lab.harness.processes import Component, Server, free_ports
+from lab.harness.processes import Component, LocalServer, free_ports
 
 LOOPBACK = "127.0.0.1"
 SPRING_CLOUD = "2024.0.1"
@@ -24,7 +23,6 @@ SOURCE = Path(__file__).resolve().parent / "spring-eureka"
 PREFIX = "/eureka"
 USER, PASSWORD = "reader", "correct horse"
 
-_READY_SECONDS = 180
 _JAR = "eureka-server.jar"
 _ARCHIVE = "application.jsa"
 _FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xlog:cds=off")
@@ -54,38 +52,23 @@ def _digest() -> str:
 
 
 def _build(scratch: Path) -> Path:
-    source = scratch / "source"
+    if not shutil.which("java") or not shutil.which("mvn"):
+        raise binaries.BuildError("building Eureka needs Java 17 and Maven")
+    source, app = scratch / "source", scratch / "app"
     shutil.copytree(SOURCE, source)
-    for left in reversed(range(3)):  # package registries fail at times
-        try:
-            _run(["mvn", "-q", "-B", "-DskipTests", "package"], source)
-            break
-        except binaries.BuildError:
-            if not left:
-                raise
-    _run(
-        ["java", "-Djarmode=tools", "-jar", f"target/{_JAR}", "extract", "--destination", str(scratch / "app")], source
-    )
+    binaries.run(["mvn", "-q", "-B", "-DskipTests", "package"], source, attempts=3)
+    binaries.run(["java", "-Djarmode=tools", "-jar", f"target/{_JAR}", "extract", "--destination", str(app)], source)
     # A class data archive halves the start time; this run ends by itself once the context is complete.
     archive = [f"-XX:ArchiveClassesAtExit={_ARCHIVE}", "-Dspring.context.exit=onRefresh", "-jar", _JAR]
-    _run(["java", *_FLAGS, *archive, "--server.port=0", *_options(_QUIET)], scratch / "app")
-    return scratch / "app"
-
-
-def _run(command: Sequence[str], cwd: Path) -> None:
-    if shutil.which(command[0]) is None:
-        raise binaries.BuildError(f"{command[0]} is not installed; building Eureka needs Java 17 and Maven")
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
-        raise binaries.BuildError(f"{' '.join(command[:3])} failed:\n{end}")
+    binaries.run(["java", *_FLAGS, *archive, "--server.port=0", *_options(_QUIET)], app)
+    return app
 
 
 def _options(values: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items()]
 
 
-class EurekaServer(Server):
+class EurekaServer(LocalServer):
     """A Eureka server. Its registry is only in memory: after a restart it is empty.
 
     with EurekaServer() as eureka:
@@ -95,6 +78,8 @@ class EurekaServer(Server):
     `cache_ms`: the interval at which it renews its response cache, 0 for none (Eureka's default is 30 s). `guarded`: it
     requires `USER` and `PASSWORD`. `tls`: certificate and key as PEM files. `settings` are Spring's own.
     """
+
+    ready_seconds = 180.0
 
     def __init__(
         self,
@@ -149,16 +134,7 @@ class EurekaServer(Server):
 
     def wait(self) -> None:
         """Waits until the server answers."""
-        self.component.wait_ready(_READY_SECONDS)
-
-    def kill(self) -> None:
-        """Kills the server at once, as a crash would; `component.start` starts it again, empty, on the same port."""
-        self.component.kill()
-
-    def stop(self) -> None:
-        """Ends the server and removes its folder."""
-        self.component.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.component.wait_ready(self.ready_seconds)
 
     # --- calls of instances and operators ---
 

@@ -1,7 +1,6 @@
 """A real Polaris on loopback. Besides its own protocol it speaks Nacos (HTTP and gRPC) and Eureka."""
 
 import json
-import shutil
 import socket
 import ssl
 import tempfile
@@ -13,16 +12,15 @@ from typing import Any
 import yaml
 
 from lab.harness import binaries
-from lab.harness.processes import Component, Server, free_ports
+from lab.harness.processes import Component, LocalServer, free_ports
 
 LOOPBACK = "127.0.0.1"
 NACOS_GRPC_OFFSET = 1000
-_READY_SECONDS = 60
 _CHECKER = "polaris.checker"
 _BATCH = {"open": True, "queueSize": 10240, "waitTime": "32ms", "maxBatchCount": 128, "concurrency": 16}
 
 
-class Polaris(Server):
+class Polaris(LocalServer):
     """A Polaris server; a restart keeps its ports, and its data unless they are wiped.
 
     with Polaris() as polaris:
@@ -86,15 +84,6 @@ class Polaris(Server):
         self.component = Component("polaris", command, self.folder / "polaris.out", ready=self._listens)
         self.resume()
 
-    def resume(self) -> None:
-        """Starts the server again after `kill`."""
-        self.component.start()
-        self.component.wait_ready(_READY_SECONDS)
-
-    def kill(self) -> None:
-        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
-        self.component.kill()
-
     def restart(self, *, wipe: bool = False) -> None:
         """Kills the server and starts it again, with `wipe` without its data."""
         self.kill()
@@ -102,11 +91,6 @@ class Polaris(Server):
             self._database.unlink()
             self._token = ""
         self.resume()
-
-    def stop(self) -> None:
-        """Ends the server and removes its data. No grace period: it needs more than 3 s for SIGTERM."""
-        self.component.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def call(self, method: str, path: str, content: object = None) -> dict[str, Any]:
         """Its own API's answer to the console's user. Raises RuntimeError for an error status."""

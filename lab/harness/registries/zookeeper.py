@@ -6,7 +6,6 @@ import hashlib
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from lab.harness import binaries
-from lab.harness.processes import Component, Server, free_ports
+from lab.harness.processes import Component, LocalServer, free_ports
 
 LOOPBACK = "127.0.0.1"
 VERSION = "3.9.5"
@@ -23,7 +22,6 @@ SOURCE = Path(__file__).resolve().parent / "zookeeper-server"
 TICK_MS = 200
 """The server ends a session within a tick after its timeout."""
 
-_READY_SECONDS = 60
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
@@ -39,17 +37,11 @@ def ensure(announce: Callable[[str], None] = binaries.print_to_stderr) -> Path:
 def _bring(scratch: Path) -> Path:
     shutil.copy(SOURCE / "pom.xml", scratch)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch / 'jars'}"]
-    for left in reversed(range(3)):  # package registries fail at times
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            break
-        if not left:
-            end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
-            raise binaries.BuildError(f"mvn dependency:copy-dependencies failed:\n{end}")
+    binaries.run(command, scratch, attempts=3)
     return scratch / "jars"
 
 
-class ZooKeeper(Server):
+class ZooKeeper(LocalServer):
     """A ZooKeeper server; a restart keeps its ports, and its data unless they are wiped.
 
     with ZooKeeper() as zookeeper, zookeeper.session() as client:
@@ -85,15 +77,6 @@ class ZooKeeper(Server):
         self.component = Component("zookeeper", command, self.folder / "zookeeper.log", ready=self._serves)
         self.resume()
 
-    def resume(self) -> None:
-        """Starts the server again after `kill`."""
-        self.component.start()
-        self.component.wait_ready(_READY_SECONDS)
-
-    def kill(self) -> None:
-        """Kills the server at once, as a crash would; data and ports stay for `resume`."""
-        self.component.kill()
-
     def restart(self, *, wipe: bool = False) -> None:
         """Kills the server and starts it again, with `wipe` without its data."""
         self.kill()
@@ -109,11 +92,6 @@ class ZooKeeper(Server):
             yield
         finally:
             self.component.signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        """Ends the server and removes its data."""
-        self.component.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextlib.contextmanager
     def session(self, timeout: float = 10, **more: Any) -> Iterator[Any]:
