@@ -59,7 +59,7 @@ IDLE_ROWS = pytest.StashKey[list[str]]()
 ORDERS = pytest.StashKey[dict[Path, int]]()
 """What the tests of each file need at most (`_order`)."""
 LONG = 2400
-"""Seconds that all tests of a file may take together, from which on it comes before others."""
+"""Seconds that all tests of a file may take together, from which on it comes before others of its kind."""
 REACHED = pytest.StashKey[int]()
 """The order of the file that this process came to last."""
 
@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         order, limit = _order(item), item.get_closest_marker("timeout")
         orders[item.path] = min(order, orders.get(item.path, order))
-        if order == 0:
+        if order < 2:
             seconds[item.path] += limit.args[0] if limit else int(config.getini("timeout"))
     long = {path: -limits for path, limits in seconds.items() if limits >= LONG}
     items.sort(key=lambda item: (orders[item.path], long.get(item.path, 0)))

@@ -8,12 +8,11 @@ import resource
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
+from http import HTTPMethod, HTTPStatus
 from typing import Any
 
 import structlog
 from aiohttp import HttpVersion11, web
-from aiohttp.hdrs import METH_CONNECT
 from aiohttp.http_exceptions import LineTooLong
 
 from adapter.runtime.concurrency import turn
@@ -423,7 +422,7 @@ class HttpConnections(web.Server):
                     response = await handle(request)
                 else:
                     response = self.refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here")
-                if request.version != HttpVersion11 or request.method == METH_CONNECT:
+                if request.version != HttpVersion11 or request.method == HTTPMethod.CONNECT:
                     response.force_close()  # the parser takes the body of a CONNECT for the next request
                 return response
             finally:

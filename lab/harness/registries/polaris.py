@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lab.harness import binaries
-from lab.harness.processes import Component, LocalServer, free_ports
+from lab.harness.processes import Component, ComponentError, LocalServer, free_ports
 
 LOOPBACK = "127.0.0.1"
 NACOS_GRPC_OFFSET = 1000
@@ -83,6 +83,15 @@ class Polaris(LocalServer):
         command: list[str | Path] = [program, "start", "-c", config]
         self.component = Component("polaris", command, self.folder / "polaris.out", ready=self._listens)
         self.resume()
+
+    def resume(self) -> None:
+        """Starts the program: now and then it dies of a race in its own caches (singleflight), and then once more."""
+        try:
+            super().resume()
+        except ComponentError:
+            if self.component.running:
+                raise
+            super().resume()
 
     def restart(self, *, wipe: bool = False) -> None:
         """Kills the server and starts it again, with `wipe` without its data."""
