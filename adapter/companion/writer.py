@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, 
 from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.load.pods import LOWEST_COST
+from adapter.policy.field_reader import mapping_at
 from adapter.policy.hpa import FIELD_MANAGER
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
 from adapter.runtime.backoff import KeyedBackoff
@@ -210,7 +211,7 @@ class HpaWriter:
 
     def _learn(self, answer: bytes) -> None:
         """Notes whether the answer to a request that set a tolerance still has it."""
-        rules = _mapping(_mapping(_mapping(_decoded(answer, "HPA").get("spec")).get("behavior")).get("scaleUp"))
+        rules = mapping_at(_decoded(answer, "HPA"), "spec", "behavior", "scaleUp")
         self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._now())
 
 
@@ -222,10 +223,6 @@ def _decoded(body: bytes, kind: str) -> dict[str, Any]:
         return _OBJECT.decode(body)
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"the answer is no {kind}: {error}") from error
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 class EventRequest(NamedTuple):

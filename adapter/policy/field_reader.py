@@ -1,6 +1,7 @@
 """Reads a mapping key by key and collects every fault, instead of stopping at the first."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -19,6 +20,37 @@ _MOST_GUESSES = 20
 
 Source = Mapping[str, Any] | bytes | msgspec.Raw | msgspec.Struct
 """An object from a file, from the wire, or already decoded in part."""
+
+
+def mapping_at(data: object, *keys: str) -> Mapping[str, Any]:
+    """The mapping below these keys; empty without one."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data if isinstance(data, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnparsedObject:
+    """A Kubernetes object as it was written: any of its values may be of a wrong type."""
+
+    data: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Its kind; empty without one."""
+        kind = self.data.get("kind")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def group(self) -> str:
+        """Its API group; empty for the core one, and without any."""
+        version = self.data.get("apiVersion")
+        return version.rpartition("/")[0] if isinstance(version, str) else ""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Its metadata; empty without any."""
+        return mapping_at(self.data, "metadata")
 
 
 class FieldReader:

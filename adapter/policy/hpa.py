@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, PolicyError, Source, as_mapping
+from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, PolicyError, Source, as_mapping, mapping_at
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
@@ -245,23 +245,18 @@ def read_field_managers(managed_fields: object) -> FieldManagers:
     owners: dict[str, list[str]] = {}
     last, at = "", ""
     for entry in managed_fields if isinstance(managed_fields, list) else ():
-        spec = _mapping_in(_mapping_in(entry, "fieldsV1"), "f:spec")
+        spec = mapping_at(entry, "fieldsV1", "f:spec")
         if not spec or entry.get("subresource"):
             continue
         manager, time = (value if isinstance(value := entry.get(key), str) else "" for key in ("manager", "time"))
         manager = manager or "unknown"
         for direction in DIRECTIONS:
-            for name in _mapping_in(_mapping_in(spec, "f:behavior"), f"f:{direction}"):
+            for name in mapping_at(spec, "f:behavior", f"f:{direction}"):
                 if name.startswith("f:"):
                     owners.setdefault(f"{direction}.{name.removeprefix('f:')}", []).append(manager)
         if manager != FIELD_MANAGER and time >= at:
             last, at = manager, time
     return FieldManagers({name: tuple(managers) for name, managers in owners.items()}, last)
-
-
-def _mapping_in(value: object, key: str) -> Mapping[str, Any]:
-    inner = value.get(key) if isinstance(value, Mapping) else None
-    return inner if isinstance(inner, Mapping) else {}
 
 
 def _conditions(status: FieldReader) -> tuple[ScalingActive | None, str]:

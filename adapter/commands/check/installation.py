@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
 
 import msgspec
 
@@ -15,6 +14,7 @@ from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS
 from adapter.kube.errors import Forbidden, KubeError, NotFound
 from adapter.kube.objects import AnyObject, AnyObjectList, ApiService, Condition, ConfigMap, ServiceReference
 from adapter.kube.session import Session
+from adapter.policy.field_reader import mapping_at
 from adapter.runtime.decoding import decode
 from adapter.settings import Settings, SettingsError, parse_settings
 from adapter.telemetry.metrics import package_version
@@ -129,12 +129,12 @@ def _parts(deployments: Iterable[AnyObject]) -> dict[Account, InstalledPart]:
     for deployment in deployments:
         component = (deployment.metadata.labels or {}).get(_COMPONENT)
         if component in _ACCOUNTS:
-            pod = _mapping(_mapping(deployment.spec, "template"), "spec")
+            pod = mapping_at(deployment.spec, "template", "spec")
             containers = pod.get("containers") or [{}]
             arguments = [str(argument) for container in containers for argument in (container.get("args") or ())]
             settings = next((text.partition("=")[2] for text in arguments if text.startswith("--settings=")), _KEY)
             volumes = {
-                volume.get("name"): _mapping(volume, "configMap").get("name") for volume in pod.get("volumes") or ()
+                volume.get("name"): mapping_at(volume, "configMap").get("name") for volume in pod.get("volumes") or ()
             }
             status = deployment.status or {}
             parts[Account(component)] = InstalledPart(
@@ -147,11 +147,6 @@ def _parts(deployments: Iterable[AnyObject]) -> dict[Account, InstalledPart]:
                 key=PurePosixPath(settings).name,
             )
     return parts
-
-
-def _mapping(data: Mapping[str, Any] | None, key: str) -> Mapping[str, Any]:
-    inner = (data or {}).get(key)
-    return inner if isinstance(inner, Mapping) else {}
 
 
 async def installed_settings(session: Session, installation: Installation) -> tuple[Settings, bool, ReportSection]:

@@ -20,6 +20,7 @@ from adapter.kube.targets import BUILT_IN, target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.behavior import HPA_KIND
+from adapter.policy.field_reader import UnparsedObject, mapping_at
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.watermark_policy import GROUP, KIND, parse_policy
 from adapter.runtime import document_text
@@ -118,34 +119,16 @@ def _inner(node: yaml.Node, key: str) -> tuple[yaml.Node, yaml.Node] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
+class Located(UnparsedObject):
     """An object and where it is. `prefix` is its place in a List (`items[2]`); `patch`: a kustomization patches with
     it, so it may be a part of an object only.
     """
 
-    data: Mapping[str, Any]
     file: str
     document: int
     lines: DocumentLines = field(repr=False, compare=False)
     prefix: str = ""
     patch: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Its kind; empty without one."""
-        kind = self.data.get("kind")
-        return kind if isinstance(kind, str) else ""
-
-    @property
-    def group(self) -> str:
-        """Its API group; empty for the core one, and without any."""
-        version = self.data.get("apiVersion")
-        return version.rpartition("/")[0] if isinstance(version, str) else ""
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Its metadata; empty without any."""
-        return _part(self.data, "metadata")
 
     @property
     def name(self) -> str:
@@ -393,7 +376,7 @@ def _hpa(at: Located, objects: Objects, tolerance: Fraction, sections: dict[str,
 def _unknown(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The keys of an HPA that the API server would drop: their path, and a sentence."""
     for path, known in _HPA_FIELDS.items():
-        for key in _part(data, *path.split(".")):
+        for key in mapping_at(data, *path.split(".")):
             if key not in known:
                 names = ", ".join(one for one in known if one != "targetCPUUtilizationPercentage")
                 yield f"{path}.{key}", f"is no field of an HPA{closest(str(key), known)}; there are {names}"
@@ -401,11 +384,11 @@ def _unknown(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _workload(at: Located) -> DeclaredWorkload | None:
     """The workload; None for an object without a template of pods."""
-    template = _part(at.data, "spec", "template")
-    inner = _part(template, "spec")
+    template = mapping_at(at.data, "spec", "template")
+    inner = mapping_at(template, "spec")
     if not isinstance(inner.get("containers"), list) or not at.name:
         return None
-    labels = {key: one for key, one in _part(template, "metadata", "labels").items() if isinstance(one, str)}
+    labels = {key: one for key, one in mapping_at(template, "metadata", "labels").items() if isinstance(one, str)}
     metadata = {"name": at.name, "namespace": at.namespace, "labels": labels}
     version = str(at.data.get("apiVersion"))
     try:
@@ -421,19 +404,12 @@ def _workload(at: Located) -> DeclaredWorkload | None:
     return DeclaredWorkload(namespace=at.namespace, reference=reference, pod=pod, selector=selector)
 
 
-def _part(data: object, *keys: str) -> Mapping[str, Any]:
-    """The mapping below these keys; empty without one."""
-    for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data if isinstance(data, Mapping) else {}
-
-
 def _is_settings(at: Located) -> bool:
     """Whether it is the ConfigMap of an installation: by its name or label, and the key of the settings."""
     data = at.data.get("data")
     if at.kind != "ConfigMap" or not isinstance(data, Mapping) or not isinstance(data.get(SETTINGS_KEY), str):
         return False
-    return at.name == _SETTINGS_NAME or _part(at.metadata, "labels").get(_APP_LABEL) == _APP
+    return at.name == _SETTINGS_NAME or mapping_at(at.metadata, "labels").get(_APP_LABEL) == _APP
 
 
 def _settings(at: Located, objects: Objects, sections: dict[str, ReportSection]) -> None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_quantity
-from adapter.policy.field_reader import FieldReader
+from adapter.policy.field_reader import FieldReader, UnparsedObject
 from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.runtime import document_text
@@ -153,30 +153,11 @@ class Fields(FieldReader):
         return self._data
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document(UnparsedObject):
     """One object of the input, with the place that faults name: the file, and its number where there are several."""
 
     place: str
-    data: Mapping[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """Its kind, empty without one."""
-        kind = self.data.get("kind")
-        return kind if isinstance(kind, str) else ""
-
-    @property
-    def group(self) -> str:
-        """Its API group; empty for the core one, and without any."""
-        version = self.data.get("apiVersion")
-        return version.rpartition("/")[0] if isinstance(version, str) else ""
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Its metadata; empty without any."""
-        metadata = self.data.get("metadata")
-        return metadata if isinstance(metadata, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +222,7 @@ def _flatten(file: str, documents: list[Any], faults: list[Fault]) -> list[Docum
         for index, item in enumerate(items if isinstance(items, list) else [data]):
             where = f"{place}.items[{index}]" if listed else place
             if isinstance(item, Mapping):
-                found.append(Document(where, item))
+                found.append(Document(place=where, data=item))
             else:
                 faults.append(Fault(where, item, "is no object; write apiVersion, kind, metadata and spec"))
     return found

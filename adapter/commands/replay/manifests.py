@@ -8,6 +8,7 @@ from typing import Any
 
 from adapter.load.quantity import QuantityError, parse_nano
 from adapter.load.spec import Policy
+from adapter.policy.field_reader import mapping_at
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime import document_text
@@ -86,26 +87,23 @@ def _objects(text: str, name: str) -> Iterator[Mapping[str, Any]]:
 
 def _workload(data: Mapping[str, Any]) -> Workload | None:
     """The resources of an object with a pod template; None for any other."""
-    metadata, template = _part(data, "metadata"), _part(data, "spec", "template", "spec")
+    metadata, template = mapping_at(data, "metadata"), mapping_at(data, "spec", "template", "spec")
     containers = template.get("containers")
     if not isinstance(containers, list) or not isinstance(metadata.get("name"), str):
         return None
     inits = template.get("initContainers")
-    sidecars = [one for one in inits if _part(one).get("restartPolicy") == "Always"] if isinstance(inits, list) else []
-    parts = [_part(one, "resources") for one in [*containers, *sidecars]]
-    whole = _part(template, "resources")
+    sidecars = (
+        [one for one in inits if mapping_at(one).get("restartPolicy") == "Always"] if isinstance(inits, list) else []
+    )
+    parts = [mapping_at(one, "resources") for one in [*containers, *sidecars]]
+    whole = mapping_at(template, "resources")
     return Workload(
         namespace=str(metadata.get("namespace") or "default"),
         name=metadata["name"],
-        requests=sums([_amounts(_part(one, "requests")) for one in parts]) | _amounts(_part(whole, "requests")),
-        limits=sums([_amounts(_part(one, "limits")) for one in parts]) | _amounts(_part(whole, "limits")),
+        requests=sums([_amounts(mapping_at(one, "requests")) for one in parts])
+        | _amounts(mapping_at(whole, "requests")),
+        limits=sums([_amounts(mapping_at(one, "limits")) for one in parts]) | _amounts(mapping_at(whole, "limits")),
     )
-
-
-def _part(data: object, *keys: str) -> Mapping[str, Any]:
-    for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data if isinstance(data, Mapping) else {}
 
 
 def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
