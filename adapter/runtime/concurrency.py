@@ -114,7 +114,7 @@ class _Turns:
     def take(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         future = loop.create_future()
         if not self._waiting:
-            self._give_after(loop, PASSES - 1)  # one more passes until the waiter runs
+            self._give_after(loop, PASSES - 1)  # one more goes by until the waiter runs
         self._waiting.append(future)
         return future
 
