@@ -61,7 +61,8 @@ class Worker:
     async def _work(self) -> None:
         views: dict[Key, PolicyView | None] = {}
         while True:
-            if len(views) >= MAX_BATCH or not self._queue.ready:
+            if views and (len(views) >= MAX_BATCH or not self._queue.ready):
+                await turn()  # a batch takes as long as an evaluation
                 self.publish(views)
                 views = {}
             await self._queue.wait()

@@ -8,7 +8,7 @@ import pytest
 from adapter.evaluation.worker import MAX_BATCH, Worker
 from adapter.kube.selectors import parse_selector
 from adapter.load.spec import Target
-from adapter.runtime.concurrency import Slices
+from adapter.runtime.concurrency import PASSES, Slices
 from adapter.runtime.fairness import DelayQueue
 from adapter.snapshot import Key, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
@@ -47,7 +47,8 @@ async def until(bench: Bench, count: int) -> None:
     while len(bench.seen) < count:
         bench.changed.clear()
         await asyncio.wait_for(bench.changed.wait(), 5)
-    await asyncio.sleep(0)
+    for _ in range(2 * PASSES):
+        await asyncio.sleep(0)
 
 
 async def test_a_queued_policy_is_published_and_found_by_its_target() -> None:
@@ -126,6 +127,24 @@ async def test_views_of_policies_that_are_due_together_share_a_few_snapshots() -
     running = asyncio.create_task(bench.worker.run())
     await asyncio.wait_for(complete.wait(), 5)
     assert len(swapped) <= 4
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_a_batch_is_published_in_another_pass_of_the_loop_than_its_last_evaluation() -> None:
+    bench, published = Bench(), list[bool]()
+
+    def begin(key: Key) -> PolicyView:
+        asyncio.get_running_loop().call_soon(lambda: published.append(key in bench.snapshots.current.policies))
+        bench.evaluate(key)
+        return view(key, "web")
+
+    running = asyncio.create_task(Worker(bench.queue, bench.snapshots, begin, bench.metrics).run())
+    bench.queue.add(A)
+    await until(bench, 1)
+    assert published == [False], "a request would wait for both"
+    assert A in bench.snapshots.current.policies
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
