@@ -63,28 +63,21 @@ def silence_of(watch: Reflector[Any]) -> str | None:
     return f"the watch of {objects} has shown no life since {since}, so nothing is decided on what it last said{cause}"
 
 
-def _was_revoked(watch: Reflector[Any]) -> bool:
-    return watch.synced.is_set() and isinstance(watch.trouble, Forbidden | NotFound)
-
-
 def _cause(watch: Reflector[Any]) -> str:
+    """What troubles a watch, and how to grant the right to list and watch where that is missing."""
     match watch.trouble:
         case Forbidden(message=message):
-            return f"{message.rstrip('.')}; {_remedy(watch)}"
+            where = f" in namespace {watch.namespace}" if watch.namespace else ""
+            remedy = f"let the service account list and watch {watch.name}{where}, as {MANIFEST} does for Deployments"
+            if watch.name in GRANTED:
+                remedy = f"bind ClusterRole effective-load-server to the service account{where} ({MANIFEST})"
+            return f"{message.rstrip('.')}; {remedy}"
         case NotFound() if watch.name == POLICIES_NAME:
             return "the API server does not serve them; apply manifests/crd"
         case None:
             return ""
         case error:
             return error.public
-
-
-def _remedy(watch: Reflector[Any]) -> str:
-    """How to grant the right to list and watch."""
-    where = f" in namespace {watch.namespace}" if watch.namespace else ""
-    if watch.name in GRANTED:
-        return f"bind ClusterRole effective-load-server to the service account{where} ({MANIFEST})"
-    return f"let the service account list and watch {watch.name}{where}, as {MANIFEST} does for Deployments"
 
 
 class Freshness:
@@ -128,7 +121,13 @@ class Freshness:
         last_endpoints, self._endpoints = self._endpoints, self._stale_shared(endpoints=True)
         for namespace in {*_changed(last_shared, self._shared), *_changed(last_endpoints, self._endpoints)}:
             self._on_shared(namespace)
-        last_kinds, self._kinds = self._kinds, self._stale_kinds()
+        last_kinds = self._kinds
+        self._kinds = {
+            (kind, namespace): sentence
+            for kind, watches in self._kind_watches().items()
+            for namespace, watch in watches.items()
+            if (sentence := silence_of(watch)) is not None
+        }
         for kind in {kind for kind, _ in _changed(last_kinds, self._kinds)}:
             self._on_kind(kind)
         kinds = (watch for watches in self._kind_watches().values() for watch in watches.values())
@@ -168,8 +167,12 @@ class Freshness:
         version, the replicas of the previous version go on.
         """
         current = {watch.namespace for watch in self._shared_watches} - self._shared.keys()
-        needed = (watch for watch in self._shared_watches if watch.name != ENDPOINT_SLICES.plural)
-        sentences = (silence_of(watch) for watch in needed if not _was_revoked(watch))
+        sentences = (
+            silence_of(watch)
+            for watch in self._shared_watches
+            if watch.name != ENDPOINT_SLICES.plural
+            and not (watch.synced.is_set() and isinstance(watch.trouble, Forbidden | NotFound))
+        )
         return None if current else next(filter(None, sentences), None)
 
     def warning(self) -> str | None:
@@ -184,14 +187,6 @@ class Freshness:
             if (sentence := silence_of(watch)) is not None:
                 stale[watch.namespace] = sentence
         return stale
-
-    def _stale_kinds(self) -> dict[tuple[KindKey, str], str]:
-        return {
-            (kind, namespace): sentence
-            for kind, watches in self._kind_watches().items()
-            for namespace, watch in watches.items()
-            if (sentence := silence_of(watch)) is not None
-        }
 
 
 def _changed(before: Mapping[K, str], after: Mapping[K, str]) -> list[K]:

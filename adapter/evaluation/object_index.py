@@ -168,8 +168,9 @@ class ObjectIndex:
     def _apply(self, key: Key) -> None:
         """Bring `policies` and the links up to date with a policy's object and its place by age."""
         old, new = self.policies.get(key), self._decoded.get(key)
-        if new is not None and self._is_beyond_limit(key, new):
-            new = beyond_limit(new, self._max_policies)
+        limit, by_age = self._max_policies, self._by_age[key.namespace]
+        if new is not None and len(by_age) > limit and bisect_left(by_age, (new.created, key.name)) >= limit:
+            new = beyond_limit(new, limit)
         if old is None and new is None:
             return
         if old is not None and new is not None and replace(old, memory=b"") == replace(new, memory=b""):
@@ -192,12 +193,6 @@ class ObjectIndex:
         self._links[key.namespace].put_policy(key.name, new.policy if new is not None else None)
         self._relink([key])
         self._drop_unlinked(key.namespace)
-
-    def _is_beyond_limit(self, key: Key, policy: DecodedPolicy) -> bool:
-        by_age = self._by_age[key.namespace]
-        return (
-            len(by_age) > self._max_policies and bisect_left(by_age, (policy.created, key.name)) >= self._max_policies
-        )
 
     def hpa_changed(self, old: Hpa | None, new: Hpa | None) -> None:
         """An HPA was added, changed or deleted. Its status changes nothing here."""
