@@ -166,10 +166,10 @@ class Evaluator:
         """The view with its assessment. Of the pods of the inputs, only those count that the target has."""
         key, target, policy = Key(decoded.namespace, decoded.name), inputs.target, inputs.policy
         assert target is not None
-        known = self._target_pods.setdefault(
+        target_pods = self._target_pods.setdefault(
             key, TargetPods(self._inputs.endpoint_serving, self._inputs.endpoints_silent)
         )
-        pods = known.select(inputs.pods, selector, inputs.scale.selector, target)
+        pods = target_pods.select(inputs.pods, selector, inputs.scale.selector, target)
         inputs = replace(inputs, pods=pods, memory=self._memory(key, decoded, policy, inputs.now))
         assessment = assess(inputs)
         self._memories[key] = (policy, assessment.memory)
@@ -295,12 +295,12 @@ class TargetPods:
         self._marked = {}
         return [self._with_endpoint(pod, silent, marked) for pod in self._selected]
 
-    def _with_endpoint(self, pod: Pod, silent: bool, known: dict[str, tuple[Pod, Pod]]) -> Pod:
+    def _with_endpoint(self, pod: Pod, silent: bool, marked_before: dict[str, tuple[Pod, Pod]]) -> Pod:
         """The pod, marked if its endpoints are not serving or not known; those that are serving decide nothing."""
         serving = self._endpoint_serving(pod.namespace, pod.name, pod.uid)
         if serving is not False and not silent:
             return pod
-        watched, marked = known.get(pod.uid, (None, pod))
+        watched, marked = marked_before.get(pod.uid, (None, pod))
         if watched is not pod or (marked.endpoint_serving, marked.endpoints_silent) != (serving, silent):
             marked = replace(pod, endpoint_serving=serving, endpoints_silent=silent)
         self._marked[pod.uid] = pod, marked

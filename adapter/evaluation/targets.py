@@ -188,7 +188,9 @@ class Targets:
 
     def watch(self, claims: Iterable[Claim[TargetRef]]) -> None:
         """Set the kinds to watch to those of these targets, without invalid kinds and within the limits."""
-        kinds = [Claim(one.namespace, one.since, KindKey(one.item.api_version, one.item.kind)) for one in claims]
+        kinds = [
+            Claim(claim.namespace, claim.since, KindKey(claim.item.api_version, claim.item.kind)) for claim in claims
+        ]
         builtin = {claim.item for claim in kinds} & BUILTIN_KINDS
         others = [claim for claim in kinds if claim.item not in BUILTIN_KINDS and not any(kind_faults(*claim.item))]
         wanted = builtin | {key for _, key in grant_slots(others, MAX_KINDS_PER_NAMESPACE, MAX_KINDS)}

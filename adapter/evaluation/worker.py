@@ -177,7 +177,7 @@ def _with_labels(evaluate: Callable[[], PolicyView]) -> tuple[PolicyView, Distin
 
 def _labels_of(view: PolicyView | None) -> DistinctLabels:
     assessment = view.assessment if view is not None else None
-    return distinct_labels(one.pod.labels for one in assessment.pods) if assessment else {}
+    return distinct_labels(assessed.pod.labels for assessed in assessment.pods) if assessment else {}
 
 
 def _retarget(

@@ -39,7 +39,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     policy, target, scale, now = inputs.policy, inputs.target, inputs.scale, inputs.now
     memory, pods = _classified(inputs)
     memory = after_scale(after_rollout(memory, target, now), scale, now)
-    memory = after_replacing_step(memory, scale, is_away=any(one.state in AWAY for one in pods))
+    memory = after_replacing_step(memory, scale, is_away=any(assessed.state in AWAY for assessed in pods))
     inputs = replace(inputs, memory=memory)
     groups = group_pods(inputs, pods)
     metrics = tuple(assess_metric(inputs, metric, groups) for metric in policy.metrics)

@@ -215,16 +215,18 @@ class Assessment:
 
     def with_usage(self, pods: Collection[PodAssessment]) -> Iterator[PodAssessment]:
         """These pods with their usage, and with what is missing of it."""
-        used: dict[str, dict[str, int]] = {one.pod.uid: {} for one in pods}
-        missing: dict[str, dict[str, str]] = {one.pod.uid: {} for one in pods}
+        used: dict[str, dict[str, int]] = {assessed.pod.uid: {} for assessed in pods}
+        missing: dict[str, dict[str, str]] = {assessed.pod.uid: {} for assessed in pods}
         for metric in self.metrics:
             for sample in metric.readings.all if metric.readings is not None else ():
                 if sample.pod.uid in used and sample.usage is not None:
                     used[sample.pod.uid][metric.name] = sample.usage
                 elif sample.pod.uid in used:
                     missing[sample.pod.uid][metric.name] = sample.missing
-        for one in pods:
-            yield one._replace(usage=used[one.pod.uid] or one.usage, missing=missing[one.pod.uid] or one.missing)
+        for assessed in pods:
+            yield assessed._replace(
+                usage=used[assessed.pod.uid] or assessed.usage, missing=missing[assessed.pod.uid] or assessed.missing
+            )
 
     def metric(self, name: str) -> MetricAssessment | None:
         """The metric of this name, None where the policy has none."""

@@ -23,7 +23,9 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     outcomes = _outcomes(assessment, scale, bounds, now)
     deciding = [outcome for outcome in outcomes if not outcome.metric.floor]
     best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
-    floor = max((one for one in outcomes if one.metric.floor), key=lambda outcome: outcome.proposal, default=None)
+    floor = max(
+        (outcome for outcome in outcomes if outcome.metric.floor), key=lambda outcome: outcome.proposal, default=None
+    )
     if policy.rests(now):
         return _decision(scale, bounds, Paced(current, HeldBy.MODE), best, outcomes)
     open_now = limits_at(assessment.windows, now)

@@ -22,19 +22,19 @@ A restart, or a source that fails for a while, takes less.
 
 
 def with_delay(
-    metric: MetricAssessment, delay: Delay, known: Beyond | None, now: float, longest_gap: float
+    metric: MetricAssessment, delay: Delay, before: Beyond | None, now: float, longest_gap: float
 ) -> MetricAssessment:
     """The metric with scenarios that hold while its delay runs.
 
-    `known`: what was remembered of it. More than `longest_gap` without a sample is a break. All in seconds.
+    `before`: what was remembered of it. More than `longest_gap` without a sample is a break. All in seconds.
     """
     newest = metric.sampled_at if metric.newest is None else metric.newest
     verdicts = {scenario.verdict for scenario in metric.scenarios}
     if newest is None or metric.sampled_at is None or verdicts <= {Verdict.ERROR}:
         # Without an answer usage may have stayed or changed.
-        kept = known is not None and now - known.until <= longest_gap
-        return replace(metric, beyond=known if kept else None)
-    beyond = _beyond(verdicts, delay, newest, known, longest_gap)
+        kept = before is not None and now - before.until <= longest_gap
+        return replace(metric, beyond=before if kept else None)
+    beyond = _beyond(verdicts, delay, newest, before, longest_gap)
     lasted = {} if beyond is None else {Verdict(beyond.verdict): metric.sampled_at - beyond.since}
     waits = {
         verdict
@@ -46,16 +46,16 @@ def with_delay(
 
 
 def _beyond(
-    verdicts: set[Verdict], delay: Delay, newest: float, known: Beyond | None, longest_gap: float
+    verdicts: set[Verdict], delay: Delay, newest: float, before: Beyond | None, longest_gap: float
 ) -> Beyond | None:
     """Since when usage has been beyond the watermark of a direction with a delay; None where it is not."""
     side = Side.ABOVE if Verdict.ABOVE in verdicts else Side.BELOW
     if not (delay.up if side is Side.ABOVE else delay.down and verdicts == {Verdict.BELOW}):
         return None
-    if known is None or known.verdict is not side or newest - known.until > longest_gap:
+    if before is None or before.verdict is not side or newest - before.until > longest_gap:
         return Beyond(side, since=newest, until=newest)
     # One server of a source may answer older samples than another.
-    return known._replace(until=max(known.until, newest))
+    return before._replace(until=max(before.until, newest))
 
 
 def _held(scenario: Scenario) -> Scenario:

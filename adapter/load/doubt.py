@@ -94,8 +94,8 @@ def _are_comparable(policy: Policy, totals: Totals, order: Sequence[DoubtfulPod]
         and all(
             sample.usage is not None
             and not sample.is_partial
-            and (totals.weigh(sample), sample.limit, one) == (weight, first.limit, doubt)
-            for sample, one in order
+            and (totals.weigh(sample), sample.limit, its_doubt) == (weight, first.limit, doubt)
+            for sample, its_doubt in order
         )
         and doubt.is_long is doubt.is_replaceable
         and not doubt.is_young

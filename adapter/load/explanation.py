@@ -70,9 +70,10 @@ def swallowed_step(decision: Decision, bounds: Bounds) -> str:
 def _pods(assessment: Assessment) -> Iterator[str]:
     counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
     yield f"{assessment.target} has {len(assessment.pods)} pods: {counted or 'none'}"
-    notable = [one for one in assessment.pods if one.state not in _PLAIN]
-    for one in notable[:_NAMED_AT_MOST]:
-        yield f"{one.pod.name} is {one.state.value}: {one.reason}{f' ({one.evidence})' if one.evidence else ''}"
+    notable = [assessed for assessed in assessment.pods if assessed.state not in _PLAIN]
+    for assessed in notable[:_NAMED_AT_MOST]:
+        evidence = f" ({assessed.evidence})" if assessed.evidence else ""
+        yield f"{assessed.pod.name} is {assessed.state.value}: {assessed.reason}{evidence}"
     if len(notable) > _NAMED_AT_MOST:
         yield f"… and {len(notable) - _NAMED_AT_MOST} more pods that do not plainly serve"
 
@@ -97,38 +98,38 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
         return f"{metric.name}: {value_text(metric.total_value or 0)} for the whole service, and no pod"
     if scenario.usage is None:
         return f"{metric.name}: no pod that surely serves can be compared"
-    shown = partial(value_text, as_percent=is_utilization(policy, metric.name))
+    as_text = partial(value_text, as_percent=is_utilization(policy, metric.name))
     pods = _many(scenario.n, "pod")
-    one = "s" if scenario.n == 1 else ""
-    how = f"{pods} use{one} {shown(scenario.usage)} on average"
+    verb_ending = "s" if scenario.n == 1 else ""
+    how = f"{pods} use{verb_ending} {as_text(scenario.usage)} on average"
     if policy.average is Average.TOTAL:
-        how = f"{pods} use{one} {shown(scenario.usage)} in total"
+        how = f"{pods} use{verb_ending} {as_text(scenario.usage)} in total"
     elif metric.total and scenario.n == 1:
-        how = f"1 pod carries all of {shown(metric.total_value or 0)}"
+        how = f"1 pod carries all of {as_text(metric.total_value or 0)}"
     elif metric.total:
-        how = f"{pods} share {shown(metric.total_value or 0)}, {shown(scenario.usage)} each"
+        how = f"{pods} share {as_text(metric.total_value or 0)}, {as_text(scenario.usage)} each"
     if scenario.saturation is not None:
         share = value_text(floor(scenario.saturation * 10**9), as_percent=True)
         return f"{metric.name}: {how}, and {share} of their limit: the load is more than it shows"
     if scenario.is_doubted_zero:
         return f"{metric.name}: {how}, which is not believed: load of exactly 0 holds the count (tolerateZero: true)"
-    one_of_them = "" if scenario.extreme is None or scenario.n == 1 else f", one of them {shown(scenario.extreme)}"
-    return f"{metric.name}: {how}{one_of_them}, {_stand(metric, scenario.verdict, policy.tolerance, shown)}"
+    one_of_them = "" if scenario.extreme is None or scenario.n == 1 else f", one of them {as_text(scenario.extreme)}"
+    return f"{metric.name}: {how}{one_of_them}, {_stand(metric, scenario.verdict, policy.tolerance, as_text)}"
 
 
 def _stand(
-    metric: MetricAssessment, verdict: Verdict, tolerance: Fraction, shown: Callable[[Fraction | int], str]
+    metric: MetricAssessment, verdict: Verdict, tolerance: Fraction, as_text: Callable[[Fraction | int], str]
 ) -> str:
-    high, low = ("" if limit is None else shown(limit) for limit in (metric.high, metric.low))
+    high, low = ("" if limit is None else as_text(limit) for limit in (metric.high, metric.low))
     if metric.target is not None:
-        target = shown(metric.target)
+        target = as_text(metric.target)
         stands = {
             Verdict.ABOVE: f"above the target {target} (acts beyond {high})",
             Verdict.BELOW: f"below the target {target} (acts under {low})",
         }
         return stands.get(verdict, f"near the target {target} ({low} … {high})")
-    beyond = "" if metric.high is None else f"beyond {shown(metric.high * (1 + tolerance))}"
-    under = "" if metric.low is None else f"under {shown(metric.low * (1 - tolerance))}"
+    beyond = "" if metric.high is None else f"beyond {as_text(metric.high * (1 + tolerance))}"
+    under = "" if metric.low is None else f"under {as_text(metric.low * (1 - tolerance))}"
     if verdict is Verdict.ABOVE and beyond:
         return f"above the high watermark {high} (acts {beyond})"
     if verdict is Verdict.BELOW and under:
@@ -204,7 +205,7 @@ def _partial(metric: MetricAssessment, pods: int) -> str:
 
 
 def _delay(metric: MetricAssessment, verdict: Verdict, policy: Policy) -> str:
-    delay = next((one.delay for one in policy.metrics if one.name == metric.name), Delay())
+    delay = next((candidate.delay for candidate in policy.metrics if candidate.name == metric.name), Delay())
     seconds, side = (delay.up, "above the high") if verdict is Verdict.ABOVE else (delay.down, "below the low")
     beyond, lasted = metric.beyond, 0.0
     if beyond is not None and metric.sampled_at is not None and beyond.verdict.value == verdict.value:
@@ -258,7 +259,7 @@ def _many(count: int, noun: str) -> str:
 
 def is_utilization(policy: Policy, metric: str) -> bool:
     """Whether the metric of this name is a share of limits or requests, which is shown in percent."""
-    return any(one.of is not None for one in policy.metrics if one.name == metric)
+    return any(candidate.of is not None for candidate in policy.metrics if candidate.name == metric)
 
 
 def value_text(nano: Fraction | int, *, as_percent: bool = False) -> str:
@@ -307,7 +308,7 @@ def incomplete_metrics(metrics: Iterable[MetricAssessment]) -> Iterator[tuple[st
 
 def _error(policy: Policy, name: str, error: str) -> tuple[str, str]:
     """A metric and its error as subject and predicate; of a query of the same name, the query as subject."""
-    spec = next((one for one in policy.metrics if one.name == name), None)
+    spec = next((metric for metric in policy.metrics if metric.name == name), None)
     source = source_name(spec) if spec is not None and spec.query is not None else ""
     if not source or not error.startswith((f"{source}: ", f"{source} ")):
         return f"metric {name}", f": {error}"

@@ -47,10 +47,12 @@ def condition_sentences(
     policy: Policy, distrusted: str, memory: Memory, groups: PodGroups, assessed: Sequence[MetricAssessment], now: float
 ) -> dict[ConditionType, str]:
     """The sentence of each condition with trouble; a condition without trouble is absent."""
-    metrics = [one for one in assessed if not one.floor]
-    floors = metric_errors(policy, [one for one in assessed if one.floor])
-    slow = [one for one in metrics if one.window is not None and one.window > SLOW_WINDOW_SECONDS]
-    late = [(f"metric {one.name}", f" follows the load as late as its window of {one.window:g} s") for one in slow]
+    metrics = [metric for metric in assessed if not metric.floor]
+    floors = metric_errors(policy, [metric for metric in assessed if metric.floor])
+    slow = [metric for metric in metrics if metric.window is not None and metric.window > SLOW_WINDOW_SECONDS]
+    late = [
+        (f"metric {metric.name}", f" follows the load as late as its window of {metric.window:g} s") for metric in slow
+    ]
     zero_since, zero = memory.zero_since, ""
     if zero_since is not None and now - zero_since > ZERO_SECONDS:
         zero = f"usage has been exactly 0 since {time_text(zero_since)}, which is not believed and holds the count"
@@ -77,11 +79,11 @@ def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -
     if service_registry(policy) is None:
         return ""
     names: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in groups.assessed:
-        since = memory.pods[one.pod.uid].doubt_since
-        if one.state is PodState.DOUBTFUL and since is not None and now - since >= LONG_DOUBT_SECONDS:
-            field = "pulledOut.maxPercent" if one.evidence == GUARDED_ABSENCE else "registry.service"
-            names[one.reason, field].append(one.pod.name)
+    for assessed in groups.assessed:
+        since = memory.pods[assessed.pod.uid].doubt_since
+        if assessed.state is PodState.DOUBTFUL and since is not None and now - since >= LONG_DOUBT_SECONDS:
+            field = "pulledOut.maxPercent" if assessed.evidence == GUARDED_ABSENCE else "registry.service"
+            names[assessed.reason, field].append(assessed.pod.name)
     return "; ".join(
         f"{_listed(pods)} kept in the count, in doubt for over {LONG_DOUBT_SECONDS / 60:.0f} min: {reason}; check "
         f"{field}, register these pods again or replace them"
@@ -91,8 +93,8 @@ def _long_doubt(policy: Policy, memory: Memory, groups: PodGroups, now: float) -
 
 def _listed(pods: Sequence[str]) -> str:
     """The first pods by name, and how many more there are."""
-    more = f" and {len(pods) - NAMED_PODS} more are" if len(pods) > NAMED_PODS else " are" if len(pods) > 1 else " is"
-    return f"{', '.join(sorted(pods)[:NAMED_PODS])}{more}"
+    rest = f" and {len(pods) - NAMED_PODS} more are" if len(pods) > NAMED_PODS else " are" if len(pods) > 1 else " is"
+    return f"{', '.join(sorted(pods)[:NAMED_PODS])}{rest}"
 
 
 def at_limit(policy: Policy, pods: Sequence[Pod]) -> dict[str, str]:
@@ -132,7 +134,7 @@ def _undersized(counts: Mapping[PodState, int], metrics: Sequence[MetricAssessme
     able = counts.get(PodState.SERVING, 0) + counts.get(PodState.STARTING, 0)
     unready = counts.get(PodState.UNREADY, 0)
     all_in = [metric.scenarios[-1] for metric in metrics if metric.scenarios]
-    needed = max((one.needed or 0 for one in all_in if one.verdict is Verdict.ABOVE), default=0)
+    needed = max((metric.needed or 0 for metric in all_in if metric.verdict is Verdict.ABOVE), default=0)
     if not unready or needed <= able:
         return ""
     return f"{needed} serving pods are needed, {able} serve or start, and {unready} unready ones fill the count"

@@ -84,10 +84,10 @@ def _assess_pods(
     seen, grouped = memory.samples_of(metric.name), (groups.serving, groups.doubtful, chain(groups.idle, groups.out))
     readings = Readings(*([reader.sample(pod, seen, memory.pod(pod.uid)) for pod in pods] for pods in grouped))
     band = band_of(policy, metric, total=False)
-    capacities, unit = [one.capacity for one in readings.all if one.capacity], 1 if metric.of is None else NANO
-    counted = [one for one in chain(readings.serving, readings.doubtful) if one.usage is not None]
-    began = min([one.began for one in counted], default=None)
-    oldest = min(counted, key=lambda one: one.until, default=None)
+    capacities, unit = [sample.capacity for sample in readings.all if sample.capacity], 1 if metric.of is None else NANO
+    counted = [sample for sample in chain(readings.serving, readings.doubtful) if sample.usage is not None]
+    began = min([sample.began for sample in counted], default=None)
+    oldest = min(counted, key=lambda sample: sample.until, default=None)
     forgets = _forgets(inputs, groups, readings)
     departed = UNKNOWN_DEPARTURES if forgets else departed_load(memory, metric.name, began)
     totals = Totals(
@@ -97,38 +97,38 @@ def _assess_pods(
         departed=departed,
         seeks_extremes=band.step is not None and band.step.trigger is Trigger.ANY_POD,
     )
-    for one in readings.serving:
-        totals.add(one)
-    for one in readings.others:
-        if one.pod.uid in groups.young:
-            totals.add_young(one)
-    doubtful = [(one, groups.doubt[one.pod.uid]) for one in readings.doubtful]
+    for sample in readings.serving:
+        totals.add(sample)
+    for sample in readings.others:
+        if sample.pod.uid in groups.young:
+            totals.add_young(sample)
+    doubtful = [(sample, groups.doubt[sample.pod.uid]) for sample in readings.doubtful]
     scenarios: list[Scenario] = []
-    if any(one.usage is None or one.is_partial for one in readings.doubtful):
+    if any(sample.usage is None or sample.is_partial for sample in readings.doubtful):
         # On the way down a pod without a sample carries a full load: it may be the one that keeps the count.
-        order = sorted(doubtful, key=lambda one: totals.rank_down(one[0]), reverse=True)
+        order = sorted(doubtful, key=lambda doubtful_pod: totals.rank_down(doubtful_pod[0]), reverse=True)
         scenarios = scenarios_of(policy, band, groups.away, copy(totals), order)[:-1]
-    order = sorted(doubtful, key=lambda one: totals.rank_up(one[0]), reverse=True)
+    order = sorted(doubtful, key=lambda doubtful_pod: totals.rank_up(doubtful_pod[0]), reverse=True)
     scenarios += scenarios_of(policy, band, groups.away, totals, order)
     raw = copy(totals)
-    for one in readings.others:
-        if one.usage is not None:
-            raw.add(one)
-    emptiest = max((one for one in counted if one.fullness), key=_lack, default=None)
-    lacking = (one for one in chain(readings.serving, readings.doubtful) if one.bound is None)
+    for sample in readings.others:
+        if sample.usage is not None:
+            raw.add(sample)
+    emptiest = max((sample for sample in counted if sample.fullness), key=_lack, default=None)
+    lacking = (sample for sample in chain(readings.serving, readings.doubtful) if sample.bound is None)
     # A window of which nobody can tell how full it is, is told at once.
     overdue = [
-        one
-        for one in lacking
-        if _is_late(inputs, metric, one.pod, one.newest.at if one.newest and one.usage is None else None)
+        sample
+        for sample in lacking
+        if _is_late(inputs, metric, sample.pod, sample.newest.at if sample.newest and sample.usage is None else None)
     ]
     return MetricAssessment(
         **of_spec,
         n=totals.n,
         missing=totals.missing,
         partial=totals.partial,
-        overdue=sum(one.usage is None for one in overdue),
-        overdue_partial=sum(one.usage is not None for one in overdue),
+        overdue=sum(sample.usage is None for sample in overdue),
+        overdue_partial=sum(sample.usage is not None for sample in overdue),
         fullness=emptiest.fullness if emptiest is not None else "",
         usage=totals.effective_usage(policy.average) if totals.n else None,
         raw=raw.effective_usage(policy.average) if raw.n else None,
@@ -136,12 +136,12 @@ def _assess_pods(
         scenarios=scenarios,
         sampled_at=None if oldest is None else oldest.until,
         began_at=began,
-        stale_at=min([one.at for one in counted]) + source_of(metric, samples).max_age if counted else None,
+        stale_at=min([sample.at for sample in counted]) + source_of(metric, samples).max_age if counted else None,
         window=None if oldest is None else oldest.window,
         error=None if totals.n else _error(inputs, metric, groups, readings),
         readings=readings,
         ahead=memory.ahead.get(metric.name),  # a frozen total may come back
-        newest=max([one.until for one in counted], default=None),
+        newest=max([sample.until for sample in counted], default=None),
     )
 
 
@@ -164,19 +164,19 @@ def _forgets(inputs: AssessmentInputs, groups: PodGroups, readings: Readings) ->
     since = inputs.memory.observing_since
     if since is None or inputs.now - since > LAST_SAMPLE_SECONDS:
         return False
-    never_ready = {one.pod.uid for one in groups.assessed if one.state is PodState.STARTING}
-    soon = (one for one in readings.others if one.pod.uid in groups.young - never_ready)
+    never_ready = {assessed.pod.uid for assessed in groups.assessed if assessed.state is PodState.STARTING}
+    soon = (sample for sample in readings.others if sample.pod.uid in groups.young - never_ready)
     lacking = (
-        one
-        for one in chain(readings.serving, readings.doubtful, soon)
-        if not one.last and (one.usage is None or (not one.usage and inputs.policy.tolerate_zero is not True))
+        sample
+        for sample in chain(readings.serving, readings.doubtful, soon)
+        if not sample.last and (sample.usage is None or (not sample.usage and inputs.policy.tolerate_zero is not True))
     )
-    return any(in_service_since(one.pod, inputs.memory.pod(one.pod.uid)) < since for one in lacking)
+    return any(in_service_since(sample.pod, inputs.memory.pod(sample.pod.uid)) < since for sample in lacking)
 
 
-def _lack(one: PodSample) -> tuple[bool, Fraction | int]:
+def _lack(sample: PodSample) -> tuple[bool, Fraction | int]:
     """By this, pods are in the order of what their windows may lack."""
-    return one.bound is None, Fraction(one.bound, one.usage) if one.bound and one.usage else 0
+    return sample.bound is None, Fraction(sample.bound, sample.usage) if sample.bound and sample.usage else 0
 
 
 def _assess_total(
@@ -198,8 +198,8 @@ def _assess_total(
     bounded = None if point.is_hollow else point.bound
     seen, pods = inputs.memory.samples_of(metric.name).read, [*groups.serving, *groups.doubtful]
     fresh = {pod.uid for pod in pods if pod.name in source.reads} | ({""} if bounded is not None else set())
-    known = [uid for uid in ("", *(pod.uid for pod in pods)) if uid in fresh or uid in seen]
-    read = {uid: now if uid in fresh else seen[uid] for uid in known}
+    uids = [uid for uid in ("", *(pod.uid for pod in pods)) if uid in fresh or uid in seen]
+    read = {uid: now if uid in fresh else seen[uid] for uid in uids}
     lack, is_late = _lack_of_total(inputs, metric, pods, began, read)
     if bounded is None:
         is_late = not point.window_samples or now - read.get("", 0.0) > source.max_age + source.window
@@ -304,9 +304,9 @@ def _error(inputs: AssessmentInputs, metric: Metric, groups: PodGroups, readings
         return NO_POD_SERVES
     if sentence := absent_container_sentence(metric, pods):
         return sentence
-    if metric.of is not None and not any(one.capacity for one in readings.all):
+    if metric.of is not None and not any(sample.capacity for sample in readings.all):
         return no_capacity_sentence(metric, pods)
-    reasons = {one.missing for one in chain(readings.serving, readings.doubtful)} - {"", "no sample"}
+    reasons = {sample.missing for sample in chain(readings.serving, readings.doubtful)} - {"", "no sample"}
     if not source.error and source.pods and reasons:
         return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons)}"
     return source_error(metric, samples)

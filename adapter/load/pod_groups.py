@@ -44,8 +44,8 @@ def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> P
     policy, memory, now = inputs.policy, inputs.memory, inputs.now
     after = policy.pulled_out.replace_after
     by_state: dict[PodState, list[Pod]] = {state: [] for state in PodState}
-    for one in assessed:
-        by_state[one.state].append(one.pod)
+    for each in assessed:
+        by_state[each.state].append(each.pod)
     idle = by_state[PodState.STARTING] + by_state[PodState.UNREADY]
     out, doubtful = by_state[PodState.PULLED_OUT], sorted(by_state[PodState.DOUBTFUL], key=lambda pod: pod.name)
 
@@ -58,8 +58,11 @@ def group_pods(inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> P
     old = {pod.uid for pod in (*out, *doubtful) if may_replace and not (stopped and since_first_step(memory, pod))}
     doubt = {}
     for pod in doubtful:
-        known = memory.pod(pod.uid)
-        is_long, may_be_new = lasts(known.doubt_since, LONG_DOUBT_SECONDS), known.seen is None and is_young(pod, now)
+        remembered = memory.pod(pod.uid)
+        is_long, may_be_new = (
+            lasts(remembered.doubt_since, LONG_DOUBT_SECONDS),
+            remembered.seen is None and is_young(pod, now),
+        )
         doubt[pod.uid] = Doubt(is_long, is_replaceable=is_long and pod.uid in old, is_young=may_be_new)
     return PodGroups(
         assessed=assessed,
@@ -86,9 +89,9 @@ def _deletes_pulled_out_first(policy: Policy, target: Target | None, pods: Seque
     """
     if not policy.pulled_out.delete_first or target is None or target.kind != "Deployment":
         return False
-    alive = [one for one in pods if one.state not in GONE]
-    if len({one.pod.template_hash for one in alive}) != 1:
+    alive = [each for each in pods if each.state not in GONE]
+    if len({each.pod.template_hash for each in alive}) != 1:
         return False
-    out = [one.pod.deletion_cost for one in alive if one.state is PodState.PULLED_OUT]
-    others = [one.pod.deletion_cost for one in alive if one.state is not PodState.PULLED_OUT]
+    out = [each.pod.deletion_cost for each in alive if each.state is PodState.PULLED_OUT]
+    others = [each.pod.deletion_cost for each in alive if each.state is not PodState.PULLED_OUT]
     return bool(out) and (not others or max(out) < min(others))

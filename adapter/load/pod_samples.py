@@ -79,10 +79,10 @@ def is_young(pod: Pod, now: float) -> bool:
     return now - max(pod.created_at, pod.ready_since) < YOUNG_SECONDS
 
 
-def in_service_since(pod: Pod, known: PodMemory) -> float:
+def in_service_since(pod: Pod, remembered: PodMemory) -> float:
     """When the pod came into service: it started, turned Ready, was last seen back from being out, or registered."""
     ready_since = pod.ready.since if pod.ready is not None else None
-    return max(pod.started_at or 0.0, ready_since or 0.0, known.back_since or 0.0)
+    return max(pod.started_at or 0.0, ready_since or 0.0, remembered.back_since or 0.0)
 
 
 class MetricReader:
@@ -109,7 +109,7 @@ class MetricReader:
         self._amount: tuple[int | None, str] = None, ""
         self._limit: int | None = None
 
-    def sample(self, pod: Pod, seen: SampleMemory = NO_SAMPLES, known: PodMemory = NO_POD_MEMORY) -> PodSample:
+    def sample(self, pod: Pod, seen: SampleMemory = NO_SAMPLES, remembered: PodMemory = NO_POD_MEMORY) -> PodSample:
         """The pod's sample, or why there is none; and its capacity where the metric is a utilization."""
         now, uid, name = self._now, pod.uid, pod.name
         names, capacity, lack = self.basis(pod)
@@ -128,7 +128,7 @@ class MetricReader:
         began = until - (window or 0.0)
         if value > last and now - at <= LAST_SAMPLE_SECONDS:
             last = value
-        reason = self._unfit_reason(in_service_since(pod, known), value, at, began, before, point) or lack
+        reason = self._unfit_reason(in_service_since(pod, remembered), value, at, began, before, point) or lack
         if reason:
             return PodSample(pod, None, reason, capacity, limit, last, before, ahead)
         bound = value if point is None else point.bound
@@ -194,15 +194,15 @@ def answered_at(source: ResourceSamples | QuerySamples, now: float) -> float:
     return now if source.fetched_at is None else min(source.fetched_at, now)
 
 
-def dated(sample: LastSample, known: AheadSample | None, answered: float) -> tuple[AheadSample | None, float, float]:
+def dated(sample: LastSample, before: AheadSample | None, answered: float) -> tuple[AheadSample | None, float, float]:
     """The sample with its first observation if it was dated after the answer that brought it, and two times.
 
     From the first its age counts: its own date, or its first observation where it is dated too far ahead. A frozen
     source repeats such a sample; by its own date it would stay fresh. At the second its window ended: at its first
-    observation at the latest. `known`: what was remembered of it. `answered`: when the answer came.
+    observation at the latest. `before`: what was remembered of it. `answered`: when the answer came.
     """
-    ahead = known
-    if known is None or (known.at, known.value) != sample:
+    ahead = before
+    if before is None or (before.at, before.value) != sample:
         ahead = AheadSample(sample.at, sample.value, answered) if sample.at > answered else None
     if ahead is None:
         return None, sample.at, sample.at
@@ -261,8 +261,8 @@ def source_error(metric: Metric, samples: Samples) -> str:
 def _chosen(metric: Metric, pod: Pod) -> list[Container]:
     """The containers that the metric covers: the named ones, else the running ones."""
     if names := metric.source.containers:
-        known = {container.name: container for container in pod.containers}
-        return [known.get(name, Container(name)) for name in names]
+        by_name = {container.name: container for container in pod.containers}
+        return [by_name.get(name, Container(name)) for name in names]
     return [container for container in pod.containers if container.running is not False]
 
 

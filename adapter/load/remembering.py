@@ -100,9 +100,12 @@ def without_registry(memory: Memory) -> Memory:
     forgotten: dict[str, Any] = {name: getattr(_NOTHING, name) for name in _OF_REGISTRY}
     pods = {
         uid: PodMemory(
-            out_since=known.out_since, back_since=known.back_since, doubt_since=known.doubt_since, served=known.served
+            out_since=remembered.out_since,
+            back_since=remembered.back_since,
+            doubt_since=remembered.doubt_since,
+            served=remembered.served,
         )
-        for uid, known in memory.pods.items()
+        for uid, remembered in memory.pods.items()
     }
     return replace(memory, pods=pods, **forgotten)
 
@@ -115,21 +118,21 @@ def _after_listing(
     `before`: the time of the roster before, if the registry had listed pods of this target by then. A pod that was
     Ready then and is registered only now comes into service now.
     """
-    known, is_listed = remembered or PodMemory(), listing is not Listed.ABSENT
-    absent_since, absent_count, lost = None, 0, known.registration_lost and not is_listed
-    if not is_listed and known.seen is not None:
+    pod_memory, is_listed = remembered or PodMemory(), listing is not Listed.ABSENT
+    absent_since, absent_count, lost = None, 0, pod_memory.registration_lost and not is_listed
+    if not is_listed and pod_memory.seen is not None:
         lost = lost or recovering
         if pod.is_ready and pod.ready_since <= at:
-            is_first = known.absent_since is None or known.absent_since < pod.ready_since
-            absent_since = at if is_first else lasting(known.absent_since, holds=True, at=at)
-            absent_count = 1 if is_first else known.absent_count + 1
-    seen, back_since = known.seen, known.back_since
+            is_first = pod_memory.absent_since is None or pod_memory.absent_since < pod.ready_since
+            absent_since = at if is_first else lasting(pod_memory.absent_since, holds=True, at=at)
+            absent_count = 1 if is_first else pod_memory.absent_count + 1
+    seen, back_since = pod_memory.seen, pod_memory.back_since
     if seen is None and is_listed:
         seen = at
         if remembered is not None and before is not None and pod.is_ready and pod.ready_since <= before:
             back_since = at
     return replace(
-        known,
+        pod_memory,
         seen=seen,
         absent_since=absent_since,
         absent_count=absent_count,
@@ -144,7 +147,8 @@ def without_future_times(memory: Memory, now: float) -> Memory:
     latest = dict.fromkeys(_TIMES, now) | {"hold_until": now + RECOVERY_SECONDS}
     ahead: dict[str, Any] = {name: at for name, at in latest.items() if (getattr(memory, name) or 0.0) > at}
     beyond = {
-        name: one._replace(since=min(one.since, now), until=min(one.until, now)) for name, one in memory.beyond.items()
+        name: spell._replace(since=min(spell.since, now), until=min(spell.until, now))
+        for name, spell in memory.beyond.items()
     }
     return replace(memory, beyond=beyond, **ahead) if ahead or beyond else memory
 
@@ -164,16 +168,16 @@ def _hold_until(memory: Memory, pods: Sequence[Pod], roster: Roster, listed: Reg
             holds.append(now + RECOVERY_SECONDS)
     if memory.roster_total is None and roster.registry_total is not None:
         # The first answer of a process, which cannot know the total before it: the target's own pods stand in for it.
-        own = [pod.uid for pod in pods if _was_listed(memory, pod)]
-        if _is_collapse(len(own), sum(uid in listed for uid in own)):
+        listed_before = [pod.uid for pod in pods if _was_listed(memory, pod)]
+        if _is_collapse(len(listed_before), sum(uid in listed for uid in listed_before)):
             holds.append(now + RECOVERY_SECONDS)
     return max(holds, default=None)
 
 
 def _was_listed(memory: Memory, pod: Pod) -> bool:
     """Whether the pod, Ready then as now, was in the last answer that counted."""
-    known = memory.pod(pod.uid)
-    if known.seen is None or known.absent_since is not None or pod.deleting or not pod.is_ready:
+    remembered = memory.pod(pod.uid)
+    if remembered.seen is None or remembered.absent_since is not None or pod.deleting or not pod.is_ready:
         return False
     return memory.roster_at is not None and pod.ready_since <= memory.roster_at
 
@@ -193,43 +197,49 @@ def after_states(
     """
     return replace(
         memory,
-        pods={uid: _after_state(memory.pod(uid), one, now, back_until) for uid, one in states.items()},
+        pods={uid: _after_state(memory.pod(uid), assessed, now, back_until) for uid, assessed in states.items()},
     )
 
 
-def _after_state(known: PodMemory, one: PodAssessment, now: float, back_until: float) -> PodMemory:
-    state, back_since = one.state, now if _is_back(known, one.state) else known.back_since
+def _after_state(remembered: PodMemory, assessed: PodAssessment, now: float, back_until: float) -> PodMemory:
+    state, back_since = assessed.state, now if _is_back(remembered, assessed.state) else remembered.back_since
     after: dict[str, Any] = {
-        "out_since": lasting(known.out_since, state is PodState.PULLED_OUT, now),
-        "by_absence": one.by_absence,
+        "out_since": lasting(remembered.out_since, state is PodState.PULLED_OUT, now),
+        "by_absence": assessed.by_absence,
         "back_since": None if back_since is not None and now - back_since > back_until else back_since,
-        "doubt_since": lasting(known.doubt_since, state is PodState.DOUBTFUL, now),
-        "served": (known.served or state in _COUNTED) and state not in GONE,
+        "doubt_since": lasting(remembered.doubt_since, state is PodState.DOUBTFUL, now),
+        "served": (remembered.served or state in _COUNTED) and state not in GONE,
     }
-    before = known.out_since, known.by_absence, known.back_since, known.doubt_since, known.served
-    return known if before == (*after.values(),) else replace(known, **after)
+    before = (
+        remembered.out_since,
+        remembered.by_absence,
+        remembered.back_since,
+        remembered.doubt_since,
+        remembered.served,
+    )
+    return remembered if before == (*after.values(),) else replace(remembered, **after)
 
 
-def _is_back(known: PodMemory, state: PodState) -> bool:
+def _is_back(remembered: PodMemory, state: PodState) -> bool:
     """Whether the pod was out before and is not any more; while it is doubtful after that, it may still be out."""
-    if known.out_since is not None:
+    if remembered.out_since is not None:
         return state is not PodState.PULLED_OUT
-    in_doubt_since_out = known.doubt_since is not None and known.back_since == known.doubt_since
+    in_doubt_since_out = remembered.doubt_since is not None and remembered.back_since == remembered.doubt_since
     return in_doubt_since_out and state not in AWAY
 
 
 def after_samples(inputs: AssessmentInputs, metrics: Sequence[MetricAssessment]) -> Memory:
     """The memory with the newest samples that counted; a pod that no longer counts keeps its last ones."""
     memory, now, uids = inputs.memory, inputs.now, [pod.uid for pod in inputs.pods]
-    doubts_zero = any(one.scenarios and one.scenarios[-1].is_doubted_zero for one in metrics)
-    departed = {uid: one._replace(at=min(one.at, now)) for uid, one in memory.departed.items()}
+    doubts_zero = any(metric.scenarios and metric.scenarios[-1].is_doubted_zero for metric in metrics)
+    departed = {uid: departure._replace(at=min(departure.at, now)) for uid, departure in memory.departed.items()}
     remembered = remembered_seconds(inputs.samples)
     return replace(
         memory,
-        samples={one.name: _after_metric(memory, uids, one, now) for one in metrics},
-        ahead={one.name: one.ahead for one in metrics if one.ahead is not None},
-        beyond={one.name: one.beyond for one in metrics if one.beyond is not None},
-        departed={uid: one for uid, one in departed.items() if now - one.at <= remembered},
+        samples={metric.name: _after_metric(memory, uids, metric, now) for metric in metrics},
+        ahead={metric.name: metric.ahead for metric in metrics if metric.ahead is not None},
+        beyond={metric.name: metric.beyond for metric in metrics if metric.beyond is not None},
+        departed={uid: departure for uid, departure in departed.items() if now - departure.at <= remembered},
         zero_since=lasting(memory.zero_since, doubts_zero, now),
     )
 
@@ -237,12 +247,12 @@ def after_samples(inputs: AssessmentInputs, metrics: Sequence[MetricAssessment])
 def _after_metric(memory: Memory, uids: Iterable[str], metric: MetricAssessment, now: float) -> SampleMemory:
     seen, readings = memory.samples_of(metric.name), metric.readings or NO_READINGS
     counted = [*readings.serving, *readings.doubtful]
-    newest = {one.pod.uid: one.newest for one in counted}
+    newest = {sample.pod.uid: sample.newest for sample in counted}
     kept = ((uid, recent(seen.last.get(uid), now)) for uid in uids if uid not in newest) if seen.last else ()
     return SampleMemory(
-        last={uid: one for uid, one in chain(kept, newest.items()) if one is not None},
-        ahead={one.pod.uid: one.ahead for one in readings.all if one.ahead is not None},
-        lacking=frozenset([one.pod.uid for one in readings.all if one.usage is None]),
+        last={uid: last for uid, last in chain(kept, newest.items()) if last is not None},
+        ahead={sample.pod.uid: sample.ahead for sample in readings.all if sample.ahead is not None},
+        lacking=frozenset([sample.pod.uid for sample in readings.all if sample.usage is None]),
         read=metric.read,
     )
 
@@ -326,8 +336,8 @@ def replacement_ineffective(memory: Memory, pods: Sequence[PodAssessment]) -> bo
     """Whether at least two, and at least half, of the pods made since the first replacing step are out or doubtful."""
     if memory.replacement.first_step is None:
         return False
-    created = [one for one in pods if one.state not in GONE and since_first_step(memory, one.pod)]
-    away = sum(1 for one in created if one.state in AWAY)
+    created = [assessed for assessed in pods if assessed.state not in GONE and since_first_step(memory, assessed.pod)]
+    away = sum(1 for assessed in created if assessed.state in AWAY)
     return away >= 2 and away * 2 >= len(created)
 
 
@@ -401,8 +411,8 @@ def after_departures(
 
     left = {
         uid: Departed(now, {name: last for name, last in memory.last_samples(uid).items() if recent(last, now)})
-        for uid, known in before.items()
-        if known.served and known.out_since is None and not is_here(uid)
+        for uid, remembered in before.items()
+        if remembered.served and remembered.out_since is None and not is_here(uid)
     }
     departed = {uid: pod for uid, pod in memory.departed.items() if not is_here(uid)} | left
     return memory if departed == memory.departed else replace(memory, departed=departed)
@@ -411,4 +421,4 @@ def after_departures(
 def remembered_seconds(samples: Samples) -> float:
     """For how long departed pods, and those that came back, matter to these samples."""
     queries = samples.queries.values()
-    return max([DEPARTED_SECONDS, *(one.window + max(BEYOND_WINDOW_SECONDS, one.max_age) for one in queries)])
+    return max([DEPARTED_SECONDS, *(query.window + max(BEYOND_WINDOW_SECONDS, query.max_age) for query in queries)])

@@ -37,9 +37,9 @@ def schedule_windows(schedules: Iterable[Schedule], now: float) -> tuple[Window,
     """
     minute = int(now) // 60
     windows = (
-        Window(one.name, start, start + one.duration, one.minimum, one.maximum)
-        for one in schedules
-        for start in _starts(one.cron, one.zone, minute)
+        Window(schedule.name, start, start + schedule.duration, schedule.minimum, schedule.maximum)
+        for schedule in schedules
+        for start in _starts(schedule.cron, schedule.zone, minute)
     )
     return tuple(window for window in windows if window.end > now)
 

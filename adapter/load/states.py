@@ -79,7 +79,7 @@ def registry_problem(policy: Policy, pods: Sequence[Pod], memory: Memory, now: f
     return ""
 
 
-def _classify(pod: Pod, known: PodMemory, view: "_RegistryView | None") -> PodAssessment:
+def _classify(pod: Pod, remembered: PodMemory, view: "_RegistryView | None") -> PodAssessment:
     if pod.deleting:
         return PodAssessment(pod, PodState.TERMINATING, "it is being deleted")
     if pod.phase in FINISHED_PHASES:
@@ -88,11 +88,13 @@ def _classify(pod: Pod, known: PodMemory, view: "_RegistryView | None") -> PodAs
         return _not_ready(pod)
     if pod.pulled_out_annotation:
         return PodAssessment(pod, PodState.PULLED_OUT, "pulled out by hand", "annotation effective-load.io/pulled-out")
-    return view.classification(pod, known) if view is not None else _by_endpoints(pod, known)
+    return view.classification(pod, remembered) if view is not None else _by_endpoints(pod, remembered)
 
 
-def _by_endpoints(pod: Pod, known: PodMemory) -> PodAssessment:
-    if pod.endpoints_silent and (pod.endpoint_serving is False or known.out_since is not None or known.doubt_since):
+def _by_endpoints(pod: Pod, remembered: PodMemory) -> PodAssessment:
+    if pod.endpoints_silent and (
+        pod.endpoint_serving is False or remembered.out_since is not None or remembered.doubt_since
+    ):
         reason = "its endpoints did not serve when the watch of EndpointSlices fell silent"
         return PodAssessment(pod, PodState.DOUBTFUL, reason, "EndpointSlice conditions")
     if pod.endpoint_serving is False:
@@ -143,12 +145,12 @@ def _guard_absence(
 
 def _doubt_if_all_are_out(by_uid: dict[str, PodAssessment]) -> None:
     """Doubt explicit evidence where it would leave no pod in. Absence has its own guard (`_guard_absence`)."""
-    if {one.state for one in by_uid.values()} & {PodState.SERVING, PodState.DOUBTFUL}:
+    if {assessed.state for assessed in by_uid.values()} & {PodState.SERVING, PodState.DOUBTFUL}:
         return
-    for uid, one in by_uid.items():
-        if one.state is PodState.PULLED_OUT and not one.by_absence:
-            reason = f"every pod would be out ({one.reason})"
-            by_uid[uid] = PodAssessment(one.pod, PodState.DOUBTFUL, reason, one.evidence, guarded=True)
+    for uid, assessed in by_uid.items():
+        if assessed.state is PodState.PULLED_OUT and not assessed.by_absence:
+            reason = f"every pod would be out ({assessed.reason})"
+            by_uid[uid] = PodAssessment(assessed.pod, PodState.DOUBTFUL, reason, assessed.evidence, guarded=True)
 
 
 class _RegistryView(NamedTuple):
@@ -159,7 +161,7 @@ class _RegistryView(NamedTuple):
     registered: Registrations
     now: float
 
-    def classification(self, pod: Pod, known: PodMemory) -> PodAssessment:
+    def classification(self, pod: Pod, remembered: PodMemory) -> PodAssessment:
         """Classify a Ready pod by this registry."""
         name, roster = self.registry.name, self.memory.last_valid
         if roster is None:
@@ -171,7 +173,7 @@ class _RegistryView(NamedTuple):
             return self._registered(pod, instances, roster)
         if not roster.absence_counts:
             return PodAssessment(pod, PodState.SERVING, f"Ready, and registry {name} says nothing of it")
-        return self._unregistered(pod, known, roster)
+        return self._unregistered(pod, remembered, roster)
 
     def _registered(self, pod: Pod, instances: tuple[Instance, ...], roster: Roster) -> PodAssessment:
         name, protected = self.registry.name, roster.protected
@@ -185,16 +187,18 @@ class _RegistryView(NamedTuple):
         if self.now - roster.at > EVIDENCE_TRUSTED_SECONDS:
             return PodAssessment(pod, PodState.DOUBTFUL, "out, by an answer older than 30 min", evidence)
         # The pod must be out even without the registrations that are no sufficient evidence for now.
-        sure = [one for one in instances if one.doubtful_until is None or one.doubtful_until <= self.now]
+        sure = [
+            instance for instance in instances if instance.doubtful_until is None or instance.doubtful_until <= self.now
+        ]
         is_sure = self.registry.any_out and out_reason_of(sure, self.registry, protected=protected)
         if len(sure) < len(instances) and not is_sure:
             reason = f"the registry says {word}, but has just been restarted"
             return PodAssessment(pod, PodState.DOUBTFUL, reason, evidence)
         return PodAssessment(pod, PodState.PULLED_OUT, f"the registry says {word}", evidence)
 
-    def _unregistered(self, pod: Pod, known: PodMemory, roster: Roster) -> PodAssessment:
-        if known.seen is not None:
-            if doubt := self._doubt_of_absence(pod, known, roster):
+    def _unregistered(self, pod: Pod, remembered: PodMemory, roster: Roster) -> PodAssessment:
+        if remembered.seen is not None:
+            if doubt := self._doubt_of_absence(pod, remembered, roster):
                 return PodAssessment(pod, PodState.DOUBTFUL, f"no longer registered, {doubt}", "absence")
             return PodAssessment(pod, PodState.PULLED_OUT, "no longer registered", "confirmed absence", by_absence=True)
         if roster.at < pod.ready_since:
@@ -206,16 +210,16 @@ class _RegistryView(NamedTuple):
             never = "no pod of this target was ever registered"
         return PodAssessment(pod, PodState.DOUBTFUL, never, "absence")
 
-    def _doubt_of_absence(self, pod: Pod, known: PodMemory, roster: Roster) -> str:
+    def _doubt_of_absence(self, pod: Pod, remembered: PodMemory, roster: Roster) -> str:
         """Why absence is not sufficient evidence yet, empty where it is."""
         if roster.at < pod.ready_since:
             return "by an answer from before it was Ready"
-        if known.registration_lost:
+        if remembered.registration_lost:
             return "since the registry lost its data or its connection"
         if self.now - roster.at > ABSENCE_TRUSTED_SECONDS:
             return "by an answer older than 5 min"
-        since = known.absent_since if known.absent_since is not None else roster.at
-        if known.absent_count < CONFIRMING_ROSTERS or roster.at - since < self.registry.absent:
+        since = remembered.absent_since if remembered.absent_since is not None else roster.at
+        if remembered.absent_count < CONFIRMING_ROSTERS or roster.at - since < self.registry.absent:
             return "not confirmed yet"
         empty = self.memory.empty_since
         is_confirmed = roster.alive and empty is not None and roster.at - empty >= EMPTY_CONFIRMED_SECONDS
@@ -228,7 +232,10 @@ def out_reason_of(instances: Iterable[Instance], registry: Registry, *, protecte
     `protected`: the registry currently reports unhealthy instances as healthy, so health is not considered.
     """
     health_counts = registry.unhealthy_is_out and not protected
-    words = [out_reason(one) or ("unhealthy" if health_counts and not one.healthy else "") for one in instances]
+    words = [
+        out_reason(instance) or ("unhealthy" if health_counts and not instance.healthy else "")
+        for instance in instances
+    ]
     out = any(words) if registry.any_out else all(words)
     return next(word for word in words if word) if out else ""
 

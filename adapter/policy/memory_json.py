@@ -106,9 +106,9 @@ def _plain(value: Any, *dropped: Kept, name: str = "", kind: Any = None) -> Any:
     if type(value) in _FIELDS:
         return to_json(value, *dropped)
     if isinstance(value, Mapping):
-        return {key: _plain(one, *dropped) for key, one in value.items()}
+        return {key: _plain(item, *dropped) for key, item in value.items()}
     if isinstance(value, tuple):
-        return [to_json(one, *dropped) for one in value]
+        return [to_json(item, *dropped) for item in value]
     if name == _QUANTITY:
         return nano_text(value)
     if kind is float and name != _NUMBER:
@@ -149,12 +149,12 @@ class MemoryReader:
 
     def _item(self, kind: Any, data: object, at: Path) -> Any:
         """A dataclass or a named tuple from camelCase data."""
-        given, known = self.mapping(data, at), _FIELDS[kind]
+        given, fields = self.mapping(data, at), _FIELDS[kind]
         for key in given if self._strict else ():
-            if key not in known:
-                self.fault((*at, key), given[key], f"is unknown here; known are {', '.join(sorted(known))}")
+            if key not in fields:
+                self.fault((*at, key), given[key], f"is unknown here; known are {', '.join(sorted(fields))}")
         values = {}
-        for key, (name, wanted, is_required, _) in known.items():
+        for key, (name, wanted, is_required, _) in fields.items():
             value, most = given.get(key), self._most.get(key)
             if most is not None and isinstance(value, Mapping | list) and len(value) > most:
                 self.fault((*at, key), None, f"has {len(value)} items; at most {most} are written")
@@ -171,10 +171,12 @@ class MemoryReader:
             return self._item(kind, data, at)
         if get_origin(kind) is tuple:
             inner, sequence = get_args(kind)[0], self.sequence(data, at)
-            return tuple([self._item(inner, one, (*at, index)) for index, one in enumerate(sequence)])
+            return tuple([self._item(inner, item, (*at, index)) for index, item in enumerate(sequence)])
         if get_origin(kind) is not None:
             inner, items = get_args(kind)[1], self.mapping(data, at).items()
-            return {str(k): _text(one) if inner is str else self._item(inner, one, (*at, str(k))) for k, one in items}
+            return {
+                str(k): _text(item) if inner is str else self._item(inner, item, (*at, str(k))) for k, item in items
+            }
         return self._scalar(kind, name, data, at)
 
     def _scalar(self, kind: Any, name: str, data: Any, at: Path) -> Any:

@@ -34,12 +34,12 @@ _FOREIGN = Instance(pod_uid="of no pod here")
 
 def to_status(memory: Memory) -> dict[str, Any]:
     """The memory as JSON data for the status."""
-    known = memory.pods
+    remembered = memory.pods
     if memory.last_valid is None:
         # Doubt because no answer ever came is local to this process: other replicas may have answers.
-        known = {uid: replace(one, doubt_since=None) for uid, one in known.items()}
-    since = {uid: at for uid, one in known.items() if (at := _since(one)) is not None}
-    pods = {uid: known[uid] for uid in _foremost(since)}
+        remembered = {uid: replace(pod, doubt_since=None) for uid, pod in remembered.items()}
+    since = {uid: at for uid, pod in remembered.items() if (at := _since(pod)) is not None}
+    pods = {uid: remembered[uid] for uid in _foremost(since)}
     samples = _last_samples(memory)
     for uid in sorted({uid for seen in samples.values() for uid in seen.last}):
         pods.setdefault(uid, replace(memory.pod(uid), doubt_since=None))
@@ -47,7 +47,7 @@ def to_status(memory: Memory) -> dict[str, Any]:
     bounded = replace(memory, pods=pods, samples=samples, departed={uid: memory.departed[uid] for uid in last})
     data = memory_json.memory_to_json(bounded, Kept.IN_DOCUMENTS)
     # A list instead of one key each: managedFields records every key of an object.
-    listed = (uid for uid, known in memory.pods.items() if known.seen is not None and not known.registration_lost)
+    listed = (uid for uid, pod in memory.pods.items() if pod.seen is not None and not pod.registration_lost)
     registered = nsmallest(MOST_REGISTERED, listed)
     return data | ({REGISTERED: registered} if registered else {})
 
@@ -73,7 +73,9 @@ def _last_samples(memory: Memory) -> dict[str, SampleMemory]:
 def durable_part(data: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status's memory that does not change with every roster: only its changes need a write."""
     kinds = {"pods": PodMemory, "beyond": Beyond}
-    nested = {key: {name: _durable(one, kinds[key]) for name, one in data[key].items()} for key in kinds if key in data}
+    nested = {
+        key: {name: _durable(entry, kinds[key]) for name, entry in data[key].items()} for key in kinds if key in data
+    }
     return _durable(data, Memory) | nested
 
 
@@ -89,8 +91,8 @@ def from_status(data: Mapping[str, Any]) -> Memory:
     registered = reader.sequence(data.get(REGISTERED), ("memory", REGISTERED))
     if reader.faults:
         raise MemoryDecodeError(first_faults(reader.faults))
-    known = PodMemory(seen=memory.roster_at if memory.roster_at is not None else 0.0)
-    pods = {uid: known for uid in registered if isinstance(uid, str)} | dict(memory.pods)
+    registered_pod = PodMemory(seen=memory.roster_at if memory.roster_at is not None else 0.0)
+    pods = {uid: registered_pod for uid in registered if isinstance(uid, str)} | dict(memory.pods)
     last = memory.last_valid
     roster = _roster_of(memory, last, pods) if last is not None else None
     return replace(memory, pods=pods, last_valid=roster)
@@ -100,22 +102,22 @@ def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> R
     """The last valid roster, rebuilt from the pods' memory: the pods that it listed, and whether as enabled."""
     listed = [
         Instance(pod_uid=uid, enabled=listing != Listed.OUT)
-        for uid, known in pods.items()
-        if (listing := _listing(known)) != Listed.ABSENT
+        for uid, pod in pods.items()
+        if (listing := _listing(pod)) != Listed.ABSENT
     ]
     return replace(last, instances=tuple(listed) if memory.empty_since is not None else (*listed, _FOREIGN))
 
 
-def _listing(known: PodMemory) -> Listed:
+def _listing(pod: PodMemory) -> Listed:
     """What the last valid roster said of a pod. A registered one of which nothing else is known was in."""
-    if known.seen is None or known.absent_since is not None or known.registration_lost:
+    if pod.seen is None or pod.absent_since is not None or pod.registration_lost:
         return Listed.ABSENT
-    return known.listing or (Listed.IN if known.out_since is None and known.doubt_since is None else Listed.OUT)
+    return pod.listing or (Listed.IN if pod.out_since is None and pod.doubt_since is None else Listed.OUT)
 
 
-def _since(known: PodMemory) -> float | None:
+def _since(pod: PodMemory) -> float | None:
     """Since when a pod is absent, out, in doubt or back; None where it simply serves."""
-    moments = [known.absent_since, known.out_since, known.doubt_since, known.back_since]
-    if known.served and _listing(known) != Listed.IN:
-        moments.append(known.seen)  # it is not Ready, and the registry would not have it serve if it were
+    moments = [pod.absent_since, pod.out_since, pod.doubt_since, pod.back_since]
+    if pod.served and _listing(pod) != Listed.IN:
+        moments.append(pod.seen)  # it is not Ready, and the registry would not have it serve if it were
     return min((at for at in moments if at is not None), default=None)
