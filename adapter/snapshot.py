@@ -36,7 +36,7 @@ class Problem(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyView:
     """A policy with its HPA's bounds, its scale target and its last assessment; the result of one evaluation.
 
@@ -148,10 +148,11 @@ SnapshotListener = Callable[[Iterable[Key]], None]
 
 
 class SnapshotStore:
-    """Holds the current snapshot. Readers take `current` once per request."""
+    """Holds the current snapshot and its index. Readers take them once per request."""
 
     def __init__(self) -> None:
         self.current = Snapshot()
+        self.index = SnapshotIndex(self.current)
         self._listeners: list[SnapshotListener] = []
 
     def subscribe(self, listener: SnapshotListener) -> None:
@@ -161,6 +162,7 @@ class SnapshotStore:
     def swap(self, snapshot: Snapshot, changed: Iterable[Key] = ()) -> None:
         """Replace the current snapshot; `changed` are the policies with new views."""
         self.current = snapshot
+        self.index = SnapshotIndex(snapshot)
         for listener in self._listeners:
             listener(changed)
 

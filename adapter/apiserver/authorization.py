@@ -197,16 +197,13 @@ def forbidden(identity: Identity, attributes: Attributes, reason: str) -> Status
     tail = f": {reason}" if reason else ""
     if attributes.path:
         return StatusError(
-            403,
-            "Forbidden",
-            f'forbidden: User "{identity.user}" cannot {attributes.verb} path "{attributes.path}"{tail}',
+            403, f'forbidden: User "{identity.user}" cannot {attributes.verb} path "{attributes.path}"{tail}'
         )
     resource = "/".join(filter(None, (attributes.resource, attributes.subresource)))
     scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
     name = f' "{attributes.name}"' if attributes.name else ""
     return StatusError(
         403,
-        "Forbidden",
         f'{attributes.resource}.{attributes.group}{name} is forbidden: User "{identity.user}" cannot {attributes.verb} '
         f'resource "{resource}" in API group "{attributes.group}" {scope}{tail}',
         kind=attributes.resource,

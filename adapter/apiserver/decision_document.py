@@ -4,6 +4,7 @@
 a metric of that policy is. It is written in slices, one at a time for each user, and bounded in size.
 """
 
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from adapter.apiserver import document_writer
 from adapter.apiserver.policy_figures import require_assessment
 from adapter.apiserver.provider import LiveDecision, MetricsProvider
 from adapter.apiserver.request_info import ALL_OBJECTS, RequestInfo, RequestKind
-from adapter.apiserver.status import bad_request, entity_too_large, unavailable
+from adapter.apiserver.status import StatusError, bad_request, unavailable
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.quantity import milli_text
 from adapter.policy.memory_json import MOST_ITEMS
@@ -60,7 +61,8 @@ async def _body(info: RequestInfo, live: LiveDecision) -> bytearray:
     for piece in document_writer.pieces(source):
         body += piece
         if len(body) > MAX_DOCUMENT_BYTES:
-            raise entity_too_large(f"the document of the decision is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
+            message = f"the document of the decision is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
+            raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         await slices.breathe()
     body += b"}"
     return body
@@ -75,9 +77,8 @@ def _check_counts(inputs: AssessmentInputs) -> None:
     for what, count in counts.items():
         if count > MOST_ITEMS:
             policy = f"{inputs.policy.namespace}/{inputs.policy.name}"
-            raise entity_too_large(
-                f"WatermarkPolicy {policy} has {count} {what}; a document has at most {MOST_ITEMS} of them"
-            )
+            message = f"WatermarkPolicy {policy} has {count} {what}; a document has at most {MOST_ITEMS} of them"
+            raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
 
 
 def _envelope(info: RequestInfo, live: LiveDecision) -> dict[str, Any]:

@@ -8,19 +8,12 @@ an upstream adapter lists, have the scope of their first metric.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
-from adapter.apiserver.request_info import (
-    CUSTOM,
-    CUSTOM_VERSIONS,
-    EXTERNAL,
-    EXTERNAL_VERSIONS,
-    PODS_RESOURCE,
-    POLICIES_RESOURCE,
-)
+from adapter.apiserver.request_info import CUSTOM, EXTERNAL, PODS_RESOURCE, POLICIES_RESOURCE, SERVED_VERSIONS
 from adapter.kube.api import JSON
 from adapter.runtime.concurrency import Slices
 from adapter.snapshot import SnapshotIndex
@@ -33,13 +26,6 @@ _encode = msgspec.json.Encoder().encode
 
 LIST_KINDS = {CUSTOM: "MetricValueList", EXTERNAL: "ExternalMetricValueList"}
 _AT_ONCE = 100
-
-
-class ListedMetric(NamedTuple):
-    """A name of a discovery document: `pods/rps`, or an External metric's."""
-
-    name: str
-    namespaced: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +50,12 @@ def encode_parent(group: str, name: str, metrics: Sequence[str], *, namespaced: 
         {"name": metric, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get"]}
         for metric in metrics
     ]
-    aggregated = [_aggregated(group, metric.partition("/")[2] or metric, kind) for metric in metrics]
+    key, scope = (
+        ("subresource", {}) if group == CUSTOM else ("resource", {"scope": "Namespaced", "singularResource": ""})
+    )
+    response = {"responseKind": {"group": "", "version": "", "kind": kind}, "verbs": ["get"]}
+    aggregated = [{key: metric.partition("/")[2] or metric, **scope, **response} for metric in metrics]
     return ListedParent(name, namespaced, frozenset(metrics), _encode(legacy)[1:-1], _encode(aggregated)[1:-1])
-
-
-def _aggregated(group: str, name: str, kind: str) -> dict[str, Any]:
-    response = {"group": "", "version": "", "kind": kind}
-    if group == CUSTOM:
-        return {"subresource": name, "responseKind": response, "verbs": ["get"]}
-    scope = {"resource": name, "scope": "Namespaced", "singularResource": ""}
-    return {**scope, "responseKind": response, "verbs": ["get"]}
 
 
 def by_parent(group: str, metrics: Iterable[str]) -> dict[str, list[str]]:
@@ -84,30 +66,19 @@ def by_parent(group: str, metrics: Iterable[str]) -> dict[str, list[str]]:
     return parents
 
 
-async def encode_in_slices(group: str, metrics: Iterable[ListedMetric]) -> tuple[ListedParent, ...]:
-    """The entries of many metrics. A parent has one scope, that of its first metric."""
-    scopes: dict[str, bool] = {}
-    names = []
-    for name, namespaced in metrics:
-        scopes.setdefault(name.partition("/")[0] if group == CUSTOM else "", namespaced or group != CUSTOM)
-        names.append(name)
+async def encode_in_slices(group: str, metrics: Mapping[str, bool]) -> tuple[ListedParent, ...]:
+    """The entries of many metrics: whether each is namespaced, by full name. A parent has the scope of its first."""
     slices = Slices()
     encoded = []
-    for parent, below in by_parent(group, names).items():
+    for parent, below in by_parent(group, metrics).items():
+        namespaced = group != CUSTOM or metrics[below[0]]
         parts = []
         for start in range(0, len(below), _AT_ONCE):
-            part = below[start : start + _AT_ONCE]
-            parts.append(encode_parent(group, parent, part, namespaced=scopes[parent]))
+            parts.append(encode_parent(group, parent, below[start : start + _AT_ONCE], namespaced=namespaced))
             await slices.breathe()
-        encoded.append(_joined(parts))
+        legacy, aggregated = (b",".join(each) for each in zip(*((p.legacy, p.aggregated) for p in parts), strict=True))
+        encoded.append(ListedParent(parent, namespaced, frozenset(below), legacy, aggregated))
     return tuple(encoded)
-
-
-def _joined(parts: Sequence[ListedParent]) -> ListedParent:
-    first = parts[0]
-    metrics = frozenset[str]().union(*(part.metrics for part in parts))
-    legacy, aggregated = (b",".join(each) for each in zip(*((p.legacy, p.aggregated) for p in parts), strict=True))
-    return ListedParent(first.name, first.namespaced, metrics, legacy, aggregated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +89,6 @@ class DiscoveryDocument:
     content_type: str = JSON
     etag: str = ""
 
-
-_SERVED: Mapping[str, tuple[str, ...]] = {CUSTOM: CUSTOM_VERSIONS, EXTERNAL: EXTERNAL_VERSIONS}
-"""Group → versions, the preferred one first. Both are described whatever the settings serve: the API server asks only
-for a group whose APIService leads here, and while that finds no group, no namespace of the cluster can be deleted."""
 
 MOST_NAMES = 10_000
 """Names of policies' metrics, and of an upstream's, that one version lists, about; all are served, listed or not. The
@@ -148,7 +115,7 @@ class Discovery:
         """`/apis`: aggregated if the client accepts that, else the legacy APIGroupList."""
         version = _aggregated_version(accept)
         if version is None:
-            groups = [_group(group, versions) for group, versions in _SERVED.items()]
+            groups = [_group(group, versions) for group, versions in SERVED_VERSIONS.items()]
             return DiscoveryDocument(_encode({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
         self._update(index)
         if version not in self._kept:
@@ -157,13 +124,15 @@ class Discovery:
 
     def group(self, group: str) -> DiscoveryDocument | None:
         """`/apis/<group>`; None if the group is not served."""
-        if group not in _SERVED:
+        if group not in SERVED_VERSIONS:
             return None
-        return DiscoveryDocument(_encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, _SERVED[group])}))
+        return DiscoveryDocument(
+            _encode({"kind": "APIGroup", "apiVersion": "v1", **_group(group, SERVED_VERSIONS[group])})
+        )
 
     def resources(self, index: SnapshotIndex, group: str, version: str) -> DiscoveryDocument | None:
         """`/apis/<group>/<version>`, which the aggregator also probes; None if it is not served."""
-        if version not in _SERVED.get(group, ()):
+        if version not in SERVED_VERSIONS.get(group, ()):
             return None
         self._update(index)
         kept = f"{group}/{version}"
@@ -176,7 +145,7 @@ class Discovery:
     def _update(self, index: SnapshotIndex) -> None:
         queries = {name: query.by_pod for name, query in sorted(index.snapshot.queries.items())}
         sources = index.metric_names, index.target_resources, queries
-        served = [(group, version) for group, versions in _SERVED.items() for version in versions]
+        served = [(group, version) for group, versions in SERVED_VERSIONS.items() for version in versions]
         upstream_names = {each: self._upstream(*each) for each in served}
         if (sources, upstream_names) != (self._sources, self._upstream_names):
             self._sources, self._upstream_names = sources, upstream_names
@@ -204,7 +173,7 @@ class Discovery:
                 "metadata": {"name": group, "creationTimestamp": None},
                 "versions": [self._aggregated_group(group, served) for served in versions],
             }
-            for group, versions in _SERVED.items()
+            for group, versions in SERVED_VERSIONS.items()
         ]
         api = f"apidiscovery.k8s.io/{version}"
         body = _encode({"kind": _AGGREGATED_KIND, "apiVersion": api, "metadata": {}, "items": items})
@@ -216,14 +185,18 @@ class Discovery:
         if group == EXTERNAL:
             resources: Any = _array(part.aggregated for parts in parents.values() for part in parts)
         else:
-            resources = [_aggregated_parent(name, parts) for name, parts in parents.items()]
+            resources = [
+                {
+                    "resource": name,
+                    "scope": "Namespaced" if parts[0].namespaced else "Cluster",
+                    "singularResource": "",
+                    "responseKind": _NO_KIND,
+                    "verbs": [],
+                    "subresources": _array(part.aggregated for part in parts),
+                }
+                for name, parts in parents.items()
+            ]
         return {"version": version, "resources": resources, "freshness": "Current"}
-
-
-def _aggregated_parent(name: str, parts: Sequence[ListedParent]) -> dict[str, Any]:
-    scope = "Namespaced" if parts[0].namespaced else "Cluster"
-    resource = {"resource": name, "scope": scope, "singularResource": "", "responseKind": _NO_KIND, "verbs": []}
-    return {**resource, "subresources": _array(part.aggregated for part in parts)}
 
 
 def _array(entries: Iterable[bytes]) -> msgspec.Raw:

@@ -6,8 +6,9 @@ import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Container, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 
-from adapter.apiserver.status import too_many, unavailable
+from adapter.apiserver.status import StatusError, unavailable
 
 WAIT_SECONDS = 1.0
 MOVING = 3
@@ -47,11 +48,12 @@ class FairGate:
         """Admit nothing more of this flow for so long; what asks meanwhile waits."""
         if flow not in self._resting:
             self._resting.add(flow)
-            asyncio.get_running_loop().call_later(seconds, self._rested, flow)
 
-    def _rested(self, flow: str) -> None:
-        self._resting.discard(flow)
-        self._admit()
+            def rested() -> None:
+                self._resting.discard(flow)
+                self._admit()
+
+            asyncio.get_running_loop().call_later(seconds, rested)
 
     def _is_admissible(self, flow: str) -> bool:
         return self._admitted[flow] < self._per_flow and flow not in self._resting
@@ -62,7 +64,8 @@ class FairGate:
             return
         queue = self._queues.setdefault(flow, deque())
         if len(queue) >= self._max_waiting:
-            raise too_many(f"{len(queue)} requests of {flow} wait for {self._work} already; ask again later")
+            message = f"{len(queue)} requests of {flow} wait for {self._work} already; ask again later"
+            raise StatusError(HTTPStatus.TOO_MANY_REQUESTS, message)
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(slot)
         try:

@@ -3,7 +3,7 @@
 import functools
 import platform
 import time
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, nullcontext
 from email.utils import formatdate
 from http import HTTPStatus
 
@@ -12,9 +12,7 @@ import structlog
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
-from prometheus_client import Histogram
 
-from adapter.apiserver import status
 from adapter.apiserver.authentication import Authenticator
 from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.decision_document import DecisionDocuments, is_decision
@@ -30,7 +28,7 @@ from adapter.apiserver.request_info import (
     parse_path,
     parse_target,
 )
-from adapter.apiserver.status import StatusError
+from adapter.apiserver.status import StatusError, bad_request, encode_status, not_allowed, not_found
 from adapter.apiserver.upstreams import Upstreams, refuse_loop
 from adapter.kube.api import JSON
 from adapter.kube.selectors import is_small
@@ -44,13 +42,13 @@ HEADERS = CIMultiDict({"Content-Type": JSON, "Server": SERVER})
 """The headers of every JSON answer."""
 
 _log = structlog.get_logger(__name__)
-_GROUP_LABELS = frozenset({CUSTOM, EXTERNAL})
 _CUSTOM_KINDS = frozenset({RequestKind.POLICY, RequestKind.TARGET, RequestKind.PODS})
 _PRIVATE = CIMultiDict({**HEADERS, "Cache-Control": "no-store"})
 """For what only those may see who may ask for it."""
+_LABELS = web.RequestKey("labels", tuple[str, RequestKind])
+"""The group and kind of a request, labels of its metric."""
 _LOGGED_CHARACTERS = 256
 """Characters of a target that are logged."""
-_MAX_CACHED_ACCEPT = 256
 _SMALL_BYTES = 64 * 1024
 """An answer up to this size is written at once."""
 _LISTS, _LISTS_PER_USER, _LISTS_WAITING = 4, 1, 256
@@ -102,75 +100,69 @@ class Handler:
         self._upstreams = upstreams
         self._errors = metrics.errors
         self._durations = metrics.api_requests
-        self._duration_children: dict[tuple[str, RequestKind, int], Histogram] = {}
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request. Raises only on cancellation."""
         start = time.perf_counter()
-        labels = _RequestLabels()
         try:
-            answer: web.StreamResponse = await self._answer(request, labels)
+            answer: web.StreamResponse = await self._answer(request)
         except StatusError as error:
             answer = self._error(error)
         except Exception as error:  # noqa: BLE001 - logged, and answered as a Status
             _log.exception("request_failed", path=request.raw_path[:_LOGGED_CHARACTERS])
-            answer = self._error(status.internal(type(error).__name__))
-        self._observe(labels, answer.status, time.perf_counter() - start)
+            answer = self._error(_internal_error(type(error).__name__))
+        group, kind = request.get(_LABELS, ("", RequestKind.OTHER))  # without them it is not authenticated
+        self._durations.labels(group, kind, str(answer.status)).observe(time.perf_counter() - start)
         return answer
 
-    async def _answer(self, request: web.BaseRequest, labels: "_RequestLabels") -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         identity = self._authenticator.identity(request.get_extra_info("peer"), request.raw_headers)
         info = parse_path(request.raw_path)
-        labels.group, labels.kind = info.group, info.kind
+        group = info.group if info.group in {CUSTOM, EXTERNAL} else ""  # a client may name any group
+        request[_LABELS] = group, info.kind
         if request.method != "GET":
-            raise status.not_allowed(f"{request.method} is not supported: metrics can only be read")
-        with self._held.hold(identity.flow, kept_bytes(request), _connection(request).abort):
+            raise not_allowed(f"{request.method} is not supported: metrics can only be read")
+        flow = identity.flow
+        with self._held.hold(flow, kept_bytes(request), _connection(request).abort):
             await self._authorizer.check(identity, info.attributes)
-            return await self._answer_authorized(request, identity.flow, labels)
-
-    async def _answer_authorized(
-        self, request: web.BaseRequest, flow: str, labels: "_RequestLabels"
-    ) -> web.StreamResponse:
-        if is_small(request.raw_path):
-            info = parse_target(request.raw_path)
-        else:
-            async with self._lists_of(flow).slot(flow, _QUEUE_SECONDS):
-                await turn()
-                info = parse_target(request.raw_path)  # 4 ms for the longest selectors
-        if info.error is not None:
-            raise StatusError(info.error.code, info.error.reason, info.error.message)
-        if not _is_acceptable(request.headers.get("Accept", "")):
-            raise status.not_acceptable()
-        if is_decision(info):
-            async with self._documents.slot(flow, _QUEUE_SECONDS):
-                document = await self._decisions.answer(info)
-            return await self._whole(request, flow, document, _PRIVATE)
-        is_external = info.kind is RequestKind.EXTERNAL
-        if info.kind not in _CUSTOM_KINDS and not (is_external and self.external):
+            if is_small(request.raw_path):
+                info = parse_target(request.raw_path)
+            else:
+                async with self._lists_of(flow).slot(flow, _QUEUE_SECONDS):
+                    await turn()
+                    info = parse_target(request.raw_path)  # 4 ms for the longest selectors
+            if info.error is not None:
+                raise StatusError(info.error.code, info.error.message)
+            if not _accepts_json(request.headers.get("Accept", "")):
+                raise StatusError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served")
+            if is_decision(info):
+                async with self._documents.slot(flow, _QUEUE_SECONDS):
+                    document = await self._decisions.answer(info)
+                return await self._whole(request, flow, document, _PRIVATE)
+            if info.kind in _CUSTOM_KINDS or (info.kind is RequestKind.EXTERNAL and self.external):
+                return await self._metrics(request, flow, info)
             return await self._document(request, flow, info)
+
+    async def _metrics(self, request: web.BaseRequest, flow: str, info: RequestInfo) -> web.StreamResponse:
         if self._upstreams is not None and (upstream := self._upstreams.of(info)) is not None:
-            labels.kind = RequestKind.UPSTREAM
+            request[_LABELS] = info.group, RequestKind.UPSTREAM
             refuse_loop(request.headers.getall("Via", ()))
             body = await upstream.fetch(info, is_hpa=flow in _CONTROLLERS)
         else:
-            make = self._provider.external if is_external else self._provider.custom
-            gate = self._gate(info, flow)
-            if gate is None:
+            make = self._provider.external if info.kind is RequestKind.EXTERNAL else self._provider.custom
+            async with self._place(info, flow):
                 body = await make(info)
-            else:
-                async with gate.slot(flow, _QUEUE_SECONDS):
-                    body = await make(info)
         if len(body) <= _SMALL_BYTES:
             return json_answer(request, body)
         return await self._whole(request, flow, body, HEADERS)
 
-    def _gate(self, info: RequestInfo, flow: str) -> FairGate | None:
-        """Where this list takes a place, so that large ones of one user do not occupy the processor and the memory."""
+    def _place(self, info: RequestInfo, flow: str) -> AbstractAsyncContextManager[None]:
+        """The place that this list takes, so that large ones of one user do not occupy the processor and the memory."""
         is_one = info.policy is not None if info.kind is RequestKind.EXTERNAL else info.kind is not RequestKind.PODS
         if is_one and info.name != ALL_OBJECTS and info.metric not in self._provider.index.snapshot.queries:
-            return None
+            return nullcontext()
         is_users_count = info.metric == DESIRED_REPLICAS and flow not in _CONTROLLERS
-        return self._counts if is_users_count else self._lists_of(flow)
+        return (self._counts if is_users_count else self._lists_of(flow)).slot(flow, _QUEUE_SECONDS)
 
     def _lists_of(self, flow: str) -> FairGate:
         return self._controllers_lists if flow in _CONTROLLERS else self._lists
@@ -191,7 +183,7 @@ class Handler:
         elif info.kind is RequestKind.VERSION:
             document = DiscoveryDocument(_version())
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
-            raise status.not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
+            raise not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
         headers = CIMultiDict({"Content-Type": document.content_type, "Vary": "Accept", "Server": SERVER})
         if_none_match = request.headers.get("If-None-Match", "")
         if document.etag:
@@ -205,26 +197,17 @@ class Handler:
     ) -> web.StreamResponse:
         """The answer, after it has left; its bytes count in the budget until then."""
         response = web.StreamResponse(headers=headers)
-        with self._leaving.hold(flow, _held_bytes(body), _connection(request).abort) as hold:
+        size = len(body) + min(len(body), STEP_BYTES)  # with the step that is being written
+        with self._leaving.hold(flow, size, _connection(request).abort) as hold:
             await write_whole(request, response, body, lambda: self._leaving.moved(hold))
         return response
 
     def _error(self, error: StatusError) -> web.Response:
         self._errors.labels(error.reason).inc()
-        answer = web.Response(body=status.encode_status(error), status=int(error.code), headers=HEADERS)
+        answer = web.Response(body=encode_status(error), status=int(error.code), headers=HEADERS)
         if error.code == HTTPStatus.UNAUTHORIZED:
             answer.force_close()  # its certificate may have expired while the connection lives
         return answer
-
-    def _observe(self, info: "_RequestLabels", code: int, seconds: float) -> None:
-        key = (info.group, info.kind, code)
-        child = self._duration_children.get(key)
-        if child is None:
-            group = info.group if info.group in _GROUP_LABELS else ""  # bounds the label: a client may name any group
-            child = self._durations.labels(group, info.kind, str(code))
-            if group == info.group:
-                self._duration_children[key] = child
-        child.observe(seconds)
 
 
 def _connection(request: web.BaseRequest) -> HttpConnection:
@@ -232,38 +215,17 @@ def _connection(request: web.BaseRequest) -> HttpConnection:
     return request.protocol
 
 
-def _held_bytes(body: bytes | bytearray) -> int:
-    """An answer's, with those of the step that is being written."""
-    return len(body) + min(len(body), STEP_BYTES)
-
-
-@dataclass(slots=True)
-class _RequestLabels:
-    """Labels of the request metric; empty for unauthenticated requests."""
-
-    group: str = ""
-    kind: RequestKind = RequestKind.OTHER
-
-
 def unreadable(code: int, message: str) -> web.Response:
     """A Status for a request that cannot be read."""
-    if code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-        error = status.head_too_large(message)
-    elif code == HTTPStatus.HTTP_VERSION_NOT_SUPPORTED:
-        error = StatusError(code, "HTTPVersionNotSupported", message)
+    if code in {HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED}:
+        error = StatusError(code, message)
     else:
-        error = status.bad_request(message) if code < HTTPStatus.INTERNAL_SERVER_ERROR else status.internal(message)
-    return web.Response(body=status.encode_status(error), status=int(error.code), headers=HEADERS)
+        error = bad_request(message) if code < HTTPStatus.INTERNAL_SERVER_ERROR else _internal_error(message)
+    return web.Response(body=encode_status(error), status=int(error.code), headers=HEADERS)
 
 
-def _is_acceptable(accept: str) -> bool:
-    """Whether the client accepts JSON; the few Accept headers of real clients are cached."""
-    return _accepts_json_cached(accept) if len(accept) <= _MAX_CACHED_ACCEPT else _accepts_json(accept)
-
-
-@functools.lru_cache(256)
-def _accepts_json_cached(accept: str) -> bool:
-    return _accepts_json(accept)
+def _internal_error(message: str) -> StatusError:
+    return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, f"Internal error occurred: {message}")
 
 
 def _accepts_json(accept: str) -> bool:

@@ -39,7 +39,7 @@ async def selected(views: Sequence[PolicyView], is_selected: Callable[[PolicyVie
 def require_assessment(view: PolicyView) -> Assessment:
     """The policy's assessment. Raises StatusError with the policy's problem, or 503 before the first assessment."""
     if view.problem is not None:
-        raise StatusError(*view.problem)
+        raise StatusError(view.problem.code, view.problem.message, reason=view.problem.reason)
     if view.assessment is None:
         raise not_assessed(view)
     return view.assessment

@@ -1,7 +1,6 @@
 """Answers metric requests from the snapshot in memory; only `desired_replicas` waits, for the live replica count."""
 
 import asyncio
-import weakref
 from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from typing import NamedTuple
@@ -37,7 +36,6 @@ from adapter.snapshot import Key, PolicyView, SnapshotIndex, SnapshotStore, Targ
 
 _MAX_SCALE_READS = 16  # concurrent live scale reads of one listing
 _MAX_ASSESSMENT_AGE = 90.0
-_MAX_BODIES = 4096
 
 Decide = Callable[[Assessment, Scale, Bounds, float], Decision]
 
@@ -78,20 +76,10 @@ class MetricsProvider:
         self._now = now
         self._decide = decide
 
-        self._index: SnapshotIndex | None = None
-        snapshots.subscribe(self._drop_index)
-        self._bodies: dict[RequestInfo, tuple[weakref.ref[PolicyView], bytes]] = {}
-        """Bodies of answers, each with the view that it was made from: every evaluation makes a new one."""
-
     @property
     def index(self) -> SnapshotIndex:
         """The index of the current snapshot."""
-        if self._index is None or self._index.snapshot is not self._snapshots.current:
-            self._index = SnapshotIndex(self._snapshots.current)
-        return self._index
-
-    def _drop_index(self, _changed: Iterable[Key]) -> None:
-        self._index = None
+        return self._snapshots.index
 
     async def custom(self, request: RequestInfo) -> bytes:
         """A MetricValueList, made in slices. Raises StatusError."""
@@ -105,40 +93,18 @@ class MetricsProvider:
             if items is None:
                 raise _unknown_on_pods(index, request)
             return await wire.metric_value_list(request.version, items)
-        if (body := self._kept_body(index, request)) is not None:
-            return body
         views = await policies_of_objects(index, request)
-        if request.name != ALL_OBJECTS:
-            return await self._of_object(views[0], request)
-        values = await self._listing(views, request.metric)
-        return await wire.metric_value_list(request.version, [_item(view, request, value) for view, value in values])
-
-    def _kept_body(self, index: SnapshotIndex, request: RequestInfo) -> bytes | None:
-        """The body of the last answer while the object's policy was not evaluated again; None without one."""
-        kept = self._bodies.get(request)
-        if kept is None:
-            return None
-        view_of, body = kept
-        view = policy_of_object(index, request)
-        if view is None or view_of() is not view:
-            return None
-        self._check_fresh(view)
-        return body
-
-    async def _of_object(self, view: PolicyView, request: RequestInfo) -> bytes:
-        """One object's value. Except for `desired_replicas` its body is kept until the policy's next evaluation."""
-        self._check_fresh(view)
-        if request.metric == DESIRED_REPLICAS:
+        if request.name == ALL_OBJECTS:
+            values = await self._listing(views, request.metric)
+        else:
             # The HPA shows the policy's name beside the error if it asked by that name.
-            value = await self._desired(view, names_policy=request.resource == POLICIES_RESOURCE)
-            return await wire.metric_value_list(request.version, [_item(view, request, value)])
-        item = _item(view, request, metric_value(view, request.metric))
-        body = await wire.metric_value_list(request.version, [item])
-        if request.is_cacheable:
-            if len(self._bodies) >= _MAX_BODIES:
-                self._bodies.clear()
-            self._bodies[request] = (weakref.ref(view), body)
-        return body
+            names_policy = request.resource == POLICIES_RESOURCE
+            values = [(view, await self._value(view, request.metric, names_policy=names_policy)) for view in views]
+        items = [
+            MetricValue(described=described_object(view, request), metric=request.metric, value=value)
+            for view, value in values
+        ]
+        return await wire.metric_value_list(request.version, items)
 
     async def external(self, request: RequestInfo) -> bytes:
         """An ExternalMetricValueList, made in slices.
@@ -192,9 +158,11 @@ class MetricsProvider:
             await slices.breathe()
         return [pair for pair in found if pair]
 
-    async def _value(self, view: PolicyView, metric: str) -> Value:
+    async def _value(self, view: PolicyView, metric: str, *, names_policy: bool = False) -> Value:
         self._check_fresh(view)
-        return await self._desired(view) if metric == DESIRED_REPLICAS else metric_value(view, metric)
+        if metric != DESIRED_REPLICAS:
+            return metric_value(view, metric)
+        return desired_replicas(view, (await self._decision(view)).decision, names_policy=names_policy)
 
     def _check_fresh(self, view: PolicyView) -> None:
         if sentence := self._stale_reason(Key(view.policy.namespace, view.policy.name)):
@@ -213,9 +181,6 @@ class MetricsProvider:
         self._check_fresh(view)
         return await self._decision(view)
 
-    async def _desired(self, view: PolicyView, *, names_policy: bool = False) -> Value:
-        return desired_replicas(view, (await self._decision(view)).decision, names_policy=names_policy)
-
     async def _decision(self, view: PolicyView) -> LiveDecision:
         assessment = require_assessment(view)
         if view.bounds is None or not view.scale_path:
@@ -228,10 +193,6 @@ class MetricsProvider:
             raise unavailable(f"the live replica count cannot be read: {error.public}") from error
         now = self._now()
         return LiveDecision(view, scale, now, self._decide(assessment, scale, view.bounds, now))
-
-
-def _item(view: PolicyView, request: RequestInfo, value: Value) -> MetricValue:
-    return MetricValue(described=described_object(view, request), metric=request.metric, value=value)
 
 
 def _unknown_on_pods(index: SnapshotIndex, request: RequestInfo) -> StatusError:
@@ -351,7 +312,7 @@ def _unknown_target(index: SnapshotIndex, request: RequestInfo) -> StatusError:
     views = [view for view in index.policies(request.namespace) if view.target is None]
     for view in views:
         if view.target_name == request.name and view.problem is not None:
-            return StatusError(*view.problem)
+            return StatusError(view.problem.code, view.problem.message, reason=view.problem.reason)
     for view in views:
         if view.problem is None:
             return not_assessed(view)

@@ -5,21 +5,23 @@ after authorization, the selectors too. Lengths are bounded, and only the result
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from adapter.apiserver.status import StatusError, bad_request, not_allowed, too_long
+from adapter.apiserver.status import StatusError, bad_request, not_allowed
 from adapter.kube.api import WATERMARK_POLICIES
 from adapter.kube.selectors import LabelSelector, SelectorError, is_small, parse_selector
 from adapter.policy.linking import MAX_SELECTOR_REQUIREMENTS
 
 CUSTOM = "custom.metrics.k8s.io"
 EXTERNAL = "external.metrics.k8s.io"
-CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
-"""Preferred first."""
-EXTERNAL_VERSIONS = ("v1beta1",)
+SERVED_VERSIONS: Mapping[str, tuple[str, ...]] = {CUSTOM: ("v1beta2", "v1beta1"), EXTERNAL: ("v1beta1",)}
+"""Group → versions, the preferred one first. Both are described whatever the settings serve: the API server asks only
+for a group whose APIService leads here, and while that finds no group, no namespace of the cluster can be deleted."""
 PODS_RESOURCE = "pods"
 POLICIES_RESOURCE = WATERMARK_POLICIES.name
 ALL_OBJECTS = "*"
@@ -84,17 +86,6 @@ class RequestInfo:
     labels: LabelSelector | None = None
     series: LabelSelector | None = None
     error: StatusError | None = None
-    is_cacheable: bool = field(default=False, compare=False)
-    """Whether it is small enough for caches."""
-    _hash: int = field(init=False, compare=False, repr=False, default=0)
-
-    def __post_init__(self) -> None:
-        """Hash once, over the fields that vary: every request looks its RequestInfo up."""
-        parts = (self.metric, self.name, self.namespace, self.resource, self.labels, self.series)
-        object.__setattr__(self, "_hash", hash(parts))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     @property
     def policy(self) -> str | None:
@@ -121,7 +112,6 @@ def parse_target(target: str) -> RequestInfo:
         return cached
     info = _with_selectors(_parse_path(target), target)
     if info.kind in _METRIC_KINDS and info.error is None and is_small(target):
-        info = replace(info, is_cacheable=True)
         if len(_cache) >= _MAX_CACHED:
             _cache.clear()
         _cache[target] = info
@@ -132,12 +122,53 @@ def _parse_path(target: str) -> RequestInfo:
     path = target.partition("?")[0]
     try:
         segments = _decode(path)
-        if any("/" in part for part in segments):
-            raise bad_request("invalid request path: no segment may contain '/'")
     except StatusError as error:
         return RequestInfo(kind=RequestKind.OTHER, attributes=Attributes(path=path[:MAX_PATH] or "/"), error=error)
-    info = _resource_info(segments) if _is_resource(segments) else None
-    return info or _plain_info(segments)
+    group, version = (*segments[1:3], "", "")[:2]
+    attributes = None
+    if len(segments) > 3 and segments[0] == "apis" and version in SERVED_VERSIONS.get(group, ()) and all(segments):
+        attributes = _resource_attributes(group, version, segments[3:])
+    if attributes is not None:
+        resources = {PODS_RESOURCE: RequestKind.PODS, POLICIES_RESOURCE: RequestKind.POLICY}
+        of_custom = resources.get(attributes.resource, RequestKind.TARGET)
+        return RequestInfo(
+            kind=RequestKind.EXTERNAL if group == EXTERNAL else of_custom,
+            attributes=attributes,
+            segments=segments,
+            group=group,
+            version=version,
+            namespace=attributes.namespace,
+            resource=attributes.resource,
+            name=attributes.name,
+            metric=attributes.subresource or segments[-1],
+        )
+    kind, fault = RequestKind.OTHER, None
+    if segments[0] == "apis" and len(segments) <= 3 and all(segments):
+        kind = (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
+    elif segments == ("version",):
+        kind = RequestKind.VERSION
+    elif segments[0] == "openapi":
+        kind = RequestKind.OPENAPI
+    elif segments[0] == "apis" and group in SERVED_VERSIONS:
+        fault = bad_request("invalid request path")
+    attributes = Attributes(path="/" + "/".join(segments))
+    return RequestInfo(kind=kind, attributes=attributes, segments=segments, group=group, version=version, error=fault)
+
+
+def _resource_attributes(group: str, version: str, rest: tuple[str, ...]) -> Attributes | None:
+    """What is asked of a group and version; None where the segments after it are no metric's."""
+    match rest:
+        case ("namespaces", namespace, metric) if group == EXTERNAL:
+            return Attributes("list", group, version, metric, namespace=namespace)
+        case _ if group == EXTERNAL:
+            return None
+        case ("namespaces", namespace, "metrics", metric):
+            return Attributes("get", group, version, "metrics", name=metric, namespace=namespace)
+        case ("namespaces", namespace, resource, name, metric):
+            return Attributes("get", group, version, resource, metric, name, namespace)
+        case (resource, name, metric) if resource != "namespaces":
+            return Attributes("get", group, version, resource, metric, name)
+    return None
 
 
 def _with_selectors(info: RequestInfo, target: str) -> RequestInfo:
@@ -161,7 +192,8 @@ def _with_selectors(info: RequestInfo, target: str) -> RequestInfo:
 
 def _decode(path: str) -> tuple[str, ...]:
     if len(path) > MAX_PATH:
-        raise too_long(f"the path has {len(path)} characters, at most {MAX_PATH} are read")
+        message = f"the path has {len(path)} characters, at most {MAX_PATH} are read"
+        raise StatusError(HTTPStatus.REQUEST_URI_TOO_LONG, message)
     if not path.startswith("/") or _BAD_ESCAPE.search(path):
         raise bad_request("invalid request path")
     try:
@@ -171,13 +203,16 @@ def _decode(path: str) -> tuple[str, ...]:
         raise bad_request("invalid request path: not UTF-8") from None
     if any(part in {".", ".."} for part in segments):
         raise bad_request("invalid request path: no segment may be '.' or '..'")
+    if any("/" in part for part in segments):
+        raise bad_request("invalid request path: no segment may contain '/'")
     return segments
 
 
 def _parameters(query: str) -> dict[str, str]:
     """Query parameters; `+` is a space. A repeated one is an error: the aggregator sorts and re-encodes them."""
     if len(query) > MAX_QUERY:
-        raise too_long(f"the query has {len(query)} characters, at most {MAX_QUERY} are read: select by less")
+        message = f"the query has {len(query)} characters, at most {MAX_QUERY} are read: select by less"
+        raise StatusError(HTTPStatus.REQUEST_URI_TOO_LONG, message)
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
     except ValueError:
@@ -186,60 +221,6 @@ def _parameters(query: str) -> dict[str, str]:
     if len(parameters) != len(pairs):
         raise bad_request("invalid query: a parameter is given twice")
     return parameters
-
-
-def _is_resource(segments: tuple[str, ...]) -> bool:
-    if len(segments) < 4 or segments[0] != "apis":
-        return False
-    versions = {CUSTOM: CUSTOM_VERSIONS, EXTERNAL: EXTERNAL_VERSIONS}.get(segments[1], ())
-    return segments[2] in versions and all(segments)
-
-
-def _resource_info(segments: tuple[str, ...]) -> RequestInfo | None:
-    _, group, version, *rest = segments
-    info = _custom_attributes(version, rest) if group == CUSTOM else _external_attributes(version, rest)
-    if info is None:
-        return None
-    attributes = info
-    return RequestInfo(
-        kind=_kind(attributes),
-        attributes=attributes,
-        segments=segments,
-        group=group,
-        version=version,
-        namespace=attributes.namespace,
-        resource=attributes.resource,
-        name=attributes.name,
-        metric=attributes.subresource or segments[-1],
-    )
-
-
-def _kind(attributes: Attributes) -> RequestKind:
-    if attributes.group == EXTERNAL:
-        return RequestKind.EXTERNAL
-    return {PODS_RESOURCE: RequestKind.PODS, POLICIES_RESOURCE: RequestKind.POLICY}.get(
-        attributes.resource, RequestKind.TARGET
-    )
-
-
-def _custom_attributes(version: str, rest: list[str]) -> Attributes | None:
-    match rest:
-        case ["namespaces", namespace, "metrics", metric]:
-            return Attributes(group=CUSTOM, version=version, resource="metrics", name=metric, namespace=namespace)
-        case ["namespaces", namespace, resource, name, metric]:
-            return Attributes("get", CUSTOM, version, resource, metric, name, namespace)
-        case [resource, name, metric] if resource != "namespaces":
-            return Attributes("get", CUSTOM, version, resource, metric, name)
-        case _:
-            return None
-
-
-def _external_attributes(version: str, rest: list[str]) -> Attributes | None:
-    match rest:
-        case ["namespaces", namespace, metric]:
-            return Attributes(verb="list", group=EXTERNAL, version=version, resource=metric, namespace=namespace)
-        case _:
-            return None
 
 
 def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
@@ -253,26 +234,3 @@ def _selector(parameters: dict[str, str], name: str) -> LabelSelector | None:
     if len(selector.requirements) > MAX_SELECTOR_REQUIREMENTS:
         raise bad_request(f"invalid {name}: it has more than {MAX_SELECTOR_REQUIREMENTS} requirements")
     return selector
-
-
-def _plain_info(segments: tuple[str, ...]) -> RequestInfo:
-    kind = _plain_kind(segments)
-    error = None
-    if kind is RequestKind.OTHER and segments[:2] in {("apis", CUSTOM), ("apis", EXTERNAL)}:
-        error = bad_request("invalid request path")
-    return RequestInfo(
-        kind=kind,
-        attributes=Attributes(path="/" + "/".join(segments)),
-        segments=segments,
-        group=segments[1] if len(segments) > 1 else "",
-        version=segments[2] if len(segments) > 2 else "",
-        error=error,
-    )
-
-
-def _plain_kind(segments: tuple[str, ...]) -> RequestKind:
-    if segments[0] == "apis" and len(segments) <= 3 and all(segments):
-        return (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
-    if segments == ("version",):
-        return RequestKind.VERSION
-    return RequestKind.OPENAPI if segments[0] == "openapi" else RequestKind.OTHER

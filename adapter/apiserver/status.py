@@ -14,15 +14,41 @@ class ServingError(Exception):
     """
 
 
+REASONS = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.UNAUTHORIZED: "Unauthorized",
+    HTTPStatus.FORBIDDEN: "Forbidden",
+    HTTPStatus.NOT_FOUND: "NotFound",
+    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
+    HTTPStatus.NOT_ACCEPTABLE: "NotAcceptable",
+    HTTPStatus.CONFLICT: "Conflict",
+    HTTPStatus.GONE: "Gone",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLarge",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "RequestURITooLong",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid",
+    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "RequestHeaderFieldsTooLarge",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
+    HTTPStatus.GATEWAY_TIMEOUT: "Timeout",
+    HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: "HTTPVersionNotSupported",
+    HTTPStatus.LOOP_DETECTED: "LoopDetected",
+}
+"""The reason that belongs to a code."""
+
+
 class StatusError(ServingError):
-    """An error answer. `kind`, `group` and `name` are the Status's details, if known."""
+    """An error answer, with the reason of its code where none is given.
+
+    `kind`, `group` and `name` are the Status's details, if known.
+    """
 
     def __init__(
-        self, code: int, reason: str, message: str, *, kind: str = "", group: str = "", name: str = ""
+        self, code: int, message: str, *, reason: str = "", kind: str = "", group: str = "", name: str = ""
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.reason = reason
+        self.reason = reason or REASONS[HTTPStatus(code)]
         self.message = message
         self.kind = kind
         self.group = group
@@ -34,80 +60,39 @@ class CertificateError(ServingError):
 
 
 def bad_request(message: str) -> StatusError:
-    return StatusError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
+    return StatusError(HTTPStatus.BAD_REQUEST, message)
 
 
 def unauthorized(message: str = "Unauthorized") -> StatusError:
     """401."""
-    return StatusError(HTTPStatus.UNAUTHORIZED, "Unauthorized", message)
+    return StatusError(HTTPStatus.UNAUTHORIZED, message)
 
 
 def not_found(message: str, *, kind: str = "", group: str = "", name: str = "") -> StatusError:
-    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, kind=kind, group=group, name=name)
-
-
-def unavailable(message: str) -> StatusError:
-    return StatusError(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
-
-
-def too_many(message: str) -> StatusError:
-    """429, like all answers without `Retry-After`."""
-    return StatusError(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", message)
+    return StatusError(HTTPStatus.NOT_FOUND, message, kind=kind, group=group, name=name)
 
 
 def not_allowed(message: str) -> StatusError:
-    return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+    return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, message)
 
 
-def entity_too_large(message: str) -> StatusError:
-    return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
-
-
-def too_long(message: str) -> StatusError:
-    return StatusError(HTTPStatus.REQUEST_URI_TOO_LONG, "RequestURITooLong", message)
-
-
-def head_too_large(message: str) -> StatusError:
-    return StatusError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "RequestHeaderFieldsTooLarge", message)
-
-
-def not_acceptable() -> StatusError:
-    return StatusError(HTTPStatus.NOT_ACCEPTABLE, "NotAcceptable", "only application/json is served")
-
-
-def internal(message: str) -> StatusError:
-    return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", f"Internal error occurred: {message}")
-
-
-class _Cause(msgspec.Struct, omit_defaults=True):
-    reason: str
-    message: str
-
-
-class _Details(msgspec.Struct, omit_defaults=True):
-    name: str = ""
-    group: str = ""
-    kind: str = ""
-    causes: list[_Cause] = msgspec.field(default_factory=list)
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    kind: str
-    api_version: str
-    metadata: dict[str, str]
-    status: str
-    message: str
-    reason: str
-    details: _Details
-    code: int
-
-
-_encode = msgspec.json.Encoder().encode
+def unavailable(message: str) -> StatusError:
+    return StatusError(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
 def encode_status(error: StatusError) -> bytes:
     """The Status as JSON, never with `retryAfterSeconds`: client-go would retry inside the HPA controller."""
-    cause = _Cause(reason=error.reason, message=error.message)
-    details = _Details(name=error.name, group=error.group, kind=error.kind, causes=[cause])
-    status = _Status("Status", "v1", {}, "Failure", error.message, error.reason, details, int(error.code))
-    return _encode(status)
+    details = {"name": error.name, "group": error.group, "kind": error.kind}
+    causes = [{"reason": error.reason, "message": error.message}]
+    return msgspec.json.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": error.message,
+            "reason": error.reason,
+            "details": {key: text for key, text in details.items() if text} | {"causes": causes},
+            "code": int(error.code),
+        }
+    )

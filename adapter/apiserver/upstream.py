@@ -17,20 +17,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
 import msgspec
 import structlog
 from yarl import URL
 
-from adapter.apiserver.discovery import MOST_NAMES, ListedMetric, ListedParent, encode_in_slices
+from adapter.apiserver.discovery import MOST_NAMES, ListedParent, encode_in_slices
 from adapter.apiserver.fair_gate import FairGate
 from adapter.apiserver.policy_figures import COMMON_METRICS, EFFECTIVE_PREFIX, RAW_PREFIX
-from adapter.apiserver.request_info import CUSTOM, PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo
-from adapter.apiserver.status import StatusError, unavailable
+from adapter.apiserver.request_info import CUSTOM, PODS_RESOURCE, POLICIES_RESOURCE, SERVED_VERSIONS, RequestInfo
+from adapter.apiserver.status import REASONS, StatusError, unavailable
 from adapter.kube.objects import Status
-from adapter.runtime.answer_budget import MIB, Body, Limit
+from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import LONGEST_TRIAL_SECONDS, CircuitBreaker, CircuitOpen, LogOnce
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
@@ -43,6 +43,7 @@ from adapter.runtime.source_errors import (
     SourceUnreachable,
     WrongAnswer,
 )
+from adapter.settings import NamedQuery
 from adapter.settings import Upstream as UpstreamSettings
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.promql import uses_variables
@@ -68,17 +69,6 @@ _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,252})", re.ASCII)
 _LONGEST_METRIC = 256
 
 
-class ServedQuery(Protocol):
-    """The part of a named query of the settings that counts here."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def scope(self) -> str: ...
-    @property
-    def query(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class OwnNames:
     """The reserved names on every resource, and the named queries where they are served: on pods, as External."""
@@ -87,7 +77,7 @@ class OwnNames:
     external: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, queries: Iterable[ServedQuery]) -> Self:
+    def of(cls, queries: Iterable[NamedQuery]) -> Self:
         """The names of the settings' queries that are served: those without variables."""
         scopes = {query.name: query.scope for query in queries if not uses_variables(query.query)}
         return cls(frozenset(name for name, scope in scopes.items() if scope == "Pods"), frozenset(scopes))
@@ -149,7 +139,7 @@ async def read_listing(reply: SegmentedReply, group: str, version: str, own: Own
     except (msgspec.MsgspecError, Uncut) as error:
         raise WrongAnswer(f"discovery: {error}", public="its discovery document cannot be read") from error
     names = sorted(listed)[:MOST_NAMES]
-    return await encode_in_slices(group, (ListedMetric(name, listed[name]) for name in names))
+    return await encode_in_slices(group, {name: listed[name] for name in names})
 
 
 def _is_listed(name: str, group: str, own: OwnNames) -> bool:
@@ -163,12 +153,11 @@ def _is_listed(name: str, group: str, own: OwnNames) -> bool:
 
 
 class UpstreamAdapter:
-    """The adapter behind this one for a group and the versions of it that are served here. `clock` is monotonic."""
+    """The adapter behind this one for a group . `clock` is monotonic."""
 
     def __init__(
         self,
         group: str,
-        versions: tuple[str, ...],
         settings: UpstreamSettings,
         own: OwnNames,
         metrics: Metrics,
@@ -181,7 +170,6 @@ class UpstreamAdapter:
         self.names = dict(names or {})
         self.own = own
         self.group = group
-        self._versions = versions
         self._clock = clock
         self._client = Client(
             settings.access,
@@ -257,7 +245,7 @@ class UpstreamAdapter:
             _log.warning("upstream request failed", group=self.group, error=cause)
         whose = f"the upstream adapter for {self.group}"
         if timed_out:
-            return StatusError(HTTPStatus.GATEWAY_TIMEOUT, "Timeout", f"{whose} {late}")
+            return StatusError(HTTPStatus.GATEWAY_TIMEOUT, f"{whose} {late}")
         if isinstance(error, CircuitOpen):
             return unavailable(f"{whose} did not answer lately ({error.public}), and is tried again within seconds")
         return unavailable(f"{whose}: {error.public}")
@@ -284,9 +272,12 @@ class UpstreamAdapter:
         """Asks anew which metrics it has; returns whether any version was answered. The others keep their names."""
         listed: dict[str, KeptNames] = {}
         problem = ""
-        for version in self._versions:
+        for version in SERVED_VERSIONS[self.group]:
             try:
-                listed[version] = KeptNames(await self._list(version), self._clock())
+                url = self._address(("apis", self.group, version), {})
+                async with self._client.answer("GET", url, headers=_VIA) as reply:
+                    parents = await read_listing(reply, self.group, version, self.own)
+                listed[version] = KeptNames(parents, self._clock())
             except StatusError as error:
                 problem = problem or f"{version}: {error.message}"
             except SourceError as error:
@@ -307,35 +298,21 @@ class UpstreamAdapter:
             _log.info("upstream discovery succeeded", group=self.group)
         return True
 
-    async def _list(self, version: str) -> tuple[ListedParent, ...]:
-        url = self._address(("apis", self.group, version), {})
-        async with self._client.answer("GET", url, headers=_VIA) as reply:
-            return await read_listing(reply, self.group, version, self.own)
-
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
 
-_ALL_NAMESPACES = frozenset({"", "*"})
 _LONGEST_MESSAGE = 1024
 _SHOWN = 200
 _READ = 64 * 1024  # bytes of an error's body that are read
-_REASONS = {
-    HTTPStatus.BAD_REQUEST: "BadRequest",
-    HTTPStatus.NOT_FOUND: "NotFound",
-    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowed",
-    HTTPStatus.NOT_ACCEPTABLE: "NotAcceptable",
-    HTTPStatus.CONFLICT: "Conflict",
-    HTTPStatus.GONE: "Gone",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid",
-    HTTPStatus.TOO_MANY_REQUESTS: "TooManyRequests",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
-    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
-    HTTPStatus.GATEWAY_TIMEOUT: "Timeout",
-    HTTPStatus.LOOP_DETECTED: "LoopDetected",
+_PASSING = REASONS.keys() - {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.REQUEST_URI_TOO_LONG,
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
 }
-"""The codes that pass, each with its reason: both are labels of metrics, so the upstream does not choose them."""
+"""The codes that pass: they and their reasons are labels of metrics, so the upstream does not choose them."""
 
 
 class _Described(msgspec.Struct):
@@ -371,43 +348,36 @@ async def metric_list(reply: SegmentedReply, request: RequestInfo) -> bytes:
     """
     refuse_error(reply)
     content = reply.body.whole()
+    kind = "MetricValueList" if request.group == CUSTOM else "ExternalMetricValueList"
+    version = f"{request.group}/{request.version}"
+    slices = Slices()
     try:
-        await _check(reply.body, request)
+        for piece in pieces(reply.body, _ITEMS):
+            text: Any = piece.text
+            if piece.is_last:
+                answer = _METRIC_LIST.decode(text)
+                if (answer.kind, answer.api_version) != (kind, version):
+                    received = f"{answer.kind[:_SHOWN]!r} of {answer.api_version[:_SHOWN]!r}"
+                    message = f"{received} came instead of {kind} of {version}"
+                    raise WrongAnswer(message, public=f"the answer is no {kind}")
+                text = answer.items
+            if request.group == CUSTOM:
+                for item in _CUSTOM_ITEMS.decode(text) or ():
+                    _refuse_other_namespace(item.described_object.namespace, request.namespace)
+            else:
+                _EXTERNAL_ITEMS.decode(text)
+            await slices.breathe()
     except (msgspec.MsgspecError, Uncut) as error:
         raise WrongAnswer(f"{error}: {_beginning(content)}", public="the answer is no list of metrics") from error
     return content
 
 
-async def _check(body: Body, request: RequestInfo) -> None:
-    """Checks kind, version and items. It consumes the body, in slices."""
-    slices = Slices()
-    for piece in pieces(body, _ITEMS):
-        text: Any = piece.text
-        if piece.is_last:
-            answer = _METRIC_LIST.decode(text)
-            kind = "MetricValueList" if request.group == CUSTOM else "ExternalMetricValueList"
-            version = f"{request.group}/{request.version}"
-            if (answer.kind, answer.api_version) != (kind, version):
-                received = f"{answer.kind[:_SHOWN]!r} of {answer.api_version[:_SHOWN]!r}"
-                raise WrongAnswer(f"{received} came instead of {kind} of {version}", public=f"the answer is no {kind}")
-            text = answer.items
-        if request.group == CUSTOM:
-            _check_namespaces(_CUSTOM_ITEMS.decode(text) or (), request)
-        else:
-            _EXTERNAL_ITEMS.decode(text)
-        await slices.breathe()
-
-
-def _check_namespaces(items: "list[_MetricValue] | tuple[()]", request: RequestInfo) -> None:
-    if request.namespace in _ALL_NAMESPACES:
-        return
-    for item in items:
-        namespace = item.described_object.namespace
-        if namespace and namespace != request.namespace:
-            raise WrongAnswer(
-                f"an item of namespace {namespace[:_SHOWN]!r} came, {request.namespace!r} was requested",
-                public="the answer has items of another namespace",
-            )
+def _refuse_other_namespace(namespace: str | None, requested: str) -> None:
+    if namespace and requested not in {"", "*", namespace}:
+        raise WrongAnswer(
+            f"an item of namespace {namespace[:_SHOWN]!r} came, {requested!r} was requested",
+            public="the answer has items of another namespace",
+        )
 
 
 def refuse_error(reply: SegmentedReply) -> None:
@@ -432,10 +402,10 @@ def refuse_error(reply: SegmentedReply) -> None:
     if status.kind != "Status":
         kind = SourceFailing if code >= HTTPStatus.INTERNAL_SERVER_ERROR else WrongAnswer
         raise kind(f"HTTP {code}: {_beginning(text)}", public=f"HTTP {code}, and no Kubernetes Status that explains it")
-    if code not in _REASONS:
+    if code not in _PASSING:
         code = HTTPStatus.INTERNAL_SERVER_ERROR if code >= HTTPStatus.INTERNAL_SERVER_ERROR else HTTPStatus.BAD_REQUEST
     message = f"upstream adapter: {status.message[:_LONGEST_MESSAGE] or f'HTTP {reply.status}'}"
-    raise StatusError(code, _REASONS[HTTPStatus(code)], message)
+    raise StatusError(code, message)
 
 
 def _beginning(text: bytes) -> str:

@@ -7,17 +7,16 @@ from contextlib import suppress
 import structlog
 
 from adapter.apiserver.discovery import ListedParent
-from adapter.apiserver.request_info import CUSTOM, CUSTOM_VERSIONS, EXTERNAL, EXTERNAL_VERSIONS, RequestInfo
+from adapter.apiserver.request_info import CUSTOM, EXTERNAL, SERVED_VERSIONS, RequestInfo
 from adapter.apiserver.status import StatusError
-from adapter.apiserver.upstream import SELF, OwnNames, ServedQuery, UpstreamAdapter
-from adapter.settings import UpstreamsSettings
+from adapter.apiserver.upstream import SELF, OwnNames, UpstreamAdapter
+from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.telemetry.metrics import Metrics
 
 REFRESH_SECONDS = 30.0
 RETRY_SECONDS = 5.0
 RETIRE_SECONDS = 31.0
 """A replaced upstream is closed after once to twice this time: longer than any of its requests takes."""
-_VERSIONS = {CUSTOM: CUSTOM_VERSIONS, EXTERNAL: EXTERNAL_VERSIONS}
 
 _log = structlog.get_logger(__name__)
 
@@ -25,34 +24,32 @@ _log = structlog.get_logger(__name__)
 class Upstreams:
     """The adapters behind this one, by group; `apply_settings` changes them while running."""
 
-    def __init__(self, settings: UpstreamsSettings, queries: Iterable[ServedQuery], metrics: Metrics) -> None:
+    def __init__(self, settings: UpstreamsSettings, queries: Iterable[NamedQuery], metrics: Metrics) -> None:
         self._metrics = metrics
         self._by_group: dict[str, UpstreamAdapter] = {}
         self._retired: list[UpstreamAdapter] = []
         self._closing: list[UpstreamAdapter] = []
-        self._changed = {group: asyncio.Event() for group in _VERSIONS}
+        self._changed = {group: asyncio.Event() for group in SERVED_VERSIONS}
         self.apply_settings(settings, queries)
 
-    def apply_settings(self, settings: UpstreamsSettings, queries: Iterable[ServedQuery]) -> None:
+    def apply_settings(self, settings: UpstreamsSettings, queries: Iterable[NamedQuery]) -> None:
         """Replaces the upstreams whose settings changed; requests under way end with the old ones."""
         own = OwnNames.of(queries)
         for group, wanted in ((CUSTOM, settings.custom), (EXTERNAL, settings.external)):
             current = self._by_group.get(group)
-            if current is None and wanted is None:
-                continue
-            if current is not None and (wanted, own) == (current.settings, current.own):
-                continue
+            names = None
             if current is not None:
-                del self._by_group[group]
-                self._retired.append(current)
+                if (wanted, own) == (current.settings, current.own):
+                    continue
+                self._retired.append(self._by_group.pop(group))
+                if wanted is not None and (wanted.url, own) == (current.settings.url, current.own):
+                    names = current.names
             if wanted is not None:
-                same = current is not None and (current.settings.url, current.own) == (wanted.url, own)
-                names = current.names if current is not None and same else None
-                self._by_group[group] = UpstreamAdapter(
-                    group, _VERSIONS[group], wanted, own, self._metrics, names=names
-                )
-            else:
+                self._by_group[group] = UpstreamAdapter(group, wanted, own, self._metrics, names=names)
+            elif current is not None:
                 self._metrics.upstream_up.remove_by_labels({"group": group})
+            else:
+                continue
             self._changed[group].set()
 
     def of(self, request: RequestInfo) -> UpstreamAdapter | None:
@@ -76,7 +73,7 @@ class Upstreams:
         """Refresh the names until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                for group in _VERSIONS:
+                for group in SERVED_VERSIONS:
                     tasks.create_task(self._follow(group), name=f"upstream {group}")
                 tasks.create_task(self._close_retired(), name="retired upstreams")
         finally:
@@ -87,18 +84,19 @@ class Upstreams:
         changed = self._changed[group]
         while True:
             changed.clear()
-            upstream = self._by_group.get(group)
-            seconds = None if upstream is None else await self._refresh(upstream)
+            seconds = None
+            if (upstream := self._by_group.get(group)) is not None:
+                try:
+                    answered = await upstream.refresh()
+                except Exception:  # noqa: BLE001 - logged; our own metrics do not depend on it, and its names stay
+                    _log.exception("upstream refresh failed", group=group)
+                    answered = False
+                if self._by_group.get(group) is upstream:  # else its settings changed meanwhile
+                    self._metrics.upstream_up.labels(group).set(answered)
+                seconds = REFRESH_SECONDS if answered else RETRY_SECONDS
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await changed.wait()
-
-    async def _refresh(self, upstream: UpstreamAdapter) -> float:
-        """Refreshes the names; returns the seconds to the next time."""
-        answered = await _refreshed(upstream)
-        if self._by_group.get(upstream.group) is upstream:  # else its settings changed meanwhile
-            self._metrics.upstream_up.labels(upstream.group).set(answered)
-        return REFRESH_SECONDS if answered else RETRY_SECONDS
 
     async def _close_retired(self) -> None:
         while True:
@@ -108,16 +106,7 @@ class Upstreams:
             self._closing, self._retired = self._retired, []
 
 
-async def _refreshed(upstream: UpstreamAdapter) -> bool:
-    """Refreshes; whatever goes wrong stays here, since our own metrics do not depend on it."""
-    try:
-        return await upstream.refresh()
-    except Exception:  # noqa: BLE001 - logged, and the names of the last refresh stay
-        _log.exception("upstream refresh failed", group=upstream.group)
-        return False
-
-
 def refuse_loop(via: Sequence[str]) -> None:
     """Raises StatusError 508 for a request that passed through this program before."""
     if any(part.strip().endswith(f" {SELF}") for line in via for part in line.split(",")):
-        raise StatusError(508, "LoopDetected", "the upstream adapter of this adapter is this adapter; check upstreams")
+        raise StatusError(508, "the upstream adapter of this adapter is this adapter; check upstreams")

@@ -10,8 +10,8 @@ import pytest
 import trustme
 
 from adapter.apiserver import upstreams as upstreams_module
-from adapter.apiserver.discovery import MOST_NAMES, Discovery, ListedMetric, ListedParent, encode_in_slices
-from adapter.apiserver.request_info import CUSTOM_VERSIONS, POLICIES_RESOURCE
+from adapter.apiserver.discovery import MOST_NAMES, Discovery, ListedParent, encode_in_slices
+from adapter.apiserver.request_info import POLICIES_RESOURCE, SERVED_VERSIONS
 from adapter.apiserver.upstream import KEEP_SECONDS, OwnNames, UpstreamAdapter
 from adapter.apiserver.upstreams import Upstreams
 from adapter.settings import NamedQuery, UpstreamsSettings
@@ -53,7 +53,7 @@ async def custom(upstream: FakeUpstream, clock: Clock) -> AsyncIterator[Upstream
     """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
     settings = upstream.settings("custom").custom
     assert settings is not None
-    made = UpstreamAdapter(CUSTOM, CUSTOM_VERSIONS, settings, OwnNames.of(QUERIES), Metrics(), clock=clock)
+    made = UpstreamAdapter(CUSTOM, settings, OwnNames.of(QUERIES), Metrics(), clock=clock)
     yield made
     await made.close()
 
@@ -141,7 +141,7 @@ async def test_names_of_a_silent_upstream_are_kept_for_a_bounded_time(
 async def test_a_version_that_is_not_answered_keeps_its_names_beside_one_that_is(
     custom: UpstreamAdapter, upstream: FakeUpstream, clock: Clock
 ) -> None:
-    both = {f"{CUSTOM}/{version}": names(CUSTOM, version, "pods/rps") for version in CUSTOM_VERSIONS}
+    both = {f"{CUSTOM}/{version}": names(CUSTOM, version, "pods/rps") for version in SERVED_VERSIONS[CUSTOM]}
     upstream.documents = both
     await custom.refresh()
     upstream.documents = {f"{CUSTOM}/v1beta2": names(CUSTOM, "v1beta2", "pods/depth")}
@@ -169,7 +169,7 @@ async def test_a_very_long_list_is_cut(custom: UpstreamAdapter, upstream: FakeUp
     assert listed(custom) == many[:MOST_NAMES]
 
 
-async def merged(*metrics: ListedMetric, group: str = CUSTOM) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+async def merged(metrics: dict[str, bool], group: str = CUSTOM) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The resources of the legacy document, and the aggregated document."""
     upstream = await encode_in_slices(group, metrics)
     index = SnapshotIndex(snapshots.snapshot(snapshots.view()))
@@ -180,7 +180,7 @@ async def merged(*metrics: ListedMetric, group: str = CUSTOM) -> tuple[list[dict
 
 
 async def test_our_names_come_first_and_none_twice() -> None:
-    resources, _ = await merged(ListedMetric("pods/rps"), ListedMetric("deployments.apps/desired_replicas"))
+    resources, _ = await merged({"pods/rps": True, "deployments.apps/desired_replicas": True})
     every = [one["name"] for one in resources]
     assert every.count("deployments.apps/desired_replicas") == 1
     assert every.index("pods/effective_cpu") < every.index("pods/rps")
@@ -188,11 +188,8 @@ async def test_our_names_come_first_and_none_twice() -> None:
 
 
 async def test_each_parent_has_one_scope_in_both_forms() -> None:
-    resources, aggregated = await merged(
-        ListedMetric("pods/rps", namespaced=False),  # not listed: our pods are namespaced
-        ListedMetric("namespaces/rps", namespaced=False),
-        ListedMetric("namespaces/depth", namespaced=True),
-    )
+    # pods/rps is not listed: our pods are namespaced
+    resources, aggregated = await merged({"pods/rps": False, "namespaces/rps": False, "namespaces/depth": True})
     scopes = {(one["name"].partition("/")[0], one["namespaced"]) for one in resources}
     assert {("pods", True), ("namespaces", False)} <= scopes
     assert len({parent for parent, _ in scopes}) == len(scopes)
@@ -203,7 +200,7 @@ async def test_each_parent_has_one_scope_in_both_forms() -> None:
 
 
 async def test_external_names_are_listed_beside_ours() -> None:
-    resources, _ = await merged(ListedMetric("externalmetrics"), group=EXTERNAL)
+    resources, _ = await merged({"externalmetrics": True}, group=EXTERNAL)
     every = [one["name"] for one in resources]
     assert every[-1] == "externalmetrics"
     assert "desired_replicas" in every
@@ -215,7 +212,7 @@ async def test_the_etag_follows_the_upstream() -> None:
     index = SnapshotIndex(Snapshot())
     first = discovery.groups(index, AGGREGATED).etag
     assert discovery.groups(index, AGGREGATED).etag == first
-    more += await encode_in_slices(CUSTOM, [ListedMetric("services/rps")])
+    more += await encode_in_slices(CUSTOM, {"services/rps": True})
     assert discovery.groups(index, AGGREGATED).etag != first
 
 

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 import trustme
 
-from adapter.apiserver import handler as handler_module
 from adapter.apiserver import request_info
-from adapter.apiserver.handler import Handler
 from adapter.apiserver.request_info import parse_target
 from adapter.kube import selectors
 from tests.apiserver.conftest import Service, as_user
@@ -33,14 +31,6 @@ TARGETS = {
     "junk behind health": lambda number: f"/livez/{number}" + "/a" * (LONG // 2),
     "a query behind health": lambda number: f"/livez?{number}" + "&a" * (LONG // 2),
 }
-
-
-@pytest.fixture
-def handler(service: Service) -> Handler:
-    """The server's handler, called without a network."""
-    handle: Any = service.server._connections.request_handler
-    [found] = [cell.cell_contents for cell in handle.__closure__ if isinstance(cell.cell_contents, Handler)]
-    return found
 
 
 @pytest.fixture
@@ -90,15 +80,13 @@ async def test_a_selector_is_read_only_for_those_with_the_right_to_the_metric(
 
 
 async def test_long_targets_of_authorized_requests_are_answered_and_not_cached(
-    service: Service, proxy: trustme.LeafCert, handler: Handler
+    service: Service, proxy: trustme.LeafCert
 ) -> None:
-    written = handler._provider._bodies
     selector = "%2C".join(f"{'l' * 60}{number}%21%3Dv" for number in range(32))
     long = f"{METRIC}?metricLabelSelector={selector}"
     for target, is_kept in ((long, False), (f"{METRIC}?metricLabelSelector=a%21%3Db", True)):
-        before = len(written)
         assert (await service.ask(target, leaf=proxy, headers=as_user())).status == 200
-        assert (target in request_info._cache, len(written) - before) == (is_kept, int(is_kept))
+        assert (target in request_info._cache) == is_kept
 
 
 def test_the_cache_of_targets_is_bounded_and_holds_small_ones_only() -> None:
@@ -108,17 +96,11 @@ def test_the_cache_of_targets_is_bounded_and_holds_small_ones_only() -> None:
     assert max(map(len, request_info._cache)) <= 512
 
 
-def test_targets_that_differ_only_in_their_selectors_differ_in_their_hash() -> None:
-    """4,096 targets with one hash made each look-up 4,096 comparisons."""
-    found = {hash(parse_target(f"{METRIC}?metricLabelSelector=l%3D{number}")) for number in range(1000)}
-    assert len(found) > 990
-
-
-async def test_a_long_accept_header_is_parsed_and_not_cached(service: Service, proxy: trustme.LeafCert) -> None:
-    accept = ",".join(f"text/x-{number}" for number in range(500)) + ",*/*"
-    kept = handler_module._accepts_json_cached.cache_info().currsize
-    answer = await service.ask(METRIC, leaf=proxy, headers={**as_user(), "Accept": accept})
-    assert (answer.status, handler_module._accepts_json_cached.cache_info().currsize) == (200, kept)
+async def test_a_long_accept_header_is_read(service: Service, proxy: trustme.LeafCert) -> None:
+    accept = ",".join(f"text/x-{number}" for number in range(500))
+    for header, code in ((accept, 406), (f"{accept},*/*", 200)):
+        answer = await service.ask(METRIC, leaf=proxy, headers={**as_user(), "Accept": header})
+        assert answer.status == code
 
 
 async def test_a_user_in_the_group_of_the_unauthenticated_is_not_made_an_authenticated_one(
