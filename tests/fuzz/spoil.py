@@ -128,7 +128,7 @@ def mark(token: str) -> str:
 def each_place(data: Any) -> Iterator[tuple[str, bytes]]:
     """The document with strange values at each of its paths, one at a time, with a description.
 
-    Each path gets every EVERYth value: others than the path before, so that four paths in a row have had all.
+    Each path gets every EVERYth value: others than the path before, so that EVERY paths in a row have had all.
     """
     things = [*STRANGE, *TEXTS, *map(mark, TOKENS)]
     for number, path in enumerate([(), *places(data)]):

@@ -3,22 +3,19 @@
 `LITERAL_DOCUMENTS` sets how many random documents are compared (10,000; more for a night's run).
 """
 
-import ast
 import collections
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import Any
 
 import pytest
 import yaml
 
 from adapter.runtime import document_text
-from tests.literal import model, states, usage
+from tests.literal import model
 from tests.literal.compare import Case, adapters, difference, reduced
 from tests.literal.generator import sequence
 from tests.literal.memory import Memory, load
@@ -76,33 +73,6 @@ def test_the_documents_reach_every_answer_that_the_page_knows() -> None:
     assert {kind: {what for what in few if what is not None} for kind, few in rare.items() if few} == {}
 
 
-def test_the_documents_reach_every_line_of_the_literal_implementation() -> None:
-    reached: set[tuple[str, int]] = set()
-    files = {module.__file__: module for module in (model, states, usage)}
-
-    def line(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
-        if frame.f_code.co_filename not in files:
-            return None
-        if event == "line":
-            reached.add((frame.f_code.co_filename, frame.f_lineno))
-        return line
-
-    before = sys.gettrace()
-    sys.settrace(line)
-    try:
-        for _ in answers(5_000):
-            pass
-    finally:
-        sys.settrace(before)
-    missed = {
-        f"{Path(name).name}:{number}"
-        for name, module in files.items()
-        for number in lines_of(name) - {number for file, number in reached if file == name}
-    }
-    # Rows 25 and 31 of the vectors reach what becomes of replacements that do not help.
-    assert len(missed) <= 2, sorted(missed)
-
-
 def given(name: str) -> dict[str, Any]:
     found: dict[str, Any] = document_text.read_document((VECTORS / f"{name}.yaml").read_text())
     return found
@@ -134,18 +104,6 @@ def answers(documents: int) -> list[dict[str, Any]]:
             found.append(model.answer(document, load(document["memory"]))[0])
         seed += 1
     return found
-
-
-def lines_of(file: str) -> set[int]:
-    """The lines at which the statements of a file's functions begin."""
-    functions = [one for one in ast.walk(ast.parse(Path(file).read_text())) if isinstance(one, ast.FunctionDef)]
-    statements = [one for function in functions for one in ast.walk(function) if isinstance(one, ast.stmt)]
-    return {
-        one.lineno
-        for one in statements
-        if not isinstance(one, ast.FunctionDef)
-        and not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-    }
 
 
 def test_a_difference_is_detected() -> None:
