@@ -64,10 +64,6 @@ SERVERS = (
         r"e2e/test_alerts\.py", "promtool tests each alert with series; a fault of each on a cluster takes 1.5 minutes"
     ),
     Left(
-        r"e2e/test_one_input\.py",
-        "e2e/test_blast_radius.py and test_faults.py break inputs one at a time; all in one scene take 3.5 minutes",
-    ),
-    Left(
         r"e2e/test_registries\.py::test_(an_outage|a_pod_that_is_pulled_out.*\[nacos)",
         "outages and empty answers are in each registry's own tests on its server; a Nacos that pushes runs besides",
     ),
@@ -109,7 +105,6 @@ SERVERS = (
         "the raise and the missing right run; the loops hold spikes, and test_companion.py the change of leaders",
     ),
     Left(r"e2e/test_pacing\.py::test_(a_schedule|an_idle|new_pods)", "vectors hold them; velocity and cooldown run"),
-    Left(r"e2e/test_pacing\.py::test_velocity_is_kept", "another velocity is another number", keep=1),
     Left(
         r"e2e/test_forms\.py::test_(the_count_is_the_same.*\[scale|the_rights_of_the_manifests)",
         "the shared adapter has the rights of the manifests in every test; two of the three forms run",
@@ -126,13 +121,7 @@ SERVERS = (
         r"demo/test_e2e\.py",
         "it tests the demo: the replacement of pulled-out pods is in e2e/test_counts.py and test_registries.py",
     ),
-    Left(r"e2e/test_lies\.py::test_the_same_samples", "the loops hold it for every source; zeros run on the real one"),
-    Left(
-        r"e2e/test_safety\.py::test_no_count_changes_while_(prometheus|metrics_server)",
-        "e2e/test_faults.py takes both away",
-    ),
     Left(r"e2e/test_migrate\.py::test_four_migrated", "migrate's outputs are recorded; a stored HPA is replaced"),
-    Left(r"harness/test_controlplane\.py::test_stock_hpa", "e2e/test_counts.py needs the same of the harness"),
     Left(
         r"usage/test_real_prometheus\.py::TestWindows::test_(a_window_that_cannot|after_a_gap|a_target_that_is_up)",
         "they wait for gaps and windows; usage/test_windows.py holds the rule",
@@ -165,8 +154,8 @@ ROWS = (
         keep=30,
     ),
     Left(
-        r"demo/test_(model\.py::(?!test_the_model_tells_each_rescale)|cli\.py::test_the_story_is_told_and_drawn|"
-        r"picture\.py::test_the_same_story)",
+        r"demo/test_(model\.py::(?!test_the_model_tells_each_rescale)|"
+        r"cli\.py::test_the_story_is_told_and_drawn)",
         "the whole story in the demo's model; tests/replay/scenarios holds the counts of the same rules",
     ),
     Left(

@@ -1,8 +1,7 @@
 """Failures change no count, and the HPA's condition gives the reason."""
 
-from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Prometheus
-from lab.harness.workloads import Workloads, cpu_watermarks
+from lab.harness.workloads import Workloads
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
@@ -25,35 +24,6 @@ def test_no_count_changes_while_the_adapter_is_gone(
     workloads.hold_replicas("web", 5)
     adapter.restart()
     workloads.wait_replicas("web", 1)
-
-
-def test_no_count_changes_while_prometheus_is_gone_and_the_condition_names_it(
-    make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
-) -> None:
-    load = Load(exporter, workloads)
-    make_adapter(prometheus_settings(prometheus))
-    workloads.deployment("web", 5)
-    load.each("web", 1.0)
-    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
-    workloads.hpa("web")
-    workloads.wait_condition("web", ACTIVE)
-    prometheus.kill()
-    workloads.wait_condition("web", ACTIVE, status="False", contains="query load")
-    workloads.hold_replicas("web", 5)
-
-
-def test_no_count_changes_while_metrics_server_is_gone_and_the_condition_names_it(
-    control_plane: ControlPlane, make_adapter: MakeAdapter, workloads: Workloads
-) -> None:
-    make_adapter({"resourceMetrics": {"intervalSeconds": 1, "maxAgeSeconds": 30}})
-    workloads.deployment("web", 5, usage_cpu="800m")
-    workloads.wait_usage("web", cpu="800m")
-    workloads.policy("web", [cpu_watermarks("1200m", "400m")])
-    workloads.hpa("web")
-    workloads.wait_condition("web", ACTIVE)
-    control_plane.kill("metrics-server")
-    workloads.wait_condition("web", ACTIVE, status="False", contains="metrics.k8s.io")
-    workloads.hold_replicas("web", 5)
 
 
 def test_a_rollout_with_full_surge_changes_no_count(

@@ -12,24 +12,9 @@ import pytest
 
 from lab.harness.client import ApiError
 from lab.harness.control_plane import ControlPlane
-from lab.harness.workloads import Workloads, resource_metric
+from lab.harness.workloads import Workloads
 
 pytestmark = pytest.mark.e2e
-
-
-def test_stock_hpa_scales_on_what_metrics_server_saw(workloads: Workloads) -> None:
-    """Scheduler, KWOK, metrics-server, aggregator and HPA controller: 4 pods at 150 % of their request become 6."""
-    workloads.deployment("web", 4, cpu_request="1", usage_cpu="1500m")
-    workloads.hpa("web", metrics=[resource_metric("cpu", utilization=100)], tolerance="0.05")
-    workloads.wait_replicas("web", 6, timeout=90)
-    # Every pod, new ones included, uses 1500m, so the HPA would go on. At the request's value it stays.
-    workloads.set_usage("web", cpu="1")
-    workloads.wait_usage("web", cpu="1")
-    settled = workloads.replicas("web")
-    assert len(workloads.hold_replicas("web", settled, syncs=3)) >= 3
-    condition = workloads.hpa_condition("web", "ScalingActive")
-    assert condition is not None
-    assert condition["status"] == "True"
 
 
 def test_each_program_starts_as_soon_as_it_is_built() -> None:

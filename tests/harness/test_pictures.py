@@ -1,17 +1,14 @@
 """The pictures of the documentation: terminals show what commands print, and diagrams say what is true."""
 
 import re
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
 
 from lab.harness.pictures import concepts, terminal
 from lab.harness.pictures.__main__ import OUT, all_names
-from lab.harness.pictures.scenes import Scene
 
 
 def test_a_command_believes_that_it_writes_to_a_terminal_and_keeps_its_colours() -> None:
@@ -23,39 +20,10 @@ def test_a_command_believes_that_it_writes_to_a_terminal_and_keeps_its_colours()
     assert "$&#160;" in svg
 
 
-def test_a_sign_that_arrives_in_two_parts_is_one_sign() -> None:
-    recording = terminal.record(["sh", "-c", r"printf '\342\224'; sleep 0.2; printf '\200'"], {})
-    assert recording.text == "─"
-    assert len(recording.pieces) > 1
-
-
-def test_a_command_that_does_not_end_by_itself_is_ended_with_its_children() -> None:
-    with terminal.following(["sh", "-c", "sleep 600 & echo $!; wait"], {}) as pieces:
-        child = int(next(piece for piece in pieces if piece.strip()))
-    deadline = time.monotonic() + 20
-    while _runs(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def _runs(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").split()[2] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def test_a_picture_of_a_terminal_loads_nothing() -> None:
     svg = terminal.draw("a.svg", "ls", [(0.0, "file")])
     ET.fromstring(svg)
     assert not re.search(r"url\((?!#)|@import|href", svg)
-
-
-def test_a_moving_picture_shows_each_line_at_its_time_within_twenty_seconds() -> None:
-    svg = terminal.draw("a.svg", "watch", [(0.0, "first"), (60.0, "second"), (120.0, "third")], moving=True)
-    ET.fromstring(svg)
-    assert list(dict.fromkeys(re.findall(r"animation:shown .1s ([\d.]+)s", svg))) == ["10.0", "20.0"]
-    assert "prefers-reduced-motion" in svg
 
 
 def test_what_differs_in_each_run_is_written_in_one_way() -> None:
@@ -63,15 +31,6 @@ def test_what_differs_in_each_run_is_written_in_one_way() -> None:
     first = steady.text("web-7f496895c8-7hlk9 web-7f496895c8-7xgz5 at 127.0.0.1:45123")
     assert first == "web-7f496895c8-pod01 web-7f496895c8-pod02 at 127.0.0.1:6443"
     assert steady.text("web-7f496895c8-7xgz5") == "web-7f496895c8-pod02"
-
-
-def test_a_scene_shows_what_it_is_cut_to_from_its_beginning() -> None:
-    scene = Scene(name="a.svg", command="a", expects="b", since="^b", to="^c")
-    assert scene.cut([(1.0, "a"), (2.0, "b"), (3.0, "x"), (4.0, "c"), (5.0, "d")]) == [
-        (0.0, "b"),
-        (1.0, "x"),
-        (2.0, "c"),
-    ]
 
 
 def test_every_terminal_and_diagram_is_there_and_the_diagrams_are_drawn_as_the_code_says() -> None:

@@ -13,7 +13,7 @@ from tests.replay.services import POD, hpa, wandering
 
 BAND = policy(cpu("1000m", "600m"))
 SETUP = Setup(replicas=10, delay=5.0, window=15.0, capacity={"cpu": 12 * POD // 10})
-PULLED_OUT = wandering(3, 3000)
+PULLED_OUT = wandering(3, 1500)
 TICKS = [tick._replace(pulled_out=0) for tick in PULLED_OUT[:1000]]
 
 

@@ -144,6 +144,6 @@ def compared(seed: int) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=settings().max_examples // 12, deadline=None)
 def test_leaving_out_syncs_changes_no_count(seed: int) -> None:
     compared(seed)
