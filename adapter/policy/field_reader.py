@@ -29,6 +29,15 @@ def mapping_at(data: object, *keys: str) -> Mapping[str, Any]:
     return data if isinstance(data, Mapping) else {}
 
 
+def listed_objects(document: object) -> Iterator[tuple[str, object]]:
+    """The objects of a document, each with its place in it: `items[2]` for those of a List, else empty."""
+    items = document.get("items") if isinstance(document, Mapping) else None
+    if isinstance(document, Mapping) and isinstance(items, list) and str(document.get("kind")).endswith("List"):
+        yield from ((f"items[{index}]", item) for index, item in enumerate(items))
+    else:
+        yield "", document
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnparsedObject:
     """A Kubernetes object as it was written: any of its values may be of a wrong type."""

@@ -56,14 +56,11 @@ async def read_hpas(cluster: Cluster, namespaces: Iterable[str], sections: list[
     """The HPAs of these namespaces (empty: of all); None, with a finding, where they cannot be read."""
     try:
         return await cluster.hpas(namespaces)
+    except Forbidden as error:
+        sections.append(ReportSection("HPAs").skipped(f"HPAs, for {reason(error)}"))
     except KubeError as error:
-        section = ReportSection("HPAs")
-        if isinstance(error, Forbidden):
-            section.skipped(f"HPAs, for {reason(error)}")
-        else:
-            section.wrong(f"HPAs cannot be read: {error}")
-        sections.append(section)
-        return None
+        sections.append(ReportSection("HPAs").wrong(f"HPAs cannot be read: {error}"))
+    return None
 
 
 async def installation_sections(
@@ -131,20 +128,27 @@ async def control_plane_section(session: Session, hpas: Iterable[Hpa] | None) ->
 
     `hpas`: those of the cluster; None where they cannot be read. One with a tolerance proves that the field is kept.
     """
-    section = ReportSection("API server")
+    section, text = ReportSection("API server"), None
     try:
         text = await server_version(session)
     except KubeError as error:
         section.skipped(f"its version, for {reason(error)}")
-        _add_clock(section, session.skew)
+    skew = session.skew
+    if abs(skew) <= SKEW_SECONDS:
+        section.ok(f"its clock and the one here are within {SKEW_SECONDS:g} s")
+    else:  # decisions use the API server's clock, so it harms what has another one's times
+        ahead, add = "ahead of" if skew > 0 else "behind", section.wrong if abs(skew) > _WRONG_SECONDS else section.note
+        add(
+            f"the clock here is {abs(skew):.0f} s {ahead} the API server's; decisions use the API server's, but tokens "
+            "and certificates are judged by the one here: set both by NTP"
+        )
+    if text is None:
         return section, None
-    _add_clock(section, session.skew)
     version = parse_version(text)
     if version is not None and version < _OLDEST:
         section.wrong(f"it is Kubernetes {text}, which has no autoscaling/v2; 1.23 is the oldest that has")
         return section, False
-    proven = any(hpa.sets_tolerance for hpa in hpas or ())
-    has_field = True if proven else await has_tolerance(session, text)
+    has_field = True if any(hpa.sets_tolerance for hpa in hpas or ()) else await has_tolerance(session, text)
     if has_field:
         section.ok(f"it is Kubernetes {text}, whose HPAs have a tolerance of their own")
     elif has_field is False:
@@ -155,19 +159,6 @@ async def control_plane_section(session: Session, hpas: Iterable[Hpa] | None) ->
     else:
         section.note(f"it says no version that can be read ({text!r}), so whether HPAs have a tolerance is unknown")
     return section, has_field
-
-
-def _add_clock(section: ReportSection, skew: float) -> None:
-    """The difference of clocks. Decisions use the API server's clock, so it harms what has another one's times."""
-    if abs(skew) <= SKEW_SECONDS:
-        section.ok(f"its clock and the one here are within {SKEW_SECONDS:g} s")
-        return
-    ahead = "ahead of" if skew > 0 else "behind"
-    text = (
-        f"the clock here is {abs(skew):.0f} s {ahead} the API server's; decisions use the API server's, but tokens and "
-        "certificates are judged by the one here: set both by NTP"
-    )
-    (section.wrong if abs(skew) > _WRONG_SECONDS else section.note)(text)
 
 
 async def certificate_section(
@@ -190,7 +181,17 @@ async def certificate_section(
             _add(section, f"the serving certificate of {address}", certificate, now, own=True)
     if addresses and not any(served):
         section.skipped("the ends of the serving certificates, for no server can be reached from here")
-    await _add_front_proxy(section, session, now)
+    # The CA by which every server of an aggregated API knows the API server.
+    try:
+        data = decode(await session.get(CONFIG_MAPS.path(_NAMESPACE, _CONFIG_MAP)), ConfigMap).data or {}
+    except (KubeError, msgspec.MsgspecError) as error:
+        return section.skipped(f"the end of the front proxy's CA, for {reason(error)}")
+    if not data.get(_KEY):
+        return section.wrong(
+            f"ConfigMap {_NAMESPACE}/{_CONFIG_MAP} names no {_KEY}: no aggregated API knows who asks; start the API "
+            "server with --requestheader-client-ca-file"
+        )
+    _add(section, "the front proxy's CA", _newest(data[_KEY]), now, own=False)
     return section
 
 
@@ -221,22 +222,6 @@ async def _served(address: str) -> x509.Certificate | None:
         writer.transport.abort()
 
 
-async def _add_front_proxy(section: ReportSection, session: Session, now: float) -> None:
-    """The CA by which every server of an aggregated API knows the API server."""
-    try:
-        data = decode(await session.get(CONFIG_MAPS.path(_NAMESPACE, _CONFIG_MAP)), ConfigMap).data or {}
-    except (KubeError, msgspec.MsgspecError) as error:
-        section.skipped(f"the end of the front proxy's CA, for {reason(error)}")
-        return
-    if not data.get(_KEY):
-        section.wrong(
-            f"ConfigMap {_NAMESPACE}/{_CONFIG_MAP} names no {_KEY}: no aggregated API knows who asks; start the API "
-            "server with --requestheader-client-ca-file"
-        )
-        return
-    _add(section, "the front proxy's CA", _newest(data[_KEY]), now, own=False)
-
-
 def _add(section: ReportSection, what: str, certificate: x509.Certificate | None, now: float, *, own: bool) -> None:
     remedy = "see serving_certificate_failed in the server's log" if own else "renew it (kubeadm certs renew)"
     if certificate is None:
@@ -260,7 +245,27 @@ def status_sections(policies: Sequence[ListedPolicy], now: float, *, written: bo
 
     `written`: whether the settings have the companion write statuses.
     """
-    return [one for one in (_silent(policies, now), _unwritten(policies, now, written=written)) if one.findings]
+    watches, companion = ReportSection("watches"), ReportSection("companion")
+    ages = {str(policy): _age(policy, now) for policy in policies if policy.status.assessed_at}
+    concerned: dict[str, dict[str, None]] = {}
+    for policy in policies:
+        for condition in policy.status.conditions if ages.get(str(policy), 0.0) <= STALE_STATUS_SECONDS else ():
+            if condition.reason == Reason.WATCH_SILENT and condition.status != "True":
+                concerned.setdefault(condition.message, {})[str(policy)] = None
+    for text, names in concerned.items():
+        watches.wrong(f"{text} (reported by the status of {first_names([*names], NAMED)})")
+    old = {name: age for name, age in ages.items() if age > STALE_STATUS_SECONDS}
+    without = [str(policy) for policy in policies if not policy.status.assessed_at]
+    if written and old:
+        companion.wrong(
+            f"it writes every status within two minutes, and these are older, up to {max(old.values()):.0f} s: "
+            f"{first_names([*old], NAMED)}; check that it runs, and its log"
+        )
+    if written and without:
+        companion.note(
+            f"no status is written yet, so the adapter's view of it is unknown: {first_names(without, NAMED)}"
+        )
+    return [section for section in (watches, companion) if section.findings]
 
 
 def add_policy_error(section: ReportSection, policy: ListedPolicy, now: float, *, every: bool = False) -> None:
@@ -288,34 +293,28 @@ async def server_sections(cluster: Cluster, settings: Settings) -> list[ReportSe
     One note names the servers that cannot be asked.
     """
     namespace, service, port = settings.server.tls.namespace, settings.server.tls.service, settings.telemetry.port
+
+    async def readiness(pod: str) -> str | KubeError:
+        path = f"{PODS.path(namespace, pod)}:{port}/proxy/readyz"
+        try:
+            body = await cluster.session.get(path, params={"verbose": "", "report": ""}, timeout=_ASK_SECONDS)
+        except KubeError as error:
+            return error
+        return body.decode()
+
     try:
         names = await cluster.service_pods(namespace, service)
     except KubeError as error:
-        section = ReportSection("servers")
-        section.skipped(f"whether they are ready, for {reason(error)}")
-        return [section]
-    answers = await asyncio.gather(*(_readiness(cluster, namespace, name, port) for name in names))
-    replies = dict(zip(names, answers, strict=True))
+        return [ReportSection("servers").skipped(f"whether they are ready, for {reason(error)}")]
+    replies = dict(zip(names, await asyncio.gather(*map(readiness, names)), strict=True))
     sections = [_server_section(name, reply) for name, reply in replies.items() if isinstance(reply, str)]
     failures = {name: reply for name, reply in replies.items() if isinstance(reply, KubeError)}
     if not names:
-        section = ReportSection("servers")
-        section.note(f"Service {service} of namespace {namespace} has no pods")
-        sections.append(section)
+        sections.append(ReportSection("servers").note(f"Service {service} of namespace {namespace} has no pods"))
     if failures:
-        section = ReportSection("servers")
-        why = reason(next(iter(failures.values())))
-        section.note(f"{', '.join(failures)} cannot be asked whether all watches are alive: {why}")
-        sections.append(section)
+        text = f"{', '.join(failures)} cannot be asked whether all watches are alive"
+        sections.append(ReportSection("servers").note(f"{text}: {reason(next(iter(failures.values())))}"))
     return sections
-
-
-async def _readiness(cluster: Cluster, namespace: str, pod: str, port: int) -> str | KubeError:
-    try:
-        path = f"{PODS.path(namespace, pod)}:{port}/proxy/readyz"
-        return (await cluster.session.get(path, params={"verbose": "", "report": ""}, timeout=_ASK_SECONDS)).decode()
-    except KubeError as error:
-        return error
 
 
 def _server_section(pod: str, reply: str) -> ReportSection:
@@ -331,39 +330,6 @@ def _server_section(pod: str, reply: str) -> ReportSection:
             section.wrong(text)
     if not section.findings:
         section.ok("it is ready")
-    return section
-
-
-def _silent(policies: Sequence[ListedPolicy], now: float) -> ReportSection:
-    section, concerned = ReportSection("watches"), dict[str, list[str]]()
-    for policy in policies:
-        if _age(policy, now) <= STALE_STATUS_SECONDS:
-            silent = [
-                condition
-                for condition in policy.status.conditions
-                if condition.reason == Reason.WATCH_SILENT and condition.status != "True"
-            ]
-            for text in dict.fromkeys(one.message for one in silent):
-                concerned.setdefault(text, []).append(str(policy))
-    for text, names in concerned.items():
-        section.wrong(f"{text} (reported by the status of {first_names(names, NAMED)})")
-    return section
-
-
-def _unwritten(policies: Sequence[ListedPolicy], now: float, *, written: bool) -> ReportSection:
-    section = ReportSection("companion")
-    if not written:
-        return section
-    without = [str(policy) for policy in policies if not policy.status.assessed_at]
-    old = [policy for policy in policies if policy.status.assessed_at and _age(policy, now) > STALE_STATUS_SECONDS]
-    if old:
-        oldest = max(_age(one, now) for one in old)
-        section.wrong(
-            f"it writes every status within two minutes, and these are older, up to {oldest:.0f} s: "
-            f"{first_names([str(one) for one in old], NAMED)}; check that it runs, and its log"
-        )
-    if without:
-        section.note(f"no status is written yet, so the adapter's view of it is unknown: {first_names(without, NAMED)}")
     return section
 
 

@@ -69,6 +69,7 @@ class ScopeError(Exception):
 class _Way:
     """The way from a policy to its pods, as far as it can be read; `fault` says what ends it, unless it is refused."""
 
+    policy: Policy
     wiring: Wiring | None = None
     target: WiredTarget | None = None
     fault: str = ""
@@ -131,7 +132,6 @@ class _Check:
     settings_known: bool
     may_contact_sources: bool
     notes: list[ReportSection] = field(default_factory=list)
-    denied: dict[str, list[str]] = field(default_factory=dict)
 
     async def run(self, installation: Installation | None) -> list[ReportSection]:
         cluster, settings, whole = self.cluster, self.settings, not self.scope.is_registry
@@ -147,15 +147,17 @@ class _Check:
             causes = sections + causes
         listed = await self._read_policies() if cluster else []
         policies = [
-            one.policy for one in listed if one.policy and self.scope.registry in {"", _registry_of(one.policy)}
+            one.policy
+            for one in listed
+            if one.policy
+            and self.scope.registry in {"", one.policy.registry.name if one.policy.registry else KUBERNETES}
         ]
         ways = await self._ways(policies)
-        load = await self._load_sources(policies, ways) if cluster is not None and whole else LoadReport()
+        load = await self._load_sources(cluster.session, ways) if cluster is not None and whole else LoadReport()
         sections, probes = await self._registry_sections(policies)
         of_policies = []
-        for policy in policies:
-            way = ways[_key(policy)]
-            of_policies.append(self._policy_section(policy, way, probes, load))
+        for way in ways:
+            of_policies.append(self._policy_section(way, probes, load))
             sections.append(of_policies[-1])
             if (wiring := way.wiring) is not None:
                 known = has_tolerance is None or wiring.has_tolerance
@@ -171,7 +173,7 @@ class _Check:
             if whole:
                 sections += self._hpa_sections(hpas or [], listed, sections)
                 sections += await server_sections(cluster, settings)
-        found = causes + self.notes + self._denied_sections() + load.sections + sections
+        found = causes + self.notes + load.sections + sections
         if any(finding.cause in ANSWERS for section in found for finding in section.findings):
             for section in of_policies:
                 section.wrong("its HPA is not answered", symptom_of=ANSWERS)
@@ -193,7 +195,7 @@ class _Check:
     async def _read_policies(self) -> list[ListedPolicy]:
         """The policies in scope. Notes those that are not valid, and refusals of the API server."""
         assert self.cluster is not None
-        section = ReportSection("cluster")
+        section, policies = ReportSection("cluster"), list[ListedPolicy]()
         try:
             if self.scope.policy:
                 namespace, _, name = self.scope.policy.partition("/")
@@ -201,19 +203,13 @@ class _Check:
             else:
                 policies = await self.cluster.policies(self.settings.kubernetes.namespaces)
         except NotFound:
-            section.wrong(
-                "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)",
-                cause=DEFINITION,
-            )
-            self.notes.append(section)
-            return []
+            text = "the API server knows no WatermarkPolicy: apply the definition (kubectl apply -k manifests/crd)"
+            section.wrong(text, cause=DEFINITION)
         except (KubeError, ClusterError) as error:
             if isinstance(error, Forbidden) and not self.scope.policy:
                 section.skipped(f"policies and what follows from them, for {reason(error)}")
             else:
                 section.wrong(f"policies cannot be read: {error}")
-            self.notes.append(section)
-            return []
         for policy in policies:
             if policy.policy is None:
                 section.wrong(f"policy {policy} is not valid: {policy.fault}")
@@ -223,38 +219,35 @@ class _Check:
             self.notes.append(section)
         return policies
 
-    async def _ways(self, policies: Iterable[Policy]) -> dict[tuple[str, str], _Way]:
+    async def _ways(self, policies: Iterable[Policy]) -> list[_Way]:
         """The HPA and the pods of each policy; what this account may not read is noted once."""
-        ways: dict[tuple[str, str], _Way] = {}
+        ways, section = list[_Way](), ReportSection("pods")
+        denied: dict[str, list[str]] = {}
         for policy in policies:
             assert self.cluster is not None
-            way = ways[_key(policy)] = _Way()
+            way = _Way(policy)
+            ways.append(way)
             try:
                 way.wiring = await self.cluster.wiring(policy)
                 way.target = await self.cluster.pods(policy)
             except Forbidden as error:
-                self.denied.setdefault(reason(error), []).append(f"{policy.namespace}/{policy.name}")
+                denied.setdefault(reason(error), []).append(f"{policy.namespace}/{policy.name}")
             except (KubeError, ClusterError) as error:
                 way.fault = str(error)
+        for message, names in denied.items():
+            section.skipped(f"the pods of {first_names(names, NAMED)}, for {message}")
+        self.notes += [section] * bool(denied)
         return ways
 
-    def _denied_sections(self) -> list[ReportSection]:
-        """What this account may not read, once, with the policies that it concerns."""
-        section = ReportSection("pods")
-        for message, names in self.denied.items():
-            section.skipped(f"the pods of {first_names(names, NAMED)}, for {message}")
-        return [section] * bool(section.findings)
-
-    async def _load_sources(self, policies: Iterable[Policy], ways: Mapping[tuple[str, str], _Way]) -> LoadReport:
-        assert self.cluster is not None
-        report, session = LoadReport(), self.cluster.session
-        targets = ((policy, ways[_key(policy)].target) for policy in policies)
-        scaled = [Scaled(policy, *((one.pods, one.target.name) if one else ((), ""))) for policy, one in targets]
+    async def _load_sources(self, session: Session, ways: Iterable[_Way]) -> LoadReport:
+        report, unknown = LoadReport(), ((), "")
+        scaled = [
+            Scaled(way.policy, *((way.target.pods, way.target.target.name) if way.target else unknown)) for way in ways
+        ]
         await check_metrics_server(session, self.settings, scaled, report)
         if self.settings_known:
-            await check_prometheus(
-                self.settings, scaled, session.now, report, may_contact_sources=self.may_contact_sources
-            )
+            may_contact = self.may_contact_sources
+            await check_prometheus(self.settings, scaled, session.now, report, may_contact_sources=may_contact)
         return report
 
     async def _registry_sections(
@@ -263,12 +256,12 @@ class _Check:
         """The findings about the registries and the services in scope, and what the registries answered."""
         if not self.may_contact_sources:
             sections = []
-            for registry in self.settings.registries:
-                sections.append(ReportSection(f"registry {registry.name} ({registry.type})", SubjectKind.REGISTRY))
-                sections[-1].skipped(ONLY_WITH_SETTINGS)
+            for one in self.settings.registries:
+                section = ReportSection(f"registry {one.name} ({one.type})", SubjectKind.REGISTRY)
+                sections.append(section.skipped(ONLY_WITH_SETTINGS))
             return sections, {}
         registries = {registry.name: registry for registry in self.settings.registries}
-        services = _services(self.scope, registries, policies)
+        services = asked_services(self.scope, registries, policies)
         answers = (probe(registries[name], keys, time.time) for name, keys in services.items())
         probes = dict(zip(services, await asyncio.gather(*answers), strict=True))
         sections = [registry_section(registries[name], probes[name]) for name in sorted(probes)]
@@ -277,9 +270,10 @@ class _Check:
         return sections, probes
 
     def _policy_section(
-        self, policy: Policy, way: _Way, probes: Mapping[str, Sequence[ProbeResult]], load: LoadReport
+        self, way: _Way, probes: Mapping[str, Sequence[ProbeResult]], load: LoadReport
     ) -> ReportSection:
         """Findings about a policy: whether it may name its service, and its pods and their load."""
+        policy = way.policy
         section = ReportSection(f"policy {policy.namespace}/{policy.name}", SubjectKind.POLICY)
         key = self._admitted_service(section, policy)
         if way.fault:
@@ -320,10 +314,6 @@ class _Check:
         return service
 
 
-def _key(policy: Policy) -> tuple[str, str]:
-    return policy.namespace, policy.name
-
-
 def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
     """The scope, with the only registry filled in where a service needs one. Raises ScopeError."""
     names = ", ".join(sorted(registries)) or "none"
@@ -348,53 +338,37 @@ def _completed(scope: Scope, registries: Mapping[str, Registry]) -> Scope:
 async def _cluster(
     kubeconfig: str | None, given: Settings | None, scope: Scope, notes: list[ReportSection]
 ) -> AsyncIterator[Cluster | None]:
-    """The cluster; None where none is needed or it cannot be reached.
+    """The cluster; None where none is needed or it does not answer at all, though it may refuse.
 
     The latter is wrong only where the options name the cluster or a policy, or there is nothing else to check.
     """
     if scope.service and given is not None:
         yield None
         return
-    section, settings = ReportSection("cluster"), given or Settings()
+    section, settings, silence = ReportSection("cluster"), given or Settings(), ""
     add = section.wrong if kubeconfig or scope.policy or not settings.registries else section.note
     try:
         session = await Session.open(kubeconfig)
     except KubeError as error:
-        add(f"no cluster can be reached, so no policy is checked: {error}")
-        notes.append(section)
+        notes.append(add(f"no cluster can be reached, so no policy is checked: {error}"))
         yield None
         return
     async with session:
-        if silence := await _silence(session):
-            add(f"the cluster does not answer, so no policy is checked: {silence}")
-            notes.append(section)
-            yield None
-            return
-        yield Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
+        try:
+            # Without its storage it answers these paths, and nothing else: every request would be waited for.
+            for path in ("/version", "/readyz"):
+                await session.get(path)
+        except Unreachable as error:
+            silence = str(error)
+        except KubeError as error:
+            if "[-]etcd failed" in str(error):
+                silence = "its etcd fails (kubectl get --raw /readyz); look at the control plane"
+        if silence:
+            notes.append(add(f"the cluster does not answer, so no policy is checked: {silence}"))
+        yield None if silence else Cluster(session, Fraction(settings.kubernetes.hpa_tolerance), kubeconfig)
 
 
-async def _silence(session: Session) -> str:
-    """Why the API server does not answer at all; empty where it does, though it may refuse.
-
-    Without its storage it answers these paths, and nothing else: every request would be waited for.
-    """
-    try:
-        for path in ("/version", "/readyz"):
-            await session.get(path)
-    except Unreachable as error:
-        return str(error)
-    except KubeError as error:
-        if "[-]etcd failed" in str(error):
-            return "its etcd fails (kubectl get --raw /readyz); look at the control plane"
-    return ""
-
-
-def _registry_of(policy: Policy) -> str:
-    registry = service_registry(policy)
-    return registry.name if registry is not None else KUBERNETES
-
-
-def _services(
+def asked_services(
     scope: Scope, registries: Mapping[str, Registry], policies: Iterable[Policy]
 ) -> dict[str, set[ServiceKey]]:
     """The services to ask each registry about: at least one, to test the connection."""

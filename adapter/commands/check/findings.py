@@ -1,7 +1,7 @@
 """Findings about registries, their services, the pods of policies, and HPAs. Pure: everything was read before."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from adapter.commands.check.report import ReportSection, SubjectKind
@@ -22,11 +22,10 @@ from adapter.policy.hpa import (
     POLICY_LABEL,
     CrossVersionReference,
     Hpa,
-    HpaMetric,
     MetricSourceType,
     MetricTargetType,
 )
-from adapter.policy.watermark_policy import API_VERSION, KIND
+from adapter.policy.watermark_policy import GROUP, KIND
 from adapter.registries.probe import ProbeResult
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import Trouble, count_states
@@ -40,14 +39,25 @@ DEFINITION = "definition"
 MAX_LISTED = 20
 """Instances without a pod that are listed; further ones are counted."""
 
-_POLICY = CrossVersionReference(API_VERSION, KIND, "")
-
 
 def registry_section(settings: Registry, probes: Sequence[ProbeResult]) -> ReportSection:
-    """How far the adapter gets with each server of a registry."""
+    """How far the adapter gets with each server of a registry: reached, authenticated, allowed; a failure ends it."""
     section = ReportSection(f"registry {settings.name} ({settings.type})", SubjectKind.REGISTRY)
     for probe in probes:
-        _server(section, probe, has_credentials=settings.has_credentials)
+        server, trouble = probe.server, None if probe.rosters else next(iter(probe.troubles.values()))
+        if trouble is None or trouble.reason not in {"unreachable", "error"}:
+            section.ok(f"{server} can be reached")
+        if trouble is None:
+            section.ok(
+                f"{server} {'accepts the credentials' if settings.has_credentials else 'asks for no credentials'}"
+            )
+            section.ok(f"{server} lets the adapter read")
+        elif trouble.reason == "unknown" and any(key.service == PROBE_SERVICE for key in probe.troubles):
+            text = "was asked about a service that does not exist; name one that does"
+            section.note(f"{server} {text}: {_sentence(server, trouble)}")
+        else:
+            text = _TROUBLES.get(trouble.reason, "gives no usable answer")
+            section.wrong(f"{server} {text}: {_sentence(server, trouble)}")
     return section
 
 
@@ -59,23 +69,6 @@ _TROUBLES = {
     "filtered": "does not let the adapter read",
 }
 """How far the adapter gets, by the reason of a registry's trouble."""
-
-
-def _server(section: ReportSection, probe: ProbeResult, *, has_credentials: bool) -> None:
-    """Reachable, authenticated, allowed: the first step that fails ends the list."""
-    server = probe.server
-    trouble = None if probe.rosters else next(iter(probe.troubles.values()))
-    if trouble is None or trouble.reason not in {"unreachable", "error"}:
-        section.ok(f"{server} can be reached")
-    if trouble is None:
-        section.ok(f"{server} {'accepts the credentials' if has_credentials else 'asks for no credentials'}")
-        section.ok(f"{server} lets the adapter read")
-    elif trouble.reason == "unknown" and any(key.service == PROBE_SERVICE for key in probe.troubles):
-        text = "was asked about a service that does not exist; name one that does"
-        section.note(f"{server} {text}: {_sentence(server, trouble)}")
-    else:
-        text = _TROUBLES.get(trouble.reason, "gives no usable answer")
-        section.wrong(f"{server} {text}: {_sentence(server, trouble)}")
 
 
 def _sentence(server: str, trouble: Trouble) -> str:
@@ -201,12 +194,9 @@ def hpa_section(wiring: Wiring) -> ReportSection:
     """The flaws of a policy's HPA: wrong where it does not follow the policy, else notes."""
     hpa = wiring.hpa
     section = ReportSection(f"HPA {hpa.namespace}/{hpa.name} of policy {wiring.policy.name}", SubjectKind.HPA)
-    found = flaws(wiring)
-    for flaw in sorted(found, key=lambda one: not stops(one, wiring)):
-        if stops(flaw, wiring):
-            section.wrong(flaw.message)
-        else:
-            section.note(flaw.message)
+    for flaw in sorted(flaws(wiring), key=lambda flaw: not stops(flaw, wiring)):
+        add = section.wrong if stops(flaw, wiring) else section.note
+        add(flaw.message)
     if not section.findings and not hpa.inactive:
         asked = hpa.asks_for(wiring.policy.name)
         section.ok("it sets the count that is decided" if asked else "it is left as it is: the policy only observes")
@@ -235,30 +225,25 @@ def _dangling_metrics(
 ) -> Iterator[str]:
     names = {policy.name for policy in policies}
     for metric in hpa.metrics:
-        name = _policy_named(metric)
+        name, target = "", metric.described
+        if target is not None:
+            name = target.name if (target.group, target.kind) == (GROUP, KIND) else ""
+        elif metric.kind is MetricSourceType.EXTERNAL and (
+            metric.name in {DESIRED_REPLICAS, *READ_ONLY} or metric.name.startswith(READ_ONLY_PREFIXES)
+        ):
+            name = str(metric.match_labels.get(POLICY_LABEL, ""))
         if name and name not in names:
             there = first_names(sorted(names), MAX_LISTED) or "none"
             yield (
                 f"it asks for {metric.name} of WatermarkPolicy {name}, which does not exist in namespace "
                 f"{hpa.namespace}; create that policy, or name one that exists ({there})"
             )
-        target = metric.described
         by_target = target is not None and metric.name == DESIRED_REPLICAS and not name
         if by_target and target is not None and scaled is not None and target.identity not in scaled:
             yield (
                 f"it asks for {DESIRED_REPLICAS} of {target.kind} {target.name}, which no WatermarkPolicy in namespace "
                 f"{hpa.namespace} scales; create a policy that names this HPA"
             )
-
-
-def _policy_named(metric: HpaMetric) -> str:
-    """The policy that a metric names; empty where it names none."""
-    described = metric.described
-    if described is not None:
-        is_policy = (described.group, described.kind) == (_POLICY.group, _POLICY.kind)
-        return described.name if is_policy else ""
-    ours = metric.name in {DESIRED_REPLICAS, *READ_ONLY} or metric.name.startswith(READ_ONLY_PREFIXES)
-    return str(metric.match_labels.get(POLICY_LABEL, "")) if ours and metric.kind is MetricSourceType.EXTERNAL else ""
 
 
 def why_unmatched(pod: Pod, matches: Sequence[RegistrationMatch], registry: PolicyRegistry) -> str:
@@ -277,49 +262,39 @@ def _reasons(pod: Pod, matches: Sequence[RegistrationMatch], registry: PolicyReg
     yield from (
         f"{address(match.instance)}: {match.mismatch}" for match in matches if match.pod is pod and match.mismatch
     )
-    ips = {canonical_ip(ip) for ip in pod.ips}
-    yield from _of_its_address(pod, (match for match in matches if canonical_ip(match.instance.ip) in ips), registry)
+    ips, node = {canonical_ip(ip) for ip in pod.ips}, canonical_ip(pod.host_ip)
+    for match in matches:
+        if canonical_ip(match.instance.ip) in ips and (why := _not_counted(pod, match, registry)):
+            yield f"{address(match.instance)} is registered, but {why}"
     for match in matches:
         for key, value in match.instance.metadata.items():
             if value == pod.name:
                 yield f"{address(match.instance)} carries its name under {key}; write registry.podNameKey: {key}"
-    yield from _of_its_node(pod, matches)
-    if not pod.is_ready:
-        yield "it is not Ready, and services register once they are"
-    yield f"no instance is registered at its address ({', '.join(pod.ips)})" if pod.ips else "it has no address yet"
-
-
-def _of_its_address(pod: Pod, here: Iterable[RegistrationMatch], registry: PolicyRegistry) -> Iterator[str]:
-    for match in here:
-        instance = match.instance
-        where = address(instance)
-        if match.pod is not None or match.mismatch in {Mismatch.NAME, Mismatch.UID}:
-            named = named_pod(instance, registry) or instance.pod_uid or (match.pod.name if match.pod else "")
-            yield f"{where} is registered, but as pod {named}"
-        elif match.mismatch is Mismatch.OTHER_ADDRESS:
-            yield f"{where} is registered, but as pod {named_pod(instance, registry) or instance.pod_uid}"
-        elif match.mismatch is Mismatch.NAMESPACE:
-            yield f"{where} is registered, but as a pod of namespace {instance.pod_namespace}"
-        elif match.mismatch is Mismatch.OTHER_PORT:
-            yield f"{where} is registered, but the policy counts port {registry.port} only (registry.port)"
-        elif match.mismatch is Mismatch.UNDECLARED_PORT:
-            why = "it is on the host network" if pod.host_network else "it shares its address with other pods"
-            yield (
-                f"{where} is registered, but {why} and declares no such port; declare it as a containerPort, name it "
-                "in registry.port, or let instances carry their pod's name (registry.podNameKey)"
-            )
-        elif match.mismatch is Mismatch.AMBIGUOUS:
-            yield (
-                f"{where} is registered, but several pods have that address and port; let instances carry their "
-                "pod's name (registry.podNameKey)"
-            )
-
-
-def _of_its_node(pod: Pod, matches: Iterable[RegistrationMatch]) -> Iterator[str]:
-    node = canonical_ip(pod.host_ip)
     for match in matches:
         if node and canonical_ip(match.instance.ip) == node:
             yield (
                 f"{address(match.instance)} is registered at the address of its node; register the pod's own, or let "
                 "instances carry their pod's name (registry.podNameKey)"
             )
+    if not pod.is_ready:
+        yield "it is not Ready, and services register once they are"
+    yield f"no instance is registered at its address ({', '.join(pod.ips)})" if pod.ips else "it has no address yet"
+
+
+def _not_counted(pod: Pod, match: RegistrationMatch, registry: PolicyRegistry) -> str:
+    """Why a registration at a pod's address is none of the pod; empty where nothing is known."""
+    instance = match.instance
+    named = named_pod(instance, registry) or instance.pod_uid or (match.pod.name if match.pod else "")
+    if match.pod is not None:
+        return f"as pod {named}"
+    shares = "it is on the host network" if pod.host_network else "it shares its address with other pods"
+    sentences = {
+        **dict.fromkeys((Mismatch.NAME, Mismatch.UID, Mismatch.OTHER_ADDRESS), f"as pod {named}"),
+        Mismatch.NAMESPACE: f"as a pod of namespace {instance.pod_namespace}",
+        Mismatch.OTHER_PORT: f"the policy counts port {registry.port} only (registry.port)",
+        Mismatch.UNDECLARED_PORT: f"{shares} and declares no such port; declare it as a containerPort, name it in "
+        "registry.port, or let instances carry their pod's name (registry.podNameKey)",
+        Mismatch.AMBIGUOUS: "several pods have that address and port; let instances carry their pod's name "
+        "(registry.podNameKey)",
+    }
+    return sentences.get(match.mismatch, "") if match.mismatch is not None else ""

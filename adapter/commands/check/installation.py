@@ -2,9 +2,10 @@
 
 import base64
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Self
 
 import msgspec
 
@@ -75,6 +76,26 @@ class InstalledPart:
     config_map: str = _CONFIG_MAP
     key: str = _KEY
 
+    @classmethod
+    def of(cls, deployment: AnyObject) -> Self:
+        """What a Deployment says of itself."""
+        pod = mapping_at(deployment.spec, "template", "spec")
+        containers = pod.get("containers") or [{}]
+        arguments = [str(argument) for container in containers for argument in (container.get("args") or ())]
+        settings = next((text.partition("=")[2] for text in arguments if text.startswith("--settings=")), _KEY)
+        volumes = {
+            volume.get("name"): mapping_at(volume, "configMap").get("name") for volume in pod.get("volumes") or ()
+        }
+        return cls(
+            deployment=deployment.metadata.name,
+            account=str(pod.get("serviceAccountName") or "default"),
+            image=str(containers[0].get("image") or ""),
+            wanted=int((deployment.spec or {}).get("replicas") or 0),
+            ready=int((deployment.status or {}).get("readyReplicas") or 0),
+            config_map=str(volumes.get("settings") or _CONFIG_MAP),
+            key=PurePosixPath(settings).name,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
@@ -117,36 +138,14 @@ async def find_installation(session: Session, settings: Settings) -> Installatio
         ]
         homes = [server.metadata.namespace for server in servers]
         home = next((one for one in (*preferred, *homes) if one in homes), namespace)
-        return Installation(
-            namespace=home,
-            parts=_parts(deployment for deployment in deployments if deployment.metadata.namespace == home),
-        )
+        parts = {
+            Account(component): InstalledPart.of(deployment)
+            for deployment in deployments
+            if deployment.metadata.namespace == home
+            and (component := (deployment.metadata.labels or {}).get(_COMPONENT)) in _ACCOUNTS
+        }
+        return Installation(namespace=home, parts=parts)
     return Installation(namespace=namespace, is_known=False, trouble=trouble)
-
-
-def _parts(deployments: Iterable[AnyObject]) -> dict[Account, InstalledPart]:
-    parts: dict[Account, InstalledPart] = {}
-    for deployment in deployments:
-        component = (deployment.metadata.labels or {}).get(_COMPONENT)
-        if component in _ACCOUNTS:
-            pod = mapping_at(deployment.spec, "template", "spec")
-            containers = pod.get("containers") or [{}]
-            arguments = [str(argument) for container in containers for argument in (container.get("args") or ())]
-            settings = next((text.partition("=")[2] for text in arguments if text.startswith("--settings=")), _KEY)
-            volumes = {
-                volume.get("name"): mapping_at(volume, "configMap").get("name") for volume in pod.get("volumes") or ()
-            }
-            status = deployment.status or {}
-            parts[Account(component)] = InstalledPart(
-                deployment=deployment.metadata.name,
-                account=str(pod.get("serviceAccountName") or "default"),
-                image=str(containers[0].get("image") or ""),
-                wanted=int((deployment.spec or {}).get("replicas") or 0),
-                ready=int(status.get("readyReplicas") or 0),
-                config_map=str(volumes.get("settings") or _CONFIG_MAP),
-                key=PurePosixPath(settings).name,
-            )
-    return parts
 
 
 async def installed_settings(session: Session, installation: Installation) -> tuple[Settings, bool, ReportSection]:

@@ -149,13 +149,12 @@ async def check_prometheus(
     Without `may_contact_sources` no server is asked: the settings are not from this place, and the credentials that
     they name must not be sent from here to where they say.
     """
-    servers, catalog = settings.prometheus.servers, _catalog(settings)
+    servers, catalog = settings.prometheus.servers, catalog_of(settings)
     source: Prometheus | None = None
     if not may_contact_sources:
         for server in servers:
             section = ReportSection(f"Prometheus {server.name}")
-            section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}")
-            to.sections.append(section)
+            to.sections.append(section.skipped(f"{server.url}: {ONLY_WITH_SETTINGS}"))
     elif servers:
         probes = {one.name: WorkloadQuery(Query(prom_ql="vector(1)", server=one.name), _NOWHERE, "") for one in servers}
         asked = [query for one, _, query in _queries(scaled) if one.workload]
@@ -210,7 +209,8 @@ def cause_of(server: str) -> str:
     return f"prometheus/{server}"
 
 
-def _catalog(settings: Settings) -> QueryCatalog:
+def catalog_of(settings: Settings) -> QueryCatalog:
+    """The queries that the settings allow."""
     prometheus = settings.prometheus
     names = [server.name for server in prometheus.servers]
     return QueryCatalog(names, prometheus.queries, inline_allowed=prometheus.inline_queries)

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from adapter.commands.check.findings import dangling_hpas, stops, targets_at_limit
+from adapter.commands.check.load_sources import catalog_of
 from adapter.commands.check.manifest_objects import (
     DeclaredWorkload,
     Located,
@@ -12,7 +13,6 @@ from adapter.commands.check.manifest_objects import (
     read_folder,
     read_objects,
     read_stream,
-    section_for,
 )
 from adapter.commands.check.report import Finding, FindingLevel, Place, ReportSection
 from adapter.kube.cluster import ListedPolicy
@@ -29,9 +29,7 @@ from adapter.registries.roster import service_of
 from adapter.registries.service_allowlist import ServiceAllowlist
 from adapter.runtime.faults import closest
 from adapter.settings import Settings
-from adapter.usage.query_catalog import QueryCatalog, WorkloadQuery
-
-Sections = dict[str, ReportSection]
+from adapter.usage.query_catalog import WorkloadQuery
 
 _FIELDS = {
     Reason.POLICY_CONFLICT: "spec.scaleTargetRef",
@@ -91,22 +89,35 @@ class _Folder:
         return self.workloads.get((hpa.namespace, hpa.target.identity))
 
 
-def check_links(objects: Objects, sections: Sections) -> None:
-    """Add the findings about every policy, HPA and workload to the sections."""
+def check_links(objects: Objects) -> None:
+    """Add the findings about every policy, HPA and workload to their sections."""
     folder = _Folder(objects)
     for policy in objects.policies:
-        section = section_for(policy.at, sections)
+        section = objects.section(policy.at)
         section.findings += _policy(folder, policy)
         if not section.findings:
             section.ok("it is valid and fits its HPA")
     for hpa in objects.hpas:
-        section = section_for(hpa.at, sections)
+        section = objects.section(hpa.at)
         section.findings += _hpa(folder, hpa)
         if not section.findings:
             section.ok("it is valid")
-    _dangling(folder, sections)
+    listed = [ListedPolicy(policy.value.namespace, policy.value.name, policy.value) for policy in objects.policies]
+    listed += [ListedPolicy(*name, None, fault) for name, fault in objects.faulty.items()]
+    with_policies = {one.namespace for one in listed}
+    sections_of = {f"HPA {namespace}/{name}": hpa for (namespace, name), hpa in folder.hpas.items()}
+    for dangling in dangling_hpas([hpa.value for hpa in folder.hpas.values()], listed):
+        hpa = sections_of[dangling.about]
+        section, place = objects.section(hpa.at), hpa.at.place("spec.metrics")
+        section.findings = [one for one in section.findings if one.verdict is not FindingLevel.OK]
+        for finding in dangling.findings:
+            if hpa.value.namespace in with_policies:
+                section.wrong(finding.text, place=place)
+            else:
+                text = f"HPA {hpa.value.name} follows a WatermarkPolicy, and none of its namespace is among the files"
+                section.skipped(text, place=place)
     for hpa in objects.hpas:
-        section_for(hpa.at, sections).findings += _overlaps(folder, hpa)
+        objects.section(hpa.at).findings += _overlaps(folder, hpa)
 
 
 def _wrong(text: str, at: Located, path: str = "") -> Finding:
@@ -123,7 +134,15 @@ def _policy(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
     yield from _sources(folder, policy)
     hpa = folder.hpas.get((read.namespace, read.hpa))
     if hpa is None:
-        yield _without_hpa(folder, policy)
+        others, path = (
+            sorted(folder.links[read.namespace].hpas),
+            "spec.hpa" if read.hpa != read.name else "metadata.name",
+        )
+        if not others:
+            yield _skip(f"HPA {read.hpa}, which the policy names, is not among the files", at.place(path))
+            return
+        text = f"there is no HPA {read.hpa} in namespace {read.namespace}{closest(read.hpa, others)}; name one of"
+        yield _wrong(f"{text} {', '.join(others)} in spec.hpa, or write it with `effective-load render`", at, path)
         return
     yield from (one for flaw, one in _flaws(folder, policy, hpa) if flaw.reason in _OF_POLICY)
     workload = folder.workload_of(hpa.value)
@@ -137,21 +156,6 @@ def _policy(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
         yield from (_wrong(text, at, f"spec.metrics[{index}]") for text in _lacks(metric, workload))
         if fault := at_limit(read, [workload.value.pod]).get(metric.name):
             yield _wrong(fault, at, f"spec.metrics[{index}]")
-
-
-def _without_hpa(folder: _Folder, policy: Parsed[Policy]) -> Finding:
-    read, at = policy.value, policy.at
-    others = sorted(folder.links[read.namespace].hpas)
-    path = "spec.hpa" if read.hpa != read.name else "metadata.name"
-    if not others:
-        return _skip(f"HPA {read.hpa}, which the policy names, is not among the files", at.place(path))
-    meant = closest(read.hpa, others)
-    return _wrong(
-        f"there is no HPA {read.hpa} in namespace {read.namespace}{meant}; name one of {', '.join(others)} in "
-        "spec.hpa, or write it with `effective-load render`",
-        at,
-        path,
-    )
 
 
 def _lacks(metric: Metric, workload: Parsed[DeclaredWorkload]) -> Iterator[str]:
@@ -175,41 +179,29 @@ def _lacks(metric: Metric, workload: Parsed[DeclaredWorkload]) -> Iterator[str]:
 
 def _sources(folder: _Folder, policy: Parsed[Policy]) -> Iterator[Finding]:
     """What the policy names and the settings have to define: queries, its registry, routes of notifications."""
-    read, at = policy.value, policy.at
-    queries = [(index, metric) for index, metric in enumerate(read.metrics) if metric.query is not None]
-    if not folder.objects.settings:
-        needs = (
-            ["queries"] * bool(queries) + ["registry"] * (service_of(read) is not None) + ["routes"] * bool(read.notify)
-        )
+    read, at, given = policy.value, policy.at, folder.objects.settings
+    queries = [(index, metric.name, metric.query) for index, metric in enumerate(read.metrics) if metric.query]
+    service = service_of(read)
+    if not given:
+        needs = ["queries"] * bool(queries) + ["registry"] * (service is not None) + ["routes"] * bool(read.notify)
         if needs:
             why = "are not valid" if folder.objects.has_faulty_settings else "are not among the files (--settings FILE)"
             yield _skip(f"its {', '.join(needs)}, for the settings {why}", at.place())
         return
-    for index, metric in queries:
-        sentences = [_query_fault(settings, metric, read) for settings in folder.objects.settings]
-        if all(sentences):
-            yield _wrong(f"metric {metric.name}: {sentences[0]}", at, f"spec.metrics[{index}].query")
-    service = service_of(read)
+    for index, name, query in queries:
+        asked = WorkloadQuery(query, read.namespace, read.name)
+        resolved = [catalog_of(settings).resolve(asked) for settings in given]
+        if all(isinstance(one, str) for one in resolved):
+            yield _wrong(f"metric {name}: {resolved[0]}", at, f"spec.metrics[{index}].query")
     if service is not None:
-        refusals = [
-            ServiceAllowlist(settings.registries).refusal(service, read.namespace)
-            for settings in folder.objects.settings
-        ]
+        refusals = [ServiceAllowlist(settings.registries).refusal(service, read.namespace) for settings in given]
         if all(refusals):
             yield _wrong(refusals[0], at, "spec.registry")
     for name in read.notify:
-        routes = (route for settings in folder.objects.settings for route in settings.companion.notifications.routes)
+        routes = (route for settings in given for route in settings.companion.notifications.routes)
         if not any(route.name == name and route.serves(read.namespace) for route in routes):
             text = f"the settings define no route {name} for namespace {read.namespace}; add it, or name another"
             yield _wrong(text, at, "spec.notify")
-
-
-def _query_fault(settings: Settings, metric: Metric, policy: Policy) -> str:
-    assert metric.query is not None
-    servers = [server.name for server in settings.prometheus.servers]
-    catalog = QueryCatalog(servers, settings.prometheus.queries, inline_allowed=settings.prometheus.inline_queries)
-    resolved = catalog.resolve(WorkloadQuery(metric.query, policy.namespace, policy.name))
-    return resolved if isinstance(resolved, str) else ""
 
 
 # --- HPAs ---
@@ -243,16 +235,8 @@ def _metric_names(folder: _Folder, hpa: Parsed[Hpa]) -> Iterator[Finding]:
                 f"WatermarkPolicy {policy.name} has no metric {metric.name}{closest(metric.name, [DESIRED_REPLICAS])}; "
                 f"ask for {DESIRED_REPLICAS}"
             )
-            yield _wrong(text, hpa.at, _path_of(hpa.at, index))
-
-
-def _path_of(at: Located, index: int) -> str:
-    """The path of a metric's name."""
-    spec = at.data.get("spec")
-    metrics = spec.get("metrics") if isinstance(spec, dict) else None
-    kind = metrics[index].get("type") if isinstance(metrics, list) and isinstance(metrics[index], dict) else None
-    source = f".{kind[:1].lower()}{kind[1:]}" if isinstance(kind, str) else ""
-    return f"spec.metrics[{index}]{source}.metric.name"
+            source = f"{metric.kind[:1].lower()}{metric.kind[1:]}"
+            yield _wrong(text, hpa.at, f"spec.metrics[{index}].{source}.metric.name")
 
 
 def _flaws(folder: _Folder, policy: Parsed[Policy], hpa: Parsed[Hpa]) -> Iterator[tuple[Flaw, Finding]]:
@@ -260,37 +244,11 @@ def _flaws(folder: _Folder, policy: Parsed[Policy], hpa: Parsed[Hpa]) -> Iterato
     neighbours = folder.links[hpa.value.namespace].neighbours(policy.value.name)
     wiring = Wiring(policy=policy.value, hpa=hpa.value, neighbours=neighbours)
     for flaw in flaws(wiring):
-        of_policy = flaw.reason in _OF_POLICY
-        at, path = (policy.at, _OF_POLICY[flaw.reason]) if of_policy else (hpa.at, _field(flaw, hpa.value))
+        named = (index for index, metric in enumerate(hpa.value.metrics) if metric.name in flaw.message.split())
+        field = _FIELDS.get(flaw.reason) or f"spec.metrics[{next(named, 0)}]"
+        at, path = (policy.at, _OF_POLICY[flaw.reason]) if flaw.reason in _OF_POLICY else (hpa.at, field)
         level = FindingLevel.WRONG if stops(flaw, wiring) else FindingLevel.NOTE
         yield flaw, Finding(level, flaw.message, at.place(path))
-
-
-def _field(flaw: Flaw, hpa: Hpa) -> str:
-    if flaw.reason in _FIELDS:
-        return _FIELDS[flaw.reason]
-    named = (index for index, metric in enumerate(hpa.metrics) if metric.name in flaw.message.split())
-    return f"spec.metrics[{next(named, 0)}]"
-
-
-def _dangling(folder: _Folder, sections: Sections) -> None:
-    """Add the HPAs that name a policy, or a target of one, that the files do not have."""
-    listed = [
-        ListedPolicy(policy.value.namespace, policy.value.name, policy.value) for policy in folder.objects.policies
-    ]
-    listed += [ListedPolicy(*name, None, fault) for name, fault in folder.objects.faulty.items()]
-    with_policies = {one.namespace for one in listed}
-    sections_of = {f"HPA {namespace}/{name}": hpa for (namespace, name), hpa in folder.hpas.items()}
-    for dangling in dangling_hpas([hpa.value for hpa in folder.hpas.values()], listed):
-        hpa = sections_of[dangling.about]
-        section, namespace = section_for(hpa.at, sections), hpa.value.namespace
-        section.findings = [one for one in section.findings if one.verdict is not FindingLevel.OK]
-        for finding in dangling.findings:
-            if namespace in with_policies:
-                section.findings.append(_wrong(finding.text, hpa.at, "spec.metrics"))
-            else:
-                text = f"HPA {hpa.value.name} follows a WatermarkPolicy, and none of its namespace is among the files"
-                section.findings.append(_skip(text, hpa.at.place("spec.metrics")))
 
 
 # --- workloads ---
@@ -328,23 +286,19 @@ def check_stream(text: str, settings: Settings | None) -> list[ReportSection]:
     located, unreadable = read_stream(text)
     if not located and not unreadable:
         # A pipe has the status of its last command: a failed `helm template | …` would pass.
-        nothing = ReportSection("standard input")
-        nothing.wrong("there is no object in it: what should print the manifests failed, or printed none")
-        unreadable = [nothing]
+        text = "there is no object in it: what should print the manifests failed, or printed none"
+        unreadable = [ReportSection("standard input").wrong(text)]
     return _checked(located, unreadable, "standard input", settings)
 
 
 def _checked(
     located: Sequence[Located], unreadable: Sequence[ReportSection], about: str, settings: Settings | None
 ) -> list[ReportSection]:
-    sections: dict[str, ReportSection] = {}
-    objects = read_objects(located, settings, sections)
-    check_links(objects, sections)
-    result = [*unreadable, *(section for section in sections.values() if section.findings)]
+    objects = read_objects(located, settings)
+    check_links(objects)
+    result = [*unreadable, *(section for section in objects.sections.values() if section.findings)]
     if not objects.policies and not objects.faulty:
-        empty = ReportSection(about)
-        empty.note("there is no WatermarkPolicy among the files")
-        result.append(empty)
+        result.append(ReportSection(about).note("there is no WatermarkPolicy among the files"))
     for section in result:  # each finding once, and those that are ok only where no others are
         found = list(dict.fromkeys(section.findings))
         section.findings = [one for one in found if one.verdict is not FindingLevel.OK] or found

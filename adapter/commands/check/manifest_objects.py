@@ -20,7 +20,7 @@ from adapter.kube.targets import BUILT_IN, target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.behavior import HPA_KIND
-from adapter.policy.field_reader import UnparsedObject, mapping_at
+from adapter.policy.field_reader import UnparsedObject, listed_objects, mapping_at
 from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.watermark_policy import GROUP, KIND, parse_policy
 from adapter.runtime import document_text
@@ -47,11 +47,10 @@ _TEMPLATE = "{{"
 _MARKUP = (_TEMPLATE, "{%", "<%")
 """What a file may have that is no YAML yet, and is written by something else."""
 _NAMED = 3
-_PATCH_KEYS = ("patches", "patchesStrategicMerge", "patchesJson6902")
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = "tag:yaml.org,2002:null"
-_INDEX = re.compile(r"\[([^\]]*)\]\.?")
+_INDEX = re.compile(r"\[([0-9]+)\]")
 _BLOCK = ("|", ">")
 
 
@@ -88,34 +87,23 @@ class DocumentLines:
         node = self._roots[document]
         yield node
         while path:
-            key, path = _step(node, path)
-            found = _inner(node, key)
-            if found is None:
+            entries: list[tuple[str, yaml.Node, yaml.Node]] = []
+            if isinstance(node, yaml.SequenceNode) and (index := _INDEX.match(path)):
+                entries = [(index[0], item, item) for item in node.value[int(index[1]) :][:1]]
+            elif isinstance(node, yaml.MappingNode):  # whose keys may have dots
+                entries = [
+                    (key, label, value)
+                    for label, value in node.value
+                    for key in (str(label.value), f"[{label.value}]")
+                    if key and path.startswith(key) and path[len(key) :][:1] in {"", ".", "["}
+                ]
+            if not entries:
                 return
-            label, node = found
+            key, label, node = max(entries, key=lambda entry: len(entry[0]))
+            path = path[len(key) :].removeprefix(".")
             yield label
         if isinstance(node, yaml.ScalarNode) and node.style in _BLOCK:
             yield node
-
-
-def _step(node: yaml.Node, path: str) -> tuple[str, str]:
-    """The first key or index of a path, and the rest; a key of the node may have dots."""
-    if bracket := _INDEX.match(path):
-        return bracket[1], path[bracket.end() :]
-    keys = [one.value for one, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-    whole = [key for key in keys if path == key or path.startswith((f"{key}.", f"{key}["))]
-    key = max(whole, key=len) if whole else re.split(r"[.\[]", path, maxsplit=1)[0]
-    return key, path[len(key) :].removeprefix(".")
-
-
-def _inner(node: yaml.Node, key: str) -> tuple[yaml.Node, yaml.Node] | None:
-    """The node that stands for an entry (a mapping's key, or the item itself), and the entry's value."""
-    if isinstance(node, yaml.MappingNode):
-        return next(((label, value) for label, value in node.value if label.value == key), None)
-    if isinstance(node, yaml.SequenceNode) and key.isdecimal() and int(key) < len(node.value):
-        item = node.value[int(key)]
-        return item, item
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +146,14 @@ def read_folder(folder: str) -> tuple[list[Located], list[ReportSection]]:
         raise FaultyDocument([Fault("--manifests", folder, "does not exist; name a folder or a file")])
     if not root.is_dir():  # a file, or a pipe such as <(helm template …)
         return _read_all([(folder, _text(root, named=True))], printed=not root.is_file())
-    files = sorted(_files(root))
+    files = list[Path]()
+    for inner, names, found in os.walk(root):
+        names[:] = [name for name in names if not name.startswith(".")]
+        files += [Path(inner, name) for name in found if Path(name).suffix.lower() in _SUFFIXES]
     if len(files) > MOST_FILES:
         advice = f"has {len(files)} YAML and JSON files; at most {MOST_FILES} are read, so name a folder inside"
         raise FaultyDocument([Fault("--manifests", folder, advice)])
-    return _read_all((str(file), _text(file)) for file in files)
+    return _read_all((str(file), _text(file)) for file in sorted(files))
 
 
 def read_stream(text: str) -> tuple[list[Located], list[ReportSection]]:
@@ -209,12 +200,6 @@ def _add_syntax(section: ReportSection, file: str, text: str) -> None:
         section.wrong(f"is no YAML: {what}", place=Place(file=file, line=mark.line + 1 if mark else None))
 
 
-def _files(root: Path) -> Iterator[Path]:
-    for folder, names, files in os.walk(root):
-        names[:] = [name for name in names if not name.startswith(".")]
-        yield from (Path(folder, name) for name in files if Path(name).suffix.lower() in _SUFFIXES)
-
-
 def _text(file: Path, *, named: bool = False) -> str | Fault:
     """The text of a file, or why it cannot be read; a pipe is only read where it is `named`, or it is waited for."""
     if not named and file.exists() and not file.is_file():
@@ -232,48 +217,37 @@ def _objects(file: str, text: str, section: ReportSection, templates: list[str] 
 
     A text that is YAML is no template, whatever its values have.
     """
+    lines = DocumentLines(text)
     try:
         documents = document_text.read_documents(text)
     except document_text.TextError as error:
         if templates is not None and error.document is None and _TEMPLATE in text:
             templates.append(file)
-        else:
-            for fault in error.faults:
-                if error.document is None:
-                    section.wrong(str(fault), place=Place(file=file))
-                    continue
-                path = fault.path.removeprefix(f"[{error.document}]").removeprefix(".")
-                line = DocumentLines(text).line(error.document, path)
-                section.wrong(str(Fault("", fault.value, fault.advice)), place=Place(file=file, line=line, field=path))
+            return
+        for fault in error.faults:
+            if error.document is None:
+                section.wrong(str(fault), place=Place(file=file))
+                continue
+            path = fault.path.removeprefix(f"[{error.document}]").removeprefix(".")
+            place = Place(file=file, line=lines.line(error.document, path), field=path)
+            section.wrong(_sentence(fault), place=place)
         return
-    lines = DocumentLines(text)
-    for number, data in enumerate(documents):
-        if not isinstance(data, Mapping):
-            continue
-        for one in _flattened(Located(data=data, file=file, document=number, lines=lines)):
-            lack = "apiVersion" if "apiVersion" not in one.data else "kind" if "kind" not in one.data else ""
-            if lack and isinstance(one.data.get("metadata"), Mapping):  # what has no metadata is no object
+    for number, document in enumerate(documents):
+        for prefix, data in listed_objects(document):
+            if not isinstance(data, Mapping):
+                continue
+            one = Located(data=data, file=file, document=number, lines=lines, prefix=prefix)
+            lack = "apiVersion" if "apiVersion" not in data else "kind" if "kind" not in data else ""
+            if lack and isinstance(data.get("metadata"), Mapping):  # what has no metadata is no object
                 section.wrong(f"has no {lack}, so the API server refuses it", place=one.place())
             yield one
-
-
-def _flattened(located: Located) -> Iterator[Located]:
-    """The object, or those of a List."""
-    items = located.data.get("items")
-    if not located.kind.endswith("List") or not isinstance(items, list):
-        yield located
-        return
-    for index, item in enumerate(items):
-        if isinstance(item, Mapping):
-            prefix = f"items[{index}]"
-            yield Located(data=item, file=located.file, document=located.document, lines=located.lines, prefix=prefix)
 
 
 def _patches(located: Located) -> Iterator[Path]:
     """The files that a kustomization patches with."""
     if located.kind not in {"Kustomization", "Component"}:
         return
-    for key in _PATCH_KEYS:
+    for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
         entries = located.data.get(key)
         for entry in entries if isinstance(entries, list) else ():
             path = entry.get("path") if isinstance(entry, Mapping) else entry
@@ -302,7 +276,10 @@ class DeclaredWorkload:
 
 @dataclass(slots=True, kw_only=True)
 class Objects:
-    """The objects that can be read; `faulty` are the (namespace, name) of policies that are not valid."""
+    """The objects that can be read; `faulty` are the (namespace, name) of policies that are not valid.
+
+    `sections` has the findings about each object, by the object's place.
+    """
 
     policies: list[Parsed[Policy]] = field(default_factory=list)
     hpas: list[Parsed[Hpa]] = field(default_factory=list)
@@ -310,50 +287,46 @@ class Objects:
     settings: list[Settings] = field(default_factory=list)
     faulty: dict[tuple[str, str], str] = field(default_factory=dict)
     has_faulty_settings: bool = False
+    sections: dict[str, ReportSection] = field(default_factory=dict)
+
+    def section(self, at: Located) -> ReportSection:
+        """The section of an object, made where there is none yet."""
+        names = {KIND: ("policy", SubjectKind.POLICY), HPA_KIND: ("HPA", SubjectKind.HPA)}
+        word, kind = names.get(at.kind, (at.kind, None))
+        made = ReportSection(f"{word} {at.namespace}/{at.name} ({at.file})", kind)
+        return self.sections.setdefault(f"{made.about}#{at.document}#{at.prefix}", made)
+
+    def parsed(self, at: Located, parse: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """The object as `parse` reads it; None where it is faulty, with its faults in its section."""
+        section = self.section(at)
+        try:
+            return parse(at.data)
+        except FaultyDocument as error:
+            for fault in error.faults:
+                section.wrong(_sentence(fault), place=at.place(fault.path))
+            return None
 
 
-def read_objects(located: Sequence[Located], settings: Settings | None, sections: dict[str, ReportSection]) -> Objects:
-    """Read every object; the faults go into the sections, which are made as they are needed.
-
-    `settings` take the place of those among the objects.
-    """
+def read_objects(located: Sequence[Located], settings: Settings | None) -> Objects:
+    """Read every object; `settings` take the place of those among the objects."""
     objects = Objects(settings=[settings] if settings is not None else [])
     for at in located if settings is None else ():
-        if _is_settings(at):
-            _settings(at, objects, sections)
+        _add_settings(at, objects)
     tolerance = Fraction(objects.settings[0].kubernetes.hpa_tolerance) if objects.settings else DEFAULT_TOLERANCE
     for at in located:
         if at.patch:
             continue
         if (at.group, at.kind) == (GROUP, KIND):
-            policy = _read(at, parse_policy, sections)
+            policy = objects.parsed(at, parse_policy)
             if policy is None:
                 objects.faulty[at.namespace, at.name] = f"it is not valid (see {at.place()})"
             else:
                 objects.policies.append(Parsed(at, policy))
         elif (at.group, at.kind) == ("autoscaling", HPA_KIND):
-            _hpa(at, objects, tolerance, sections)
+            _add_hpa(at, objects, tolerance)
         elif (workload := _workload(at)) is not None:
             objects.workloads.append(Parsed(at, workload))
     return objects
-
-
-def section_for(at: Located, sections: dict[str, ReportSection]) -> ReportSection:
-    """The section of an object, made where there is none yet."""
-    names = {KIND: ("policy", SubjectKind.POLICY), HPA_KIND: ("HPA", SubjectKind.HPA)}
-    word, kind = names.get(at.kind, (at.kind, None))
-    made = ReportSection(f"{word} {at.namespace}/{at.name} ({at.file})", kind)
-    return sections.setdefault(f"{made.about}#{at.document}#{at.prefix}", made)
-
-
-def _read(at: Located, reader: Callable[[Mapping[str, Any]], T], sections: dict[str, ReportSection]) -> T | None:
-    section = section_for(at, sections)
-    try:
-        return reader(at.data)
-    except FaultyDocument as error:
-        for fault in error.faults:
-            section.wrong(_sentence(fault), place=at.place(fault.path))
-        return None
 
 
 def _sentence(fault: Fault) -> str:
@@ -361,25 +334,21 @@ def _sentence(fault: Fault) -> str:
     return str(Fault("", fault.value, fault.advice))
 
 
-def _hpa(at: Located, objects: Objects, tolerance: Fraction, sections: dict[str, ReportSection]) -> None:
-    hpa = _read(at, lambda data: parse_hpa(data, tolerance), sections)
+def _add_hpa(at: Located, objects: Objects, tolerance: Fraction) -> None:
+    hpa = objects.parsed(at, lambda data: parse_hpa(data, tolerance))
     if hpa is None:
         return
+    section = objects.section(at)
     if hpa.desired_metrics and at.data.get("apiVersion") != "autoscaling/v2":
         text = "v1 has no metrics, and v2beta1 and v2beta2 ended with Kubernetes 1.25; write autoscaling/v2"
-        section_for(at, sections).wrong(text, place=at.place("apiVersion"))
-    for path, sentence in _unknown(at.data):
-        section_for(at, sections).wrong(sentence, place=at.place(path))
-    objects.hpas.append(Parsed(at, hpa))
-
-
-def _unknown(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The keys of an HPA that the API server would drop: their path, and a sentence."""
+        section.wrong(text, place=at.place("apiVersion"))
     for path, known in _HPA_FIELDS.items():
-        for key in mapping_at(data, *path.split(".")):
-            if key not in known:
-                names = ", ".join(one for one in known if one != "targetCPUUtilizationPercentage")
-                yield f"{path}.{key}", f"is no field of an HPA{closest(str(key), known)}; there are {names}"
+        names = ", ".join(name for name in known if name != "targetCPUUtilizationPercentage")
+        for key in mapping_at(at.data, *path.split(".")):
+            if key not in known:  # the API server would drop it
+                text = f"is no field of an HPA{closest(str(key), known)}; there are {names}"
+                section.wrong(text, place=at.place(f"{path}.{key}"))
+    objects.hpas.append(Parsed(at, hpa))
 
 
 def _workload(at: Located) -> DeclaredWorkload | None:
@@ -404,31 +373,23 @@ def _workload(at: Located) -> DeclaredWorkload | None:
     return DeclaredWorkload(namespace=at.namespace, reference=reference, pod=pod, selector=selector)
 
 
-def _is_settings(at: Located) -> bool:
-    """Whether it is the ConfigMap of an installation: by its name or label, and the key of the settings."""
-    data = at.data.get("data")
-    if at.kind != "ConfigMap" or not isinstance(data, Mapping) or not isinstance(data.get(SETTINGS_KEY), str):
-        return False
-    return at.name == _SETTINGS_NAME or mapping_at(at.metadata, "labels").get(_APP_LABEL) == _APP
-
-
-def _settings(at: Located, objects: Objects, sections: dict[str, ReportSection]) -> None:
-    text = at.data["data"][SETTINGS_KEY]
-    section = section_for(at, sections)
+def _add_settings(at: Located, objects: Objects) -> None:
+    """Read the settings of an installation's ConfigMap: known by its name or label, and the key of the settings."""
+    text = mapping_at(at.data, "data").get(SETTINGS_KEY)
+    is_ours = at.name == _SETTINGS_NAME or mapping_at(at.metadata, "labels").get(_APP_LABEL) == _APP
+    if at.kind != "ConfigMap" or not isinstance(text, str) or not is_ours:
+        return
+    section = objects.section(at)
     try:
         objects.settings.append(parse_settings(text))
     except SettingsError as error:
         objects.has_faulty_settings = True
+        outer = f"data.{SETTINGS_KEY}"
+        before = at.lines.block_start(at.document, ".".join(filter(None, (at.prefix, outer))))
         for fault in error.faults:
-            section.wrong(_sentence(fault), place=_place_in_text(at, text, fault.path))
+            inner = DocumentLines(text).line(0, fault.path)
+            line = before + inner if before is not None and inner is not None else at.place(outer).line
+            path = f"data[{SETTINGS_KEY}]: {fault.path}".rstrip(": ")
+            section.wrong(_sentence(fault), place=Place(file=at.file, line=line, field=path))
     else:
         section.ok("the settings are valid")
-
-
-def _place_in_text(at: Located, text: str, path: str) -> Place:
-    """The place of a field of the settings: its line in the file that holds their ConfigMap."""
-    outer = f"data.{SETTINGS_KEY}"
-    whole = ".".join(filter(None, (at.prefix, outer)))
-    before, inner = at.lines.block_start(at.document, whole), DocumentLines(text).line(0, path)
-    line = before + inner if before is not None and inner is not None else at.place(outer).line
-    return Place(file=at.file, line=line, field=f"data[{SETTINGS_KEY}]: {path}".rstrip(": "))

@@ -5,10 +5,10 @@ A fault may be the symptom of another one: `folded` leaves it out and names it w
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from adapter.kube.errors import Forbidden
 from adapter.runtime.faults import first_names
@@ -42,7 +42,6 @@ class SubjectKind(StrEnum):
     FILE = "file"
 
 
-_SHOWN = (FindingLevel.WRONG, FindingLevel.NOTE, FindingLevel.SKIPPED)
 _NAMED = 5
 _PLURALS = {SubjectKind.REGISTRY: "registries", SubjectKind.POLICY: "policies"}
 
@@ -80,7 +79,7 @@ class Finding:
 class ReportSection:
     """The findings about one thing; `kind` is its kind where the summary counts such things.
 
-    `is_explained`: findings were left out, for the cause that was found.
+    `is_explained`: findings were left out, for the cause that was found. What adds a finding returns the section.
     """
 
     about: str
@@ -88,19 +87,23 @@ class ReportSection:
     findings: list[Finding] = field(default_factory=list)
     is_explained: bool = False
 
-    def ok(self, text: str) -> None:
+    def ok(self, text: str) -> Self:
         self.findings.append(Finding(FindingLevel.OK, text))
+        return self
 
     def wrong(
         self, text: str, *, place: Place | None = None, cause: str = "", symptom_of: tuple[str, ...] = ()
-    ) -> None:
+    ) -> Self:
         self.findings.append(Finding(FindingLevel.WRONG, text, place, cause, symptom_of))
+        return self
 
-    def note(self, text: str) -> None:
+    def note(self, text: str) -> Self:
         self.findings.append(Finding(FindingLevel.NOTE, text))
+        return self
 
-    def skipped(self, text: str, *, place: Place | None = None) -> None:
+    def skipped(self, text: str, *, place: Place | None = None) -> Self:
         self.findings.append(Finding(FindingLevel.SKIPPED, f"not checked: {text}", place))
+        return self
 
 
 def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
@@ -118,8 +121,11 @@ def folded(sections: Iterable[ReportSection]) -> list[ReportSection]:
     for section in kept:
         own = []
         for finding in section.findings:
-            parent = _parent(finding, causes)
-            root = _root(parent, parents) if parent else ""
+            root = _parent(finding, causes)
+            seen = {root}
+            while (parent := parents.get(root, "")) and parent not in seen:
+                seen.add(parent)
+                root = parent
             if root and root != finding.cause:  # causes in a circle do not hide each other
                 explained[root][section.about] = None
             else:
@@ -142,14 +148,6 @@ def _parent(finding: Finding, causes: Collection[str]) -> str:
     return next((name for name in finding.symptom_of if name in causes and name != finding.cause), "")
 
 
-def _root(cause: str, parents: Mapping[str, str]) -> str:
-    seen = {cause}
-    while (parent := parents.get(cause, "")) and parent not in seen:
-        seen.add(parent)
-        cause = parent
-    return cause
-
-
 def all_ok(sections: Iterable[ReportSection]) -> bool:
     """Whether nothing is wrong."""
     return all(finding.verdict is not FindingLevel.WRONG for section in sections for finding in section.findings)
@@ -160,10 +158,11 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
 
     Unless `verbose`, one line stands for all findings that are ok.
     """
-    kept = list(sections)
+    kept, has_others = list(sections), False
     for section in kept:
         shown = [one for one in section.findings if verbose or one.verdict is not FindingLevel.OK]
         if shown:
+            has_others = True
             yield section.about
             for finding in shown:
                 place = f"{finding.place}: " if finding.place else ""
@@ -175,7 +174,7 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
         for one in kept
         if {finding.verdict for finding in one.findings} == {FindingLevel.OK} and not one.is_explained
     )
-    if well and not verbose and any(_number(kept, verdict) for verdict in _SHOWN):
+    if well and not verbose and has_others:
         yield f"{FindingLevel.OK.value:7}{well} (--verbose lists the findings)"
     yield summary(kept)
 
@@ -183,8 +182,8 @@ def report_lines(sections: Iterable[ReportSection], *, verbose: bool = False) ->
 def summary(sections: Iterable[ReportSection]) -> str:
     """One line: how many things were checked, and how many findings are wrong, notes, or not checked."""
     kept = list(sections)
-    wrong, notes = _number(kept, FindingLevel.WRONG), _number(kept, FindingLevel.NOTE)
-    skipped = _number(kept, FindingLevel.SKIPPED)
+    numbers = Counter(finding.verdict for section in kept for finding in section.findings)
+    wrong, notes, skipped = (numbers[one] for one in (FindingLevel.WRONG, FindingLevel.NOTE, FindingLevel.SKIPPED))
     counts = [f"{wrong} wrong" if wrong else "nothing wrong", *[f"{notes} note{'s' * (notes != 1)}"] * bool(notes)]
     counts += [f"{skipped} not checked"] * bool(skipped)
     result = ", ".join(counts) if wrong or notes or skipped else "all is well"
@@ -200,32 +199,23 @@ def counted(sections: Iterable[ReportSection]) -> str:
     return ", ".join(f"{numbers[kind]} {words[kind]}" for kind in SubjectKind if numbers[kind])
 
 
-def _number(sections: Iterable[ReportSection], verdict: FindingLevel) -> int:
-    return sum(finding.verdict is verdict for section in sections for finding in section.findings)
-
-
 def report_data(sections: Iterable[ReportSection]) -> dict[str, Any]:
-    """The sections as plain data for JSON."""
+    """The sections as plain data for JSON; what a finding does not have is left out."""
     kept = list(sections)
-    return {
-        "ok": all_ok(kept),
-        "sections": [
-            {"about": section.about, "findings": [_data(finding) for finding in section.findings]}
-            for section in kept
-            if section.findings
-        ],
-    }
-
-
-def _data(finding: Finding) -> dict[str, Any]:
-    """A finding as JSON data; what it does not have is left out."""
-    data: dict[str, Any] = {"verdict": finding.verdict.value, "text": finding.text}
-    if finding.place is not None:
-        where = finding.place
-        data |= {"file": where.file, "line": where.line, "field": where.field}
-    if finding.explains:
-        data["explains"] = list(finding.explains)
-    return data
+    data = [
+        {
+            "about": section.about,
+            "findings": [
+                {"verdict": finding.verdict.value, "text": finding.text}
+                | (asdict(finding.place) if finding.place else {})
+                | ({"explains": list(finding.explains)} if finding.explains else {})
+                for finding in section.findings
+            ],
+        }
+        for section in kept
+        if section.findings
+    ]
+    return {"ok": all_ok(kept), "sections": data}
 
 
 def reason(error: Exception) -> str:

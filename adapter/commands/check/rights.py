@@ -6,7 +6,7 @@ A test compares the table with the roles of `manifests/`: neither asks for more 
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -22,7 +22,9 @@ from adapter.runtime.decoding import decode
 from adapter.settings import Settings
 
 _AT_ONCE = 8
-_READ = ("list", "watch")
+_TARGETS = (
+    ("apps", "deployments"), ("apps", "statefulsets"), ("apps", "replicasets"), ("", "replicationcontrollers"),
+)  # fmt: skip
 _BASE = "manifests/base/rbac.yaml"
 _COMPONENTS = "manifests/components"
 SERVER_ROLE = "effective-load-server"
@@ -74,37 +76,24 @@ class Right:
 
 
 def needed_rights(account: Account, settings: Settings) -> Iterator[Right]:
-    """Every right that an account needs with these settings."""
-    yield from _reading()
-    if account is Account.SERVER:
-        yield from _server(settings)
-    else:
-        yield from _companion(settings)
-
-
-def _reading() -> Iterator[Right]:
-    """What both processes watch and poll."""
+    """Every right that an account needs with these settings: what both processes watch and poll, then its own."""
     for group, resource in (
         ("", "pods"),
         ("discovery.k8s.io", "endpointslices"),
         ("autoscaling", "horizontalpodautoscalers"),
         (GROUP, "watermarkpolicies"),
-        ("apps", "deployments"),
-        ("apps", "statefulsets"),
-        ("apps", "replicasets"),
-        ("", "replicationcontrollers"),
+        *_TARGETS,
     ):
-        yield Right(verbs=_READ, group=group, resource=resource, namespaced=True, role=SERVER_ROLE)
+        yield Right(verbs=("list", "watch"), group=group, resource=resource, namespaced=True, role=SERVER_ROLE)
     yield Right(verbs=("list",), group="metrics.k8s.io", resource="pods", namespaced=True, role=SERVER_ROLE)
     crds = "customresourcedefinitions"
     group, targets = "apiextensions.k8s.io", "scale targets that are custom resources"
     yield Right(verbs=("get",), group=group, resource=crds, role=SERVER_ROLE, only_for=targets)
+    yield from _server(settings) if account is Account.SERVER else _companion(settings)
 
 
 def _scales(verbs: tuple[str, ...], role: str, file: str) -> Iterator[Right]:
-    for group, plural in (
-        ("apps", "deployments"), ("apps", "statefulsets"), ("apps", "replicasets"), ("", "replicationcontrollers"),
-    ):  # fmt: skip
+    for group, plural in _TARGETS:
         yield Right(verbs=verbs, group=group, resource=f"{plural}/scale", namespaced=True, role=role, file=file)
 
 
@@ -155,7 +144,7 @@ def _companion(settings: Settings) -> Iterator[Right]:
         yield _component("effective-load-companion-events", ("create", "patch"), "events.k8s.io", "events")
     if features.fast_scale_up:
         role = "effective-load-companion-fast-scale-up"
-        yield from _scales(("get", "update"), role, _file_of(role))
+        yield from _scales(("get", "update"), role, f"{_COMPONENTS}/companion-fast-scale-up/rbac.yaml")
     if features.deletion_cost:
         yield _component("effective-load-companion-deletion-cost", ("patch",), "", "pods")
     if features.hpa_wiring:
@@ -165,12 +154,9 @@ def _companion(settings: Settings) -> Iterator[Right]:
 
 
 def _component(role: str, verbs: tuple[str, ...], group: str, resource: str, *, namespaced: bool = True) -> Right:
-    return Right(verbs=verbs, group=group, resource=resource, namespaced=namespaced, role=role, file=_file_of(role))
-
-
-def _file_of(role: str) -> str:
-    """Where the role of a feature is: its component has the same name."""
-    return f"{_COMPONENTS}/{role.removeprefix('effective-load-')}/rbac.yaml"
+    """A right of a feature: its component has the same name as its role."""
+    file = f"{_COMPONENTS}/{role.removeprefix('effective-load-')}/rbac.yaml"
+    return Right(verbs=verbs, group=group, resource=resource, namespaced=namespaced, role=role, file=file)
 
 
 # --- reviews ---
@@ -231,66 +217,59 @@ class Reviewer:
         except msgspec.MsgspecError as error:
             raise MalformedAnswer(f"{kind}: {error}") from error
 
+    async def missing(self, right: Right, namespaces: Sequence[str]) -> str:
+        """What is missing of a right, as a phrase; empty where nothing is. Raises KubeError."""
+        verbs = [verb for verb in right.verbs if not await self.may(right, verb, right.namespace)]
+        where: set[str] = set()
+        if right.namespaced and namespaces:
+            lacks = [
+                (verb, namespace)
+                for namespace in namespaces
+                for verb in verbs
+                if not await self.may(right, verb, namespace)
+            ]
+            verbs, where = (
+                [verb for verb in verbs if verb in {lack for lack, _ in lacks}],
+                {place for _, place in lacks},
+            )
+        if not verbs:
+            return ""
+        lack = replace(right, verbs=tuple(verbs))
+        return f"{lack} in {', '.join(sorted(where))}" if where else str(lack)
+
 
 async def rights_section(
     session: Session, settings: Settings, account: Account, namespace: str, name: str, own: str
 ) -> ReportSection:
     """Whether a service account has the rights that it needs: a finding for each role that does not grant them."""
-    section = ReportSection(f"rights of service account {namespace}/{name}")
+    section, cause = ReportSection(f"rights of service account {namespace}/{name}"), f"{CAUSE}/{account.value}"
     reviewer = Reviewer(session, own, namespace, name)
     rights = list(needed_rights(account, settings))
     try:
         await reviewer.choose()
-        lacks = await asyncio.gather(*(_lack(reviewer, right, settings.kubernetes.namespaces) for right in rights))
+        lacks = await asyncio.gather(*(reviewer.missing(right, settings.kubernetes.namespaces) for right in rights))
     except KubeError as error:
-        section.skipped(
+        return section.skipped(
             f"its rights, for {reason(error)}; that takes the right to create subjectaccessreviews, or to "
             f"impersonate it; or run the check in a pod of the {account.value}"
         )
-        return section
-    _add_lacks(section, account, rights, lacks)
-    return section
-
-
-async def _lack(reviewer: Reviewer, right: Right, namespaces: Sequence[str]) -> str:
-    """What is missing of a right, as a phrase; empty where nothing is."""
-    verbs = [verb for verb in right.verbs if not await reviewer.may(right, verb, right.namespace)]
-    where: set[str] = set()
-    if verbs and right.namespaced and namespaces:
-        missing = [
-            (verb, namespace)
-            for namespace in namespaces
-            for verb in verbs
-            if not await reviewer.may(right, verb, namespace)
-        ]
-        verbs, where = [verb for verb in verbs if verb in {lack for lack, _ in missing}], {one for _, one in missing}
-    if not verbs:
-        return ""
-    lack = Right(
-        verbs=tuple(verbs), group=right.group, resource=right.resource, path=right.path, name=right.name, role=""
-    )
-    places = ", ".join(sorted(where))
-    return f"{lack} in {places}" if where else str(lack)
-
-
-def _add_lacks(section: ReportSection, account: Account, rights: Sequence[Right], lacks: Sequence[str]) -> None:
-    cause = f"{CAUSE}/{account.value}"
     if all(lacks):
-        section.wrong(
+        return section.wrong(
             "it has none of its rights: apply the manifests again (the service account, its roles and their bindings)",
             cause=cause,
         )
-        return
+    missing = [(right, lack) for right, lack in zip(rights, lacks, strict=True) if lack]
     by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for right, lack in zip(rights, lacks, strict=True):
-        if lack and not right.only_for:
+    for right, lack in missing:
+        if not right.only_for:
             by_role[right.role, right.file].append(lack)
-    for (role, file), missing in by_role.items():
+    for (role, file), phrases in by_role.items():
         # Only what stops the watches stops the answers; the rest has errors of its own.
         stops = cause if role == SERVER_ROLE else ""
-        section.wrong(f"it may not {'; '.join(missing)}: apply {role} and its binding ({file})", cause=stops)
-    for right, lack in zip(rights, lacks, strict=True):
-        if lack and right.only_for and (right.role, right.file) not in by_role:
+        section.wrong(f"it may not {'; '.join(phrases)}: apply {role} and its binding ({file})", cause=stops)
+    for right, lack in missing:
+        if right.only_for and (right.role, right.file) not in by_role:
             section.note(f"it may not {lack} ({right.role}, {right.file}), which is for {right.only_for}")
     if not section.findings:
         section.ok(f"it has all {len(rights)} rights that the settings need")
+    return section
