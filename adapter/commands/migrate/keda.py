@@ -19,6 +19,7 @@ from adapter.commands.migrate.native_hpa import Behavior, note_mixed, policy_tol
 from adapter.commands.migrate.original import (
     Fields,
     NoteKind,
+    Notes,
     ObjectIdentity,
     note_annotations,
     read_identity,
@@ -26,6 +27,8 @@ from adapter.commands.migrate.original import (
 )
 from adapter.commands.migrate.pair import LARGEST, Draft, Goal, Keda, StockHpa, metric_name, stock_hpa
 from adapter.commands.migrate.queries import SettingsPart
+from adapter.policy.field_reader import mapping_at
+from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.settings.registries import header_faults, url_faults
 
@@ -79,200 +82,175 @@ _WHOLE_SERVICE, _PER_POD = "Value", "AverageValue"
 def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     """Read one object into a draft; faults and notes go where the fields have them."""
     root.get("apiVersion"), root.get("kind")
-    identity = read_identity(root)
-    return _Reader(root, identity, part).draft(place)
-
-
-class _Reader:
-    """Reads one object."""
-
-    def __init__(self, root: Fields, identity: ObjectIdentity, part: SettingsPart) -> None:
-        self._root = root
-        self._spec = root.section("spec")
-        self._identity = identity
-        self._part = part
-        self._policy: dict[str, Any] = {}
-        self._polling = 30
-
-    def draft(self, place: str) -> Draft:
-        spec = self._spec
-        target = read_target(spec, default_kind="Deployment")
-        minimum, maximum, idle = self._bounds()
-        behavior = self._advanced()
-        triggers = Triggers(spec, self._part, rests=idle is not None).read()
-        if triggers.is_total:
-            self._policy["average"] = "Total"
-        if triggers.schedules:
-            self._policy["schedules"] = triggers.schedules
-        self._policy["tolerance"] = policy_tolerance(spec, behavior, "advanced.horizontalPodAutoscalerConfig.behavior")
-        cooldown = self._periods(rests=idle is not None)
-        self._fallback()
-        self._annotations()
-        spec.rest(KIND)
-        self._root.rest(KIND)
-        where = f" -n {self._identity.namespace}" if self._identity.namespace else ""
-        self._root.notes.add(
-            NoteKind.TO_DO, "", None,
-            f"KEDA's own HPA of {target.kind} {target.name} would be a second one, and two HPAs of the same pods do "
-            f"not act: delete the original first (kubectl delete scaledobject {self._identity.name}{where})",
-        )  # fmt: skip
-        draft = Draft(
-            place=place,
-            source=KIND,
-            identity=self._identity,
-            target=target,
-            minimum=minimum,
-            maximum=maximum,
-            notes=spec.notes,
-            goals=triggers.goals,
-            spec=self._policy,
-            behavior=behavior.data,
-        )
-        draft.original = self._original(draft, triggers.all, idle, cooldown)
-        return draft
-
-    def _bounds(self) -> tuple[int, int, int | None]:
-        """The HPA's bounds, and the count that KEDA itself goes to without load (None: it never does)."""
-        spec = self._spec
-        least = spec.integer("minReplicaCount", 0, 0, MOST_REPLICAS)
-        most = spec.integer("maxReplicaCount", _DEFAULT_MOST, 1, MOST_REPLICAS)
-        idle = spec.optional_integer("idleReplicaCount", 0, MOST_REPLICAS)
-        if max(least, 1) > most:
-            spec.fault("minReplicaCount", least, f"must be at most maxReplicaCount ({most})")
-        if idle is not None and idle >= max(least, 1):
-            spec.fault("idleReplicaCount", idle, f"must be less than minReplicaCount ({least})")
-        spec.lost("idleReplicaCount", "without load the count stays at the HPA's minReplicas")
-        if idle is None and least == 0 and self._leaves_zero():
-            spec.notes.add(
-                NoteKind.LOST, spec.at("minReplicaCount"), spec.get("minReplicaCount"),
-                "KEDA scales to 0 and back by itself; the HPA does so only where the cluster has the feature gate "
-                "HPAScaleToZero, the default from 1.37 on. It is 1 here; set minReplicas: 0 where the gate is on",
-            )  # fmt: skip
-            idle = 0
-        return max(1, least), most, idle
-
-    def _leaves_zero(self) -> bool:
-        """Whether a trigger can wake the service: cpu and memory of no pod cannot, so that KEDA keeps one."""
-        triggers = self._spec.get("triggers")
-        kinds = (
-            [trigger.get("type") for trigger in triggers if isinstance(trigger, Mapping)]
-            if isinstance(triggers, list)
-            else []
-        )
-        return any(kind not in ("cpu", "memory") for kind in kinds)
-
-    def _advanced(self) -> Behavior:
-        advanced = self._spec.section("advanced")
-        hpa = advanced.section("horizontalPodAutoscalerConfig")
-        hpa.irrelevant("the new HPA has the policy's name", "name")
-        behavior = read_behavior(hpa)
-        hpa.rest("horizontalPodAutoscalerConfig")
-        if advanced.flag("restoreToOriginalReplicaCount", default=False):
-            advanced.note(
-                NoteKind.TO_DO, "restoreToOriginalReplicaCount",
-                "set it to false before you delete the ScaledObject, which would set the count of long ago",
-            )  # fmt: skip
-        if advanced.get("scalingModifiers") not in (None, {}):  # KEDA stores an empty one in every object
-            advanced.fault(
-                "scalingModifiers", None, "a formula over triggers has no equivalent; write it as one PromQL query"
-            )
-        advanced.rest("advanced")
-        return behavior
-
-    def _periods(self, *, rests: bool) -> int:
-        spec = self._spec
-        self._polling = spec.integer("pollingInterval", 30, 1, _MOST_SECONDS)
-        if spec.has("pollingInterval"):
-            sentence = "KEDA's HPA asks at each of its own syncs; a policy's PromQL is asked every 15 s"
-            spec.note(NoteKind.IRRELEVANT, "pollingInterval", sentence)
-        cooldown = spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
-        for key in ("cooldownPeriod", "initialCooldownPeriod"):
-            if not spec.has(key):
-                continue
-            if rests:
-                spec.lost(key, "it only delays the way to the idle count or 0, which KEDA goes by itself")
-            else:
-                spec.irrelevant("it only delays the way to the idle count or 0, which this object never goes", key)
-        spec.get("initialCooldownPeriod")
-        return cooldown
-
-    def _fallback(self) -> None:
-        spec = self._spec
-        if not spec.has("fallback"):
-            return
-        fields = spec.section("fallback")
-        failures = fields.integer("failureThreshold", 0, 0, _MOST_SECONDS)
-        replicas = fields.integer("replicas", 0, 0, MOST_REPLICAS)
-        behavior = fields.get("behavior")
-        fields.rest("fallback")
-        if isinstance(behavior, str) and behavior == "currentReplicas":
-            fields.note(
-                NoteKind.DIFFERS, "behavior", "the count stays where no query answers, with no fallback written"
-            )
-        elif isinstance(behavior, str) and behavior == "currentReplicasIfLower":
-            fields.lost("behavior", "a fallback never lowers the count; without one it stays where no query answers")
-        elif behavior in (None, "") or (
-            isinstance(behavior, str) and behavior in ("static", "currentReplicasIfHigher")
-        ):
-            self._write_fallback(fields, failures, replicas, static=behavior != "currentReplicasIfHigher")
-        else:
-            fields.fault("behavior", behavior, "is no behavior of a fallback")
-
-    def _write_fallback(self, fields: Fields, failures: int, replicas: int, *, static: bool) -> None:
-        if replicas == 0:
-            fields.note(NoteKind.LOST, "replicas", "a fallback never lowers the count; the count stays instead")
-            return
-        after = min(_DAY, failures * self._polling)
-        self._policy["fallback"] = {"afterSeconds": after, "replicas": replicas}
-        sentence = f"failures are not counted: it is {after} s without an answer ({failures} × {self._polling} s)"
-        fields.note(NoteKind.DIFFERS, "failureThreshold", sentence)
-        if static:
-            sentence = "it is a least count: a larger one stays, which KEDA's fallback would lower"
-            fields.note(NoteKind.DIFFERS, "replicas", sentence)
-
-    def _annotations(self) -> None:
-        left = dict(self._identity.annotations)
-        notes = self._root.notes
-        replicas = left.pop(_PAUSED_REPLICAS, None)
-        if replicas is not None:
-            path = f"metadata.annotations[{_PAUSED_REPLICAS}]"
-            notes.add(NoteKind.TO_DO, path, replicas, "mode Paused keeps the count as it is; set that count by hand")
-        if replicas is not None or _is_on(left.pop(_PAUSED, None)):
-            self._policy["mode"] = "Paused"
-        left.pop(_PAUSED, None)
-        for keys, direction in ((_NO_DOWN, "scaleDownPercent"), (_NO_UP, "scaleUpPercent")):
-            if any(_is_on(left.get(key)) for key in keys):
-                self._policy.setdefault("velocity", {})[direction] = 0
-            left = {key: value for key, value in left.items() if key not in keys}
-        ownership = dict.fromkeys(_OWNERSHIP, (NoteKind.IRRELEVANT, "is for the HPA that KEDA makes"))
-        note_annotations(notes, left, ownership)
-
-    def _original(self, draft: Draft, triggers: "list[KedaTrigger]", idle: int | None, cooldown: int) -> Keda | None:
-        if self._root.faults:
-            return None
-        version, kind, name = draft.target
-        advanced = self._spec.get("advanced") or {}
-        behavior = (advanced.get("horizontalPodAutoscalerConfig") or {}).get("behavior")
-        spec = {
-            "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
-            "minReplicas": draft.minimum,
-            "maxReplicas": draft.maximum,
-            "metrics": [trigger.hpa_metric for trigger in triggers],
-            **({} if behavior is None else {"behavior": behavior}),
-        }
-        hpa = stock_hpa(self._identity, spec, self._root.faults)
-        if hpa is None:
-            return None
-        kept = {goal.name for goal in draft.goals}
-        names = tuple(one.goal.name if one.goal.name in kept else "" for one in triggers)
-        activations = {one.goal.name: one.activation for one in triggers if one.activation is not None}
-        return Keda(
-            stock=StockHpa(hpa=hpa, names=names),
+    identity, spec = read_identity(root), root.section("spec")
+    target = read_target(spec, default_kind="Deployment")
+    minimum, maximum, idle = _bounds(spec)
+    behavior = _behavior(spec.section("advanced"))
+    triggers = Triggers(spec, part, rests=idle is not None).read()
+    policy: dict[str, Any] = {"average": "Total"} if triggers.is_total else {}
+    if triggers.schedules:
+        policy["schedules"] = triggers.schedules
+    policy["tolerance"] = policy_tolerance(spec, behavior, "advanced.horizontalPodAutoscalerConfig.behavior")
+    polling, cooldown = _periods(spec, rests=idle is not None)
+    if spec.has("fallback"):
+        policy |= _fallback(spec.section("fallback"), polling)
+    policy |= _pauses(identity.annotations, root.notes)
+    spec.rest(KIND)
+    root.rest(KIND)
+    where = f" -n {identity.namespace}" if identity.namespace else ""
+    root.notes.add(
+        NoteKind.TO_DO, "", None,
+        f"KEDA's own HPA of {target.kind} {target.name} would be a second one, and two HPAs of the same pods do "
+        f"not act: delete the original first (kubectl delete scaledobject {identity.name}{where})",
+    )  # fmt: skip
+    stock = _stock(spec, identity, target, minimum, maximum, triggers)
+    return Draft(
+        place=place,
+        source=KIND,
+        identity=identity,
+        target=target,
+        minimum=minimum,
+        maximum=maximum,
+        notes=spec.notes,
+        goals=triggers.goals,
+        spec=policy,
+        behavior=behavior.data,
+        original=None
+        if stock is None
+        else Keda(
+            stock=stock,
             idle=idle,
             cooldown=float(cooldown),
-            polling=float(self._polling),
-            activations=activations,
+            polling=float(polling),
+            activations={one.goal.name: one.activation for one in triggers.all if one.activation is not None},
+        ),
+    )
+
+
+def _bounds(spec: Fields) -> tuple[int, int, int | None]:
+    """The HPA's bounds, and the count that KEDA itself goes to without load (None: it never does)."""
+    least = spec.integer("minReplicaCount", 0, 0, MOST_REPLICAS)
+    most = spec.integer("maxReplicaCount", _DEFAULT_MOST, 1, MOST_REPLICAS)
+    idle = spec.optional_integer("idleReplicaCount", 0, MOST_REPLICAS)
+    if max(least, 1) > most:
+        spec.fault("minReplicaCount", least, f"must be at most maxReplicaCount ({most})")
+    if idle is not None and idle >= max(least, 1):
+        spec.fault("idleReplicaCount", idle, f"must be less than minReplicaCount ({least})")
+    spec.lost("idleReplicaCount", "without load the count stays at the HPA's minReplicas")
+    triggers = spec.get("triggers")
+    # cpu and memory of no pod cannot wake the service, so that KEDA keeps one.
+    can_wake = any(
+        trigger.get("type") not in ("cpu", "memory")
+        for trigger in (triggers if isinstance(triggers, list) else ())
+        if isinstance(trigger, Mapping)
+    )
+    if idle is None and least == 0 and can_wake:
+        spec.notes.add(
+            NoteKind.LOST, spec.at("minReplicaCount"), spec.get("minReplicaCount"),
+            "KEDA scales to 0 and back by itself; the HPA does so only where the cluster has the feature gate "
+            "HPAScaleToZero, the default from 1.37 on. It is 1 here; set minReplicas: 0 where the gate is on",
+        )  # fmt: skip
+        idle = 0
+    return max(1, least), most, idle
+
+
+def _behavior(advanced: Fields) -> Behavior:
+    hpa = advanced.section("horizontalPodAutoscalerConfig")
+    hpa.irrelevant("the new HPA has the policy's name", "name")
+    behavior = read_behavior(hpa)
+    hpa.rest("horizontalPodAutoscalerConfig")
+    if advanced.flag("restoreToOriginalReplicaCount", default=False):
+        advanced.note(
+            NoteKind.TO_DO, "restoreToOriginalReplicaCount",
+            "set it to false before you delete the ScaledObject, which would set the count of long ago",
+        )  # fmt: skip
+    if advanced.get("scalingModifiers") not in (None, {}):  # KEDA stores an empty one in every object
+        advanced.fault(
+            "scalingModifiers", None, "a formula over triggers has no equivalent; write it as one PromQL query"
         )
+    advanced.rest("advanced")
+    return behavior
+
+
+def _periods(spec: Fields, *, rests: bool) -> tuple[int, int]:
+    """The polling interval and the cooldown. `rests`: KEDA goes to an idle count."""
+    polling = spec.integer("pollingInterval", 30, 1, _MOST_SECONDS)
+    if spec.has("pollingInterval"):
+        sentence = "KEDA's HPA asks at each of its own syncs; a policy's PromQL is asked every 15 s"
+        spec.note(NoteKind.IRRELEVANT, "pollingInterval", sentence)
+    cooldown = spec.integer("cooldownPeriod", 300, 0, _MOST_SECONDS)
+    for key in ("cooldownPeriod", "initialCooldownPeriod"):
+        sentence = "it only delays the way to the idle count or 0, which"
+        if rests:
+            spec.lost(key, f"{sentence} KEDA goes by itself")
+        else:
+            spec.irrelevant(f"{sentence} this object never goes", key)
+    return polling, cooldown
+
+
+def _fallback(fields: Fields, polling: int) -> dict[str, Any]:
+    """The policy's fallback, as its field."""
+    failures = fields.integer("failureThreshold", 0, 0, _MOST_SECONDS)
+    replicas = fields.integer("replicas", 0, 0, MOST_REPLICAS)
+    behavior = fields.get("behavior")
+    behavior = "static" if behavior in (None, "") else behavior
+    fields.rest("fallback")
+    if behavior == "currentReplicas":
+        fields.note(NoteKind.DIFFERS, "behavior", "the count stays where no query answers, with no fallback written")
+    elif behavior == "currentReplicasIfLower":
+        fields.lost("behavior", "a fallback never lowers the count; without one it stays where no query answers")
+    elif behavior not in ("static", "currentReplicasIfHigher"):
+        fields.fault("behavior", behavior, "is no behavior of a fallback")
+    elif replicas == 0:
+        fields.note(NoteKind.LOST, "replicas", "a fallback never lowers the count; the count stays instead")
+    else:
+        after = min(_DAY, failures * polling)
+        sentence = f"failures are not counted: it is {after} s without an answer ({failures} × {polling} s)"
+        fields.note(NoteKind.DIFFERS, "failureThreshold", sentence)
+        if behavior == "static":
+            sentence = "it is a least count: a larger one stays, which KEDA's fallback would lower"
+            fields.note(NoteKind.DIFFERS, "replicas", sentence)
+        return {"fallback": {"afterSeconds": after, "replicas": replicas}}
+    return {}
+
+
+def _pauses(annotations: Mapping[str, str], notes: Notes) -> dict[str, Any]:
+    """The policy's mode and velocity, as its fields, by the annotations that pause KEDA."""
+    left, policy = dict(annotations), dict[str, Any]()
+    paused, replicas = _is_on(left.pop(_PAUSED, None)), left.pop(_PAUSED_REPLICAS, None)
+    if replicas is not None:
+        path = f"metadata.annotations[{_PAUSED_REPLICAS}]"
+        notes.add(NoteKind.TO_DO, path, replicas, "mode Paused keeps the count as it is; set that count by hand")
+    if replicas is not None or paused:
+        policy["mode"] = "Paused"
+    for keys, direction in ((_NO_DOWN, "scaleDownPercent"), (_NO_UP, "scaleUpPercent")):
+        are_on = [_is_on(left.pop(key, None)) for key in keys]
+        if any(are_on):
+            policy.setdefault("velocity", {})[direction] = 0
+    note_annotations(notes, left, dict.fromkeys(_OWNERSHIP, (NoteKind.IRRELEVANT, "is for the HPA that KEDA makes")))
+    return policy
+
+
+def _stock(
+    spec: Fields, identity: ObjectIdentity, target: CrossVersionReference, least: int, most: int, triggers: "Triggers"
+) -> StockHpa | None:
+    """The HPA that KEDA makes of the object; None where it or the object is faulty, with its faults."""
+    behavior = mapping_at(spec.data, "advanced", "horizontalPodAutoscalerConfig").get("behavior")
+    version, kind, name = target
+    hpa = stock_hpa(
+        identity,
+        {
+            "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name},
+            "minReplicas": least,
+            "maxReplicas": most,
+            "metrics": [trigger.hpa_metric for trigger in triggers.all],
+            **({} if behavior is None else {"behavior": behavior}),
+        },
+        spec.faults,
+    )
+    kept = {goal.name for goal in triggers.goals}
+    names = tuple(one.goal.name if one.goal.name in kept else "" for one in triggers.all)
+    return None if hpa is None else StockHpa(hpa=hpa, names=names)
 
 
 def _is_on(value: str | None) -> bool:
@@ -419,7 +397,12 @@ class Triggers:
         kind = _word(fields, "metricType") or _PER_POD
         if kind not in (_PER_POD, _WHOLE_SERVICE):
             fields.fault("metricType", kind, f"write {_PER_POD} or {_WHOLE_SERVICE}")
-        activation = self._activation(metadata)
+        activation = _milli(metadata, "activationThreshold")
+        if self.rests:
+            metadata.lost("activationThreshold", "it only decides when KEDA leaves the idle count or 0, by itself")
+        else:
+            sentence = "it only decides when KEDA leaves an idle count, which there is none"
+            metadata.irrelevant(sentence, "activationThreshold")
         server = self._server(fields, metadata)
         wanted = _word(fields, "name") or _word(metadata, "metricName") or f"prometheus-{place}"
         metadata.irrelevant("was KEDA's name for the metric; the policy's metric has it", "metricName")
@@ -441,22 +424,11 @@ class Triggers:
         key = "value" if kind == _WHOLE_SERVICE else "averageValue"
         target = {"type": kind, key: f"{threshold}m"}
         metric = {"type": "External", "external": {"metric": {"name": f"s{place}-prometheus"}, "target": target}}
-        total = kind == _WHOLE_SERVICE
         self.all.append(
-            KedaTrigger(goal=goal, hpa_metric=metric, activation=activation or 0, total=total, path=fields.path)
-        )
-
-    def _activation(self, metadata: Fields) -> int | None:
-        activation = _milli(metadata, "activationThreshold")
-        if not metadata.has("activationThreshold"):
-            return activation
-        if self.rests:
-            metadata.lost("activationThreshold", "it only decides when KEDA leaves the idle count or 0, by itself")
-        else:
-            metadata.irrelevant(
-                "it only decides when KEDA leaves an idle count, which there is none", "activationThreshold"
+            KedaTrigger(
+                goal=goal, hpa_metric=metric, activation=activation or 0, total=kind == _WHOLE_SERVICE, path=fields.path
             )
-        return activation
+        )
 
     def _server(self, fields: Fields, metadata: Fields) -> str:
         url = metadata.text("serverAddress", required="the address of Prometheus", longest=_LONGEST_TEXT)

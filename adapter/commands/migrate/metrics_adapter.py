@@ -11,7 +11,15 @@ from fractions import Fraction
 from typing import Any
 
 from adapter.commands.migrate import queries
-from adapter.commands.migrate.original import Document, Fields, Found, NoteKind, SelectedMetric, note_annotations
+from adapter.commands.migrate.original import (
+    Document,
+    Fields,
+    Found,
+    NoteKind,
+    Resolver,
+    SelectedMetric,
+    note_annotations,
+)
 from adapter.commands.migrate.queries import SettingsPart
 from adapter.settings.registries import url_faults
 
@@ -37,7 +45,7 @@ _MOST = 20
 _LONGEST_NAME = 63
 
 
-class Annotations:
+class Annotations(Resolver):
     """Finds queries among the annotations of one HPA."""
 
     def __init__(self, annotations: Mapping[str, str], root: Fields, part: SettingsPart) -> None:
@@ -106,21 +114,16 @@ class Annotations:
                 NoteKind.IRRELEVANT, f"{fields.path}.describedObject", metric.described[2],
                 "the query says by itself what it measures",
             )  # fmt: skip
-        used = {option, "prometheus-server"} | ({"per-replica"} if metric.kind == "Object" else set())
-        self._take(name, config, used)
+        for other, sentence in _DIFFERENT.items():
+            if other in config and (*name, other) in self._keys:
+                path = _annotation(self._keys[(*name, other)])
+                self._notes.add(NoteKind.DIFFERS, path, config[other], sentence)
+        for used in (option, "prometheus-server", *_DIFFERENT, *["per-replica"] * (metric.kind == "Object")):
+            self._keys.pop((*name, used), None)
         self._part.inline()
         server = self._part.server(url)
         query = {"promQL": queries.one_number(config[option]), "server": server}
         return Found(source={"query": query}, per_replica=metric.kind == "Object" and "per-replica" in config)
-
-    def _take(self, name: tuple[str, str, str], config: Mapping[str, str], used: set[str]) -> None:
-        """Note the annotations that work differently, and take them off those that no metric used."""
-        for option, sentence in _DIFFERENT.items():
-            if option in config and (*name, option) in self._keys:
-                path = _annotation(self._keys[(*name, option)])
-                self._notes.add(NoteKind.DIFFERS, path, config[option], sentence)
-        for option in {*used, *_DIFFERENT}:
-            self._keys.pop((*name, option), None)
 
 
 def _annotation(key: str) -> str:
@@ -169,10 +172,7 @@ class ScalingSchedules:
 
 
 def _row(fields: Fields, name: str, per_pod: Fraction) -> Iterator[dict[str, Any]]:
-    value, minutes = (
-        fields.optional_integer("value", 0, 2**53),
-        fields.optional_integer("durationMinutes", 0, 527_040) or 0,
-    )
+    value, minutes = fields.optional_integer("value", 0, 2**53), fields.integer("durationMinutes", 0, 0, 527_040)
     if fields.get("type") != "Repeating":
         advice = f"it happens once ({fields.get('date')}), and schedules repeat: where it is to come, write one by hand"
         fields.notes.add(NoteKind.LOST, fields.path, fields.get("type"), advice)

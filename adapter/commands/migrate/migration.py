@@ -4,9 +4,10 @@ import contextlib
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,13 +22,14 @@ from adapter.commands.migrate.original import (
     Note,
     NoteKind,
     Notes,
+    Resolver,
     printable,
     read_objects,
 )
-from adapter.commands.migrate.pair import Draft, Migrated, Style, write
+from adapter.commands.migrate.pair import Migrated, Style, write
 from adapter.commands.migrate.prometheus_adapter import AdapterRules
 from adapter.commands.migrate.queries import SettingsPart
-from adapter.policy.field_reader import PolicyError
+from adapter.policy.field_reader import PolicyError, mapping_at
 from adapter.policy.hpa import DEFAULT_TOLERANCE, parse_hpa
 from adapter.policy.watermark_policy import KIND as POLICY_KIND
 from adapter.runtime.faults import Fault, first_faults
@@ -99,12 +101,9 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     HPAs that another autoscaler makes of its own object, or that follow a policy, are left out, with a note. Raises
     MigrationError with every fault where nothing can be migrated, and for faulty rules.
     """
-    faults: list[Fault] = []
     notes, part = Notes(), SettingsPart()
     objects = read_objects(texts)
-    rules = _rules([one for one in objects if prometheus_adapter.is_rules(one)], faults, notes)
-    if faults:
-        raise MigrationError(first_faults(faults), _TITLE)
+    rules = _rules([one for one in objects if prometheus_adapter.is_rules(one)], notes)
     pairs: list[Migrated] = []
     refused: list[Refused] = []
     seen: dict[tuple[str, ...], str] = {}
@@ -113,11 +112,10 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     for document in sorted(objects, key=is_schedule):
         if prometheus_adapter.is_rules(document):
             continue
+        why = _left_out(document)
         if document.place in schedules.named:
-            sentence = f"{_name(document)} is not needed any more: its times are schedules of the policies here"
-            notes.add(NoteKind.IRRELEVANT, document.place, None, sentence)
-            continue
-        if why := _left_out(document):
+            why = "is not needed any more: its times are schedules of the policies here"
+        if why:
             notes.add(NoteKind.IRRELEVANT, document.place, None, f"{_name(document)} {why}")
             continue
         # An object that is refused halfway leaves nothing behind.
@@ -136,13 +134,9 @@ def migrate(texts: Sequence[tuple[str, str]], style: Style | None = None) -> Mig
     if refused and not pairs:
         raise MigrationError(first_faults([fault for one in refused for fault in one.faults]), _TITLE)
     if not pairs:
-        left_out = [note.sentence for note in notes.all() if note.kind is NoteKind.IRRELEVANT]
-        advice = (
-            left_out[0]
-            if left_out
-            else f"there is nothing to migrate but rules; give their HPAs too. Known are {_KNOWN}"
-        )
-        raise MigrationError([Fault("", None, advice)], _TITLE)
+        left_out = (note.sentence for note in notes.all() if note.kind is NoteKind.IRRELEVANT)
+        nothing = f"there is nothing to migrate but rules; give their HPAs too. Known are {_KNOWN}"
+        raise MigrationError([Fault("", None, next(left_out, nothing))], _TITLE)
     return Migration(pairs=tuple(pairs), settings=part.data(), notes=notes.all(), refused=tuple(refused))
 
 
@@ -168,65 +162,51 @@ def _left_out(document: Document) -> str:
     return ""
 
 
-def _rules(documents: Sequence[Document], faults: list[Fault], notes: Notes) -> AdapterRules | None:
-    if len(documents) > 1:
-        advice = f"is a second configuration of prometheus-adapter (the first is {documents[0].place}); give one"
-        faults.append(Fault(documents[1].place, None, advice))
+def _rules(documents: Sequence[Document], notes: Notes) -> AdapterRules | None:
+    """The configuration of prometheus-adapter; None without one. Raises MigrationError."""
     if not documents:
         return None
-    own: list[Fault] = []
-    rules = prometheus_adapter.read_rules(documents[0], own, notes)
-    faults += [one.within(documents[0].place, ": ") for one in own]
+    found: list[Fault] = []
+    rules = prometheus_adapter.read_rules(documents[0], found, notes)
+    faults = [fault.within(documents[0].place, ": ") for fault in found]
+    if len(documents) > 1:
+        advice = f"is a second configuration of prometheus-adapter (the first is {documents[0].place}); give one"
+        faults.insert(0, Fault(documents[1].place, None, advice))
+    if faults:
+        raise MigrationError(first_faults(faults), _TITLE)
     return rules
 
 
 def _pair(
     document: Document, rules: AdapterRules | None, part: SettingsPart, style: Style, schedules: ScalingSchedules
 ) -> Migrated:
-    root = Fields(document.data, "", [], Notes())
-    draft = _draft(document, root, rules, part, schedules)
-    if root.faults or draft is None:
-        raise MigrationError([fault.within(document.place, ": ") for fault in root.faults])
-    return write(draft, style)
-
-
-def _draft(
-    document: Document, root: Fields, rules: AdapterRules | None, part: SettingsPart, schedules: ScalingSchedules
-) -> Draft | None:
+    """The pair of an object. Raises MigrationError."""
+    root, place, draft = Fields(document.data, "", [], Notes()), document.place, None
     match (document.group, document.kind):
         case (watermark_pod_autoscaler.API_GROUP, watermark_pod_autoscaler.KIND):
-            return watermark_pod_autoscaler.read(document.place, root, part)
+            draft = watermark_pod_autoscaler.read(place, root, part)
         case (keda.API_GROUP, keda.KIND):
-            return keda.read(document.place, root, part)
+            draft = keda.read(place, root, part)
         case ("autoscaling", native_hpa.KIND):
-            annotations = document.metadata.get("annotations")
-            names = annotations if isinstance(annotations, dict) else {}
-            is_annotated = any(str(key).startswith(metrics_adapter.PREFIX) for key in names)
+            annotations = mapping_at(document.metadata, "annotations")
+            is_annotated = any(str(key).startswith(metrics_adapter.PREFIX) for key in annotations)
+            resolver: Callable[[Mapping[str, str], Fields], Resolver]
             if rules is None or is_annotated:
+                resolver = partial(metrics_adapter.Annotations, part=part)
                 source = f"{native_hpa.KIND} ({metrics_adapter.NAME})" if is_annotated else native_hpa.KIND
-                return native_hpa.read(
-                    document.place,
-                    root,
-                    lambda given, fields: metrics_adapter.Annotations(given, fields, part),
-                    source,
-                    schedules,
-                )
-            source = f"{native_hpa.KIND} ({prometheus_adapter.NAME})"
-            return native_hpa.read(
-                document.place,
-                root,
-                lambda given, fields: prometheus_adapter.RulesResolver(rules, given, fields, part),
-                source,
-                schedules,
-            )
+            else:
+                resolver = partial(prometheus_adapter.RulesResolver, rules, part=part)
+                source = f"{native_hpa.KIND} ({prometheus_adapter.NAME})"
+            draft = native_hpa.read(place, root, resolver, source, schedules)
         case (group, kind) if (group, kind) in _UNMIGRATED:
             root.fault("kind", kind, _UNMIGRATED[group, kind])
-            return None
         case _:
             version = document.data.get("apiVersion")
             shown = f"{version} {document.kind}".strip() if isinstance(version, str) else document.kind
             root.fault("kind", shown or None, f"cannot be migrated; known are {_KNOWN}")
-            return None
+    if root.faults or draft is None:
+        raise MigrationError([fault.within(place, ": ") for fault in root.faults])
+    return write(draft, style)
 
 
 def _claim(pair: Migrated, seen: dict[tuple[str, ...], str]) -> None:
@@ -260,22 +240,22 @@ class Printed(NamedTuple):
 def run(texts: Sequence[tuple[str, str]], style: Style, folder: str | None, *, json_wanted: bool) -> Printed:
     """Migrate the texts (each with its file's name) and write the files wanted. Raises MigrationError."""
     migration = migrate(texts, style)
+    refused = tuple(map(str, migration.refused))
     if folder is not None:
         _write(migration, Path(folder))
     if json_wanted:
-        text = json.dumps(as_json(migration), indent=2) + "\n"
-        return Printed(text, refused=tuple(map(str, migration.refused)))
+        return Printed(json.dumps(as_json(migration), indent=2) + "\n", refused=refused)
     remarks = tuple(f"{pair.name}: {note}" for pair in migration.pairs for note in pair.notes)
-    notes = tuple(map(str, migration.notes)) if folder is not None else ()
-    text = as_yaml(migration) if folder is None else ""
-    return Printed(text, notes + remarks, tuple(map(str, migration.refused)))
+    if folder is None:
+        return Printed(as_yaml(migration), remarks, refused)
+    return Printed("", (*map(str, migration.notes), *remarks), refused)
 
 
 def _write(migration: Migration, folder: Path) -> None:
     # No name has an underscore, so no two pairs have one file.
     files = {f"{pair.namespace}_{pair.name}.yaml".lstrip("_"): pair_yaml(pair) for pair in migration.pairs}
     if migration.settings:
-        files[SETTINGS_FILE] = settings_yaml(migration.settings)
+        files[SETTINGS_FILE] = dump(migration.settings) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
@@ -336,11 +316,6 @@ def pair_yaml(pair: Migrated) -> str:
     heading = printable(f"{pair.source} {pair.name}, from {pair.place}")
     lines = [*_wrapped(heading), *comments(pair.notes), dump(pair.policy), "---", dump(pair.hpa)]
     return "\n".join(lines) + "\n"
-
-
-def settings_yaml(settings: Mapping[str, Any]) -> str:
-    """The part of the settings."""
-    return dump(settings) + "\n"
 
 
 def comments(notes: Iterable[object]) -> Iterator[str]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from adapter.commands.migrate.metrics_adapter import SCHEDULE_KINDS, ScalingSchedules
 from adapter.commands.migrate.original import (
     Fields,
-    Found,
     NoteKind,
+    Resolver,
     SelectedMetric,
     read_bounds,
     read_identity,
@@ -37,22 +37,6 @@ _SOURCES = {"Object": "object", "Pods": "pods", "External": "external", "Resourc
 _LONGEST_WINDOW = 3600
 _LONGEST_PERIOD = 1800
 _MOST = 2**31 - 1
-
-
-class Resolver(Protocol):
-    """Finds the query of a metric; what it cannot find it explains: a sentence why there is none."""
-
-    def find(self, metric: SelectedMetric, fields: Fields) -> Found | str:
-        """The query, or why there is none."""
-
-    def served_by(self) -> str:
-        """The adapter that serves the metric today; empty where no adapter's metrics are taken over."""
-
-    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:
-        """The annotations that the adapter needs to go on serving a metric."""
-
-    def close(self) -> None:
-        """Note what no metric used."""
 
 
 class _Read(NamedTuple):
@@ -90,8 +74,20 @@ def read(
     policy["tolerance"] = policy_tolerance(spec, behavior)
     if metrics.schedules:
         policy["schedules"] = metrics.schedules
-    _note_handover(root, identity.name, resolver)
-    draft = Draft(
+    root.notes.add(
+        NoteKind.TO_DO, "", None,
+        f"the new HPA {identity.name} takes the place of this one as soon as it is applied; where Helm, Argo CD or "
+        "Flux owns it, put the new one there, or it is set back",
+    )  # fmt: skip
+    if resolver.served_by():
+        root.notes.add(
+            NoteKind.TO_DO, "", None,
+            "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have "
+            f"Pods or Object metrics of {resolver.served_by()} get none; migrate those together",
+        )  # fmt: skip
+    hpa = stock_hpa(identity, root.get("spec"), root.faults)
+    names = tuple(metrics.names.get(place, "") for place in range(len(hpa.metrics))) if hpa is not None else ()
+    return Draft(
         place=place,
         source=source,
         identity=identity,
@@ -104,32 +100,8 @@ def read(
         behavior=behavior.data,
         kept=metrics.kept,
         annotations=metrics.annotations,
+        original=None if hpa is None else StockHpa(hpa=hpa, names=names, per_replica=frozenset(metrics.per_replica)),
     )
-    draft.original = _original(draft, root, metrics)
-    return draft
-
-
-def _note_handover(root: Fields, name: str, resolver: Resolver) -> None:
-    root.notes.add(
-        NoteKind.TO_DO, "", None,
-        f"the new HPA {name} takes the place of this one as soon as it is applied; where Helm, Argo CD or Flux owns "
-        "it, put the new one there, or it is set back",
-    )  # fmt: skip
-    if not resolver.served_by():
-        return
-    root.notes.add(
-        NoteKind.TO_DO, "", None,
-        "custom.metrics.k8s.io has one server in a cluster: effective-load takes it over, and HPAs that still have "
-        f"Pods or Object metrics of {resolver.served_by()} get none; migrate those together",
-    )  # fmt: skip
-
-
-def _original(draft: Draft, root: Fields, metrics: "_Metrics") -> StockHpa | None:
-    hpa = stock_hpa(draft.identity, root.get("spec"), root.faults)
-    if hpa is None:
-        return None
-    names = tuple(metrics.names.get(place, "") for place in range(len(hpa.metrics)))
-    return StockHpa(hpa=hpa, names=names, per_replica=frozenset(metrics.per_replica))
 
 
 class _Metrics:
@@ -156,12 +128,14 @@ class _Metrics:
             self._spec.fault("metrics", None, "there is no metric to migrate")
         self._resolver.close()
         self.is_total = bool(self._read) and all(one.total for one in self._read)
+        goals = []
         for one in self._read:
-            if one.total is not self.is_total:
+            if one.total is self.is_total:
+                goals.append(one.goal)
+                self.names[one.place] = one.goal.name
+            else:
                 note_mixed(self._spec, f"{self._spec.at('metrics')}[{one.place}]", one.goal.name)
-        kept = [one for one in self._read if one.total is self.is_total]
-        self.names = {one.place: one.goal.name for one in kept}
-        return [one.goal for one in kept]
+        return goals
 
     def _metric(self, place: int, fields: Fields) -> None:
         kind = fields.get("type")
@@ -173,8 +147,7 @@ class _Metrics:
         if kind in {"Resource", "ContainerResource"}:
             resource = source.get("name")
             container = source.text("container", required="the container's name") if kind == "ContainerResource" else ""
-            goal = resource_goal(source, resource, container, self._taken())
-            if goal is not None:
+            if (goal := resource_goal(source, resource, container, self._taken())) is not None:
                 self._read.append(_Read(goal, False, place))
         else:
             self._served(place, kind, source)
@@ -314,7 +287,7 @@ def _selected(kind: str, source: Fields) -> SelectedMetric:
     if kind == "Object":
         reference = source.section("describedObject")
         described = (
-            reference.text("apiVersion") if reference.get("apiVersion") not in (None, "") else "",
+            reference.optional_text("apiVersion"),
             reference.text("kind", required="the kind of the described object"),
             reference.text("name", required="the name of the described object"),
         )

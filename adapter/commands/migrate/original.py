@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 from adapter.load.quantity import QuantityError, parse_quantity
-from adapter.policy.field_reader import FieldReader, UnparsedObject
+from adapter.policy.field_reader import MAX_NAME_LENGTH, FieldReader, UnparsedObject, listed_objects
 from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.pacing_fields import MOST_REPLICAS
 from adapter.runtime import document_text
@@ -110,6 +110,10 @@ class Fields(FieldReader):
         for index, one in enumerate(self.sequence(key, most)):
             yield Fields({} if one is None else one, f"{self.at(key)}[{index}]", self.faults, self.notes)
 
+    def optional_text(self, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
+        """A text; empty where absent or empty."""
+        return self.text(key, longest=longest) if self.get(key) not in (None, "") else ""
+
     def note(self, kind: NoteKind, key: str, sentence: str) -> None:
         """Add a note on the value of `key` (empty: on the mapping itself)."""
         self.notes.add(kind, self.at(key) if key else self.path, self.get(key) if key else None, sentence)
@@ -193,6 +197,25 @@ class Found:
     per_replica: bool = False
 
 
+class Resolver(Protocol):
+    """Finds the queries of an HPA's metrics by the configuration of the adapter that serves them."""
+
+    def find(self, metric: SelectedMetric, fields: Fields) -> Found | str:
+        """The query, or a sentence why there is none."""
+
+    def served_by(self) -> str:
+        """The adapter that serves the metrics today; empty where no adapter's metrics are taken over."""
+        return ""
+
+    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:  # noqa: ARG002  some adapters have annotations
+        """The annotations that the adapter needs to go on serving a metric."""
+        return {}
+
+    def close(self) -> None:
+        """Note what no metric used."""
+        return
+
+
 def read_objects(texts: Sequence[tuple[str, str]]) -> list[Document]:
     """The objects of several texts, each with its file's name; lists are taken apart. Raises MigrationError."""
     objects: list[Document] = []
@@ -203,7 +226,14 @@ def read_objects(texts: Sequence[tuple[str, str]]) -> list[Document]:
         except document_text.TextError as error:
             faults += [fault.within(file, ": ") for fault in error.faults]
             continue
-        objects += _flatten(file, documents, faults)
+        for number, document in enumerate(documents):
+            place = f"{file}[{number}]" if len(documents) > 1 else file
+            for inner, data in listed_objects(document):
+                where = f"{place}.{inner}" if inner else place
+                if isinstance(data, Mapping):
+                    objects.append(Document(place=where, data=data))
+                else:
+                    faults.append(Fault(where, data, "is no object; write apiVersion, kind, metadata and spec"))
     if not objects and not faults:
         faults.append(Fault("", None, "there is no object in the input"))
     if len(objects) > MOST_OBJECTS:
@@ -213,28 +243,13 @@ def read_objects(texts: Sequence[tuple[str, str]]) -> list[Document]:
     return objects
 
 
-def _flatten(file: str, documents: list[Any], faults: list[Fault]) -> list[Document]:
-    found: list[Document] = []
-    for number, data in enumerate(documents):
-        place = f"{file}[{number}]" if len(documents) > 1 else file
-        items = data.get("items") if isinstance(data, Mapping) and str(data.get("kind")).endswith("List") else None
-        listed = isinstance(items, list)
-        for index, item in enumerate(items if isinstance(items, list) else [data]):
-            where = f"{place}.items[{index}]" if listed else place
-            if isinstance(item, Mapping):
-                found.append(Document(place=where, data=item))
-            else:
-                faults.append(Fault(where, item, "is no object; write apiVersion, kind, metadata and spec"))
-    return found
-
-
 def read_identity(root: Fields) -> ObjectIdentity:
     """Read `metadata`; annotations are left to the caller, who notes those that it does not know."""
     metadata = root.section("metadata")
     name = metadata.text("name", required="an object needs a name")
     if name and not _NAME.fullmatch(name):
         metadata.fault("name", name, "is no name of a Kubernetes object: lower case letters, digits, - and .")
-    namespace = metadata.text("namespace") if metadata.has("namespace") else ""
+    namespace = metadata.text("namespace")
     if namespace and not _NAMESPACE.fullmatch(namespace):
         metadata.fault("namespace", namespace, "is no namespace's name")
     labels = _texts(metadata, "labels")
@@ -244,8 +259,7 @@ def read_identity(root: Fields) -> ObjectIdentity:
     metadata.irrelevant("is the API server's own", *_OF_SERVER)
     metadata.irrelevant("is not needed: nothing outside the cluster depends on the new objects", "finalizers")
     if metadata.has("ownerReferences"):
-        sentence = "its owner writes the object again; change it there"
-        metadata.note(NoteKind.TO_DO, "ownerReferences", sentence)
+        metadata.note(NoteKind.TO_DO, "ownerReferences", "its owner writes the object again; change it there")
     annotations = _texts(metadata, "annotations")
     metadata.rest("metadata")
     if root.has("status"):
@@ -296,8 +310,7 @@ def read_target(spec: Fields, default_kind: str = "") -> CrossVersionReference:
     reference = spec.section("scaleTargetRef")
     kind = reference.text("kind", required="" if default_kind else "the kind of what is scaled") or default_kind
     name = reference.text("name", required="the name of what is scaled")
-    version = reference.text("apiVersion") if reference.get("apiVersion") not in (None, "") else ""
-    version = version or KNOWN_VERSIONS.get(kind, "")
+    version = reference.optional_text("apiVersion") or KNOWN_VERSIONS.get(kind, "")
     if kind and not _KIND.fullmatch(kind):
         reference.fault("kind", kind, "is no kind, such as Deployment")
     if name and not _NAME.fullmatch(name):

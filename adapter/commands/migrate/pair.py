@@ -185,12 +185,16 @@ def tolerance_text(notes: Notes, path: str, tolerance: Fraction) -> str:
 
 def write(draft: Draft, style: Style) -> Migrated:
     """The pair of a draft. Raises MigrationError where there is no valid one."""
-    name = _name(draft)
-    if not draft.goals:
-        raise _error(draft, [Fault("", None, "none of its metrics can be migrated, so there would be no policy")])
-    if len(draft.goals) > MOST_METRICS:
-        advice = f"has {len(draft.goals)} metrics; a policy has at most {MOST_METRICS}"
-        raise _error(draft, [Fault("", None, advice)])
+    name = draft.identity.name
+    if len(name) > LONGEST_NAME:
+        # The same for every run, and different for two long names with the same beginning.
+        name = f"{name[: LONGEST_NAME - 9].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        sentence = f"a policy's name has at most 63 characters; it is {name}"
+        draft.notes.add(NoteKind.DIFFERS, "metadata.name", draft.identity.name, sentence)
+    advice = f"has {len(draft.goals)} metrics; a policy has at most {MOST_METRICS}"
+    if not draft.goals or len(draft.goals) > MOST_METRICS:
+        none = "none of its metrics can be migrated, so there would be no policy"
+        raise _error(draft, [Fault("", None, advice if draft.goals else none)])
     by_target = any(goal.target is not None for goal in draft.goals)
     policy = {
         "apiVersion": API_VERSION,
@@ -249,19 +253,6 @@ def stock_hpa(identity: ObjectIdentity, spec: Mapping[str, Any], faults: list[Fa
 
 def _error(draft: Draft, faults: Iterable[Fault]) -> MigrationError:
     return MigrationError([fault.within(draft.place, ": ") for fault in faults])
-
-
-def _name(draft: Draft) -> str:
-    name = draft.identity.name
-    if len(name) <= LONGEST_NAME:
-        return name
-    # The same for every run, and different for two long names with the same beginning.
-    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
-    short = f"{name[: LONGEST_NAME - 9].rstrip('-.')}-{mark}"
-    draft.notes.add(
-        NoteKind.DIFFERS, "metadata.name", name, f"a policy's name has at most 63 characters; it is {short}"
-    )
-    return short
 
 
 def _metadata(identity: ObjectIdentity, name: str) -> dict[str, Any]:

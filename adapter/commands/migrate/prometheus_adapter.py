@@ -9,7 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from adapter.commands.migrate import queries
-from adapter.commands.migrate.original import Document, Fields, Found, NoteKind, Notes, SelectedMetric, note_annotations
+from adapter.commands.migrate.original import (
+    Document,
+    Fields,
+    Found,
+    NoteKind,
+    Notes,
+    Resolver,
+    SelectedMetric,
+    note_annotations,
+)
 from adapter.commands.migrate.queries import SettingsPart
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault
@@ -59,6 +68,15 @@ class Rule:
         parts = {"Group": group.replace(".", "_"), "Resource": resource}
         return _GROUP_RESOURCE.sub(lambda match: parts[match[1]], self.template)
 
+    def series_of(self, metric: str) -> str:
+        """The series that the rule serves under this name, empty where it serves none. Raises Unclear."""
+        series = series_of(self.matches, self.as_name, metric, self.series_query)
+        if not series or not selects(self.series_query, self.filters, series):
+            return ""
+        if not _SERIES.fullmatch(series):  # the HPA's author chose it: it must not go on as PromQL of its own
+            raise Unclear(f"the series would be {series[:60]!r}, which is no name of one")
+        return series
+
 
 @dataclass(slots=True)
 class AdapterRules:
@@ -82,19 +100,15 @@ def is_rules(document: Document) -> bool:
 
 def read_rules(document: Document, faults: list[Fault], notes: Notes) -> AdapterRules:
     """Read a configuration."""
-    if document.kind != "ConfigMap":
-        return _read(Fields(document.data, "", faults, notes))
-    path = f"data[{_CONFIG_KEY}]"
-    text = document.data["data"][_CONFIG_KEY]
-    try:
-        data = document_text.read_document(text) if isinstance(text, str) else None
-    except document_text.TextError as error:
-        faults += [fault.within(path) for fault in error.faults]
-        return AdapterRules()
-    return _read(Fields({} if data is None else data, path, faults, notes))
-
-
-def _read(root: Fields) -> AdapterRules:
+    root = Fields(document.data, "", faults, notes)
+    if document.kind == "ConfigMap":
+        path, text = f"data[{_CONFIG_KEY}]", document.data["data"][_CONFIG_KEY]
+        try:
+            data = document_text.read_document(text) if isinstance(text, str) else None
+        except document_text.TextError as error:
+            faults += [fault.within(path) for fault in error.faults]
+            return AdapterRules()
+        root = Fields({} if data is None else data, path, faults, notes)
     if isinstance(root.get("rules"), Mapping):
         root.fault("rules", None, "is a mapping, as in Helm values; give the ConfigMap that the chart makes of them")
         return AdapterRules()
@@ -111,6 +125,10 @@ def _read(root: Fields) -> AdapterRules:
 
 def _rule(fields: Fields) -> Rule:
     resources, name = fields.section("resources"), fields.section("name")
+
+    def text(section: Fields, key: str) -> str:
+        return section.optional_text(key, longest=_LONGEST_TEXT)
+
     overrides = {}
     given = resources.get("overrides")
     for label, of in given.items() if isinstance(given, Mapping) and len(given) <= _MOST_RULES else ():
@@ -120,18 +138,18 @@ def _rule(fields: Fields) -> Rule:
         one.rest("overrides")
     filters = []
     for section in fields.sections("seriesFilters", 50):
-        filters += [(kind, _text(section, kind)) for kind in ("is", "isNot") if section.has(kind)]
+        filters += [(kind, text(section, kind)) for kind in ("is", "isNot") if section.has(kind)]
         section.rest("seriesFilters")
     fields.irrelevant("replaces characters of label values that Kubernetes cannot have", "labelValueReplacements")
     rule = Rule(
         path=fields.path,
-        series_query=_text(fields, "seriesQuery"),
+        series_query=text(fields, "seriesQuery"),
         filters=tuple(filters),
         overrides=overrides,
-        template=_text(resources, "template"),
-        matches=_text(name, "matches"),
-        as_name=_text(name, "as"),
-        metrics_query=_text(fields, "metricsQuery") or "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
+        template=text(resources, "template"),
+        matches=text(name, "matches"),
+        as_name=text(name, "as"),
+        metrics_query=text(fields, "metricsQuery") or "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
         namespaced=resources.flag("namespaced", default=True),
     )
     for one, of in ((resources, "resources"), (name, "name"), (fields, "rules")):
@@ -139,16 +157,12 @@ def _rule(fields: Fields) -> Rule:
     return rule
 
 
-def _text(fields: Fields, key: str) -> str:
-    return fields.text(key, longest=_LONGEST_TEXT) if fields.get(key) not in (None, "") else ""
-
-
 def _singular(resource: str) -> str:
     lower = resource.lower()
     return _PLURAL.get(lower, lower[:-1] if lower.endswith("s") and not lower.endswith("ss") else lower)
 
 
-class RulesResolver:
+class RulesResolver(Resolver):
     """Finds queries among the rules, for the HPAs of one namespace."""
 
     def __init__(self, rules: AdapterRules, annotations: Mapping[str, str], root: Fields, part: SettingsPart) -> None:
@@ -157,29 +171,22 @@ class RulesResolver:
         note_annotations(root.notes, annotations)
 
     def served_by(self) -> str:
-        """The adapter that serves the metric today."""
+        """The adapter that serves the metrics today."""
         return NAME
-
-    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:  # noqa: ARG002  it has no annotations
-        """Nothing: the rules are the adapter's own."""
-        return {}
-
-    def close(self) -> None:
-        """Rules that this HPA does not use are for others."""
 
     def find(self, metric: SelectedMetric, fields: Fields) -> Found | str:
         """The query of a metric, or why there is none."""
         rules = self._rules.external if metric.kind == "External" else self._rules.custom
-        unclear = ""
         self._rules.evaluations -= len(rules)
         if self._rules.evaluations < 0:
             fields.fault(
                 "metric", metric.name, "there are too many metrics and rules for one run; give fewer HPAs at a time"
             )
             return "there are too many rules"
+        unclear = ""
         for rule in rules:
             try:
-                series = _series(rule, metric.name)
+                series = rule.series_of(metric.name)
             except Unclear as error:
                 unclear = unclear or f"{rule.path} may be for it, but {error}"
                 continue
@@ -204,68 +211,42 @@ class RulesResolver:
         return Found(source={"query": {"promQL": text, "server": self._part.server("")}})
 
 
-def _series(rule: Rule, name: str) -> str:
-    """The series that the rule serves under this name, empty where it serves none. Raises Unclear."""
-    series = series_of(rule.matches, rule.as_name, name, rule.series_query)
-    if not series or not selects(rule.series_query, rule.filters, series):
-        return ""
-    if not _SERIES.fullmatch(series):  # the HPA's author chose it: it must not go on as PromQL of its own
-        raise Unclear(f"the series would be {series[:60]!r}, which is no name of one")
-    return series
-
-
 def _filled(rule: Rule, series: str, metric: SelectedMetric) -> str:
     """The rule's query for the HPA's own namespace. Raises Unclear."""
-    if any(map(uses_variables, (rule.metrics_query, *_values(metric)))):
+    version, described_kind, described_name = metric.described
+    values = [value for _, _, those in metric.expressions for value in those]
+    if any(map(uses_variables, (rule.metrics_query, *metric.labels.values(), *values, described_name))):
         raise Unclear("it or the metric's selector holds $namespace or $workload, which a policy's PromQL replaces")
-    namespace_label = rule.label("namespace")
-    matchers, group = list(_selector(metric)), ""
-    if metric.kind == "External":
-        if rule.namespaced and namespace_label:
-            matchers.insert(0, f'{_checked(namespace_label)}="$namespace"')
-    else:
-        if not namespace_label:
-            raise Unclear("it has no label for namespaces (resources)")
+    namespace_label, is_custom = rule.label("namespace"), metric.kind != "External"
+    matchers, group, pod_label = list(_selector(metric)), "", ""
+    if is_custom and not namespace_label:
+        raise Unclear("it has no label for namespaces (resources)")
+    if is_custom or (rule.namespaced and namespace_label):
         matchers.insert(0, f'{_checked(namespace_label)}="$namespace"')
-        if metric.kind == "Pods":
-            pod_label = _checked(rule.label("pod"))
-            matchers.append(f'{pod_label}!=""')
-            group = f"{namespace_label}, {pod_label}"
-        else:
-            group, own = _described(rule, metric)
-            matchers += own
+    if metric.kind == "Pods":
+        pod_label = _checked(rule.label("pod"))
+        matchers.append(f'{pod_label}!=""')
+        group = f"{namespace_label}, {pod_label}"
+    elif is_custom and described_kind == "Namespace":
+        group = namespace_label
+    elif is_custom:
+        group = _checked(rule.label(_singular(described_kind), version.rpartition("/")[0]))
+        matchers.append(queries.matcher(group, "=", described_name))
     parts = {"Series": series, "LabelMatchers": ",".join(matchers), "GroupBy": group}
     if max(map(len, parts.values())) > queries.LONGEST:
         raise Unclear("its labels are too long for a query")
     text = _TEMPLATE.sub(lambda match: parts[match[1]], rule.metrics_query)
     if "<<" in text:
         raise Unclear("its metricsQuery uses more than .Series, .LabelMatchers and .GroupBy")
-    if metric.kind == "Pods":
-        return queries.renamed(text, {"namespace": namespace_label, "pod": rule.label("pod")})
+    if pod_label:
+        return queries.renamed(text, {"namespace": namespace_label, "pod": pod_label})
     return queries.one_number(text)
-
-
-def _described(rule: Rule, metric: SelectedMetric) -> tuple[str, list[str]]:
-    """The label of the described object, and its matcher."""
-    version, kind, name = metric.described
-    if kind == "Namespace":
-        return rule.label("namespace"), []
-    label = _checked(rule.label(_singular(kind), version.rpartition("/")[0]))
-    return label, [queries.matcher(label, "=", name)]
 
 
 def _checked(label: str) -> str:
     if not _LABEL.fullmatch(label):
         raise Unclear("its resources give no label for it")
     return label
-
-
-def _values(metric: SelectedMetric) -> Iterator[str]:
-    """The texts of an HPA that become values of labels."""
-    yield from metric.labels.values()
-    for _, _, values in metric.expressions:
-        yield from values
-    yield metric.described[2]
 
 
 def _selector(metric: SelectedMetric) -> Iterator[str]:

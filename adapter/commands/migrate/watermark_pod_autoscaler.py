@@ -50,8 +50,7 @@ def read(place: str, root: Fields, part: SettingsPart) -> Draft:
     identity = read_identity(root)
     spec = root.section("spec")
     note_annotations(root.notes, identity.annotations, _ANNOTATIONS)
-    wpa = _Reader(spec, part)
-    draft = wpa.draft(place, identity)
+    draft = _Reader(spec, part).draft(place, identity)
     spec.rest(KIND)
     root.get("apiVersion"), root.get("kind")
     root.rest(KIND)
@@ -78,11 +77,16 @@ class _Reader:
         spec = self._spec
         target = read_target(spec)
         minimum, maximum = read_bounds(spec)
-        average, tolerance = self._algorithm(), self._tolerance()
+        algorithm = spec.optional_text("algorithm")
+        if algorithm not in {"", "absolute", "average"}:
+            spec.note(NoteKind.DIFFERS, "algorithm", "is unknown to the controller, which takes it for absolute")
+        if algorithm != "average":
+            self._policy["average"] = "Total"
+        tolerance = self._tolerance()
         self._read_metrics(tolerance)
         original = Wpa(
             metrics=tuple(self._metrics),
-            average=average,
+            average=algorithm == "average",
             tolerance=tolerance,
             minimum=max(1, minimum),
             maximum=maximum,
@@ -92,12 +96,7 @@ class _Reader:
             down_window=self._seconds("downscaleForbiddenWindowSeconds", "cooldown", "scaleDownSeconds", 300),
             up_delay=self._seconds("upscaleDelayAboveWatermarkSeconds", "delay", "scaleUpSeconds", 0),
             down_delay=self._seconds("downscaleDelayBelowWatermarkSeconds", "delay", "scaleDownSeconds", 0),
-            modulo=self._modulo(),
-            converge=self._converge(),
-            tolerate_zero=self._tolerate_zero(),
-            min_available=self._min_available(),
-            readiness_delay=self._readiness_delay(),
-            dry_run=self._dry_run(),
+            **self._steps(),
         )
         return Draft(
             place=place,
@@ -112,15 +111,37 @@ class _Reader:
             original=original,
         )
 
-    def _algorithm(self) -> bool:
-        spec = self._spec
-        algorithm = spec.text("algorithm") if spec.get("algorithm") not in (None, "") else ""
-        if algorithm not in {"", "absolute", "average"}:
-            spec.note(NoteKind.DIFFERS, "algorithm", "is unknown to the controller, which takes it for absolute")
-        if algorithm == "average":
-            return True
-        self._policy["average"] = "Total"
-        return False
+    def _steps(self) -> dict[str, Any]:
+        """What rounds, bends or stops a step, as fields of the Wpa; the policy's own are set."""
+        spec, policy = self._spec, self._policy
+        multiple = spec.integer("replicaScalingAbsoluteModulo", 1, 1, MOST_REPLICAS)
+        if multiple > _MOST_MULTIPLE:
+            spec.fault("replicaScalingAbsoluteModulo", multiple, f"multipleOf is at most {_MOST_MULTIPLE}")
+        elif multiple > 1:
+            policy["multipleOf"] = multiple
+        converge = self._converge()
+        policy["tolerateZero"] = spec.flag("tolerateZero", default=False)
+        percent = spec.integer("minAvailableReplicaPercentage", 0, 0, 100)
+        if spec.has("minAvailableReplicaPercentage"):
+            policy["minServingPercent"] = percent
+            sentence = "here it only keeps the count from falling; the controller does not scale up either"
+            spec.note(NoteKind.DIFFERS, "minAvailableReplicaPercentage", sentence)
+        delay = spec.integer("readinessDelaySeconds", 0, 0, _MOST_SECONDS)
+        if delay:
+            spec.note(
+                NoteKind.DIFFERS, "readinessDelaySeconds",
+                "no delay is needed: a pod without a sample since it became Ready is filled in, against the direction",
+            )  # fmt: skip
+        if dry_run := spec.flag("dryRun", default=False):
+            policy["mode"] = "Observe"
+        return {
+            "modulo": multiple,
+            "converge": converge,
+            "tolerate_zero": policy["tolerateZero"],
+            "min_available": percent,
+            "readiness_delay": delay,
+            "dry_run": dry_run,
+        }
 
     def _tolerance(self) -> int:
         """The tolerance in milli-units, as the controller reads it: rounded up, and 0 is its default."""
@@ -157,9 +178,8 @@ class _Reader:
             fields.fault("type", kind, "write External or Resource; the controller knows no other")
             return
         source = fields.section(kind.lower())
-        other = "resource" if kind == "External" else "external"
-        fields.irrelevant(f"is not read for a metric of type {kind}", other)
-        resource, name, reference = ("", *self._external(source)) if kind == "External" else self._resource(source)
+        fields.irrelevant(f"is not read for a metric of type {kind}", "resource" if kind == "External" else "external")
+        resource, name, reference = self._external(source) if kind == "External" else self._resource(source)
         marks = _watermarks(source)
         source.rest(f"{kind.lower()} metrics")
         fields.rest("metrics")
@@ -171,24 +191,17 @@ class _Reader:
             if mark and mark * tolerance % 1000:
                 theirs = mark + sign * (mark * tolerance // 1000)
                 ours = Fraction(mark * (1000 + sign * tolerance), 10**6)
-                source.notes.add(
-                    NoteKind.DIFFERS, source.at(key), source.get(key),
+                source.note(
+                    NoteKind.DIFFERS, key,
                     f"with the tolerance the controller acts beyond {quantity(Fraction(theirs, 1000))}, truncated to "
                     f"milli-units; here it is exactly {quantity(ours)}",
                 )  # fmt: skip
         self._metrics.append(WpaMetric(name=name, resource=resource, high=high, low=low))
-        self._goals.append(
-            Goal(
-                name=name,
-                source=reference,
-                high=Fraction(high, 1000) if high else None,
-                low=(Fraction(low, 1000) if low < high or not high else Fraction(low, 1000) - _SMALLEST)
-                if low
-                else None,
-            )
-        )
+        upper = Fraction(high, 1000) if high else None
+        lower = Fraction(low, 1000) - (_SMALLEST if low == high else 0) if low else None
+        self._goals.append(Goal(name=name, source=reference, high=upper, low=lower))
 
-    def _external(self, source: Fields) -> tuple[str, dict[str, Any]]:
+    def _external(self, source: Fields) -> tuple[str, str, dict[str, Any]]:
         wanted = source.text("metricName", required="the metric's name")
         selector = _selector_text(source)
         name = metric_name(wanted or "metric", [goal.name for goal in self._goals])
@@ -198,7 +211,7 @@ class _Reader:
             f"a Datadog query cannot become PromQL: write query {query} of the settings (prometheus.queries), "
             f"one number that is what {wanted or 'the metric'} is{selector}; until it has an answer the count stays",
         )  # fmt: skip
-        return name, {"query": {"name": query}}
+        return "", name, {"query": {"name": query}}
 
     def _resource(self, source: Fields) -> tuple[str, str, dict[str, Any]]:
         resource = source.get("name")
@@ -206,11 +219,8 @@ class _Reader:
             source.fault("name", resource, "write cpu or memory")
             resource = "cpu"
         if selector := _selector_text(source):
-            source.note(
-                NoteKind.DIFFERS,
-                "metricSelector",
-                f"the usage is that of the target's own pods, not of all that are{selector}",
-            )
+            sentence = f"the usage is that of the target's own pods, not of all that are{selector}"
+            source.note(NoteKind.DIFFERS, "metricSelector", sentence)
         name = metric_name(resource, [goal.name for goal in self._goals])
         return resource, name, {"resource": {"name": resource}}
 
@@ -246,63 +256,23 @@ class _Reader:
             )  # fmt: skip
         return seconds
 
-    def _modulo(self) -> int:
-        multiple = self._spec.integer("replicaScalingAbsoluteModulo", 1, 1, MOST_REPLICAS)
-        if multiple > _MOST_MULTIPLE:
-            sentence = f"multipleOf is at most {_MOST_MULTIPLE}"
-            self._spec.fault("replicaScalingAbsoluteModulo", multiple, sentence)
-        elif multiple > 1:
-            self._policy["multipleOf"] = multiple
-        return multiple
-
     def _converge(self) -> str:
         spec = self._spec
-        towards = (
-            spec.text("convergeTowardsWatermark") if spec.get("convergeTowardsWatermark") not in (None, "") else ""
-        )
+        towards = spec.optional_text("convergeTowardsWatermark")
         if not towards:
             return ""
         if towards not in _CONVERGE:
             spec.note(NoteKind.DIFFERS, "convergeTowardsWatermark", "is unknown to the controller, which ignores it")
             return ""
         marks = [goal.high if towards == "highwatermark" else goal.low for goal in self._goals]
-        if any(marks):
-            self._policy["convergeTowards"] = _CONVERGE[towards]
-            if "multipleOf" in self._policy:
-                sentence = "a step towards the watermark is rounded up to a multiple as well"
-                spec.note(NoteKind.DIFFERS, "convergeTowardsWatermark", sentence)
-            return towards
-        spec.note(NoteKind.LOST, "convergeTowardsWatermark", "no metric has that watermark")
-        return ""
-
-    def _tolerate_zero(self) -> bool:
-        self._policy["tolerateZero"] = self._spec.flag("tolerateZero", default=False)
-        return bool(self._policy["tolerateZero"])
-
-    def _min_available(self) -> int:
-        spec = self._spec
-        percent = spec.integer("minAvailableReplicaPercentage", 0, 0, 100)
-        if spec.has("minAvailableReplicaPercentage"):
-            self._policy["minServingPercent"] = percent
-            sentence = "here it only keeps the count from falling; the controller does not scale up either"
-            spec.note(NoteKind.DIFFERS, "minAvailableReplicaPercentage", sentence)
-        return percent
-
-    def _readiness_delay(self) -> int:
-        spec = self._spec
-        seconds = spec.integer("readinessDelaySeconds", 0, 0, _MOST_SECONDS)
-        if seconds:
-            spec.note(
-                NoteKind.DIFFERS, "readinessDelaySeconds",
-                "no delay is needed: a pod without a sample since it became Ready is filled in, against the direction",
-            )  # fmt: skip
-        return seconds
-
-    def _dry_run(self) -> bool:
-        dry = self._spec.flag("dryRun", default=False)
-        if dry:
-            self._policy["mode"] = "Observe"
-        return dry
+        if not any(marks):
+            spec.note(NoteKind.LOST, "convergeTowardsWatermark", "no metric has that watermark")
+            return ""
+        self._policy["convergeTowards"] = _CONVERGE[towards]
+        if "multipleOf" in self._policy:
+            sentence = "a step towards the watermark is rounded up to a multiple as well"
+            spec.note(NoteKind.DIFFERS, "convergeTowardsWatermark", sentence)
+        return towards
 
 
 def _watermarks(source: Fields) -> tuple[int, int] | None:

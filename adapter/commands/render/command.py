@@ -16,10 +16,11 @@ from adapter.commands.migrate.original import (
     MigrationError,
     NoteKind,
     Notes,
+    Resolver,
     SelectedMetric,
     read_objects,
 )
-from adapter.commands.migrate.pair import Draft, Goal, Migrated, StockHpa, Style, write
+from adapter.commands.migrate.pair import Draft, Migrated, StockHpa, Style, write
 from adapter.load.spec import Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conformance import Wiring, flaws
@@ -186,29 +187,25 @@ def as_json(rendered: Iterable[Rendered]) -> str:
 
 def pair_of(document: Document, style: Style) -> Migrated:
     """The pair of one HPA. Raises MigrationError with every fault, and with what has no equivalent."""
-    root = Fields(document.data, "", [], Notes())
+    root, draft = Fields(document.data, "", [], Notes()), None
     if document.kind != native_hpa.KIND:
         root.fault(
             "kind", document.kind or None, f"must be {native_hpa.KIND}; other autoscalers: effective-load migrate"
         )
-        raise _error(document, root)
-    draft = native_hpa.read(document.place, root, lambda _, __: _NoAdapter(root, style), native_hpa.KIND)
-    for note in root.notes.all():
-        if note.kind is NoteKind.LOST:
-            root.fault(note.field, note.value, f"has no equivalent: {note.sentence}")
-    if not root.faults and not draft.goals:
-        root.fault("spec.metrics", None, "has no metric on cpu or memory, so there is nothing for a policy to do")
-    if root.faults:
-        raise _error(document, root)
+    else:
+        draft = native_hpa.read(document.place, root, lambda _, __: _NoAdapter(root, style), native_hpa.KIND)
+        for note in root.notes.all():
+            if note.kind is NoteKind.LOST:
+                root.fault(note.field, note.value, f"has no equivalent: {note.sentence}")
+        if not root.faults and not draft.goals:
+            root.fault("spec.metrics", None, "has no metric on cpu or memory, so there is nothing for a policy to do")
+    if root.faults or draft is None:
+        raise MigrationError([fault.within(document.place, ": ") for fault in root.faults], _HPA_TITLE)
     pair = write(_with_bands(draft, style), style)
     return replace(pair, notes=tuple(one for one in pair.notes if one.kind is not NoteKind.IRRELEVANT))
 
 
-def _error(document: Document, root: Fields) -> MigrationError:
-    return MigrationError([fault.within(document.place, ": ") for fault in root.faults], _HPA_TITLE)
-
-
-class _NoAdapter:
+class _NoAdapter(Resolver):
     """There is no adapter to ask what a metric means: External ones stay in the HPA, others are faults."""
 
     def __init__(self, root: Fields, style: Style) -> None:
@@ -220,12 +217,6 @@ class _NoAdapter:
         elif metric.kind != "External":
             fields.fault("metric.name", metric.name, _ADVICE)
         return "what it asks for is not known here"
-
-    def served_by(self) -> str:
-        return ""
-
-    def keep(self, metric: SelectedMetric) -> Mapping[str, str]:  # noqa: ARG002  the protocol's
-        return {}
 
     def close(self) -> None:
         where = (
@@ -241,33 +232,28 @@ class _NoAdapter:
 
 def _with_bands(draft: Draft, style: Style) -> Draft:
     """The draft with watermarks instead of targets. The band is the tolerance, so that the policy has none."""
-    up, down, spec = Fraction(0), Fraction(0), draft.spec
+    up, down, spec, fewest = Fraction(0), Fraction(0), draft.spec, max(1, draft.minimum)
     if style.tolerance:
         assert isinstance(draft.original, StockHpa)
         rules = draft.original.hpa.scale_up, draft.original.hpa.scale_down
         up, down = (DEFAULT_TOLERANCE if rule.tolerance is None else rule.tolerance for rule in rules)
         spec = {**draft.spec, "tolerance": "0%"}
-    goals = [_with_band(goal, up, down, max(1, draft.minimum)) for goal in draft.goals]
+    goals = []
+    for goal in draft.goals:
+        assert goal.target is not None
+        high = rounded(goal.target * (1 + up), math.ceil, is_ratio=goal.is_ratio)
+        low = min(goal.target * max(Fraction(0), 1 - down), high * fewest / (fewest + 1))
+        low = rounded(low, math.floor, is_ratio=goal.is_ratio)
+        goals.append(replace(goal, target=None, high=high, low=low if low > 0 else None))
     return replace(draft, goals=goals, spec=spec)
-
-
-def _with_band(goal: Goal, up: Fraction, down: Fraction, fewest: int) -> Goal:
-    assert goal.target is not None
-    high = rounded(goal.target * (1 + up), math.ceil, is_ratio=goal.is_ratio)
-    low = min(goal.target * max(Fraction(0), 1 - down), high * fewest / (fewest + 1))
-    low = rounded(low, math.floor, is_ratio=goal.is_ratio)
-    return replace(goal, target=None, high=high, low=low if low > 0 else None)
 
 
 def rounded(value: Fraction, towards: Callable[[Fraction], int], *, is_ratio: bool) -> Fraction:
     """The value up or down (`math.ceil`, `math.floor`) to three digits; a ratio of 10 % or more to whole percents."""
     if value <= 0:
         return Fraction(0)
-    unit = _PERCENT if is_ratio and value >= 10 * _PERCENT else _unit(value)
-    return towards(value / unit) * unit
-
-
-def _unit(value: Fraction) -> Fraction:
-    """The power of ten that leaves three digits before the point; at least a nano-unit."""
     exponent = len(str(math.floor(value * 10**9))) - 9 - _DIGITS
-    return max(Fraction(10) ** exponent, Fraction(1, 10**9))
+    unit = max(Fraction(10) ** exponent, Fraction(1, 10**9))  # a nano-unit at least
+    if is_ratio and value >= 10 * _PERCENT:
+        unit = _PERCENT
+    return towards(value / unit) * unit
