@@ -5,17 +5,14 @@ Every room reads the API with these, so that a kind has one definition. What onl
 """
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
 from adapter.kube import selectors
 from adapter.load.spec import Scale
 from adapter.policy.watermark_policy import GROUP
-from adapter.runtime.decoding import Decoder, decode
-
-W = TypeVar("W")
-T_co = TypeVar("T_co", covariant=True)
+from adapter.runtime.decoding import Decoder
 
 Quantity = str | int | float
 """A quantity as on the wire; hand-written documents also hold bare numbers."""
@@ -68,24 +65,6 @@ class WatchedMeta(KubeObject, frozen=True):
     def key(self) -> str:
         """`namespace/name`; `/name` of a cluster-scoped object."""
         return f"{self.namespace}/{self.name}"
-
-
-class ObjectDecoder(Generic[W, T_co]):
-    """Decodes objects in two steps, so that a whole page of a list is read in one pass over its bytes.
-
-    `kind` is a msgspec type with the fields that are used; its `metadata` is a WatchedMeta. `build` makes the item of
-    a decoded object and copies what it needs. All raise msgspec.MsgspecError for anything else.
-    """
-
-    kind: type[W]
-
-    def __call__(self, body: bytes | msgspec.Raw) -> T_co:
-        """The item of an object's bytes."""
-        return self.build(decode(body, self.kind))
-
-    def build(self, wire: W) -> T_co:
-        """The item of a decoded object."""
-        raise NotImplementedError
 
 
 class WatchedObject(KubeObject, frozen=True):

@@ -1,20 +1,18 @@
 """Decodes pods from the API's bytes into `Pod`s of the load package."""
 
-import functools
+import contextlib
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from adapter.kube.objects import (
     Condition,
     ContainerPort,
-    ContainerSpec,
     ContainerState,
-    ContainerStatus,
-    ObjectDecoder,
     OwnerReference,
+    PodAnnotations,
     PodSpec,
     PodStatus,
     Quantity,
@@ -41,7 +39,6 @@ _COST = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-
 _DECODER = Decoder(WirePod)
 _LABELS: Decoder[dict[str, str] | None] = Decoder(dict[str, str] | None)
 _OWNERS: Decoder[list[OwnerReference] | None] = Decoder(list[OwnerReference] | None)
@@ -49,7 +46,7 @@ _RESOURCES: Decoder[Resources | None] = Decoder(Resources | None)
 _PORTS: Decoder[list[ContainerPort] | None] = Decoder(list[ContainerPort] | None)
 
 
-class PodDecoder(ObjectDecoder[WirePod, Pod]):
+class PodDecoder:
     """Decodes a Pod; pods share equal labels, containers and owners.
 
     Pods of one template have these parts in the same bytes, which are decoded once.
@@ -60,23 +57,19 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
     anything but a Pod.
     """
 
-    kind = WirePod
-
     def __init__(self) -> None:
-        self._labels: _Shared[_Labels] = _Shared()
-        self._containers: _Shared[tuple[Container, ...]] = _Shared()
-        self._owners: _Shared[Owner | None] = _Shared()
+        self._labels = _Shared(_labels, len)
+        self._containers = _Shared(_containers, _length)
+        self._owners = _Shared(_owner, len)
 
     def __call__(self, body: bytes | msgspec.Raw) -> Pod:
         """The pod of these bytes."""
-        return self.build(_DECODER.decode(body))
-
-    def build(self, wire: WirePod) -> Pod:
-        """The pod of a decoded object."""
+        wire = _DECODER.decode(body)
         meta, spec, status = wire.metadata, wire.spec, wire.status
         conditions = {condition.type: condition for condition in status.conditions or ()}
-        ready, gates = conditions.get("Ready"), spec.readiness_gates
-        named = self._labels.once(_bounded(meta.labels), _labels, len)
+        ready = conditions.get("Ready")
+        annotations = meta.annotations or PodAnnotations()
+        labels = self._labels.once(_bounded(meta.labels))
         ips = tuple(each.ip for each in status.pod_ips or ()) or ((status.pod_ip,) if status.pod_ip else ())
         restarts = (
             at
@@ -95,54 +88,44 @@ class PodDecoder(ObjectDecoder[WirePod, Pod]):
             phase=shared(status.phase or "Running"),
             ready=PodCondition(ready.status == "True", parse_time(ready.last_transition_time)) if ready else None,
             containers_ready=_is_true(conditions.get("ContainersReady")),
-            gates={gate.condition_type: _is_true(conditions.get(gate.condition_type)) for gate in gates[:_MOST]}
-            if gates
-            else _NO_GATES,
-            pulled_out_annotation=meta.annotations is not None and meta.annotations.pulled_out == "true",
-            deletion_cost=_cost(meta.annotations.deletion_cost) if meta.annotations is not None else 0,
-            marked=meta.annotations is not None and meta.annotations.mark == "true",
+            gates={
+                gate.condition_type: _is_true(conditions.get(gate.condition_type))
+                for gate in (spec.readiness_gates or [])[:_MOST]
+            }
+            or _NO_GATES,
+            pulled_out_annotation=annotations.pulled_out == "true",
+            deletion_cost=_cost(annotations.deletion_cost),
+            marked=annotations.mark == "true",
             ips=ips,
             host_ip=shared(status.host_ip or ""),
             host_network=bool(spec.host_network),
-            owner=self._owners.once(_bounded(meta.owner_references), _owner, len),
-            template_hash=named.template_hash,
-            labels=named.labels,
-            containers=self._running_containers(spec, status),
-            pod_requests=_amounts(spec.resources.requests) if spec.resources else _NONE,
-            pod_limits=_amounts(spec.resources.limits) if spec.resources else _NONE,
-        )
-
-    def _running_containers(self, spec: PodSpec, status: PodStatus) -> tuple[Container, ...]:
-        """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
-        if len(spec.containers or ()) > _MOST or len(spec.init_containers or ()) > _MOST:
-            return ()
-        raws = _raw_containers(spec.containers or (), status.container_statuses)
-        if spec.init_containers:
-            sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
-            raws += _raw_containers(sidecars, status.init_container_statuses)
-        return self._containers.once(
-            tuple(raws),
-            _parse_containers,
-            lambda raws: sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.ports) for raw in raws),
+            owner=self._owners.once(_bounded(meta.owner_references)),
+            template_hash=next((labels[name] for name in _TEMPLATE_HASHES if name in labels), ""),
+            labels=labels,
+            containers=self._containers.once(_raw_containers(spec, status)),
+            pod_requests=_amounts(spec.resources.requests if spec.resources else None),
+            pod_limits=_amounts(spec.resources.limits if spec.resources else None),
         )
 
 
-class _Shared(Generic[V]):
-    """A cache of values by key; it is emptied when it has grown too large, which costs only memory.
+class _Shared(Generic[K, V]):
+    """What `make` makes of each key; it is emptied when it has grown too large, which costs only memory.
 
-    Large values are not cached: one pod, rewritten again and again, would fill memory with them.
+    `length_of` returns a key's length in bytes. Large values are not kept: one pod, rewritten again and again, would
+    fill memory with them.
     """
 
-    def __init__(self) -> None:
-        self._values: dict[Any, V] = {}
+    def __init__(self, make: Callable[[K], V], length_of: Callable[[K], int]) -> None:
+        self._make = make
+        self._length_of = length_of
+        self._values: dict[K, V] = {}
         self._bytes = 0
 
-    def once(self, key: K, make: Callable[[K], V], length_of: Callable[[K], int]) -> V:
-        """The value of this key, whose length in bytes `length_of` returns."""
-        try:
+    def once(self, key: K) -> V:
+        """The value of this key."""
+        if key in self._values:
             return self._values[key]
-        except KeyError:
-            value, length = make(key), length_of(key)
+        value, length = self._make(key), self._length_of(key)
         if length <= _LONGEST_SHARED:
             if len(self._values) >= _SHARED_AT_MOST or self._bytes + length > _SHARED_BYTES:
                 self._values.clear()
@@ -150,11 +133,6 @@ class _Shared(Generic[V]):
             self._values[key] = value
             self._bytes += length
         return value
-
-
-class _Labels(NamedTuple):
-    labels: Mapping[str, str]
-    template_hash: str
 
 
 class _RawContainer(NamedTuple):
@@ -170,7 +148,6 @@ class _RawContainer(NamedTuple):
 
 _NONE: Mapping[str, int] = {}
 _NO_GATES: Mapping[str, bool] = {}
-_NO_STATE = ContainerState()
 
 
 def _bounded(body: msgspec.Raw) -> bytes:
@@ -179,9 +156,8 @@ def _bounded(body: msgspec.Raw) -> bytes:
     return part if len(part) <= _LONGEST else b"null"
 
 
-def _labels(body: bytes) -> _Labels:
-    labels = {shared(name): value for name, value in (_LABELS.decode(body) or {}).items()}
-    return _Labels(labels, next((labels[name] for name in _TEMPLATE_HASHES if name in labels), ""))
+def _labels(body: bytes) -> Mapping[str, str]:
+    return {shared(name): value for name, value in (_LABELS.decode(body) or {}).items()}
 
 
 def _owner(body: bytes) -> Owner | None:
@@ -202,19 +178,38 @@ def _cost(text: str) -> int:
     return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 
 
-def _raw_containers(specs: Iterable[ContainerSpec], statuses: Iterable[ContainerStatus] | None) -> list[_RawContainer]:
-    states = {status.name: status.state or _NO_STATE for status in statuses or ()}
+def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ...]:
+    """Regular containers, and init containers that keep running beside them (restartPolicy Always)."""
+    if len(spec.containers or ()) > _MOST or len(spec.init_containers or ()) > _MOST:
+        return ()
+    sidecars = [container for container in spec.init_containers or () if container.restart_policy == "Always"]
     raws = []
-    for spec in specs:
-        state = states.get(spec.name)
-        running = None if state is None else state.running is not None
-        crash_looping = state is not None and state.waiting is not None and state.waiting.reason == "CrashLoopBackOff"
-        resources, ports = _bounded(spec.resources), _bounded(spec.ports)
-        raws.append(_RawContainer(spec.name, spec.image, resources, ports, running, crash_looping))
-    return raws
+    for containers, statuses in (
+        (spec.containers or (), status.container_statuses),
+        (sidecars, status.init_container_statuses),
+    ):
+        states = {each.name: each.state or ContainerState() for each in statuses or ()}
+        for container in containers:
+            state = states.get(container.name)
+            waiting = state.waiting if state is not None else None
+            raws.append(
+                _RawContainer(
+                    name=container.name,
+                    image=container.image,
+                    resources=_bounded(container.resources),
+                    ports=_bounded(container.ports),
+                    running=None if state is None else state.running is not None,
+                    crash_looping=waiting is not None and waiting.reason == "CrashLoopBackOff",
+                )
+            )
+    return tuple(raws)
 
 
-def _parse_containers(raws: Iterable[_RawContainer]) -> tuple[Container, ...]:
+def _length(raws: tuple[_RawContainer, ...]) -> int:
+    return sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.ports) for raw in raws)
+
+
+def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
     containers = []
     for raw in raws:
         resources = _RESOURCES.decode(raw.resources)
@@ -233,15 +228,9 @@ def _parse_containers(raws: Iterable[_RawContainer]) -> tuple[Container, ...]:
 
 
 def _amounts(quantities: Mapping[str, Quantity] | None) -> Mapping[str, int]:
-    if not quantities:
-        return _NONE
-    read = ((shared(name), _nano(str(amount))) for name, amount in quantities.items())
-    return {name: nano for name, nano in read if nano is not None}
-
-
-@functools.lru_cache(maxsize=8192)
-def _nano(text: str) -> int | None:
-    try:
-        return quantity.parse_nano(text)
-    except quantity.QuantityError:
-        return None
+    """The quantities in nano-units; an unreadable one is left out."""
+    amounts = {}
+    for name, amount in (quantities or {}).items():
+        with contextlib.suppress(quantity.QuantityError):
+            amounts[shared(name)] = quantity.parse_nano(str(amount))
+    return amounts or _NONE

@@ -6,10 +6,9 @@ A silent watch cannot hide a lost connection: it is asked to end within a minute
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import structlog
@@ -30,7 +29,7 @@ from adapter.kube.errors import (
     Unreachable,
     error_from_answer,
 )
-from adapter.kube.objects import ListMeta, ObjectDecoder, ObjectList, WatchedMeta, WatchedObject, WatchEvent
+from adapter.kube.objects import ListMeta, ObjectList, WatchedMeta, WatchedObject, WatchEvent
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
 from adapter.runtime.concurrency import Slices
@@ -38,6 +37,7 @@ from adapter.runtime.decoding import Decoder, TooDeepError, truncate_nesting
 from adapter.runtime.garbage import freeze_live_objects
 from adapter.telemetry.metrics import Metrics
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 WATCH_SECONDS = (50, 60)
@@ -60,112 +60,19 @@ _SHORTER = 4
 
 _log = structlog.get_logger(__name__)
 
-K = TypeVar("K")
-_ONE_PASS_BYTES = 1_500_000
-"""The most that is read in one pass, which is one step; a page with large objects takes its objects one by one."""
-_BOOKMARK, _ERROR = "BOOKMARK", "ERROR"
-_TYPED_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", _BOOKMARK})
-
-
 _PAGE = Decoder(ObjectList)
 _HEAD = Decoder(WatchedObject)
 _EVENT = Decoder(WatchEvent)
-_TYPED_METADATA: Callable[[Any], WatchedMeta] = attrgetter("metadata")
 
 
 class TooDeep(MalformedAnswer):
     """A part of the answer is nested too deeply to decode."""
 
 
-class Page(NamedTuple, Generic[T]):
-    """A page of a list: its objects, not yet decoded, and the functions that return an object's metadata and item."""
-
-    metadata: ListMeta
-    objects: Sequence[Any]
-    meta_of: Callable[[Any], WatchedMeta]
-    decode: Callable[[Any], T]
-
-
-class Event(NamedTuple, Generic[T]):
-    """A line of a watch: its object, not yet decoded, and the function that returns its item."""
-
-    type: str
-    meta: WatchedMeta
-    object: Any
-    decode: Callable[[Any], T]
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the object is a Status instead of a watched object."""
-        return self.type == _ERROR
-
-    @property
-    def is_bookmark(self) -> bool:
-        """Whether the event only names a version."""
-        return self.type == _BOOKMARK
-
-
-class ObjectReader(Generic[T]):
-    """Reads the answers of one collection; `path` names it in errors.
-
-    With an ObjectDecoder the bytes are read once. An answer that this refuses, such as one with an object of another
-    form, is cut into its objects first: then each is decoded, or refused, alone.
-    """
-
-    def __init__(self, decode: Callable[[msgspec.Raw], T], path: str) -> None:
-        self._decode = decode
-        self._path = path
-        self._typed = decode if isinstance(decode, ObjectDecoder) else None
-        if self._typed is not None:
-            # Any: both types depend on the decoder's kind, which the type checker does not know.
-            kind: Any = self._typed.kind
-            items = ("items", list[kind] | None, None)
-            self._typed_page = Decoder[Any](msgspec.defstruct("TypedPage", [("metadata", ListMeta, ListMeta()), items]))
-            self._typed_event = Decoder[Any](msgspec.defstruct("TypedEvent", [("type", str), ("object", kind)]))
-
-    def page(self, body: bytes) -> Page[T]:
-        """The page in these bytes. Raises MalformedAnswer."""
-        if self._typed is not None and len(body) <= _ONE_PASS_BYTES:
-            try:
-                typed = self._typed_page.decode(body)
-            except msgspec.MsgspecError:
-                pass
-            else:
-                return Page(typed.metadata, typed.items or (), _TYPED_METADATA, self._typed.build)
-        page = self._read(_PAGE, body)
-        return Page(page.metadata, page.items or (), self._metadata, self._decode)
-
-    def event(self, line: bytes) -> Event[T]:
-        """The event in this line. Raises MalformedAnswer."""
-        if self._typed is not None:
-            try:
-                typed = self._typed_event.decode(line)
-            except msgspec.MsgspecError:
-                pass
-            else:
-                if typed.type in _TYPED_EVENTS:
-                    return Event(typed.type, typed.object.metadata, typed.object, self._typed.build)
-        event = self._read(_EVENT, line)
-        meta = WatchedMeta() if event.type == _ERROR else self._metadata(event.object)
-        return Event(event.type, meta, event.object, self._decode)
-
-    def _metadata(self, raw: msgspec.Raw) -> WatchedMeta:
-        return self._read(_HEAD, raw).metadata
-
-    def _read(self, decoder: Decoder[K], body: bytes | msgspec.Raw) -> K:
-        try:
-            return decoder.decode(body)
-        except TooDeepError as error:
-            raise TooDeep(f"{self._path}: {error}") from error
-        except msgspec.MsgspecError as error:
-            raise MalformedAnswer(f"{self._path}: {error}") from error
-
-
 class Reflector(Generic[T]):
     """A live copy of one collection.
 
-    `decode` turns an object's JSON into the item to keep; it copies what it needs of the Raw. With an ObjectDecoder
-    pages are read in one pass. Where it raises
+    `decode` turns an object's JSON into the item to keep; it copies what it needs of the Raw. Where it raises
     msgspec.MsgspecError, the object's last known item stays. `on_event(old, new)` is called for each object that is
     added (old None), changed, or deleted (new None); items that compare equal are unchanged. `name` is the resource in
     metrics and logs, `namespace` the one in `path` (empty: all of them); `params` are selectors for list and watch.
@@ -199,7 +106,7 @@ class Reflector(Generic[T]):
         """The last error; None once the copy is confirmed again."""
         self._session = session
         self._path = path
-        self._reader = ObjectReader(decode, path)
+        self._decode = decode
         self._params = dict(params or {})
         self._on_event = on_event
         self._page = page
@@ -272,50 +179,46 @@ class Reflector(Generic[T]):
         if len(items) >= _MANY:
             freeze_live_objects()
 
-    async def _fetch(self, token: str, slices: Slices) -> Page[T]:
+    async def _fetch(self, token: str, slices: Slices) -> ObjectList:
         """One page, its objects not yet decoded. The next page's length follows from the size of these objects."""
-        body = await self._read_page(token)
-        await slices.breathe()  # joining the body is one step, finding the objects in it the next
-        try:
-            page = self._reader.page(body)
-        except TooDeep:
-            page = self._reader.page(await asyncio.to_thread(truncate_nesting, body))
-        await slices.breathe()
-        if page.objects:
-            self._limit = max(1, min(self._page, _PAGE_BYTES * len(page.objects) // len(body)))
-        return page
-
-    async def _read_page(self, token: str) -> bytes:
-        """A page's bytes. One that is too large is requested again with fewer objects: tenants may write large ones."""
-        while True:
+        body: bytes | None = None
+        while body is None:
             params = {**self._params, "limit": str(self._limit), **({"continue": token} if token else {})}
             largest = LARGEST_PAGE if self._limit > 1 else LARGEST_ANSWER
             try:
-                return await self._session.get(
+                body = await self._session.get(
                     self._path, params=params, timeout=_LIST_SECONDS, largest=largest, compressed=True
                 )
-            except TooLarge:
+            except TooLarge:  # tenants may write large objects: the page is requested again with fewer of them
                 if self._limit == 1:
                     raise
                 self._limit = max(1, self._limit // _SHORTER)
+        await slices.breathe()  # joining the body is one step, finding the objects in it the next
+        try:
+            page = self._read(_PAGE, body)
+        except TooDeep:
+            page = self._read(_PAGE, await asyncio.to_thread(truncate_nesting, body))
+        await slices.breathe()
+        if page.items:
+            self._limit = max(1, min(self._page, _PAGE_BYTES * len(page.items) // len(body)))
+        return page
 
-    async def _collect(self, page: Page[T], items: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
-        for obj in page.objects:
-            meta = page.meta_of(obj)
-            key = meta.key
-            version_and_item = self._decoded(key, meta.resource_version, obj, page.decode)
+    async def _collect(self, page: ObjectList, items: dict[str, T], versions: dict[str, str], slices: Slices) -> None:
+        for raw in page.items or ():
+            meta = self._read(_HEAD, raw).metadata
+            version_and_item = self._item(meta.key, meta.resource_version, raw)
             if version_and_item is not None:
-                versions[key], items[key] = version_and_item
+                versions[meta.key], items[meta.key] = version_and_item
             if slices.is_over:
                 await slices.next()
 
-    def _decoded(self, key: str, version: str, obj: Any, decode: Callable[[Any], T]) -> tuple[str, T] | None:
+    def _item(self, key: str, version: str, raw: msgspec.Raw) -> tuple[str, T] | None:
         """The object's version and item; an unchanged object keeps its item."""
         before = self._versions.get(key)
         if before is not None and before == version:
             return version, self._items[key]
         try:
-            return version, decode(obj)
+            return version, self._decode(raw)
         except msgspec.MsgspecError as error:
             self._metrics.errors.labels("unreadable_object").inc()
             _log.warning(
@@ -350,14 +253,15 @@ class Reflector(Generic[T]):
 
     def _apply(self, line: bytes) -> None:
         """Applies one line of the watch."""
-        event = self._reader.event(line)
-        if event.is_error:
+        event = self._read(_EVENT, line)
+        if event.type == "ERROR":
             raise error_from_answer(500, event.object, request=f"watch of {self._path}")
-        place, key = self._version_of(event.meta), event.meta.key
+        meta = self._read(_HEAD, event.object).metadata
+        place, key = self._version_of(meta), meta.key
         if event.type == "DELETED":
             self._drop(key)
-        elif not event.is_bookmark:
-            version_and_item = self._decoded(key, place, event.object, event.decode)
+        elif event.type != "BOOKMARK":
+            version_and_item = self._item(key, place, event.object)
             if version_and_item is not None:
                 self._put(key, *version_and_item)
         self._resume_from = place
@@ -369,6 +273,14 @@ class Reflector(Generic[T]):
         if not meta.resource_version:
             raise MalformedAnswer(f"{self._path}: an answer without resourceVersion")
         return meta.resource_version
+
+    def _read(self, decoder: Decoder[K], body: bytes | msgspec.Raw) -> K:
+        try:
+            return decoder.decode(body)
+        except TooDeepError as error:
+            raise TooDeep(f"{self._path}: {error}") from error
+        except msgspec.MsgspecError as error:
+            raise MalformedAnswer(f"{self._path}: {error}") from error
 
     # --- the copy ---
 
@@ -415,21 +327,17 @@ class Reflector(Generic[T]):
                 _log.warning("watch failed, trying again", resource=self.name, error=str(error))
         if isinstance(error, Forbidden | NotFound):
             self.answered.set()
-        if not self._may_resume(error):
+        self._refusals += isinstance(error, ServerError)
+        if not isinstance(error, _RESUMABLE) or (isinstance(error, ServerError) and self._refusals >= _REFUSALS):
             self._resume_from = None
         first = self._backoff.failures == 0
         delay = self._backoff.next(error.retry_after if isinstance(error, ApiStatusError) else None)
         if not (first and isinstance(error, Gone)):  # the server is well: list at once
             await self._sleep(delay)
 
-    def _may_resume(self, error: KubeError) -> bool:
-        """Whether the watch may resume from its version; one that the server keeps refusing is dropped."""
-        if isinstance(error, ServerError):
-            self._refusals += 1
-            return self._refusals < _REFUSALS
-        return isinstance(error, Unreachable | CredentialsError | Unauthorized | Forbidden | TooManyRequests)
 
-
+_RESUMABLE = (Unreachable, CredentialsError, Unauthorized, Forbidden, TooManyRequests, ServerError)
+"""After these a watch resumes from its version, unless the server has refused that three times."""
 _REASONS: tuple[tuple[type[KubeError], str], ...] = (
     (Gone, "expired"),
     (TimedOut, "silent"),
