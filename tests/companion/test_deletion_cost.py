@@ -50,7 +50,7 @@ def finding(case: Context) -> PolicyCondition | None:
 def test_pods_that_were_pulled_out_are_marked() -> None:
     case = context([pod("web-0"), pod("web-1"), out("web-2"), out("web-3")])
     assert planned(case) == {"web-2": True, "web-3": True}
-    assert next(deletion_cost.plan(case)) == MarkPod(
+    assert deletion_cost.plan(case)[0] == MarkPod(
         key=KEY, namespace="shop", pod="web-2", uid="uid-web-2", first=True
     )
 
@@ -169,7 +169,7 @@ def test_a_mark_that_somebody_wrote_over_is_not_renewed(cost: int) -> None:
 
 def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes() -> None:
     case = context([pod("web-0"), out("web-1"), out("web-2")])
-    action = next(deletion_cost.plan(case))
+    action = deletion_cost.plan(case)[0]
     state = plan.missed(State(), action, ActionResult.OVERTAKEN, NOW - 599)
     assert planned(replace(case, state=state)) == {"web-2": True}
     found = finding(replace(case, state=state))
@@ -245,7 +245,7 @@ def test_while_no_pod_is_out_there_is_nothing_to_say() -> None:
 
 def test_where_the_right_for_it_lacks_it_says_so_until_a_pod_was_marked() -> None:
     case = context([pod("web-0"), out("web-1")])
-    action = next(deletion_cost.plan(case))
+    action = deletion_cost.plan(case)[0]
     state = plan.missed(State(), action, ActionResult.REFUSED, NOW)
     found = finding(replace(case, state=state))
     assert found is not None

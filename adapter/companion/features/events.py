@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from adapter.companion.actions import ActionResult, WriteEvent
 from adapter.companion.state import (
@@ -17,7 +16,6 @@ from adapter.companion.state import (
     EventSeries,
     EventState,
     PendingChange,
-    PolicyCondition,
     SeriesKey,
     State,
 )
@@ -48,14 +46,6 @@ _COVERED_BY_READY = {Reason.NOT_ASSESSED, Reason.HPA_MISSING, Reason.NOT_DECIDIN
 """Reasons without an Event: nothing is known yet, or the Event of condition Ready, or of InputsFresh, says it."""
 
 
-class Occurrence(NamedTuple):
-    """One occurrence of a series; action and note are those of the first."""
-
-    key: SeriesKey
-    action: str
-    note: str
-
-
 def observe(context: Context) -> State:
     """The state with the Events that are due after this look."""
     state, scaling = context.state, context.state.history.last
@@ -63,10 +53,14 @@ def observe(context: Context) -> State:
         # What happens now gets no Event later either.
         skipped = EventState(scaling=scaling.number if scaling is not None else 0)
         return replace(state, events=state.events if state.events == skipped else skipped)
-    events = _expired(state.events, context.now)
+    events, now = state.events, context.now
+    started = tuple(at for at in events.started if now - at < HOUR)
+    series = {key: one for key, one in events.series.items() if now - one.last < SERIES_SECONDS}
+    if (len(started), len(series)) != (len(events.started), len(events.series)):
+        events = replace(events, started=started, series=series)
     if scaling is not None and scaling.number > events.scaling:
         key = SeriesKey(SCALED, f"{scaling.before} {scaling.after}", warning=False)
-        events = replace(_added(events, Occurrence(key, SCALE, str(scaling)), context), scaling=scaling.number)
+        events = replace(_added(events, context, key, SCALE, str(scaling)), scaling=scaling.number)
     return replace(state, events=_with_conditions(events, context))
 
 
@@ -101,37 +95,28 @@ def missed(state: State, action: WriteEvent, result: ActionResult, now: float) -
     return replace(state, events=replace(state.events, series=series))
 
 
-def _expired(events: EventState, now: float) -> EventState:
-    started = tuple(at for at in events.started if now - at < HOUR)
-    series = {key: one for key, one in events.series.items() if now - one.last < SERIES_SECONDS}
-    if len(started) == len(events.started) and len(series) == len(events.series):
-        return events
-    return replace(events, started=started, series=series)
-
-
-def _added(events: EventState, occurrence: Occurrence, context: Context) -> EventState:
+def _added(events: EventState, context: Context, key: SeriesKey, action: str, note: str) -> EventState:
     """The state with one more occurrence: it repeats a series, begins one, or is dropped by the hourly limit."""
-    now, known, is_scaling = context.now, events.series.get(occurrence.key), occurrence.action == SCALE
+    now, repeated, is_scaling = context.now, events.series.get(key), action == SCALE
     is_full = len(events.started) >= (SCALINGS_PER_HOUR if is_scaling else MOST_PER_HOUR)
-    begins = _TIME.sub("", _cut(occurrence.note, ""))  # notes of the same cause differ in times alone
-    if known is not None and (is_full or is_scaling or _TIME.sub("", known.note).startswith(begins)):
-        repeated = replace(known, count=known.count + 1, last=now)
-        return replace(events, series={**events.series, occurrence.key: repeated})
+    begins = _TIME.sub("", _cut(note, ""))  # notes of the same cause differ in times alone
+    if repeated is not None and (is_full or is_scaling or _TIME.sub("", repeated.note).startswith(begins)):
+        repeated = replace(repeated, count=repeated.count + 1, last=now)
+        return replace(events, series={**events.series, key: repeated})
     if is_full:
         return replace(events, dropped=events.dropped + 1)
     dropped = f" (the hourly limit left out {events.dropped} before this one)" if events.dropped else ""
     # The same name if the same write is tried again, another one for everything else.
-    identity = repr((context.view.policy.uid, context.leads_since, context.now, occurrence.key))
+    identity = repr((context.view.policy.uid, context.leads_since, context.now, key))
     prefix = context.key.name[:_LONGEST_NAME].rstrip("-.")
     begun = EventSeries(
         name=f"{prefix}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}",
-        note=_cut(occurrence.note, dropped),
-        action=occurrence.action,
+        note=_cut(note, dropped),
+        action=action,
         first=now,
         last=now,
     )
-    series = {**events.series, occurrence.key: begun}
-    return replace(events, series=series, started=(*events.started, now), dropped=0)
+    return replace(events, series={**events.series, key: begun}, started=(*events.started, now), dropped=0)
 
 
 def _cut(note: str, end: str) -> str:
@@ -141,13 +126,19 @@ def _cut(note: str, end: str) -> str:
     return note.encode()[: room - 3].decode(errors="ignore") + "…" + end
 
 
-# --- conditions ---
-
-
 def _with_conditions(events: EventState, context: Context) -> EventState:
     """The state with an Event for each condition that has changed for long enough."""
-    conditions = events.conditions if events.conditions is not None else _left_behind(context)
-    current = _current(conditions, context)
+    conditions = events.conditions
+    if conditions is None:  # another leader may have left some in the status
+        written = context.state.written.status.get("conditions", ())
+        conditions = {one["type"]: ConditionState(one["status"] == "True", one["reason"]) for one in written}
+    current: Mapping[str, ConditionState] = {
+        type_: ConditionState(one.is_true, one.reason)
+        for type_, one in context.conditions.items()
+        if one.reason not in _COVERED_BY_READY
+    }
+    if context.view.assessment is None:  # conditions that need one stay as they were
+        current = {**conditions, **current}
     pending: dict[str, PendingChange] = {}
     for type_ in {**conditions, **current}:
         before, now_is = conditions.get(type_), current.get(type_)
@@ -155,55 +146,28 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
             continue
         waiting = events.pending.get(type_)
         since = waiting.since if waiting is not None and waiting.state == now_is else context.now
-        if context.now - since < _steady_after(type_, now_is):
+        # An HPA that is as new as its policy finds no metric at its first sync.
+        is_idle = now_is is not None and now_is.reason == Reason.HPA_INACTIVE
+        steady = HPA_SYNCS_SECONDS if is_idle else STEADY_SECONDS
+        if type_ == ConditionType.ACTIVE:  # a mode is set on purpose
+            steady = 0.0
+        if context.now - since < steady:
             pending[type_] = PendingChange(now_is, since)
             continue
         if _is_trouble(type_, before) or _is_trouble(type_, now_is):
-            events = _added(events, _occurrence(type_, context.conditions.get(type_), now_is), context)
+            condition = context.conditions.get(type_)
+            key, note = SeriesKey(f"{type_}Over", type_, warning=False), "no longer so"
+            if now_is is not None and condition is not None:
+                warning = _is_trouble(type_, now_is) and type_ != ConditionType.ACTIVE  # a mode of rest is no trouble
+                key, note = SeriesKey(now_is.reason, type_, warning), condition.message
+            events = _added(events, context, key, ASSESS, f"{type_}: {note}")
         conditions = {name: one for name, one in {**conditions, type_: now_is}.items() if one is not None}
     if pending == events.pending and conditions is events.conditions:
         return events
     return replace(events, conditions=conditions, pending=pending)
 
 
-def _left_behind(context: Context) -> Mapping[str, ConditionState]:
-    """The conditions in the status, as another leader may have left it."""
-    conditions = context.state.written.status.get("conditions", ())
-    return {
-        condition["type"]: ConditionState(condition["status"] == "True", condition["reason"])
-        for condition in conditions
-    }
-
-
-def _current(before: Mapping[str, ConditionState], context: Context) -> Mapping[str, ConditionState]:
-    """The conditions at this look. Without an assessment, those that need one stay as they are known."""
-    current: dict[str, ConditionState] = {
-        type_: ConditionState(one.is_true, one.reason)
-        for type_, one in context.conditions.items()
-        if one.reason not in _COVERED_BY_READY
-    }
-    return current if context.view.assessment is not None else {**before, **current}
-
-
-def _steady_after(type_: str, state: ConditionState | None) -> float:
-    """How long a condition must have changed. A mode is set on purpose.
-
-    An HPA that is as new as its policy finds no metric at its first sync.
-    """
-    if type_ == ConditionType.ACTIVE:
-        return 0.0
-    return HPA_SYNCS_SECONDS if state is not None and state.reason == Reason.HPA_INACTIVE else STEADY_SECONDS
-
-
 def _is_trouble(type_: str, state: ConditionState | None) -> bool:
     """Of a type that only another version knows, whose leader wrote the status, False is trouble."""
     troubled_by_true = {one for one in ConditionType if one.is_trouble_while}
     return state is not None and state.is_true is (type_ in troubled_by_true)
-
-
-def _occurrence(type_: str, condition: PolicyCondition | None, state: ConditionState | None) -> Occurrence:
-    if state is None or condition is None:
-        return Occurrence(SeriesKey(f"{type_}Over", type_, warning=False), ASSESS, f"{type_}: no longer so")
-    # A mode of rest is no trouble.
-    warning = _is_trouble(type_, state) and type_ != ConditionType.ACTIVE
-    return Occurrence(SeriesKey(state.reason, type_, warning), ASSESS, f"{type_}: {condition.message}")

@@ -26,7 +26,14 @@ def plan(context: Context) -> Iterator[RaiseScale]:
     current, desired = decision.current, decision.desired
     if desired is None or desired <= current or _obstacle(hpa, view.policy.name) or _waits(context, hpa):
         return
-    to = min(desired, hpa.bounds.maximum, _allowed(context, hpa, current))
+    # A count that the HPA's behavior certainly allows now: every rise counts as the HPA's own, and no fall does.
+    history, policies, scaled_at = context.state.history, hpa.scale_up.policies, context.state.history.scaled_before
+    longest = max((policy.period for policy in policies), default=0)
+    # The HPA's times have whole seconds. How far it scaled before the first observation is not known.
+    is_unsure = bool(policies) and scaled_at is not None and context.now - scaled_at < longest + 1
+    if not history.target or is_unsure:
+        return
+    to = min(desired, hpa.bounds.maximum, highest_allowed(current, hpa.scale_up, history.rises, context.now))
     if to > current:
         yield RaiseScale(key=context.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
 
@@ -52,7 +59,12 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     policy, hpa = context.view.policy, context.hpa
     if not policy.fast_scale_up or hpa is None or context.view.assessment is None:
         return
-    trouble = _trouble(context, hpa)
+    trouble = _obstacle(hpa, policy.name)
+    if not context.settings.features.fast_scale_up:
+        trouble = Reason.SWITCHED_OFF, "the settings do not switch on companion.features.fastScaleUp"
+    elif context.state.raised.refused:
+        lacks = "the companion was refused the right to scale the target when it last tried"
+        trouble = Reason.FORBIDDEN, f"{lacks}; the component companion-fast-scale-up grants it"
     if trouble is not None:
         yield PolicyCondition(ConditionType.FAST_SCALE_UP, False, *trouble)
     else:
@@ -61,19 +73,14 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         )
 
 
-def _trouble(context: Context, hpa: Hpa) -> tuple[Reason, str] | None:
-    if not context.settings.features.fast_scale_up:
-        return Reason.SWITCHED_OFF, "the settings do not switch on companion.features.fastScaleUp"
-    if context.state.raised.refused:
-        lacks = "the companion was refused the right to scale the target when it last tried"
-        return Reason.FORBIDDEN, f"{lacks}; the component companion-fast-scale-up grants it"
-    return _obstacle(hpa, context.view.policy.name)
-
-
 def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
     """What in the HPA's spec forbids a raise: reason and message; None if nothing does."""
     up = hpa.scale_up
-    if not _follows(hpa, policy):
+    if not any(
+        (metric.names(policy) or metric.describes(hpa.target))
+        and (metric.target, metric.aim) == (MetricTargetType.AVERAGE_VALUE, NANO)
+        for metric in hpa.desired_metrics
+    ):
         return Reason.NOT_FOLLOWED, f'HPA {hpa.name} does not take desired_replicas with averageValue "1"'
     if up.select == DISABLED:
         return Reason.SCALE_UP_DISABLED, f"HPA {hpa.name} has scaleUp.selectPolicy Disabled"
@@ -85,15 +92,6 @@ def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
     if tolerance * hpa.bounds.maximum >= 1:
         return Reason.TOLERANCE, f"HPA {hpa.name} tolerates {percent_text(tolerance)} upwards; it might take pods back"
     return None
-
-
-def _follows(hpa: Hpa, policy: str) -> bool:
-    """Whether the HPA takes the policy's count as it is."""
-    return any(
-        (metric.names(policy) or metric.describes(hpa.target))
-        and (metric.target, metric.aim) == (MetricTargetType.AVERAGE_VALUE, NANO)
-        for metric in hpa.desired_metrics
-    )
 
 
 def _waits(context: Context, hpa: Hpa) -> bool:
@@ -114,19 +112,3 @@ def _waits(context: Context, hpa: Hpa) -> bool:
     last = max([*inherited, *([] if raised_at is None else [raised_at])], default=None)
     # A raise in the future: the API server's clock was put back since.
     return last is not None and abs(now - last) < APART_SECONDS
-
-
-def _allowed(context: Context, hpa: Hpa, current: int) -> int:
-    """A count that the HPA's behavior certainly allows now.
-
-    Every rise counts as the HPA's own, and no fall does, so the result never exceeds what the HPA has left.
-    """
-    history, policies = context.state.history, hpa.scale_up.policies
-    longest = max((policy.period for policy in policies), default=0)
-    if not history.target:
-        return current
-    before = history.scaled_before
-    # The HPA's times have whole seconds. How far it scaled before the first observation is not known.
-    if policies and before is not None and context.now - before < longest + 1:
-        return current
-    return highest_allowed(current, hpa.scale_up, history.rises, context.now)

@@ -32,8 +32,13 @@ def plan(context: Context) -> Iterator[AskTolerance | WireHpa]:
     if is_old and hpa.scale_up.tolerance is None and hpa.asks_for(context.view.policy.name):
         yield AskTolerance(key=context.key, hpa=hpa.name)
         return
-    behavior = _behavior(context, hpa)
-    if _is_enforced(context) and _open(context, hpa) and not _waits(context, behavior):
+    if not _wants_it(context.view.policy) or context.neighbours.policies or not _open(context, hpa):
+        return
+    behavior, wired, now = _behavior(context, hpa), context.state.wired, context.now
+    failed = wired.missed_at is not None and now - wired.missed_at < RETRY_SECONDS
+    # A change of what is wanted is not an undoing.
+    rests = wired.at is not None and wired.behavior == behavior and now - wired.at < _wait(wired)
+    if not failed and not rests:
         yield WireHpa(key=context.key, hpa=hpa.name, uid=hpa.uid, version=hpa.resource_version, behavior=behavior)
 
 
@@ -67,7 +72,15 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     hpa = context.hpa
     if hpa is None:
         return
-    troubles = (*_own(context, hpa), *flaws(_wiring(context, hpa)))
+    decision, bounds = context.decision, context.view.bounds
+    wiring = Wiring(
+        policy=context.view.policy,
+        hpa=hpa,
+        neighbours=context.neighbours,
+        has_tolerance=context.tolerance_field.known,
+        swallowed=swallowed_step(decision, bounds) if decision is not None and bounds is not None else "",
+    )
+    troubles = (*_own(context, hpa), *flaws(wiring))
     if troubles:
         message = "; ".join(flaw.message for flaw in troubles)
         yield PolicyCondition(ConditionType.HPA_CONFORMANT, False, troubles[0].reason, message)
@@ -79,49 +92,40 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         yield PolicyCondition(ConditionType.HPA_CONFORMANT, True, Reason.ONLY_OBSERVED, message)
 
 
-def _wiring(context: Context, hpa: Hpa) -> Wiring:
-    decision, bounds = context.decision, context.view.bounds
-    return Wiring(
-        policy=context.view.policy,
-        hpa=hpa,
-        neighbours=context.neighbours,
-        has_tolerance=context.tolerance_field.known,
-        swallowed=swallowed_step(decision, bounds) if decision is not None and bounds is not None else "",
-    )
-
-
 def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
     """What keeps the companion from wiring the HPA, where the policy asks for that."""
-    if not _wants_it(context.view.policy):
+    policy, wired = context.view.policy, context.state.wired
+    if not _wants_it(policy):
         return
     if not context.settings.features.hpa_wiring:
         yield Flaw(Reason.WIRING_OFF, "hpaWiring is Enforce, and companion.features.hpaWiring of the settings is off")
         return
-    wired = context.state.wired
-    if wired.refused and _open(context, hpa):
+    unset = _open(context, hpa)
+    if wired.refused and unset:
         yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
-    if _undone(context, hpa):
-        names = ", ".join(one.name for one in _open(context, hpa))
+    has_changed = wired.at is not None and hpa.resource_version != wired.version and not context.neighbours.policies
+    if has_changed and unset and wired.behavior == _behavior(context, hpa):
+        names = ", ".join(one.name for one in unset)
         yield Flaw(
             Reason.WIRING_UNDONE,
             f"the companion's changes of HPA {hpa.name} ({names}) were undone, most likely by "
             f"{hpa.managers.last or 'another client'}; they are made again in {_wait(wired) / 60:.0f} min at the "
             "earliest",
         )
-    for one in _foreign(context, hpa):
-        owners = ", ".join(hpa.managers.others(one.name))
-        yield Flaw(
-            Reason.WIRING_CONFLICT, f"{owners} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is"
-        )
+    for one in _wanted(context, hpa):
+        direction, _, name = one.name.partition(".")
+        owners = hpa.managers.others(one.name)
+        # Only of values that hold the count back before the policy does.
+        if owners and not one.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
+            yield Flaw(
+                Reason.WIRING_CONFLICT,
+                f"{', '.join(owners)} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is",
+            )
 
 
 def _wants_it(policy: Policy) -> bool:
     """Whether the policy asks for its HPA to be set; in mode Observe nothing is changed."""
     return policy.hpa_wiring is HpaWiring.ENFORCE and policy.mode is not Mode.OBSERVE
-
-
-def _is_enforced(context: Context) -> bool:
-    return _wants_it(context.view.policy) and not context.neighbours.policies
 
 
 def _wanted(context: Context, hpa: Hpa) -> tuple[BehaviorField, ...]:
@@ -139,16 +143,6 @@ def _open(context: Context, hpa: Hpa) -> list[BehaviorField]:
     return [one for one in _wanted(context, hpa) if not one.is_set and not hpa.managers.others(one.name)]
 
 
-def _foreign(context: Context, hpa: Hpa) -> Iterator[BehaviorField]:
-    """The fields that others own, with values that hold the count back before the policy does."""
-    for one in _wanted(context, hpa):
-        direction, _, name = one.name.partition(".")
-        if one.is_set or not hpa.managers.others(one.name):
-            continue
-        if name == "tolerance" or not permits(context.view.policy, hpa, direction):
-            yield one
-
-
 def _behavior(context: Context, hpa: Hpa) -> dict[str, Any]:
     """All wanted fields that nobody else owns: server-side apply removes those that are left out."""
     behavior: dict[str, Any] = {}
@@ -157,22 +151,6 @@ def _behavior(context: Context, hpa: Hpa) -> dict[str, Any]:
             direction, _, name = one.name.partition(".")
             behavior.setdefault(direction, {})[name] = one.value
     return behavior
-
-
-def _undone(context: Context, hpa: Hpa) -> bool:
-    """Whether another client changed the HPA after it was set, so that it is no longer as it was set."""
-    wired = context.state.wired
-    if wired.at is None or hpa.resource_version == wired.version or not _is_enforced(context):
-        return False
-    return wired.behavior == _behavior(context, hpa) and bool(_open(context, hpa))
-
-
-def _waits(context: Context, behavior: dict[str, Any]) -> bool:
-    wired, now = context.state.wired, context.now
-    if wired.missed_at is not None and now - wired.missed_at < RETRY_SECONDS:
-        return True
-    # A change of what is wanted is not an undoing.
-    return wired.at is not None and wired.behavior == behavior and now - wired.at < _wait(wired)
 
 
 def _wait(wired: LastWiring) -> float:

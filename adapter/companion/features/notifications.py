@@ -1,12 +1,12 @@
 """Notifications: every scaling, and every trouble when it comes, once. Without routes nothing is noted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from adapter.companion.actions import Notify
 from adapter.companion.state import Context, Notification, NotificationState, PolicyCondition, State, TroubleState
-from adapter.load.assessment import Assessment, HeldBy, Verdict
+from adapter.load.assessment import Assessment, Decision, HeldBy, Verdict
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import PodState
@@ -38,25 +38,21 @@ TROUBLES = (
 
 def observe(context: Context) -> State:
     """The state with the notifications that are due after this look."""
-    return replace(context.state, notifications=_observed(context))
-
-
-def _observed(context: Context) -> NotificationState:
     state, scaling = context.state.notifications, context.state.history.last
     if not context.settings.notifications.routes:
         silent = NotificationState(scaling=scaling.number if scaling is not None else 0, number=state.number)
-        return state if state == silent else silent
+        return context.state if state == silent else replace(context.state, notifications=silent)
     if state.troubles is None:
         state = replace(state, troubles=_left_behind(context))
     if scaling is not None and scaling.number > state.scaling:
         fields = {"from": str(scaling.before), "to": str(scaling.after), "why": scaling.why}
         state = _with_due(state, context, Topic.SCALED, Severity.INFO, f"scaled {scaling}", fields=fields)
         state = replace(state, scaling=scaling.number)
-    if context.view.assessment is None or context.decision is None:
-        return state
-    for trouble in TROUBLES:
-        state = _with_trouble(state, trouble, _text(trouble.topic, context), context)
-    return state
+    if context.view.assessment is not None and context.decision is not None:
+        for trouble in TROUBLES:
+            text = _text(trouble.topic, context, context.view.assessment, context.decision)
+            state = _with_trouble(state, trouble, text, context)
+    return replace(context.state, notifications=state)
 
 
 def plan(context: Context) -> Iterator[Notify]:
@@ -118,8 +114,7 @@ def _with_trouble(
         return _updated(state, topic, TroubleState(before.notified, since))
     state = _updated(state, topic, TroubleState(not before.notified))
     if text:
-        graver = trouble.in_production
-        return _with_due(state, context, topic, trouble.severity, text, severity_in_production=graver)
+        return _with_due(state, context, topic, trouble.severity, text, in_production=trouble.in_production)
     if topic is Topic.DATA_LOST:
         trusted = ", and the registry is trusted" if context.view.policy.registry is not None else ""
         recovered = f"every metric has an answer again{trusted}"
@@ -134,28 +129,32 @@ def _updated(state: NotificationState, topic: Topic, trouble: TroubleState) -> N
 
 
 def _with_due(
-    state: NotificationState, context: Context, topic: Topic, severity: Severity, text: str, **more: Any
+    state: NotificationState,
+    context: Context,
+    topic: Topic,
+    severity: Severity,
+    text: str,
+    *,
+    in_production: Severity | None = None,
+    fields: Mapping[str, str] | None = None,
 ) -> NotificationState:
-    """The state with one more notification; `more` are its further fields."""
+    """The state with one more notification."""
     target = context.view.target
     notification = Notification(
         number=state.number + 1,
         topic=topic,
         severity=severity,
+        severity_in_production=in_production,
         at=context.now,
         target=f"{target.kind} {target.name}" if target is not None else "",
         text=text,
-        **more,
+        fields=fields or {},
     )
     return replace(state, number=notification.number, due=(*state.due, notification)[-_DUE_AT_MOST:])
 
 
-# --- the text of a trouble: empty where there is none, None where that cannot be judged ---
-
-
-def _text(topic: Topic, context: Context) -> str | None:
-    assessment = context.view.assessment
-    assert assessment is not None
+def _text(topic: Topic, context: Context, assessment: Assessment, decision: Decision) -> str | None:
+    """What a trouble is notified as: empty where there is none, None where that cannot be judged."""
     match topic:
         case Topic.VERSION_MISMATCH:
             condition = context.conditions.get(ConditionType.VERSIONS_CONSISTENT)
@@ -172,18 +171,13 @@ def _text(topic: Topic, context: Context) -> str | None:
             doubt = f", {len(guarded)} of them not believed yet" if guarded else ""
             return f"{count} of {len(running)} running pods are pulled out{doubt}; {example.pod.name}: {example.reason}"
         case Topic.DATA_LOST:
-            if context.decision is None or context.decision.current == 0:
-                return None  # a service without pods has no samples
             errors = metric_errors(assessment.policy, assessment.metrics)
-            return "; ".join(filter(None, [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]))
+            lost = [errors, assessment.conditions.get(ConditionType.REGISTRY_TRUSTED)]
+            return "; ".join(filter(None, lost)) if decision.current else None  # without pods there are no samples
         case _:
-            return _at_maximum(assessment, context)
-
-
-def _at_maximum(assessment: Assessment, context: Context) -> str:
-    decision, bounds = context.decision, context.view.bounds
-    if decision is None or bounds is None or decision.desired != bounds.maximum:
-        return ""
-    if decision.held_by is not HeldBy.BOUNDS or decision.verdict is not Verdict.ABOVE:
-        return ""
-    return f"more is needed than the HPA's maximum of {bounds.maximum}: {decision_reason(assessment, decision)}"
+            bounds = context.view.bounds
+            is_held = decision.held_by is HeldBy.BOUNDS and decision.verdict is Verdict.ABOVE
+            if bounds is None or not is_held or decision.desired != bounds.maximum:
+                return ""
+            reason = decision_reason(assessment, decision)
+            return f"more is needed than the HPA's maximum of {bounds.maximum}: {reason}"
