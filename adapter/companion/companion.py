@@ -1,7 +1,7 @@
 """Watches the snapshot, plans for each policy, and has the plans carried out while this process leads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +39,6 @@ URGENT_WORKERS = 8
 """How many policies are acted for at a time in the urgent lane; a write that hangs takes its worker 2 s."""
 
 Plan = Callable[[Context], Iterable[Action]]
-Turn = Callable[[], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
 
@@ -130,13 +129,21 @@ class Companion:
             states: dict[Key, State] = {}
             for namespace in tuple(self._namespaces) or ("",):
                 states |= await self._read_namespace(namespace)
-            own, self._states = self._states, states
-            self._states |= {key: _resumed(state, self._states.get(key, State())) for key, state in own.items()}
+            # What this process has observed, and learnt of others' writes, stands beside the status as it was read.
+            for key, observed in self._states.items():
+                states[key] = replace(
+                    states.get(key, State()),
+                    history=replica_history.unattributed(observed.history),
+                    raised=observed.raised,
+                    marking=observed.marking,
+                    wired=observed.wired,
+                )
+            self._states = states
             self._looked_at.clear()
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(URGENT_WORKERS):
-                    tasks.create_task(self._work("urgent", self._urgent, self._observe, _at_once))
-                tasks.create_task(self._work("steady", self._steady, plan.steady, self._turn))
+                    tasks.create_task(self._work("urgent", self._urgent, self._observe))
+                tasks.create_task(self._work("steady", self._steady, plan.steady))
                 tasks.create_task(self._resync())
         finally:
             self._metrics.companion_leads.set(0)
@@ -165,12 +172,17 @@ class Companion:
             self._steady.add(due, resync=True)
             await asyncio.sleep(RESYNC_SECONDS / 10)
 
-    async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan, turn: Turn) -> None:
+    async def _work(self, lane: str, queue: WorkQueue[Key], planner: Plan) -> None:
         """Plans and acts for one policy of the queue after the other, for ever. A failure stops no other policy."""
         while True:
             key = await queue.get()
             try:
-                await self._plan_and_act(key, lane, planner, turn)
+                context = self._context(key)
+                if context is not None and self._backoff.is_ready(key, lane, context.now):
+                    for action in tuple(planner(context)):
+                        if self._writer.may(action):
+                            await self._carry_out(key, action, at_once=queue is self._urgent)
+                    self._backoff.reset(key, lane)
             except Exception as error:  # noqa: BLE001  whatever it is, the other policies go on
                 self._metrics.errors.labels(reason="companion").inc()
                 if self._backoff.failed(key, lane, repr(error), self._session.now()):
@@ -178,16 +190,6 @@ class Companion:
             finally:
                 queue.done(key)
             await asyncio.sleep(0)
-
-    async def _plan_and_act(self, key: Key, lane: str, planner: Plan, turn: Turn) -> None:
-        context = self._context(key)
-        if context is None or not self._backoff.is_ready(key, lane, context.now):
-            return
-        for action in tuple(planner(context)):
-            if self._writer.may(action):
-                await turn()
-                await self._carry_out(key, action)
-        self._backoff.reset(key, lane)
 
     def _observe(self, context: Context) -> Iterable[Action]:
         """Updates the state, and gives the urgent actions. Events and notifications that are due join the queue."""
@@ -198,7 +200,12 @@ class Companion:
             self._steady.add([key])
         return plan.urgent(replace(context, state=state))
 
-    async def _carry_out(self, key: Key, action: Action) -> None:
+    async def _carry_out(self, key: Key, action: Action, *, at_once: bool) -> None:
+        if not at_once:  # it waits until another write keeps within `writesPerSecond`
+            now = asyncio.get_running_loop().time()
+            begin = max(now, self._next_turn)
+            self._next_turn = begin + 1 / self.settings.writes_per_second
+            await asyncio.sleep(begin - now)
         result = await self._writer.carry_out(action)
         if result is ActionResult.NOT_LEADING:
             return
@@ -214,13 +221,6 @@ class Companion:
                 # The other lane may have changed the state while this one was reading.
                 self._states[key] = replace(self._states.get(key, State()), written=written)
 
-    async def _turn(self) -> None:
-        """Waits until another write keeps within `writesPerSecond`."""
-        now = asyncio.get_running_loop().time()
-        begin = max(now, self._next_turn)
-        self._next_turn = begin + 1 / self.settings.writes_per_second
-        await asyncio.sleep(begin - now)
-
     def _context(self, key: Key) -> Context | None:
         """The policy at this moment; None if it is gone or not assessed yet. Inputs of a silent watch are left out."""
         view = self._snapshots.current.policies.get(key)
@@ -231,7 +231,7 @@ class Companion:
             view = replace(view, assessment=None, scale=None, problem=Problem(503, Reason.WATCH_SILENT, silence))
         now, decision = self._session.now(), None
         # By the API server's answer, or else because some HPA has one.
-        tolerance = self._writer.hpas.tolerance
+        tolerance = self._writer.tolerance
         if tolerance.known is None and self._tolerance_seen():
             tolerance = replace(tolerance, known=True)
         if view.assessment is not None and view.scale is not None and view.bounds is not None:
@@ -249,16 +249,6 @@ class Companion:
             tolerance_field=tolerance,
         )
         return replace(context, conditions=plan.conditions(context))
-
-
-def _resumed(observed: State, read: State) -> State:
-    """The status as it was read, with what this process has observed and learnt of others' writes."""
-    history = replica_history.unattributed(observed.history)
-    return replace(read, history=history, raised=observed.raised, marking=observed.marking, wired=observed.wired)
-
-
-async def _at_once() -> None:
-    pass
 
 
 async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from adapter.companion.actions import (
     WriteStatus,
 )
 from adapter.companion.state import ToleranceField
-from adapter.kube.api import APPLY_PATCH, EVENTS, HPAS, JSON_PATCH, MERGE_PATCH, PODS, WATERMARK_POLICIES
+from adapter.kube.api import APPLY_PATCH, EVENTS, HPAS, JSON, JSON_PATCH, MERGE_PATCH, PODS, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
 from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
@@ -44,8 +44,6 @@ CONTROLLER = f"{GROUP}/companion"
 _LONGEST_INSTANCE = 128
 _INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
 
-Patch = Callable[[str, object, str, dict[str, str]], Awaitable[bytes]]
-
 
 class Leadership(Protocol):
     """Whether this process may write."""
@@ -59,7 +57,7 @@ class Leadership(Protocol):
 class Writer:
     """Writes to the API server, one action at a time. Failures are logged, counted and returned.
 
-    `notify` hands a Notify to the notifier, and does not wait.
+    `notify` hands a Notify to the notifier, and does not wait. `tolerance` is what answers have shown of that field.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class Writer:
         self._metrics = metrics
         self._notify = notify
         self.backoff: KeyedBackoff[Key] = KeyedBackoff()
-        self.hpas = HpaWriter(self.patch, session.now)
+        self.tolerance = ToleranceField()
 
     def may(self, action: Action) -> bool:
         """Whether an action may be tried; one of a kind that failed has to wait."""
@@ -103,6 +101,8 @@ class Writer:
         return ActionResult.DONE
 
     async def _do(self, action: Action) -> None:
+        namespace = action.key.namespace
+        body: dict[str, Any]
         match action:
             case RaiseScale():
                 # The update carries the version that was read, so that a scaling in between wins.
@@ -110,57 +110,65 @@ class Writer:
                 current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
                 if current != (action.target, action.current) or not self._leadership.leads:
                     raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
-                raised = scale | {"spec": {"replicas": action.to}}
-                await self._session.request(
-                    "PUT", action.path, body=msgspec.json.encode(raised), timeout=WRITE_SECONDS / 2
-                )
+                raised = msgspec.json.encode(scale | {"spec": {"replicas": action.to}})
+                await self._session.request("PUT", action.path, body=raised, timeout=WRITE_SECONDS / 2)
             case MarkPod():
-                await self._mark_pod(action)
+                # Applied without force: a cost of another client is a conflict; our own annotations are removed if
+                # left out.
+                costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if action.first else {}
+                metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
+                body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+                pod = PODS.path(action.namespace, action.pod)
+                await self._send("PATCH", pod, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER})
             case AskTolerance():
-                await self.hpas.ask_tolerance(action)
+                body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
+                self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._session.now())
+                dry_run = {"dryRun": "All", "fieldManager": FIELD_MANAGER}
+                self._learn(await self._send("PATCH", HPAS.path(namespace, action.hpa), body, MERGE_PATCH, dry_run))
             case WireHpa():
-                await self.hpas.wire(action)
+                body = {
+                    "apiVersion": HPAS.api_version,
+                    "kind": "HorizontalPodAutoscaler",
+                    "metadata": {
+                        "name": action.hpa,
+                        "namespace": namespace,
+                        "uid": action.uid,
+                        "resourceVersion": action.version,
+                    },
+                    "spec": {"behavior": action.behavior},
+                }
+                unforced = {"fieldManager": FIELD_MANAGER, "force": "false"}
+                answer = await self._send("PATCH", HPAS.path(namespace, action.hpa), body, APPLY_PATCH, unforced)
+                if "tolerance" in action.behavior.get("scaleUp", {}):
+                    self._learn(answer)
             case WriteStatus():
-                await self._write_status(action)
+                # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own.
+                # And only over the known status: a former leader that was frozen must not undo its successor's.
+                tests = {"/metadata/uid": action.uid, **({"/status/assessedAt": action.over} if action.over else {})}
+                patch = [
+                    *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
+                    {"op": "add", "path": "/status", "value": action.status},
+                ]
+                await self._send("PATCH", f"{WATERMARK_POLICIES.path(*action.key)}/status", patch, JSON_PATCH)
             case WriteEvent():
                 write = event_request(action)
-                if write.method == "PATCH":
-                    await self.patch(write.path, write.body, MERGE_PATCH)
-                else:
-                    body = msgspec.json.encode(write.body)
-                    await self._session.request(write.method, write.path, body=body, timeout=WRITE_SECONDS)
+                await self._send(write.method, write.path, write.body, MERGE_PATCH if write.method == "PATCH" else JSON)
             case Notify():
                 self._notify(action)
 
-    async def _write_status(self, action: WriteStatus) -> None:
-        # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own. And only
-        # over the known status: a former leader that was frozen must not undo what its successor wrote.
-        tests = {"/metadata/uid": action.uid, **({"/status/assessedAt": action.over} if action.over else {})}
-        patch = [
-            *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
-            {"op": "add", "path": "/status", "value": action.status},
-        ]
-        await self.patch(f"{WATERMARK_POLICIES.path(*action.key)}/status", patch, JSON_PATCH)
-
-    async def _mark_pod(self, action: MarkPod) -> None:
-        # Applied without force: a cost of another client is a conflict; our own annotations are removed if left out.
-        costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if action.first else {}
-        metadata = {"name": action.pod, "namespace": action.namespace, "uid": action.uid, "annotations": costs}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-        pod = PODS.path(action.namespace, action.pod)
-        await self.patch(pod, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER})
-
-    async def patch(self, path: str, body: object, content_type: str, params: dict[str, str] | None = None) -> bytes:
-        """Sends a patch. Raises KubeError."""
+    async def _send(
+        self, method: str, path: str, body: object, content_type: str, params: dict[str, str] | None = None
+    ) -> bytes:
+        content = msgspec.json.encode(body)
         answer = await self._session.request(
-            "PATCH",
-            path,
-            body=msgspec.json.encode(body),
-            content_type=content_type,
-            params=params,
-            timeout=WRITE_SECONDS,
+            method, path, body=content, content_type=content_type, params=params, timeout=WRITE_SECONDS
         )
         return answer.body
+
+    def _learn(self, hpa: bytes) -> None:
+        """Notes whether the answer to a request that set a tolerance still has it."""
+        rules = mapping_at(_decoded(hpa, "HPA"), "spec", "behavior", "scaleUp")
+        self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._session.now())
 
 
 async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:
@@ -171,48 +179,6 @@ async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await asyncio.gather(asyncio.shield(task), return_exceptions=True)  # nobody waits for its result any more
         raise
-
-
-class HpaWriter:
-    """Writes HPAs by `patch(path, body, content type, parameters)`; `now` gives seconds.
-
-    `tolerance` is what their answers have shown of the field.
-    """
-
-    def __init__(self, patch: Patch, now: Callable[[], float]) -> None:
-        self._patch = patch
-        self._now = now
-        self.tolerance = ToleranceField()
-
-    async def ask_tolerance(self, action: AskTolerance) -> None:
-        """Sets a tolerance in a dry run, to see whether the API server keeps it. Raises KubeError."""
-        body = {"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}
-        self.tolerance = ToleranceField(known=self.tolerance.known, asked_at=self._now())
-        hpa = HPAS.path(action.key.namespace, action.hpa)
-        self._learn(await self._patch(hpa, body, MERGE_PATCH, {"dryRun": "All", "fieldManager": FIELD_MANAGER}))
-
-    async def wire(self, action: WireHpa) -> None:
-        """Applies the fields to this version of the HPA, without force. Raises KubeError."""
-        body = {
-            "apiVersion": HPAS.api_version,
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": {
-                "name": action.hpa,
-                "namespace": action.key.namespace,
-                "uid": action.uid,
-                "resourceVersion": action.version,
-            },
-            "spec": {"behavior": action.behavior},
-        }
-        hpa = HPAS.path(action.key.namespace, action.hpa)
-        answer = await self._patch(hpa, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER, "force": "false"})
-        if "tolerance" in action.behavior.get("scaleUp", {}):
-            self._learn(answer)
-
-    def _learn(self, answer: bytes) -> None:
-        """Notes whether the answer to a request that set a tolerance still has it."""
-        rules = mapping_at(_decoded(answer, "HPA"), "spec", "behavior", "scaleUp")
-        self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._now())
 
 
 _OBJECT = Decoder(dict[str, Any])
@@ -235,27 +201,20 @@ class EventRequest(NamedTuple):
 
 def event_request(action: WriteEvent) -> EventRequest:
     """The request that writes a series as it is now."""
-    namespace, series = action.key.namespace, action.series
+    key, series, target = action.key, action.series, action.target
     repeated = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
     if series.written:
-        return EventRequest("PATCH", EVENTS.path(namespace, series.name), {"series": repeated})
-    event = _event(action) | ({"series": repeated} if series.count > 1 else {})
-    return EventRequest("POST", EVENTS.collection(namespace), event)
-
-
-def _event(action: WriteEvent) -> dict[str, Any]:
-    key, target = action.key, action.target
-    regarding = {"apiVersion": API_VERSION, "kind": KIND, "uid": action.uid}
+        return EventRequest("PATCH", EVENTS.path(key.namespace, series.name), {"series": repeated})
     event: dict[str, Any] = {
         "apiVersion": EVENTS.api_version,
         "kind": "Event",
-        "metadata": {"name": action.series.name, "namespace": key.namespace},
-        "eventTime": format_micro_time(action.series.first),
+        "metadata": {"name": series.name, "namespace": key.namespace},
+        "eventTime": format_micro_time(series.first),
         "type": "Warning" if action.subject.warning else "Normal",
         "reason": action.subject.reason,
-        "action": action.series.action,
-        "note": action.series.note,
-        "regarding": regarding | key._asdict(),
+        "action": series.action,
+        "note": series.note,
+        "regarding": {"apiVersion": API_VERSION, "kind": KIND, "uid": action.uid, **key._asdict()},
         "reportingController": CONTROLLER,
         "reportingInstance": _INSTANCE,
     }
@@ -267,4 +226,6 @@ def _event(action: WriteEvent) -> dict[str, Any]:
             "namespace": key.namespace,
             "name": target.name,
         }
-    return event
+    if series.count > 1:
+        event["series"] = repeated
+    return EventRequest("POST", EVENTS.collection(key.namespace), event)

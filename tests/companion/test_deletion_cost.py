@@ -50,9 +50,7 @@ def finding(case: Context) -> PolicyCondition | None:
 def test_pods_that_were_pulled_out_are_marked() -> None:
     case = context([pod("web-0"), pod("web-1"), out("web-2"), out("web-3")])
     assert planned(case) == {"web-2": True, "web-3": True}
-    assert deletion_cost.plan(case)[0] == MarkPod(
-        key=KEY, namespace="shop", pod="web-2", uid="uid-web-2", first=True
-    )
+    assert deletion_cost.plan(case)[0] == MarkPod(key=KEY, namespace="shop", pod="web-2", uid="uid-web-2", first=True)
 
 
 def test_marked_ones_are_left_as_they_are() -> None:

@@ -1,10 +1,10 @@
 """An HPA is set to follow its policy where that is asked for, and nobody who has it another way is fought."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import msgspec
 import pytest
 
 from adapter.companion import plan
@@ -12,8 +12,8 @@ from adapter.companion.actions import ActionResult, AskTolerance, WireHpa
 from adapter.companion.features import hpa_wiring
 from adapter.companion.features.status import status_of
 from adapter.companion.state import Context, PolicyCondition, State, ToleranceField
-from adapter.companion.writer import HpaWriter
-from adapter.kube.errors import MalformedAnswer
+from adapter.companion.writer import Writer
+from adapter.kube.session import Session
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, HpaWiring, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE, required_behavior
@@ -32,7 +32,10 @@ from adapter.policy.hpa import (
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
+from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import judged
+from tests.companion.test_writer import Leads
+from tests.kube.fake import FakeApi, text
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
 KEY = Key("shop", "web")
@@ -73,6 +76,20 @@ SET = replace(
     scale_down=ScalingRules(tolerance=Fraction(0), select="Max", policies=(ScalingPolicy("Percent", 100, 1),)),
 )
 WRITE = WireHpa(key=KEY, hpa="web", uid="above", version="7", behavior=BEHAVIOR)
+HPA_PATH = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as api:
+        yield api
+
+
+@pytest.fixture
+async def writer(api: FakeApi) -> AsyncIterator[Writer]:
+    """The writer of a process that leads."""
+    async with Session(api.load) as session:
+        yield Writer(session, Leads(), Metrics(), lambda *_: None)
 
 
 def context(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:
@@ -297,32 +314,24 @@ class TestTolerance:
     def test_an_hpa_that_has_a_tolerance_is_not_probed(self) -> None:
         assert list(hpa_wiring.plan(context(SET, tolerance_field=ToleranceField()))) == []
 
-    async def test_the_answer_shows_whether_the_tolerance_was_kept(self) -> None:
-        sent: list[tuple[str, dict[str, str]]] = []
-        kept: dict[str, Any] = {"scaleUp": {"tolerance": "0"}}
+    async def test_the_answer_shows_whether_the_tolerance_was_kept(self, api: FakeApi, writer: Writer) -> None:
+        api.answers[HPA_PATH] = text('{"spec": {"behavior": {"scaleUp": {"tolerance": "0"}}}}')
+        assert await writer.carry_out(AskTolerance(key=KEY, hpa="web")) is ActionResult.DONE
+        assert writer.tolerance.known is True
+        assert writer.tolerance.asked_at is not None
+        assert api.seen[0].query["dryRun"] == "All"
+        api.answers[HPA_PATH] = text('{"spec": {"behavior": {}}}')
+        assert await writer.carry_out(WRITE) is ActionResult.DONE
+        assert writer.tolerance.known is False
+        assert dict(api.seen[1].query) == {"fieldManager": FIELD_MANAGER, "force": "false"}
 
-        async def patch(path: str, _body: object, _type: str, params: dict[str, str]) -> bytes:
-            sent.append((path, params))
-            return msgspec.json.encode({"spec": {"behavior": kept}})
-
-        hpas = HpaWriter(patch, lambda: NOW)
-        await hpas.ask_tolerance(AskTolerance(key=KEY, hpa="web"))
-        assert hpas.tolerance == ToleranceField(known=True, asked_at=NOW)
-        assert sent[0][0] == "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
-        assert sent[0][1]["dryRun"] == "All"
-        kept.clear()
-        await hpas.wire(WRITE)
-        assert hpas.tolerance.known is False
-        assert sent[1][1] == {"fieldManager": FIELD_MANAGER, "force": "false"}
-
-    async def test_an_answer_that_is_no_hpa_leaves_the_tolerance_field_unknown(self) -> None:
-        async def patch(*_: object) -> bytes:
-            return b"<html>"
-
-        hpas = HpaWriter(patch, lambda: NOW)
-        with pytest.raises(MalformedAnswer):
-            await hpas.ask_tolerance(AskTolerance(key=KEY, hpa="web"))
-        assert hpas.tolerance == ToleranceField(asked_at=NOW)
+    async def test_an_answer_that_is_no_hpa_leaves_the_tolerance_field_unknown(
+        self, api: FakeApi, writer: Writer
+    ) -> None:
+        api.answers[HPA_PATH] = text("<html>")
+        assert await writer.carry_out(AskTolerance(key=KEY, hpa="web")) is ActionResult.FAILED
+        assert writer.tolerance.known is None
+        assert writer.tolerance.asked_at is not None
 
 
 def test_the_condition_is_in_the_status() -> None:
