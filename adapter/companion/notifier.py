@@ -127,21 +127,19 @@ class RateLimiter:
         last = self._last.get(message.key)
         if last is not None and (last.title, last.body) == (message.title, message.body):
             return "repeated"
-        counted = self._counted(message, route)
+        counted: tuple[tuple[deque[float], RateLimit], ...]
+        if message.severity is Severity.CRITICAL:
+            times = self._critical_by_namespace.setdefault(message.key.namespace, deque())
+            counted = (self._critical, route.critical_rate_limit), (times, route.critical_namespace_rate_limit)
+        else:
+            times = self._by_policy.setdefault(message.key, deque())
+            counted = (self._sent, route.rate_limit), (times, route.policy_rate_limit)
         if any(len(times) >= limit.count for times, limit in counted):
             return "limited"
         for times, _ in counted:
             times.append(now)
         self._last[message.key] = message
         return ""
-
-    def _counted(self, message: Message, route: NotificationRoute) -> tuple[tuple[deque[float], RateLimit], ...]:
-        """The times that the message counts among, each with its limit."""
-        if message.severity is Severity.CRITICAL:
-            times = self._critical_by_namespace.setdefault(message.key.namespace, deque())
-            return (self._critical, route.critical_rate_limit), (times, route.critical_namespace_rate_limit)
-        times = self._by_policy.setdefault(message.key, deque())
-        return (self._sent, route.rate_limit), (times, route.policy_rate_limit)
 
 
 def _expire_all(times: dict[K, deque[float]], limit: RateLimit, now: float) -> None:
@@ -239,20 +237,8 @@ def deliver(url: str, title: str, body: str, severity: Severity) -> bool:
     importlib.import_module("requests.sessions").DEFAULT_REDIRECT_LIMIT = 0  # type: ignore[attr-defined]
     for name in _SECRET_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    place = apprise.Apprise.instantiate(url, asset=_asset(apprise), suppress_exceptions=True)
-    if not place:
-        return False
-    kind = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}[severity]
-    return bool(
-        place.notify(
-            title=title, body=body, notify_type=apprise.NotifyType(kind), body_format=apprise.NotifyFormat.TEXT
-        )
-    )
-
-
-def _asset(apprise: Any) -> Any:
     # Nothing on disk, no threads of its own, no attempts of its own, and no reading of markup out of what is sent.
-    return apprise.AppriseAsset(
+    asset = apprise.AppriseAsset(
         app_id="effective-load",
         app_desc="effective-load companion",
         app_url="",
@@ -262,6 +248,15 @@ def _asset(apprise: Any) -> Any:
         default_service_retry=0,
         pem_autogen=False,
         pgp_autogen=False,
+    )
+    place = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
+    if not place:
+        return False
+    kind = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}[severity]
+    return bool(
+        place.notify(
+            title=title, body=body, notify_type=apprise.NotifyType(kind), body_format=apprise.NotifyFormat.TEXT
+        )
     )
 
 
@@ -392,7 +387,14 @@ class _RouteSender:
                 _log.warning("a notification failed", route=self.route.name, error=type(error).__name__)
                 result = "failed"
             self._count(result)
-            self._log(result)
+            # Said once when the route begins to fail, and once when it works again.
+            if result in _FAILURES and not self.failing:
+                why = _FAILURES[result].format(file=self.route.url_file)
+                _log.warning("notifications are not delivered", route=self.route.name, why=why)
+            elif self.failing and result == "sent":
+                _log.info("notifications are delivered again", route=self.route.name)
+            if result in _FAILURES or result == "sent":
+                self.failing = result != "sent"
 
     async def _sent(self, waiting: Message) -> str:
         """Sends to every address of the route, and again to those that did not accept it; returns how that ended."""
@@ -422,17 +424,6 @@ class _RouteSender:
 
     def _count(self, result: str) -> None:
         self.metrics.notifications.labels(route=self.route.name, result=result).inc()
-
-    def _log(self, result: str) -> None:
-        """Logs once when a route begins to fail, and once when it works again."""
-        failing = result in _FAILURES
-        if failing and not self.failing:
-            why = _FAILURES[result].format(file=self.route.url_file)
-            _log.warning("notifications are not delivered", route=self.route.name, why=why)
-        elif self.failing and result == "sent":
-            _log.info("notifications are delivered again", route=self.route.name)
-        if failing or result == "sent":
-            self.failing = failing
 
 
 def _addresses(route: NotificationRoute) -> tuple[str, ...]:
@@ -464,31 +455,19 @@ class ProductionNamespaces:
         """Whether a namespace is production. A label that cannot be read counts as it last was, else as absent."""
         if any(fnmatchcase(namespace, pattern) for pattern in production.namespaces):
             return True
-        return bool(production.label) and is_labelled(await self._labels_of(namespace), production.label)
-
-    async def _labels_of(self, namespace: str) -> dict[str, str]:
+        if not production.label:
+            return False
         now = self._session.now()
-        cached = self._labels.get(namespace)
-        if cached is not None and now - cached[0] < LABEL_CACHE_SECONDS:
-            return cached[1]
-        answer = await self._read(namespace)
-        labels = answer if answer is not None else cached[1] if cached is not None else {}
-        self._labels[namespace] = (now, labels)
-        return labels
-
-    async def _read(self, namespace: str) -> dict[str, str] | None:
-        """The labels of a namespace; None if they cannot be read."""
-        try:
-            body = await self._session.get(NAMESPACES.path("", namespace), timeout=LABEL_TIMEOUT_SECONDS)
-            return _DECODER.decode(body).metadata.labels or {}
-        except (KubeError, msgspec.MsgspecError) as error:
-            if not self._complained:
-                self._complained = True
-                _log.warning("a namespace's label cannot be read", namespace=namespace, error=str(error))
-            return None
-
-
-def is_labelled(labels: dict[str, str], wanted: str) -> bool:
-    """Whether labels have `key=value`, or `key` with any value but `false`."""
-    key, equals, value = wanted.partition("=")
-    return labels.get(key) == value if equals else labels.get(key, "false") != "false"
+        read_at, labels = self._labels.get(namespace, (-math.inf, {}))
+        if now - read_at >= LABEL_CACHE_SECONDS:
+            try:
+                body = await self._session.get(NAMESPACES.path("", namespace), timeout=LABEL_TIMEOUT_SECONDS)
+                labels = _DECODER.decode(body).metadata.labels or {}
+            except (KubeError, msgspec.MsgspecError) as error:
+                if not self._complained:
+                    self._complained = True
+                    _log.warning("a namespace's label cannot be read", namespace=namespace, error=str(error))
+            self._labels[namespace] = (now, labels)
+        # `key=value`, or `key` with any value but `false`
+        key, equals, value = production.label.partition("=")
+        return labels.get(key) == value if equals else labels.get(key, "false") != "false"

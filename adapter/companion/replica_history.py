@@ -61,8 +61,10 @@ def attribute(context: Context) -> ReplicaHistory:
         return history
     current = view.scale.replicas
     if history.reported is None:
-        left_behind = _left_behind(context)
-        history = replace(history, reported=current if left_behind is None else left_behind)
+        # From the count in the status, as another leader wrote it, unless that is too old.
+        written, left_behind = context.state.written, context.state.written.status.get("current")
+        is_old = written.at is None or context.now - written.at > LEFT_BEHIND_SECONDS
+        history = replace(history, reported=current if is_old or not isinstance(left_behind, int) else left_behind)
     if history.pending is not None and history.pending.by and history.pending.after != current:
         history = _completed(history, history.pending)  # it waited for its reason, and the next change is here
     if current == history.reported:
@@ -70,26 +72,22 @@ def attribute(context: Context) -> ReplicaHistory:
     assert history.reported is not None
     number = history.last.number + 1 if history.last is not None else 1
     pending = history.pending or Scaling(number, context.now, history.reported, current, "", "")
-    by = pending.by or _author(history, context, current, pending.at)
+    by, raised = pending.by, context.state.raised
+    last_scale = view.bounds.last_scale if view.bounds is not None else None
+    if not by and raised.to == current and raised.at is not None and abs(raised.at - pending.at) < CLOCK_SKEW_SECONDS:
+        by = COMPANION
+    elif not by and last_scale not in {None, history.credited} and last_scale >= pending.at - CLOCK_SKEW_SECONDS:
+        by = HPA
     why = _reason(history.desired, pending.before, current)
     why = why or _reason(_desired(context, pending.before), pending.before, current)
     pending = pending._replace(after=current, by=by, why=why)
-    history = replace(history, pending=pending, credited=_last_scale(context) if by == HPA else history.credited)
+    history = replace(history, pending=pending, credited=last_scale if by == HPA else history.credited)
     patience = {"": ATTRIBUTION_SECONDS, HPA: 0.0 if why else REASON_SECONDS}.get(by, 0.0)
     return history if context.now - pending.at < patience else _completed(history, pending)
 
 
 def _completed(history: ReplicaHistory, scaling: Scaling) -> ReplicaHistory:
     return replace(history, reported=scaling.after, pending=None, desired=None, last=scaling)
-
-
-def _left_behind(context: Context) -> int | None:
-    """The count in the status, as another leader wrote it; None where it is too old."""
-    written = context.state.written
-    current = written.status.get("current")
-    if written.at is None or context.now - written.at > LEFT_BEHIND_SECONDS or not isinstance(current, int):
-        return None
-    return current
 
 
 def _desired(context: Context, replicas: int) -> DesiredCount | None:
@@ -102,20 +100,6 @@ def _desired(context: Context, replicas: int) -> DesiredCount | None:
     if decision.desired is None or decision.desired == replicas:
         return None
     return DesiredCount(decision.desired, decision_reason(view.assessment, decision))
-
-
-def _author(history: ReplicaHistory, context: Context, current: int, changed_at: float) -> str:
-    raised = context.state.raised
-    if raised.to == current and raised.at is not None and abs(raised.at - changed_at) < CLOCK_SKEW_SECONDS:
-        return COMPANION
-    last = _last_scale(context)
-    if last is not None and last != history.credited and last >= changed_at - CLOCK_SKEW_SECONDS:
-        return HPA
-    return ""
-
-
-def _last_scale(context: Context) -> float | None:
-    return context.view.bounds.last_scale if context.view.bounds is not None else None
 
 
 def _reason(desired: DesiredCount | None, before: int, current: int) -> str:

@@ -105,21 +105,21 @@ def _own(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
     has_changed = wired.at is not None and hpa.resource_version != wired.version and not context.neighbours.policies
     if has_changed and unset and wired.behavior == _behavior(context, hpa):
-        names = ", ".join(one.name for one in unset)
+        names = ", ".join(field.name for field in unset)
         yield Flaw(
             Reason.WIRING_UNDONE,
             f"the companion's changes of HPA {hpa.name} ({names}) were undone, most likely by "
             f"{hpa.managers.last or 'another client'}; they are made again in {_wait(wired) / 60:.0f} min at the "
             "earliest",
         )
-    for one in _wanted(context, hpa):
-        direction, _, name = one.name.partition(".")
-        owners = hpa.managers.others(one.name)
+    for field in _wanted(context, hpa):
+        direction, _, name = field.name.partition(".")
+        owners = hpa.managers.others(field.name)
         # Only of values that hold the count back before the policy does.
-        if owners and not one.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
+        if owners and not field.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
             yield Flaw(
                 Reason.WIRING_CONFLICT,
-                f"{', '.join(owners)} owns behavior.{one.name} of HPA {hpa.name}, so it is left as it is",
+                f"{', '.join(owners)} owns behavior.{field.name} of HPA {hpa.name}, so it is left as it is",
             )
 
 
@@ -140,16 +140,16 @@ def _wanted(context: Context, hpa: Hpa) -> tuple[BehaviorField, ...]:
 
 def _open(context: Context, hpa: Hpa) -> list[BehaviorField]:
     """The fields that are not as wanted and that nobody else owns."""
-    return [one for one in _wanted(context, hpa) if not one.is_set and not hpa.managers.others(one.name)]
+    return [field for field in _wanted(context, hpa) if not field.is_set and not hpa.managers.others(field.name)]
 
 
 def _behavior(context: Context, hpa: Hpa) -> dict[str, Any]:
     """All wanted fields that nobody else owns: server-side apply removes those that are left out."""
     behavior: dict[str, Any] = {}
-    for one in _wanted(context, hpa):
-        if not hpa.managers.others(one.name):
-            direction, _, name = one.name.partition(".")
-            behavior.setdefault(direction, {})[name] = one.value
+    for field in _wanted(context, hpa):
+        if not hpa.managers.others(field.name):
+            direction, _, name = field.name.partition(".")
+            behavior.setdefault(direction, {})[name] = field.value
     return behavior
 
 

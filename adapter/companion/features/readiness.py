@@ -6,7 +6,7 @@ from http import HTTPStatus
 from adapter.companion.state import Context, PolicyCondition
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.explanation import metric_errors
-from adapter.load.spec import Policy, Stance
+from adapter.load.spec import Stance
 from adapter.load.states import service_registry
 from adapter.policy.watermark_policy import HOLD_UNTIL
 from adapter.runtime.times import format_micro_time
@@ -85,11 +85,13 @@ def _active(context: Context) -> PolicyCondition:
         message = "nothing is decided; condition Ready says why"
         return PolicyCondition(ConditionType.ACTIVE, False, Reason.NOT_DECIDING, message)
     stance = policy.stance(context.now)
-    reason, message = _held(policy) if stance is Stance.HELD else _STANCES[stance]
+    if stance is Stance.HELD:
+        assert policy.hold_until is not None
+        until = format_micro_time(policy.hold_until).replace(".000000", "")
+        reason, message = (
+            Reason.HELD,
+            f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for",
+        )
+    else:
+        reason, message = _STANCES[stance]
     return PolicyCondition(ConditionType.ACTIVE, stance is Stance.ACTIVE, reason, message)
-
-
-def _held(policy: Policy) -> tuple[Reason, str]:
-    assert policy.hold_until is not None
-    until = format_micro_time(policy.hold_until).replace(".000000", "")
-    return Reason.HELD, f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for"

@@ -7,7 +7,7 @@ from typing import Any
 from adapter.companion.actions import WriteStatus
 from adapter.companion.features.notifications import notified_topics
 from adapter.companion.features.readiness import problem_text
-from adapter.companion.state import Context, PolicyCondition, State, WrittenStatus
+from adapter.companion.state import Context, State, WrittenStatus
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.conditions import ConditionType
 from adapter.load.explanation import headline, is_utilization, value_text
@@ -69,13 +69,26 @@ def status_of(context: Context) -> dict[str, Any]:
     """The whole status as the API takes it; unknown fields are left out."""
     view, decision = context.view, context.decision
     assessment = view.assessment
-    written = {one["type"]: one for one in context.state.written.status.get("conditions", ())}
+    now = format_micro_time(context.now)
+    written = {(one["type"], one["status"]): one for one in context.state.written.status.get("conditions", ())}
+    conditions = []
+    for condition in context.conditions.values():
+        value = "True" if condition.is_true else "False"
+        unchanged = written.get((condition.type, value))
+        conditions.append(
+            {
+                "type": condition.type,
+                "status": value,
+                "observedGeneration": view.policy.generation,
+                "lastTransitionTime": unchanged["lastTransitionTime"] if unchanged is not None else now,
+                "reason": condition.reason,
+                "message": _shortened(condition.message, LONGEST_MESSAGE),
+            }
+        )
     status: dict[str, Any] = {
         "observedGeneration": view.policy.generation,
-        "assessedAt": format_micro_time(assessment.at if assessment else context.now),
-        "conditions": [
-            _condition(context, condition, written.get(condition.type)) for condition in context.conditions.values()
-        ],
+        "assessedAt": format_micro_time(assessment.at) if assessment else now,
+        "conditions": conditions,
     }
     if view.scale is not None:
         status["current"] = view.scale.replicas
@@ -101,20 +114,6 @@ def status_of(context: Context) -> dict[str, Any]:
     if decision.outcome is not None:
         status |= {"metric": decision.outcome.metric.name, **_figures(decision.outcome.metric, assessment.policy)}
     return status
-
-
-def _condition(context: Context, condition: PolicyCondition, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    status = "True" if condition.is_true else "False"
-    unchanged = before is not None and before.get("status") == status
-    since = before["lastTransitionTime"] if before is not None and unchanged else format_micro_time(context.now)
-    return {
-        "type": condition.type,
-        "status": status,
-        "observedGeneration": context.view.policy.generation,
-        "lastTransitionTime": since,
-        "reason": condition.reason,
-        "message": _shortened(condition.message, LONGEST_MESSAGE),
-    }
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None, policy: Policy) -> dict[str, Any]:

@@ -6,7 +6,6 @@ or the registry.
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 from adapter.companion.state import Context, PolicyCondition
 from adapter.load.assessment import Assessment
@@ -24,27 +23,15 @@ _STALLED = {"DeploymentPaused", "RolloutPaused", "ProgressDeadlineExceeded"}
 _SHOWN = 5
 
 
-class Version(NamedTuple):
-    """A pod template that serving pods run: its hash, its name (empty: not known), and the pods."""
-
-    revision: str
-    name: str
-    pods: Sequence[Pod]
-
-    def __str__(self) -> str:
-        pods = "1 pod" if len(self.pods) == 1 else f"{len(self.pods)} pods"
-        return f"{self.name} ({self.revision}, {pods})" if self.name else f"{self.revision} ({pods})"
-
-
 def conditions(context: Context) -> Iterator[PolicyCondition]:
     """VersionsConsistent, once the policy is assessed."""
     view, now = context.view, context.now
     if view.assessment is None:
         return
-    pods = view.assessment.pods
     by_revision: dict[str, list[Pod]] = {}
-    for reading in pods:
-        if reading.state is PodState.SERVING and (revision := revision_of(reading.pod)):
+    for reading in view.assessment.pods:
+        revision = reading.pod.template_hash or reading.pod.labels.get(_REVISION_LABEL, "")
+        if reading.state is PodState.SERVING and revision:
             by_revision.setdefault(revision, []).append(reading.pod)
     if len(by_revision) <= 1:
         yield PolicyCondition(
@@ -62,11 +49,6 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, False, Reason.VERSION_MISMATCH, message)
 
 
-def revision_of(pod: Pod) -> str:
-    """The hash of the template that a pod was made from; empty if the pod has none."""
-    return pod.template_hash or pod.labels.get(_REVISION_LABEL, "")
-
-
 def _moved_at(by_revision: Mapping[str, Sequence[Pod]], target: Target | None) -> float:
     """When a rollout last progressed (seconds): when a pod of the newest template last turned Ready.
 
@@ -80,21 +62,17 @@ def _moved_at(by_revision: Mapping[str, Sequence[Pod]], target: Target | None) -
 
 
 def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> str:
-    named = _names(assessment, by_revision)
-    versions = [Version(revision, named.get(revision, ""), pods) for revision, pods in by_revision.items()]
-    versions.sort(key=lambda version: (-len(version.pods), version.revision))
-    shown = ", ".join(map(str, versions[:_SHOWN])) + (" …" if len(versions) > _SHOWN else "")
-    return f"the serving pods run {len(versions)} versions: {shown}"
-
-
-def _names(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> Mapping[str, str]:
-    """The names of the versions, from the first source that tells any two of them apart."""
+    """The versions with their pods, named by the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
     labels = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
-    for names in (*labels, _tags(samples), _registered(assessment, samples)):
-        if len(set(names.values())) > 1:
-            return names
-    return {}
+    sources = (*labels, _tags(samples), _registered(assessment, samples))
+    names = next((names for names in sources if len(set(names.values())) > 1), {})
+    versions = []
+    for revision, pods in sorted(by_revision.items(), key=lambda version: (-len(version[1]), version[0])):
+        name, count = names.get(revision, ""), "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+        versions.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
+    shown = ", ".join(versions[:_SHOWN]) + (" …" if len(versions) > _SHOWN else "")
+    return f"the serving pods run {len(versions)} versions: {shown}"
 
 
 def _tags(samples: Mapping[str, Pod]) -> dict[str, str]:
