@@ -14,9 +14,9 @@ from adapter.kube.errors import KubeError, MalformedAnswer
 from adapter.kube.objects import AnyObject, Condition, EndpointSlice, KubeObject, ObjectList, ServerVersion
 from adapter.kube.pods import PodDecoder
 from adapter.kube.rest_mapper import RestMapper
-from adapter.kube.selectors import LabelSelector, SelectorError, parse_selector
+from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.kube.session import Session
-from adapter.kube.targets import TargetObject, target_decoder
+from adapter.kube.targets import target_decoder
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.conformance import Wiring
@@ -105,7 +105,24 @@ class Cluster:
 
     async def wiring(self, policy: Policy) -> Wiring:
         """A policy with its HPA; `has_tolerance` is None unless an HPA proves that the field is kept."""
-        links = await self._links_for(policy)
+        if policy.namespace not in self._links:
+            links, faults = Links(), dict[str, str]()
+            for raw in await self._items(HPAS.collection(policy.namespace)):
+                try:
+                    hpa = parse_hpa(raw, self._tolerance)
+                except FaultyDocument as error:
+                    name = _decoded(raw, Decoder(AnyObject).decode, "HorizontalPodAutoscaler").metadata.name
+                    faults[name] = _sentences(error)
+                else:
+                    links.put_hpa(hpa.name, hpa)
+            for listed in await self.policies([policy.namespace]):
+                links.put_policy(listed.name, listed.policy)
+            self._links[policy.namespace] = links, faults
+        links, faults = self._links[policy.namespace]
+        if policy.hpa in faults:
+            raise ClusterError(f"HorizontalPodAutoscaler {policy.hpa}: {faults[policy.hpa]}")
+        if policy.hpa not in links.hpas:
+            raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
         return Wiring(
             policy=policy,
             hpa=links.hpas[policy.hpa],
@@ -125,7 +142,14 @@ class Cluster:
         if raw is None:
             raise ClusterError(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
         target = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
-        selector = _selector(target)
+        if target.scale is None:
+            raise ClusterError(f"{kind} {name} {NO_SCALE}")
+        try:
+            selector = parse_selector(target.scale.selector)
+        except SelectorError as error:
+            raise ClusterError(f"{kind} {name}: {error}") from error
+        if unusable := selector_fault(selector):
+            raise ClusterError(f"{kind} {name}: {unusable}")
         path, decode = PODS.collection(policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=str(selector))
         pods = target_pods((_decoded(raw, decode, "pods") for raw in raws), selector, target.target)
@@ -168,28 +192,6 @@ class Cluster:
         """The API server's time, in seconds."""
         return self.session.now()
 
-    async def _links_for(self, policy: Policy) -> Links:
-        """The links of the policy's namespace. Raises ClusterError where the policy's HPA is missing or faulty."""
-        if policy.namespace not in self._links:
-            links, faults = Links(), dict[str, str]()
-            for raw in await self._items(HPAS.collection(policy.namespace)):
-                try:
-                    hpa = parse_hpa(raw, self._tolerance)
-                except FaultyDocument as error:
-                    name = _decoded(raw, Decoder(AnyObject).decode, "HorizontalPodAutoscaler").metadata.name
-                    faults[name] = _sentences(error)
-                else:
-                    links.put_hpa(hpa.name, hpa)
-            for listed in await self.policies([policy.namespace]):
-                links.put_policy(listed.name, listed.policy)
-            self._links[policy.namespace] = links, faults
-        links, faults = self._links[policy.namespace]
-        if policy.hpa in faults:
-            raise ClusterError(f"HorizontalPodAutoscaler {policy.hpa}: {faults[policy.hpa]}")
-        if policy.hpa not in links.hpas:
-            raise ClusterError(f"there is no HorizontalPodAutoscaler {policy.hpa}, which the policy names")
-        return links
-
     async def _one(self, path: str, name: str) -> msgspec.Raw | None:
         """One object, by a list with a field selector: the rights to list and watch suffice."""
         return next(iter(await self._items(path, fieldSelector=f"metadata.name={name}")), None)
@@ -218,20 +220,6 @@ def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], 
         return decode(body)
     except msgspec.MsgspecError as error:
         raise MalformedAnswer(f"{what}: {error}") from error
-
-
-def _selector(item: TargetObject) -> LabelSelector:
-    """The selector of a target's pods. Raises ClusterError where the server could not use it either."""
-    name = f"{item.target.kind} {item.target.name}"
-    if item.scale is None:
-        raise ClusterError(f"{name} {NO_SCALE}")
-    try:
-        selector = parse_selector(item.scale.selector)
-    except SelectorError as error:
-        raise ClusterError(f"{name}: {error}") from error
-    if fault := selector_fault(selector):
-        raise ClusterError(f"{name}: {fault}")
-    return selector
 
 
 def parse_version(text: str) -> tuple[int, int] | None:

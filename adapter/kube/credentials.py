@@ -257,7 +257,13 @@ async def _run_plugin(package: Any, loader: Any, plugin: Any) -> bool:
         loader.key_file = _written(package, status["clientKeyData"])
     else:
         raise CredentialsError(f"exec plugin {plugin['command']}: it returned neither a token nor a certificate")
-    loader.plugin_lifetime = _lifetime(status.get("expirationTimestamp"))
+    loader.plugin_lifetime = None
+    if expires := status.get("expirationTimestamp"):
+        at = parse_time(expires)
+        if at is None:
+            raise ValueError(f"{str(expires)[:40]!r} is no RFC 3339 time; an exec plugin writes 2026-01-01T12:00:00Z")
+        left = at - time.time()
+        loader.plugin_lifetime = max(left - _EARLY_SECONDS, left * 0.8, _LEAST_SECONDS)
     return True
 
 
@@ -266,13 +272,3 @@ def _written(package: Any, pem: str) -> str:
     path = package.FileOrData({"pem-data": pem}, "pem", base64_file_content=False).as_file()
     assert isinstance(path, str)
     return path
-
-
-def _lifetime(expires: str | None) -> float | None:
-    if not expires:
-        return None
-    at = parse_time(expires)
-    if at is None:
-        raise ValueError(f"{str(expires)[:40]!r} is no RFC 3339 time; an exec plugin writes 2026-01-01T12:00:00Z")
-    left = at - time.time()
-    return max(left - _EARLY_SECONDS, left * 0.8, _LEAST_SECONDS)

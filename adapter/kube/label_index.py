@@ -95,7 +95,7 @@ class LabelIndex(Generic[K, T]):
         changes = self._unfinished[id(shelf)] = []
         try:
             for key, item in list(self._items()):
-                _file(shelf, shape, key, item)
+                _change(shelf, shape, key, None, item)
                 await slices.breathe()
         finally:
             del self._unfinished[id(shelf)]
@@ -111,25 +111,12 @@ class LabelIndex(Generic[K, T]):
 
 
 def _change(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, old: T | None, new: T | None) -> None:
-    if old is not None:
-        _remove(shelf, shape, key, old)
-    if new is not None:
-        _file(shelf, shape, key, new)
-
-
-def _file(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, item: T) -> None:
-    values = shape.values(item.labels)
-    if values is not None:
-        shelf.setdefault(values, {})[key] = item
-
-
-def _remove(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, item: T) -> None:
-    values = shape.values(item.labels)
-    matches = shelf.get(values) if values is not None else None
-    if matches is not None and values is not None:
-        matches.pop(key, None)
-        if not matches:
+    if old is not None and (values := shape.values(old.labels)) in shelf:
+        shelf[values].pop(key, None)
+        if not shelf[values]:
             del shelf[values]
+    if new is not None and (values := shape.values(new.labels)) is not None:
+        shelf.setdefault(values, {})[key] = new
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +142,11 @@ class OwnersByLabels(Generic[K]):
 
     def __init__(self) -> None:
         self._groups: dict[K, dict[frozenset[tuple[str, str]], _Group[K]]] = {}
-        self._index: LabelIndex[tuple[K, frozenset[tuple[str, str]]], _Group[K]] = LabelIndex(self._entries)
+        self._index: LabelIndex[tuple[K, frozenset[tuple[str, str]]], _Group[K]] = LabelIndex(
+            lambda: (
+                ((owner, items), group) for owner, groups in self._groups.items() for items, group in groups.items()
+            )
+        )
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -175,11 +166,6 @@ class OwnersByLabels(Generic[K]):
     async def select(self, selector: LabelSelector, slices: Slices) -> set[K]:
         """The owners with a matching object."""
         return {group.owner for group in await self._index.select(selector, slices)}
-
-    def _entries(self) -> Iterator[tuple[tuple[K, frozenset[tuple[str, str]]], _Group[K]]]:
-        for owner, groups in self._groups.items():
-            for items, group in groups.items():
-                yield (owner, items), group
 
 
 class PodStore(Mapping[str, Pod]):

@@ -93,10 +93,12 @@ class _Listings:
         self._answered: set[str] = set()
 
     async def of(self, api_version: str) -> list[ApiResource] | None:
-        """The resources of a group version; None where it is not served."""
+        """The resources of a group version; None where it is not served: such a one is not requested by its name."""
         listing = group_version(api_version)
-        if listing not in self._answered and not await self._is_listed(api_version):
-            return None
+        if listing not in self._answered and api_version not in _CERTAIN:
+            groups = await self._body(_GROUPS) if "/" in api_version else None  # the core group has one version
+            if groups is None or api_version not in _decode(groups, ApiGroupList).group_versions:
+                return None
         body = await self._body(listing)
         if body is None:
             self._answered.discard(listing)
@@ -108,15 +110,6 @@ class _Listings:
         """Drops the documents of this group version and of all groups."""
         for listing in (_GROUPS, group_version(api_version)):
             self._bodies.pop(listing, None)
-
-    async def _is_listed(self, api_version: str) -> bool:
-        """Whether the group version may be requested: one that is not served is never requested by its name."""
-        if api_version in _CERTAIN:
-            return True
-        if "/" not in api_version:  # the core group has one version
-            return False
-        body = await self._body(_GROUPS)
-        return body is not None and api_version in _decode(body, ApiGroupList).group_versions
 
     async def _body(self, listing: str) -> bytes | None:
         at, body = self._bodies.get(listing, (-math.inf, None))
@@ -190,13 +183,14 @@ class RestMapper:
         served = await self._listings.of(api_version)
         if served is None:
             raise UnknownKind(f"the API server serves no {api_version}, which {kind} is said to be of")
-        names = {resource.name for resource in served}
         resource = next((each for each in served if each.kind == kind and "/" not in each.name), None)
         if resource is None:
             raise UnknownKind(f"the API server serves no kind {kind} in {api_version}")
         group, _, version = api_version.rpartition("/")
-        has_scale = f"{resource.name}/scale" in names
-        paths, hint = await self._paths(group, version, resource.name) if has_scale else (None, "")
+        has_scale = f"{resource.name}/scale" in {each.name for each in served}
+        paths, hint = BUILT_IN if has_scale else None, ""
+        if has_scale and (group, resource.name) not in _BUILT_IN:
+            paths, hint = await self._paths(group, version, resource.name)
         return RestMapping(
             group=group,
             version=version,
@@ -209,24 +203,18 @@ class RestMapper:
         )
 
     async def _paths(self, group: str, version: str, plural: str) -> tuple[ScalePaths | None, str]:
-        if (group, plural) in _BUILT_IN:
-            return BUILT_IN, ""
+        """The scale paths of a custom resource; None where it has no scale, or with a hint where they are unknown."""
         try:
             body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{plural}.{group}"))
         except NotFound:  # served by another API server: only the live scale then
             return None, ""
         except Forbidden as error:
             return None, _UNREAD.format(error.message.rstrip("."))
-        return scale_paths(_decode(body, CustomResourceDefinition), version), ""
-
-
-def scale_paths(crd: CustomResourceDefinition, version: str) -> ScalePaths | None:
-    """The scale paths of this version of a custom resource; None where it has no scale."""
-    for each in crd.spec.versions:
-        if each.name == version and each.subresources and each.subresources.scale:
-            scale = each.subresources.scale
-            return ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path)
-    return None
+        for each in _decode(body, CustomResourceDefinition).spec.versions:
+            if each.name == version and each.subresources and each.subresources.scale:
+                scale = each.subresources.scale
+                return ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, scale.label_selector_path), ""
+        return None, ""
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

@@ -237,13 +237,13 @@ def _requirement(reader: _Reader) -> Requirement:
     reader.take()
     if symbol in {"in", "notin"}:
         reader.take_symbol("(")
-        values = {_listed(reader)}
+        values = {_value(reader, _LIST_ENDS, "a label value or ')'")}
         while reader.peek() == ",":
             reader.take()
-            values.add(_listed(reader))
+            values.add(_value(reader, _LIST_ENDS, "a label value or ')'"))
         reader.take_symbol(")")
         return Requirement(key, operator, tuple(sorted(values)))
-    value = _value(reader)
+    value = _value(reader, _REQUIREMENT_ENDS, "a label value")
     if operator in {Operator.GREATER, Operator.LESS} and _integer(value) is None:
         raise reader.refusal(f"{value!r} is no integer, which > and < compare with")
     return Requirement(key, operator, (value,))
@@ -261,23 +261,17 @@ def _key(reader: _Reader) -> str:
     return key
 
 
-def _value(reader: _Reader) -> str:
-    if reader.peek() in {"", ","}:
+_REQUIREMENT_ENDS, _LIST_ENDS = {"", ","}, {",", ")"}
+
+
+def _value(reader: _Reader, ends: Collection[str], expected: str) -> str:
+    """A label value. One of `ends` in its place stands for the empty one: `a=`, `a in (b,,c)`."""
+    value = reader.peek()
+    if value in ends:
         return ""
-    if reader.peek() in _SPECIAL:
-        raise reader.fault("a label value")
-    return _checked(reader, reader.take())
-
-
-def _listed(reader: _Reader) -> str:
-    if reader.peek() in {",", ")"}:  # (a,,b) holds the empty value
-        return ""
-    if reader.peek() in _SPECIAL or reader.done:
-        raise reader.fault("a label value or ')'")
-    return _checked(reader, reader.take())
-
-
-def _checked(reader: _Reader, value: str) -> str:
+    if value in _SPECIAL or reader.done:
+        raise reader.fault(expected)
+    reader.take()
     if len(value) > 63 or _NAME.fullmatch(value) is None:
         raise reader.refusal(f"{value[:80]!r} is no label value (letters, digits, '-', '_', '.'; at most 63)")
     return value

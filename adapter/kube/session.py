@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import email.utils
-import functools
 import re
 import time
 from collections import deque
@@ -78,11 +77,15 @@ class ServerClock:
 
     def observe(self, date: str) -> None:
         """Records a `Date` header that has just arrived; an unreadable one is ignored."""
-        server_time = _epoch(date)
-        if server_time is None:
+        try:
+            moment = email.utils.parsedate_to_datetime(date)
+        except (ValueError, OverflowError):
+            return
+        if moment.year not in _YEARS:
             return
         now = self.monotonic()
-        least = server_time - now
+        # One without a zone is in UTC, as HTTP wants all of them to be.
+        least = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - now
         self._least.append(least)
         if len(self._least) == 1:
             self._low, self._high = least, least + _SECOND
@@ -110,19 +113,6 @@ class ServerClock:
     def skew(self) -> float:
         """Seconds by which this machine's clock is ahead of the API server's; 0 until that is known."""
         return self._wall() - self.now() if self._least else 0.0
-
-
-@functools.lru_cache(8)
-def _epoch(date: str) -> float | None:
-    """Epoch seconds of a Date header, None for an unreadable one. Many answers have the same one.
-
-    One without a zone is in UTC, as HTTP wants all of them to be.
-    """
-    try:
-        moment = email.utils.parsedate_to_datetime(date)
-    except (ValueError, OverflowError):
-        return None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() if moment.year in _YEARS else None
 
 
 class KeptConnections:

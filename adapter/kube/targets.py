@@ -49,7 +49,11 @@ def target_decoder(
 
     def decode(body: bytes | msgspec.Raw) -> TargetObject:
         item = _OBJECT.decode(body)
-        progressing = _condition(item, "Progressing")
+        try:
+            conditions = msgspec.convert((item.status or {}).get("conditions") or [], list[Condition], strict=False)
+        except msgspec.ValidationError:  # conditions of another form
+            conditions = []
+        progressing = next((condition for condition in conditions if condition.type == "Progressing"), Condition())
         meta = item.metadata
         return TargetObject(
             namespace=meta.namespace,
@@ -84,15 +88,6 @@ def watched_scale(item: AnyObject, paths: ScalePaths | None) -> Scale | None:
     status_replicas = _count(_at(tree, paths.status_replicas)) or 0
     selector = _selector(_at(tree, paths.selector))
     return None if selector is None else Scale(replicas=replicas, status_replicas=status_replicas, selector=selector)
-
-
-def _condition(item: AnyObject, kind: str) -> Condition:
-    """The condition of this type; an empty one where it is absent or conditions have another form."""
-    try:
-        conditions = msgspec.convert((item.status or {}).get("conditions") or [], list[Condition], strict=False)
-    except msgspec.ValidationError:
-        return Condition()
-    return next((condition for condition in conditions if condition.type == kind), Condition())
 
 
 def _at(tree: Mapping[str, Any], path: str) -> Any:
