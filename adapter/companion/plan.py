@@ -38,14 +38,6 @@ from adapter.load.conditions import ConditionType
 A = TypeVar("A")
 
 
-def _nothing(_context: Context) -> Iterable[Any]:
-    return ()
-
-
-def _unchanged(state: State, *_: object) -> State:
-    return state
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature(Generic[A]):
     """What a feature notes at each look, what it plans, how its actions change the state, and its conditions.
@@ -60,10 +52,10 @@ class Feature(Generic[A]):
     while_silent: bool = True
     actions: tuple[type[A], ...] = ()
     observe: Callable[[Context], State] | None = None
-    plan: Callable[[Context], Iterable[A]] = _nothing
-    after: Callable[[State, A, float], State] = _unchanged
-    missed: Callable[[State, A, ActionResult, float], State] = _unchanged
-    conditions: Callable[[Context], Iterable[PolicyCondition]] = _nothing
+    plan: Callable[[Context], Iterable[A]] = lambda _: ()
+    after: Callable[[State, A, float], State] = lambda state, *_: state
+    missed: Callable[[State, A, ActionResult, float], State] = lambda state, *_: state
+    conditions: Callable[[Context], Iterable[PolicyCondition]] = lambda _: ()
 
     def may_plan(self, context: Context) -> bool:
         """Whether the feature is switched on, and may act on what is known of the policy."""

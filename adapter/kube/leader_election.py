@@ -96,7 +96,7 @@ class LeaderElector:
         began = self._monotonic()
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                granted = await (self._renew(began) if self._held else self._take(began))
+                granted = await self._take(began)
         except (Conflict, NotFound):
             granted = self._held = None
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
@@ -110,17 +110,15 @@ class LeaderElector:
             self._held, self._believed_until = granted, began + BELIEVED_SECONDS
         return granted is not None
 
-    async def _renew(self, began: float) -> Lease | None:
-        assert self._held is not None
-        spec = msgspec.structs.replace(self._held.spec, renew_time=self._now())
-        try:
-            return await self._put(msgspec.structs.replace(self._held, spec=spec))
-        except Conflict:
-            # The other writer need not have taken it: applying the manifests again changes it, too.
-            self._held = None
-            return await self._take(began)
-
     async def _take(self, began: float) -> Lease | None:
+        """Renews the lease where it is held, else takes it where it is free. None where another process holds it."""
+        if self._held is not None:
+            spec = msgspec.structs.replace(self._held.spec, renew_time=self._now())
+            try:
+                return await self._put(msgspec.structs.replace(self._held, spec=spec))
+            except Conflict:
+                # The other writer need not have taken it: applying the manifests again changes it, too.
+                self._held = None
         lease = await self._read()
         if lease is None:
             # It may have existed a moment ago, and its holder still acts.

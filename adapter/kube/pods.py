@@ -69,6 +69,8 @@ class PodDecoder:
         conditions = {condition.type: condition for condition in status.conditions or ()}
         ready = conditions.get("Ready")
         annotations = meta.annotations or PodAnnotations()
+        # As the ReplicaSet controller reads it: 0 for anything but a 32-bit integer.
+        cost = int(annotations.deletion_cost) if _COST.fullmatch(annotations.deletion_cost) else 0
         labels = self._labels.once(_bounded(meta.labels))
         ips = tuple(each.ip for each in status.pod_ips or ()) or ((status.pod_ip,) if status.pod_ip else ())
         restarts = (
@@ -94,7 +96,7 @@ class PodDecoder:
             }
             or _NO_GATES,
             pulled_out_annotation=annotations.pulled_out == "true",
-            deletion_cost=_cost(annotations.deletion_cost),
+            deletion_cost=cost if -(2**31) <= cost < 2**31 else 0,
             marked=annotations.mark == "true",
             ips=ips,
             host_ip=shared(status.host_ip or ""),
@@ -169,13 +171,6 @@ def _owner(body: bytes) -> Owner | None:
 
 def _is_true(condition: Condition | None) -> bool:
     return condition is not None and condition.status == "True"
-
-
-def _cost(text: str) -> int:
-    """A deletion cost as the ReplicaSet controller reads it: 0 for anything but a 32-bit integer."""
-    if not text or not _COST.fullmatch(text):
-        return 0
-    return cost if -(2**31) <= (cost := int(text)) < 2**31 else 0
 
 
 def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ...]:

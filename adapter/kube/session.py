@@ -321,9 +321,21 @@ class Session:
         """
         headers = {"Accept": JSON, "Content-Type": JSON} if body else {"Accept": JSON}
         request = Request(method, path, tuple(headers.items()), body)
+
+        async def send(access: ClusterAccess) -> RawReply | None:
+            if access.proxy:
+                return None
+            if self._kept is None or self._kept.access != access:
+                if self._kept is not None:
+                    self._kept.close()
+                self._kept = KeptConnections(access, _HEADERS)
+            reply = await self._kept.exchange(request, Limit(LARGEST_ANSWER))
+            self._observe_date((reply.header(b"date") or b"").decode("latin-1"))
+            return reply
+
         with _translated(f"{method} {path}", lambda: f"no answer within {timeout:g} s"):
             async with asyncio.timeout(timeout):
-                reply = await self._authorized(lambda access: self._exchanged(request, access), lambda _: None)
+                reply = await self._authorized(send, lambda _: None)
         if reply is None:
             return (await self.request(method, path, body=body or None, timeout=timeout)).body
         if reply.status in _OK:
@@ -331,18 +343,6 @@ class Session:
         retry_after = (reply.header(b"retry-after") or b"").decode("latin-1")
         beginning = reply.body.start(SEGMENT_BYTES)
         raise error_from_answer(reply.status, beginning, request=f"{method} {path}", retry_after=retry_after)
-
-    async def _exchanged(self, request: Request, access: ClusterAccess) -> RawReply | None:
-        """The answer over a kept connection, None where a proxy leads to the API server."""
-        if access.proxy:
-            return None
-        if self._kept is None or self._kept.access != access:
-            if self._kept is not None:
-                self._kept.close()
-            self._kept = KeptConnections(access, _HEADERS)
-        reply = await self._kept.exchange(request, Limit(LARGEST_ANSWER))
-        self._observe_date((reply.header(b"date") or b"").decode("latin-1"))
-        return reply
 
     async def _whole(
         self,
@@ -383,7 +383,24 @@ class Session:
                 transport.abort()
 
     async def _ask(self, question: "_Question") -> aiohttp.ClientResponse:
-        return await self._authorized(lambda access: self._send(access, question), aiohttp.ClientResponse.release)
+        async def send(access: ClusterAccess) -> aiohttp.ClientResponse:
+            answer = await self._http.request(
+                question.method,
+                URL(access.server + question.path),
+                params=question.params,
+                data=question.body,
+                headers={**question.headers, **access.auth_headers},
+                ssl=access.tls if access.tls is not None else True,
+                server_hostname=access.server_name,
+                proxy=access.proxy,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=question.idle),
+            )
+            if not question.is_relayed:
+                self._observe_date(answer.headers.get("Date", ""))
+            return answer
+
+        return await self._authorized(send, aiohttp.ClientResponse.release)
 
     async def _authorized(self, send: Callable[[ClusterAccess], Awaitable[A]], discard: Callable[[A], object]) -> A:
         """The answer; after a 401 that of the same request with newer credentials, if there are any."""
@@ -400,23 +417,6 @@ class Session:
             return answer
         discard(answer)
         return await send(renewed)
-
-    async def _send(self, access: ClusterAccess, question: "_Question") -> aiohttp.ClientResponse:
-        answer = await self._http.request(
-            question.method,
-            URL(access.server + question.path),
-            params=question.params,
-            data=question.body,
-            headers={**question.headers, **access.auth_headers},
-            ssl=access.tls if access.tls is not None else True,
-            server_hostname=access.server_name,
-            proxy=access.proxy,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=question.idle),
-        )
-        if not question.is_relayed:
-            self._observe_date(answer.headers.get("Date", ""))
-        return answer
 
     def _observe_date(self, date: str) -> None:
         if date:

@@ -1,6 +1,6 @@
 """Reads a mapping key by key and collects every fault, instead of stopping at the first."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -152,13 +152,8 @@ class FieldReader:
         # Only texts are looked up: the enumeration's own error would print any other value, however deep.
         if isinstance(value, str) and value in members:
             return members[value]
-        self.one_of(key, value, list(members))
+        self.fault(key, value, f"is not supported; write one of {', '.join(members)}")
         return None
-
-    def one_of(self, key: str, value: object, among: Collection[str]) -> None:
-        """Add a fault for a value that is not `among` the supported ones."""
-        if value not in among:
-            self.fault(key, value, f"is not supported; write one of {', '.join(among)}")
 
     def section(self, key: str) -> "FieldReader":
         """The mapping at `key`, an empty one where absent."""

@@ -210,7 +210,13 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
     root = FieldReader(as_mapping(source), "", faults)
     metadata, spec, status = root.section("metadata"), root.section("spec"), root.section("status")
     behavior, target = spec.section("behavior"), spec.section("scaleTargetRef")
-    scaling_active, ambiguous = _conditions(status)
+    scaling_active, ambiguous = None, ""
+    for condition in status.sections("conditions", _MOST):
+        if condition.get("type") == "ScalingActive" and scaling_active is None:
+            message = _text(condition, "message", longest=_ADMITTED)
+            scaling_active = ScalingActive(_text(condition, "status"), _text(condition, "reason"), message)
+        if condition.get("reason") == _AMBIGUOUS and not ambiguous:
+            ambiguous = _text(condition, "message")
     hpa = Hpa(
         namespace=_text(metadata, "namespace") or "default",
         name=metadata.text("name", required="an HPA needs a name"),
@@ -223,7 +229,7 @@ def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
             target.text("kind", required="the kind of what the HPA scales", longest=_ADMITTED),
             target.text("name", required="the name of what the HPA scales", longest=_ADMITTED),
         ),
-        bounds=_bounds(spec, _time(status, "lastScaleTime")),
+        bounds=_bounds(spec, status),
         metrics=tuple(filter(None, map(_metric, spec.sections("metrics", _MOST)))),
         scale_up=_pace(behavior.section("scaleUp")),
         scale_down=_pace(behavior.section("scaleDown")),
@@ -259,19 +265,11 @@ def read_field_managers(managed_fields: object) -> FieldManagers:
     return FieldManagers({name: tuple(managers) for name, managers in owners.items()}, last)
 
 
-def _conditions(status: FieldReader) -> tuple[ScalingActive | None, str]:
-    """The condition ScalingActive, and the message of the first condition that names an ambiguous selector."""
-    scaling_active, ambiguous = None, ""
-    for condition in status.sections("conditions", _MOST):
-        if condition.get("type") == "ScalingActive" and scaling_active is None:
-            message = _text(condition, "message", longest=_ADMITTED)
-            scaling_active = ScalingActive(_text(condition, "status"), _text(condition, "reason"), message)
-        if condition.get("reason") == _AMBIGUOUS and not ambiguous:
-            ambiguous = _text(condition, "message")
-    return scaling_active, ambiguous
-
-
-def _bounds(spec: FieldReader, last_scale: float | None) -> Bounds:
+def _bounds(spec: FieldReader, status: FieldReader) -> Bounds:
+    written = status.get("lastScaleTime")
+    last_scale = parse_time(written) if written else None
+    if written and last_scale is None:
+        status.fault("lastScaleTime", written, "is not an RFC 3339 time; write 2026-01-01T12:00:00Z")
     minimum = spec.integer("minReplicas", 1, 0, _LARGEST)
     if not spec.has("maxReplicas"):
         spec.fault("maxReplicas", None, "is required")
@@ -346,13 +344,3 @@ def _pace(rules: FieldReader) -> ScalingRules:
 def _text(fields: FieldReader, key: str, *, longest: int = MAX_NAME_LENGTH) -> str:
     """A text that the API may write as an empty one."""
     return "" if fields.get(key) == "" else fields.text(key, longest=longest)
-
-
-def _time(fields: FieldReader, key: str) -> float | None:
-    text = fields.get(key)
-    if not text:
-        return None
-    time = parse_time(text)
-    if time is None:
-        fields.fault(key, text, "is not an RFC 3339 time; write 2026-01-01T12:00:00Z")
-    return time

@@ -14,7 +14,7 @@ from heapq import nsmallest
 from typing import Any
 
 from adapter.load.memory import Beyond, Kept, Listed, Memory, PodMemory, SampleMemory
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Instance
 from adapter.policy import memory_json
 from adapter.policy.memory_json import MemoryDecodeError, MemoryReader
 from adapter.policy.watermark_policy import MOST_METRICS
@@ -93,19 +93,17 @@ def from_status(data: Mapping[str, Any]) -> Memory:
         raise MemoryDecodeError(first_faults(reader.faults))
     registered_pod = PodMemory(seen=memory.roster_at if memory.roster_at is not None else 0.0)
     pods = {uid: registered_pod for uid in registered if isinstance(uid, str)} | dict(memory.pods)
-    last = memory.last_valid
-    roster = _roster_of(memory, last, pods) if last is not None else None
-    return replace(memory, pods=pods, last_valid=roster)
-
-
-def _roster_of(memory: Memory, last: Roster, pods: Mapping[str, PodMemory]) -> Roster:
-    """The last valid roster, rebuilt from the pods' memory: the pods that it listed, and whether as enabled."""
+    if memory.last_valid is None:
+        return replace(memory, pods=pods)
+    # The last valid roster as the pods' memory has it: the pods that it listed, and whether as enabled.
+    listings = {uid: _listing(pod) for uid, pod in pods.items()}
     listed = [
         Instance(pod_uid=uid, enabled=listing != Listed.OUT)
-        for uid, pod in pods.items()
-        if (listing := _listing(pod)) != Listed.ABSENT
+        for uid, listing in listings.items()
+        if listing != Listed.ABSENT
     ]
-    return replace(last, instances=tuple(listed) if memory.empty_since is not None else (*listed, _FOREIGN))
+    instances = tuple(listed) if memory.empty_since is not None else (*listed, _FOREIGN)
+    return replace(memory, pods=pods, last_valid=replace(memory.last_valid, instances=instances))
 
 
 def _listing(pod: PodMemory) -> Listed:

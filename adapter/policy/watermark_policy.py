@@ -189,28 +189,20 @@ def _metric(fields: FieldReader, delay: Delay) -> Metric:
     target = _watermark(fields, "target", of=of, noun="target")
     floor = fields.flag("floor", default=False)
     if floor:
-        _check_floor(fields, of=of)
+        given = fields.get("name")
+        if query is None or of:
+            fields.fault("", given, "a floor is a query that gives one number for the service, without of")
+        if not (fields.has("highWatermark") or fields.has("target")) or fields.has("lowWatermark"):
+            its_fields = "highWatermark (strategies Ratio and Step: target), the load of one pod, and no lowWatermark"
+            fields.fault("", given, f"a floor has {its_fields}")
+        if fields.get("delay") is not None:
+            fields.fault("", given, "a floor has no delay; take it away")
         delay = Delay()
     elif fields.get("delay") is not None:
         delay = pacing_fields.delay(fields.section("delay"), delay)
     return Metric(
         name=name, resource=resource, query=query, high=high, low=low, target=target, floor=floor, delay=delay
     )
-
-
-def _check_floor(fields: FieldReader, *, of: bool) -> None:
-    """Add a fault for what a floor cannot have."""
-    name = fields.get("name")
-    if fields.get("query") is None or of:
-        fields.fault("", name, "a floor is a query that gives one number for the service, without of")
-    if not (fields.has("highWatermark") or fields.has("target")) or fields.has("lowWatermark"):
-        fields.fault(
-            "",
-            name,
-            "a floor has highWatermark (strategies Ratio and Step: target), the load of one pod, and no lowWatermark",
-        )
-    if fields.get("delay") is not None:
-        fields.fault("", name, "a floor has no delay; take it away")
 
 
 def _watermark(fields: FieldReader, key: str, *, of: bool, noun: str = "watermark") -> Fraction | None:
@@ -223,22 +215,19 @@ def _watermark(fields: FieldReader, key: str, *, of: bool, noun: str = "watermar
     except QuantityError:
         fields.fault(key, text, "is not a quantity; write a number such as 1200m, 0.5 or 300Mi")
         return None
-    if advice := _watermark_advice(text, value, noun, of=of):
+    advice = ""
+    if value <= 0:
+        advice = f"a {noun} must be more than 0"
+    elif value > _LARGEST:
+        advice = f"a {noun} must be at most 1Ei"
+    elif of and value > _LARGEST_RATIO:
+        advice = 'a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"'
+    elif text.endswith("%") and not of:
+        advice = "a percentage needs of: Limit or of: Request; without it write a quantity such as 1200m"
+    if advice:
         fields.fault(key, text, advice)
         return None
     return Fraction(math.ceil(value * NANO))
-
-
-def _watermark_advice(text: str, value: Fraction, noun: str, *, of: bool) -> str:
-    if value <= 0:
-        return f"a {noun} must be more than 0"
-    if value > _LARGEST:
-        return f"a {noun} must be at most 1Ei"
-    if of and value > _LARGEST_RATIO:
-        return 'a ratio above 10 is 1000 %; for eighty per cent write "80%" or "0.8"'
-    if text.endswith("%") and not of:
-        return "a percentage needs of: Limit or of: Request; without it write a quantity such as 1200m"
-    return ""
 
 
 def _resource(fields: FieldReader) -> ResourceMetric:
@@ -345,18 +334,11 @@ def read_step(spec: FieldReader, strategy: Strategy, metrics: Iterable[Metric], 
     if multiple_of > step.down:
         advice = f"stepDown must be at least multipleOf, or a step down (of {step.down}) would be rounded up again"
         spec.fault("multipleOf", multiple_of, advice)
-    _check_tolerance(spec, step, metrics)
-    return step
-
-
-def _check_tolerance(spec: FieldReader, step: Step, metrics: Iterable[Metric]) -> None:
     is_ratio = step.tolerance_in is ToleranceIn.RATIO
     advice = "stepTolerance must be less than the target, or no pod would ever be removed; write a smaller one"
     if is_ratio and step.tolerance >= _HUNDRED_PERCENT:
         spec.fault("stepTolerance", step.tolerance, advice)
-    if is_ratio:
-        return
-    for metric in metrics:
+    for metric in () if is_ratio else metrics:
         points = Fraction(step.tolerance, 1 if metric.of is None else _HUNDRED_PERCENT)
         if metric.resource is not None and metric.of is None:
             spec.fault(
@@ -367,6 +349,7 @@ def _check_tolerance(spec: FieldReader, step: Step, metrics: Iterable[Metric]) -
             )
         elif metric.target is not None and not metric.floor and metric.target <= points * NANO:
             spec.fault("stepTolerance", step.tolerance, f"{advice}, or toleranceIn Ratio (metric {metric.name})")
+    return step
 
 
 def check_metric(fields: FieldReader, metric: Metric, strategy: Strategy, average: Average) -> None:

@@ -94,17 +94,16 @@ class Health:
         results = {name: check() for name, check in checks.items()}
         self._log(results)
         healthy = not any(results.values())
-        warnings = {} if single or endpoint != "readyz" else self._active_warnings(results)
+        warnings: dict[str, str | None] = {}
+        if endpoint == "readyz" and not single:
+            warnings = {name: check() for name, check in self._warnings.items() if not results.get(name)}
+            self._log({f"{name} (warning)": warning for name, warning in warnings.items()})
+            warnings = {name: warning for name, warning in warnings.items() if warning}
         if healthy and not warnings and not verbose:
             return HealthReport(healthy=True, text="ok")
         lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in results.items()]
         lines += [f"[!]{name}: {warning}" for name, warning in warnings.items()]
         return HealthReport(healthy, "\n".join([*lines, f"{endpoint} check {'passed' if healthy else 'failed'}", ""]))
-
-    def _active_warnings(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
-        warnings = {name: check() for name, check in self._warnings.items() if not results.get(name)}
-        self._log({f"{name} (warning)": warning for name, warning in warnings.items()})
-        return {name: warning for name, warning in warnings.items() if warning}
 
     def _log(self, results: Mapping[str, str | None]) -> None:
         for name, reason in results.items():

@@ -38,8 +38,13 @@ def configure(level: Level = "info", form: Format = "json", stream: TextIO | Non
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+    rendering: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if form == "console":
+        rendering.append(structlog.dev.ConsoleRenderer(colors=False))
+    else:
+        rendering += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=_rendering(form), foreign_pre_chain=shared))
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=rendering, foreign_pre_chain=shared))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -51,10 +56,3 @@ def hide_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
         if _SECRET.search(key):
             event[key] = _HIDDEN
     return event
-
-
-def _rendering(form: Format) -> list[Processor]:
-    prepare: Processor = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    if form == "console":
-        return [prepare, structlog.dev.ConsoleRenderer(colors=False)]
-    return [prepare, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -12,7 +12,6 @@ from adapter.load.assessment import Assessment
 from adapter.load.conditions import ConditionType, Reason
 from adapter.load.matching import registrations
 from adapter.load.pods import Pod, PodState
-from adapter.load.spec import Target
 from adapter.load.states import service_registry
 
 VERSION_LABELS = ("app.kubernetes.io/version", "version")
@@ -39,7 +38,15 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         )
         return
     versions = _listed(view.assessment, by_revision)
-    since = _moved_at(by_revision, view.target)
+    # A rollout last progressed when a pod of the newest template turned Ready. Pods that did so after the target had
+    # reported a stalled rollout do not count.
+    newest = max(by_revision.values(), key=lambda pods: min(map(attrgetter("created_at"), pods)))
+    moves, target, stalled_at = [pod.ready_since for pod in newest], view.target, None
+    if target is not None and target.progressing in _STALLED:
+        stalled_at = target.progressing_since
+    since = max(moves)
+    if stalled_at is not None:
+        since = max((at for at in moves if at <= stalled_at), default=stalled_at)
     quiet = context.settings.version_mismatch_seconds
     if now - since < quiet:
         message = f"{versions}; a rollout progressed within the last {quiet:g} s"
@@ -49,23 +56,19 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         yield PolicyCondition(ConditionType.VERSIONS_CONSISTENT, False, Reason.VERSION_MISMATCH, message)
 
 
-def _moved_at(by_revision: Mapping[str, Sequence[Pod]], target: Target | None) -> float:
-    """When a rollout last progressed (seconds): when a pod of the newest template last turned Ready.
-
-    Pods that turned Ready after the target reported a stalled rollout do not count.
-    """
-    newest = max(by_revision.values(), key=lambda pods: min(map(attrgetter("created_at"), pods)))
-    moves = sorted(pod.ready_since for pod in newest)
-    if target is None or target.progressing not in _STALLED or target.progressing_since is None:
-        return moves[-1]
-    return max((at for at in moves if at <= target.progressing_since), default=target.progressing_since)
-
-
 def _listed(assessment: Assessment, by_revision: Mapping[str, Sequence[Pod]]) -> str:
     """The versions with their pods, named by the first source that tells any two of them apart."""
     samples = {revision: pods[0] for revision, pods in by_revision.items()}
-    labels = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
-    sources = (*labels, _tags(samples), _registered(assessment, samples))
+    sources = [{revision: pod.labels.get(label, "") for revision, pod in samples.items()} for label in VERSION_LABELS]
+    sources.append(_tags(samples))
+    registry, roster = service_registry(assessment.policy), assessment.memory.last_valid
+    if registry is not None and roster is not None:
+        registered = registrations(samples.values(), roster, registry)
+        texts = {
+            revision: [one.metadata.get(key, "") for one in registered.get(pod.uid, ()) for key in VERSION_METADATA]
+            for revision, pod in samples.items()
+        }
+        sources.append({revision: next(filter(None, texts[revision]), "") for revision in samples})
     names = next((names for names in sources if len(set(names.values())) > 1), {})
     versions = []
     for revision, pods in sorted(by_revision.items(), key=lambda version: (-len(version[1]), version[0])):
@@ -93,16 +96,3 @@ def tag(image: str) -> str:
     if colon:
         return label
     return digest.partition(":")[2][:12] if digest else "latest"
-
-
-def _registered(assessment: Assessment, samples: Mapping[str, Pod]) -> dict[str, str]:
-    """The versions that the pods register in their metadata."""
-    registry, roster = service_registry(assessment.policy), assessment.memory.last_valid
-    if registry is None or roster is None:
-        return {}
-    registered = registrations(samples.values(), roster, registry)
-    versions = {
-        revision: [one.metadata.get(key, "") for one in registered.get(pod.uid, ()) for key in VERSION_METADATA]
-        for revision, pod in samples.items()
-    }
-    return {revision: next(filter(None, texts), "") for revision, texts in versions.items()}
