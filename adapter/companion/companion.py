@@ -78,7 +78,7 @@ class Companion:
         self._namespaces = namespaces
         self._metrics = metrics
         self._notifier = Notifier(session, lease, lambda: self.settings, metrics)
-        self._writer = Writer(session, lease, metrics, self._notifier.add)
+        self._writer = Writer(session, lambda: lease.leads, metrics, self._notifier.add)
         self._states: dict[Key, State] = {}
         self._looked_at: dict[Key, float] = {}
         self._leads_since = 0.0

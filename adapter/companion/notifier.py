@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -31,7 +31,7 @@ from adapter.runtime.backoff import exponential
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import format_time
 from adapter.settings import CompanionSettings
-from adapter.settings.companion import NotificationRoute, Production, RateLimit, Severity
+from adapter.settings.companion import NotificationRoute, Production, Severity
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
@@ -57,8 +57,6 @@ Send = Callable[[str, str, str, Severity], bool]
 
 _SECRET_LOGGERS = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
 """Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
-
-K = TypeVar("K")
 
 REPEATED_SECONDS = 300.0
 """How long the last message about a policy is not sent again."""
@@ -111,47 +109,36 @@ def _filled(template: str, fields: Mapping[str, str], longest: int) -> str:
 class RateLimiter:
     """What one route was sent of late, to keep its limits and to drop repeated messages."""
 
-    _sent: deque[float] = field(default_factory=deque)
-    _by_policy: dict[Key, deque[float]] = field(default_factory=dict)
-    _critical: deque[float] = field(default_factory=deque)
-    _critical_by_namespace: dict[str, deque[float]] = field(default_factory=dict)
+    _sent: dict[tuple[str, object], deque[float]] = field(default_factory=dict)
+    """When messages were sent, by the limit that they count for and what it is for."""
     _last: dict[Key, Message] = field(default_factory=dict)
 
     def admit(self, message: Message, route: NotificationRoute, now: float) -> str:
         """Counts the message, and returns an empty text; or why it is refused: `repeated` or `limited`."""
-        _expire(self._sent, route.rate_limit, now)
-        _expire(self._critical, route.critical_rate_limit, now)
-        _expire_all(self._by_policy, route.policy_rate_limit, now)
-        _expire_all(self._critical_by_namespace, route.critical_namespace_rate_limit, now)
+        limits = {
+            "route": route.rate_limit,
+            "policy": route.policy_rate_limit,
+            "critical": route.critical_rate_limit,
+            "critical in a namespace": route.critical_namespace_rate_limit,
+        }
+        for (limit, subject), times in list(self._sent.items()):
+            while times and now - times[0] >= limits[limit].seconds:
+                times.popleft()
+            if not times:
+                del self._sent[limit, subject]
         self._last = {key: last for key, last in self._last.items() if now - last.at < REPEATED_SECONDS}
         last = self._last.get(message.key)
         if last is not None and (last.title, last.body) == (message.title, message.body):
             return "repeated"
-        counted: tuple[tuple[deque[float], RateLimit], ...]
+        subjects: dict[str, object] = {"route": "", "policy": message.key}
         if message.severity is Severity.CRITICAL:
-            times = self._critical_by_namespace.setdefault(message.key.namespace, deque())
-            counted = (self._critical, route.critical_rate_limit), (times, route.critical_namespace_rate_limit)
-        else:
-            times = self._by_policy.setdefault(message.key, deque())
-            counted = (self._sent, route.rate_limit), (times, route.policy_rate_limit)
-        if any(len(times) >= limit.count for times, limit in counted):
+            subjects = {"critical": "", "critical in a namespace": message.key.namespace}
+        if any(len(self._sent.get(subject, ())) >= limits[subject[0]].count for subject in subjects.items()):
             return "limited"
-        for times, _ in counted:
-            times.append(now)
+        for subject in subjects.items():
+            self._sent.setdefault(subject, deque()).append(now)
         self._last[message.key] = message
         return ""
-
-
-def _expire_all(times: dict[K, deque[float]], limit: RateLimit, now: float) -> None:
-    for key, of_one in list(times.items()):
-        _expire(of_one, limit, now)
-        if not of_one:
-            del times[key]
-
-
-def _expire(times: deque[float], limit: RateLimit, now: float) -> None:
-    while times and now - times[0] >= limit.seconds:
-        times.popleft()
 
 
 class AddressError(Exception):

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -45,26 +45,18 @@ _LONGEST_INSTANCE = 128
 _INSTANCE = socket.gethostname()[:_LONGEST_INSTANCE]
 
 
-class Leadership(Protocol):
-    """Whether this process may write."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether it may at this moment."""
-        ...
-
-
 class Writer:
     """Writes to the API server, one action at a time. Failures are logged, counted and returned.
 
-    `notify` hands a Notify to the notifier, and does not wait. `tolerance` is what answers have shown of that field.
+    `leads` says whether this process may write at this moment. `notify` hands a Notify to the notifier, and does not
+    wait. `tolerance` is what answers have shown of that field.
     """
 
     def __init__(
-        self, session: Session, leadership: Leadership, metrics: Metrics, notify: Callable[[Notify], None]
+        self, session: Session, leads: Callable[[], bool], metrics: Metrics, notify: Callable[[Notify], None]
     ) -> None:
         self._session = session
-        self._leadership = leadership
+        self._leads = leads
         self._metrics = metrics
         self._notify = notify
         self.backoff: KeyedBackoff[Key] = KeyedBackoff()
@@ -76,7 +68,7 @@ class Writer:
 
     async def carry_out(self, action: Action) -> ActionResult:
         """Carries out an action, and returns how that ended."""
-        if not self._leadership.leads:
+        if not self._leads():
             return ActionResult.NOT_LEADING
         kind = type(action).__name__
         try:
@@ -108,7 +100,7 @@ class Writer:
                 # The update carries the version that was read, so that a scaling in between wins.
                 scale = _decoded(await self._session.get(action.path, timeout=WRITE_SECONDS / 2), "scale")
                 current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
-                if current != (action.target, action.current) or not self._leadership.leads:
+                if current != (action.target, action.current) or not self._leads():
                     raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
                 raised = msgspec.json.encode(scale | {"spec": {"replicas": action.to}})
                 await self._session.request("PUT", action.path, body=raised, timeout=WRITE_SECONDS / 2)

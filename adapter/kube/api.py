@@ -3,7 +3,7 @@
 Paths are built from segments: a value that an object carries can never become another path.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from adapter.kube.errors import UnsafePath
@@ -35,7 +35,8 @@ def group_version(api_version: str) -> str:
     return path("apis", group, version) if slash else path("api", api_version)
 
 
-class GroupVersionResource(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupVersionResource:
     """A resource as the API serves it: `apps/v1` (`v1` for the core group) and `deployments`."""
 
     api_version: str

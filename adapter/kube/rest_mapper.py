@@ -28,44 +28,21 @@ _UNREAD = "its definition, which says where it is, may not be read: {}; manifest
 _GROUPS = "/apis"
 _CERTAIN = {"v1", "apps/v1"}
 """Served by every API server."""
-_BUILT_IN = {
-    ("", "replicationcontrollers"),
-    ("apps", "deployments"),
-    ("apps", "replicasets"),
-    ("apps", "statefulsets"),
-}
+_BUILT_IN = {"replicationcontrollers", "deployments.apps", "replicasets.apps", "statefulsets.apps"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestMapping:
+class RestMapping(GroupVersionResource):
     """A kind as the API server serves it, as client-go's RESTMapping, with the paths of its scale.
 
     `paths` is None where the object does not hold its scale, or where that is unknown; `hint` then says why it is
     unknown.
     """
 
-    group: str
-    version: str
-    kind: str
-    plural: str
     namespaced: bool = True
     has_scale: bool = False
     paths: ScalePaths | None = None
     hint: str = ""
-
-    @property
-    def api_version(self) -> str:
-        """`apps/v1`, or `v1` for the core group."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def name(self) -> str:
-        """`deployments.apps`: the plural with its group, as the metrics API writes it."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    def collection(self, namespace: str = "") -> str:
-        """The path of all objects, or of those in a namespace."""
-        return GroupVersionResource(self.api_version, self.plural).collection(namespace)
 
     def path(self, namespace: str, name: str) -> str:
         """The path of one object."""
@@ -186,24 +163,22 @@ class RestMapper:
         resource = next((each for each in served if each.kind == kind and "/" not in each.name), None)
         if resource is None:
             raise UnknownKind(f"the API server serves no kind {kind} in {api_version}")
-        group, _, version = api_version.rpartition("/")
         has_scale = f"{resource.name}/scale" in {each.name for each in served}
         paths, hint = BUILT_IN if has_scale else None, ""
-        if has_scale and (group, resource.name) not in _BUILT_IN:
-            paths, hint = await self._paths(group, version, resource.name)
+        if has_scale and GroupVersionResource(api_version, resource.name).name not in _BUILT_IN:
+            paths, hint = await self._paths(api_version, resource.name)
         return RestMapping(
-            group=group,
-            version=version,
-            kind=kind,
-            plural=resource.name,
+            api_version,
+            resource.name,
             namespaced=resource.namespaced,
             has_scale=has_scale,
             paths=paths,
             hint=hint,
         )
 
-    async def _paths(self, group: str, version: str, plural: str) -> tuple[ScalePaths | None, str]:
+    async def _paths(self, api_version: str, plural: str) -> tuple[ScalePaths | None, str]:
         """The scale paths of a custom resource; None where it has no scale, or with a hint where they are unknown."""
+        group, _, version = api_version.rpartition("/")
         try:
             body = await self._session.get(CUSTOM_RESOURCE_DEFINITIONS.path("", f"{plural}.{group}"))
         except NotFound:  # served by another API server: only the live scale then

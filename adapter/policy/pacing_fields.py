@@ -1,12 +1,16 @@
 """Reads the fields that limit how fast the replica count moves: velocity, cooldown, schedules, fallback."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from adapter.load.spec import Cooldown, Delay, Fallback, Schedule, Velocity
 from adapter.policy.field_reader import FieldReader
+
+Period = TypeVar("Period", Cooldown, Delay)
 
 MOST_SCHEDULES = 20
 MOST_REPLICAS = 2**31 - 1
@@ -27,20 +31,11 @@ def velocity(fields: FieldReader) -> Velocity:
     return limits
 
 
-def cooldown(fields: FieldReader, default: Cooldown) -> Cooldown:
-    """The policy's cooldown; an absent direction has the strategy's default."""
-    up, down = (fields.optional_integer(key, 0, _DAY) for key in ("scaleUpSeconds", "scaleDownSeconds"))
-    periods = Cooldown(up=default.up if up is None else up, down=default.down if down is None else down)
-    fields.close()
-    return periods
-
-
-def delay(fields: FieldReader, default: Delay | None = None) -> Delay:
-    """A delay; an absent direction has the default's, or none."""
-    default = default or Delay()
+def periods(fields: FieldReader, default: Period) -> Period:
+    """A cooldown or delay; an absent direction has the default's."""
     up, down = (fields.optional_integer(key, 0, _DAY) for key in ("scaleUpSeconds", "scaleDownSeconds"))
     fields.close()
-    return Delay(up=default.up if up is None else up, down=default.down if down is None else down)
+    return replace(default, up=default.up if up is None else up, down=default.down if down is None else down)
 
 
 def schedules(spec: FieldReader) -> tuple[Schedule, ...]:

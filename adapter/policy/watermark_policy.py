@@ -114,7 +114,7 @@ def parse_policy(source: Source) -> Policy:
         registry=_registry(spec.section("registry")) if spec.get("registry") is not None else None,
         pulled_out=_pulled_out(spec.section("pulledOut")),
         velocity=pacing_fields.velocity(spec.section("velocity")),
-        cooldown=pacing_fields.cooldown(spec.section("cooldown"), _COOLDOWN.get(strategy, Cooldown())),
+        cooldown=pacing_fields.periods(spec.section("cooldown"), _COOLDOWN.get(strategy, Cooldown())),
         schedules=pacing_fields.schedules(spec),
         fallback=pacing_fields.fallback(spec),
         min_serving_percent=spec.integer("minServingPercent", 50, 0, 100),
@@ -158,7 +158,7 @@ def _hold_until(metadata: FieldReader) -> float | None:
 
 def _metrics(spec: FieldReader, strategy: Strategy, average: Average) -> tuple[Metric, ...]:
     read: list[Metric] = []
-    delay = pacing_fields.delay(spec.section("delay"))
+    delay = pacing_fields.periods(spec.section("delay"), Delay())
     for fields in spec.sections("metrics", MOST_METRICS):
         metric = _metric(fields, delay)
         if metric.name and metric.name in {earlier.name for earlier in read}:
@@ -199,7 +199,7 @@ def _metric(fields: FieldReader, delay: Delay) -> Metric:
             fields.fault("", given, "a floor has no delay; take it away")
         delay = Delay()
     elif fields.get("delay") is not None:
-        delay = pacing_fields.delay(fields.section("delay"), delay)
+        delay = pacing_fields.periods(fields.section("delay"), delay)
     return Metric(
         name=name, resource=resource, query=query, high=high, low=low, target=target, floor=floor, delay=delay
     )

@@ -34,7 +34,6 @@ from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Key, PolicyView
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import judged
-from tests.companion.test_writer import Leads
 from tests.kube.fake import FakeApi, text
 from tests.load.kit import NOW, assess_and_decide, cpu, policy, same, usage
 
@@ -89,7 +88,7 @@ async def api() -> AsyncIterator[FakeApi]:
 async def writer(api: FakeApi) -> AsyncIterator[Writer]:
     """The writer of a process that leads."""
     async with Session(api.load) as session:
-        yield Writer(session, Leads(), Metrics(), lambda *_: None)
+        yield Writer(session, lambda: True, Metrics(), lambda *_: None)
 
 
 def context(hpa: Hpa | None = PLAIN, rule: Policy = ENFORCED, **changes: Any) -> Context:

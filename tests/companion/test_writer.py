@@ -23,16 +23,12 @@ PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/s
 ACTION = WriteStatus(key=KEY, uid="u1", status={"verdict": "Above"}, over="2026-01-01T00:00:00.5Z")
 
 
-class Leads:
-    leads = True
-
-
 class Case:
     """A writer, the API server that it writes to, and what arrived there."""
 
     def __init__(self, api: FakeApi, session: Session, metrics: Metrics) -> None:
-        self.api, self.metrics, self.leadership = api, metrics, Leads()
-        self.writer = Writer(session, self.leadership, metrics, lambda *_: None)
+        self.api, self.metrics, self.leads = api, metrics, True
+        self.writer = Writer(session, lambda: self.leads, metrics, lambda *_: None)
         self.arrived: list[Any] = []
         self.let_go = asyncio.Event()
         self.let_go.set()
@@ -75,7 +71,7 @@ async def test_where_there_was_none_no_status_is_expected(case: Case) -> None:
 
 
 async def test_a_process_that_does_not_lead_writes_nothing(case: Case) -> None:
-    case.leadership.leads = False
+    case.leads = False
     assert await case.writer.carry_out(ACTION) is ActionResult.NOT_LEADING
     assert case.arrived == []
 
