@@ -141,10 +141,6 @@ class RateLimiter:
         return ""
 
 
-class AddressError(Exception):
-    """A route has no address at this moment."""
-
-
 class NoLibraryError(Exception):
     """The library is not installed."""
 
@@ -397,14 +393,14 @@ class _RouteSender:
                 result = "lostLease"
                 continue  # the lease may be in doubt for a moment only
             result = "failed"
+            urls = await asyncio.to_thread(_addresses, self.route) if pending is None else pending
+            if not urls:
+                result = "noAddress"
+                continue  # the file may still appear
             try:
-                urls = await asyncio.to_thread(_addresses, self.route) if pending is None else pending
                 pending = await self.delivery.send(urls, waiting, self.route.timeout_seconds)
             except NoLibraryError:
                 return "noLibrary"
-            except AddressError:
-                result = "noAddress"
-                continue  # the file may still appear
             if not pending:
                 return "sent"
         return result
@@ -414,17 +410,14 @@ class _RouteSender:
 
 
 def _addresses(route: NotificationRoute) -> tuple[str, ...]:
-    """The route's URLs, from its file if it has one. Raises AddressError if there are none."""
+    """The route's URLs, from its file if it has one; none where that cannot be read."""
     if not route.url_file:
         return route.urls
     try:
         lines = Path(route.url_file).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise AddressError(route.url_file) from error
-    urls = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
-    if not urls:
-        raise AddressError(route.url_file)
-    return urls
+    except (OSError, ValueError):
+        return ()
+    return tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
 _DECODER = Decoder(AnyObject)

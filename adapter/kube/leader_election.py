@@ -115,7 +115,7 @@ class LeaderElector:
         if self._held is not None:
             spec = msgspec.structs.replace(self._held.spec, renew_time=self._now())
             try:
-                return await self._put(msgspec.structs.replace(self._held, spec=spec))
+                return await self._send("PUT", self._path, msgspec.structs.replace(self._held, spec=spec))
             except Conflict:
                 # The other writer need not have taken it: applying the manifests again changes it, too.
                 self._held = None
@@ -131,7 +131,7 @@ class LeaderElector:
         if lease.spec.holder_identity and not ours and not stale:
             return None
         claim = self._claim((lease.spec.lease_transitions or 0) + (not ours))
-        return await self._put(msgspec.structs.replace(lease, spec=claim))
+        return await self._send("PUT", self._path, msgspec.structs.replace(lease, spec=claim))
 
     async def _read(self) -> Lease | None:
         try:
@@ -168,15 +168,12 @@ class LeaderElector:
                 if lease is not None and lease.spec.holder_identity == self._identity:
                     transitions = lease.spec.lease_transitions
                     spec = LeaseSpec(lease_duration_seconds=1, renew_time=self._now(), lease_transitions=transitions)
-                    await self._put(msgspec.structs.replace(lease, spec=spec))
+                    await self._send("PUT", self._path, msgspec.structs.replace(lease, spec=spec))
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
             _log.warning("the lease cannot be released", lease=self._metadata.name, error=str(error) or "no answer")
 
-    async def _put(self, lease: Lease) -> Lease:
-        # With the version that was read: a write in between wins.
-        return await self._send("PUT", self._path, lease)
-
     async def _send(self, method: str, path: str, lease: Lease) -> Lease:
+        # A PUT has the version that was read: a write in between wins.
         answer = await self._session.request(method, path, body=msgspec.json.encode(lease), timeout=ASK_SECONDS)
         return _DECODER.decode(answer.body)
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 POLICY_LABELS = ("namespace", "policy")
@@ -135,104 +134,90 @@ class RegistryRow:
         return self.registry, self.registry_namespace, self.group, self.service
 
 
-def _of_metrics(pick: Callable[[MetricRow], float | None]) -> Callable[[PolicyRow], LabelledValues]:
-    return lambda row: [(metric.name, pick(metric)) for metric in row.metrics]
+def _family(name: str, text: str, label: str, values: Callable[[PolicyRow], LabelledValues]) -> Family[PolicyRow]:
+    return Family(POLICY_LABELS, f"effective_load_policy_{name}", text, label, values)
 
 
-def _one(pick: Callable[[PolicyRow], float | None]) -> Callable[[PolicyRow], LabelledValues]:
-    return lambda row: (("", pick(row)),)
+def _of_metrics(name: str, pick: Callable[[MetricRow], float | None], text: str) -> Family[PolicyRow]:
+    return _family(name, text, "metric", lambda row: [(metric.name, pick(metric)) for metric in row.metrics])
 
 
-def _flag(pick: Callable[[PolicyRow], str]) -> Callable[[PolicyRow], LabelledValues]:
-    return lambda row: ((pick(row), 1.0),) if pick(row) else ()
+def _of_policy(name: str, pick: Callable[[PolicyRow], float | None], text: str) -> Family[PolicyRow]:
+    return _family(name, text, "", lambda row: (("", pick(row)),))
 
-
-_P = "effective_load_policy_"
-_R = "effective_load_registry_"
-_family = partial(Family, POLICY_LABELS)
-_registry_family = partial(Family, REGISTRY_LABELS)
 
 POLICY_FAMILIES: tuple[Family[PolicyRow], ...] = (
-    _family(
-        f"{_P}effective",
-        "Usage of the pods that serve, in the metric's unit",
-        "metric",
-        _of_metrics(lambda m: m.effective),
-    ),
-    _family(f"{_P}raw", "What an average over all running pods would say", "metric", _of_metrics(lambda m: m.raw)),
-    _family(
-        f"{_P}high_watermark",
+    _of_metrics("effective", lambda m: m.effective, "Usage of the pods that serve, in the metric's unit"),
+    _of_metrics("raw", lambda m: m.raw, "What an average over all running pods would say"),
+    _of_metrics(
+        "high_watermark",
+        lambda m: m.high,
         "The high watermark, or where the policy acts above a target, in the metric's unit",
-        "metric",
-        _of_metrics(lambda m: m.high),
     ),
-    _family(
-        f"{_P}low_watermark",
+    _of_metrics(
+        "low_watermark",
+        lambda m: m.low,
         "The low watermark, or where the policy acts below a target, in the metric's unit",
-        "metric",
-        _of_metrics(lambda m: m.low),
     ),
-    _family(
-        f"{_P}target",
-        "The target of strategies Ratio and Step, in the metric's unit",
-        "metric",
-        _of_metrics(lambda m: m.target),
+    _of_metrics("target", lambda m: m.target, "The target of strategies Ratio and Step, in the metric's unit"),
+    _of_metrics("missing_pods", lambda m: m.missing, "Serving pods without a fresh sample of the metric"),
+    _of_metrics(
+        "sample_age_seconds", lambda m: m.sample_age, "Age of the oldest sample that the metric's usage comes from"
     ),
-    _family(
-        f"{_P}missing_pods",
-        "Serving pods without a fresh sample of the metric",
-        "metric",
-        _of_metrics(lambda m: m.missing),
-    ),
-    _family(
-        f"{_P}sample_age_seconds",
-        "Age of the oldest sample that the metric's usage comes from",
-        "metric",
-        _of_metrics(lambda m: m.sample_age),
-    ),
-    _family(f"{_P}desired_replicas", "The count the policy asks for", "", _one(lambda r: r.desired)),
-    _family(f"{_P}current_replicas", "The count the target is set to", "", _one(lambda r: r.current)),
-    _family(f"{_P}min_replicas", "The HPA's lowest count", "", _one(lambda r: r.minimum)),
-    _family(f"{_P}max_replicas", "The HPA's highest count", "", _one(lambda r: r.maximum)),
-    _family(
-        f"{_P}swallowed_replicas",
+    _of_policy("desired_replicas", lambda r: r.desired, "The count the policy asks for"),
+    _of_policy("current_replicas", lambda r: r.current, "The count the target is set to"),
+    _of_policy("min_replicas", lambda r: r.minimum, "The HPA's lowest count"),
+    _of_policy("max_replicas", lambda r: r.maximum, "The HPA's highest count"),
+    _of_policy(
+        "swallowed_replicas",
+        lambda r: r.swallowed,
         "By how much the count would be more, or less, if the HPA's own tolerance let it be set",
-        "",
-        _one(lambda r: r.swallowed),
     ),
-    _family(f"{_P}pods", "Pods of the target by state", "state", lambda r: r.pods.items()),
-    _family(f"{_P}decision_age_seconds", "Time since the policy was last assessed", "", _one(lambda r: r.decision_age)),
+    _family("pods", "Pods of the target by state", "state", lambda r: r.pods.items()),
+    _of_policy("decision_age_seconds", lambda r: r.decision_age, "Time since the policy was last assessed"),
     _family(
-        f"{_P}verdict",
+        "verdict",
         "1 for where usage stands against the watermarks, 0 for the others",
         "verdict",
         lambda r: [(name, float(name == r.verdict)) for name in VERDICTS] if r.verdict else (),
     ),
     _family(
-        f"{_P}mode",
+        "mode",
         "1 for how the policy stands to the count (Held: by annotation, for a time), 0 for the others",
         "mode",
         lambda r: [(name, float(name == r.mode)) for name in MODES] if r.mode else (),
     ),
-    _family(f"{_P}held", "1 for the last stage that changed the count", "held_by", _flag(lambda r: r.held_by)),
     _family(
-        f"{_P}condition",
+        "held",
+        "1 for the last stage that changed the count",
+        "held_by",
+        lambda r: ((r.held_by, 1.0),) if r.held_by else (),
+    ),
+    _family(
+        "condition",
         "1 where the condition is true, 0 where it is false; ScalingActive is the HPA's own",
         "condition",
         lambda r: [(name, float(value)) for name, value in r.conditions.items()],
     ),
-    _family(f"{_P}error", "1 for the reason the policy has no answer", "reason", _flag(lambda r: r.error)),
+    _family(
+        "error",
+        "1 for the reason the policy has no answer",
+        "reason",
+        lambda r: ((r.error, 1.0),) if r.error else (),
+    ),
 )
 
 REGISTRY_FAMILIES: tuple[Family[RegistryRow], ...] = (
-    _registry_family(
-        f"{_R}roster_age_seconds",
+    Family(
+        REGISTRY_LABELS,
+        "effective_load_registry_roster_age_seconds",
         "Time since the registry last gave a valid answer about the service",
         "",
         lambda row: (("", row.age),),
     ),
-    _registry_family(
-        f"{_R}instances",
+    Family(
+        REGISTRY_LABELS,
+        "effective_load_registry_instances",
         "Instances in the last valid answer by what they say of themselves: in, out, unhealthy",
         "state",
         lambda row: row.instances.items(),
