@@ -33,11 +33,9 @@ _FIRST_RETRY = 1.0
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 """Undecoded names and values of the request's headers."""
 
-_MAX_HEADER_NAMES = 1024
 _MAX_IDENTITIES = 4096
-_MAX_HEADER_NAME = 128
 _MAX_IDENTITY_SIZE = 4096
-"""Largest header name, and largest sum of an identity's headers, that is cached; in bytes."""
+"""Largest sum of an identity's headers that is cached, in bytes."""
 
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
@@ -62,11 +60,6 @@ class RequestheaderConfig:
     uid_headers: tuple[str, ...] = ()
     extra_prefixes: tuple[str, ...] = ()
     certificates: tuple[x509.Certificate, ...] = field(default=(), compare=False, repr=False)
-
-    def is_identity_header(self, name: str) -> bool:
-        """Whether a header (lower case) carries an identity."""
-        plain = (*self.user_headers, *self.group_headers, *self.uid_headers)
-        return name in plain or name.startswith(self.extra_prefixes)
 
 
 EMPTY_CONFIG = RequestheaderConfig()
@@ -260,12 +253,17 @@ class RequestheaderWatch:
         """Poll until cancelled; while reading fails, the last configuration stays in use."""
         retries = 0
         while True:
-            if await self._try_read():
-                retries = 0
-                await self._sleep(self._seconds)
-            else:
-                await self._sleep(exponential(retries, _FIRST_RETRY, self._seconds))
+            try:
+                await self.read_once()
+            except (KubeError, CertificateError, msgspec.MsgspecError) as error:
+                self._errors.labels("authentication_config").inc()
+                _log.warning("front_proxy_unknown", error=str(error))
+                self._error = str(error)
+                pause = exponential(retries, _FIRST_RETRY, self._seconds)
                 retries += 1
+            else:
+                pause, retries = self._seconds, 0
+            await self._sleep(pause)
 
     async def read_once(self) -> None:
         """Read and apply the ConfigMap. Raises KubeError, and CertificateError for invalid content."""
@@ -281,32 +279,21 @@ class RequestheaderWatch:
             allowed=sorted(config.allowed_names),
         )
 
-    async def _try_read(self) -> bool:
-        try:
-            await self.read_once()
-        except (KubeError, CertificateError, msgspec.MsgspecError) as error:
-            self._errors.labels("authentication_config").inc()
-            _log.warning("front_proxy_unknown", error=str(error))
-            self._error = str(error)
-            return False
-        return True
-
 
 class IdentityHeaders:
     """Decodes identity headers under one configuration."""
 
     def __init__(self, config: RequestheaderConfig) -> None:
         self.config = config
-        self._known_names: dict[bytes, bool] = {}
+        plain = (*config.user_headers, *config.group_headers, *config.uid_headers)
+        self._names = frozenset(name.encode() for name in plain)
+        self._prefixes = tuple(prefix.encode() for prefix in config.extra_prefixes)
         self._identities: dict[RawHeaders, Identity | None] = {}
 
     def select(self, raw: RawHeaders) -> RawHeaders:
         """The headers that carry an identity."""
-        known_names = self._known_names
-        try:
-            return tuple([pair for pair in raw if known_names[pair[0]]])
-        except KeyError:  # a header name not seen before
-            return tuple([pair for pair in raw if self._is_identity_header(pair[0])])
+        names, prefixes = self._names, self._prefixes
+        return tuple([pair for pair in raw if (name := pair[0].lower()) in names or name.startswith(prefixes)])
 
     def identity(self, headers: RawHeaders) -> Identity | None:
         """The identity that these headers name, None if they name no user."""
@@ -322,15 +309,6 @@ class IdentityHeaders:
         self._identities[headers] = identity
         return identity
 
-    def _is_identity_header(self, name: bytes) -> bool:
-        is_identity = self._known_names.get(name)
-        if is_identity is None:
-            is_identity = self.config.is_identity_header(name.decode("latin-1").lower())
-            # A client may send any number of names.
-            if len(self._known_names) < _MAX_HEADER_NAMES and len(name) <= _MAX_HEADER_NAME:
-                self._known_names[name] = is_identity
-        return is_identity
-
 
 def _read_identity(headers: RawHeaders, config: RequestheaderConfig) -> Identity | None:
     values: dict[str, list[str]] = {}
@@ -340,15 +318,14 @@ def _read_identity(headers: RawHeaders, config: RequestheaderConfig) -> Identity
     if not user:
         return None
     groups = tuple(group for name in config.group_headers for group in values.get(name, ()))
-    extra = [(key, tuple(texts)) for name, texts in values.items() if (key := _extra_key(name, config)) is not None]
+    extra = [
+        (unquote(name.removeprefix(prefix)), tuple(texts))
+        for name, texts in values.items()
+        if (prefix := next(filter(name.startswith, config.extra_prefixes), None)) is not None
+    ]
     return identify(user, _first(values, config.uid_headers), groups, tuple(sorted(extra)))
 
 
 def _first(values: dict[str, list[str]], names: tuple[str, ...]) -> str:
     """The first value of the first header that is present and not empty."""
     return next((values[name][0] for name in names if values.get(name, [""])[0]), "")
-
-
-def _extra_key(name: str, config: RequestheaderConfig) -> str | None:
-    prefix = next((prefix for prefix in config.extra_prefixes if name.startswith(prefix)), None)
-    return None if prefix is None else unquote(name.removeprefix(prefix))

@@ -105,14 +105,11 @@ class ReviewCache:
         flow[key] = None
         flow.move_to_end(key)
         if len(self._results) > MAX_REVIEWS:
-            self._evict_one()
-
-    def _evict_one(self) -> None:
-        name = max(self._flows, key=lambda flow: len(self._flows[flow]))
-        key, _ = self._flows[name].popitem(last=False)
-        del self._results[key]
-        if not self._flows[name]:
-            del self._flows[name]
+            name = max(self._flows, key=lambda flow: len(self._flows[flow]))
+            oldest, _ = self._flows[name].popitem(last=False)
+            del self._results[oldest]
+            if not self._flows[name]:
+                del self._flows[name]
 
 
 class Authorizer:
@@ -176,19 +173,12 @@ class Authorizer:
 
 
 def _spec(identity: Identity, attributes: Attributes) -> dict[str, Any]:
-    spec = identity.review()
-    if attributes.path:
-        spec["nonResourceAttributes"] = {"verb": attributes.verb, "path": attributes.path}
+    resource = attributes._asdict()
+    if path := resource.pop("path"):
+        asked = {"nonResourceAttributes": {"verb": attributes.verb, "path": path}}
     else:
-        spec["resourceAttributes"] = {
-            "verb": attributes.verb,
-            "group": attributes.group,
-            "version": attributes.version,
-            "resource": attributes.resource,
-            "subresource": attributes.subresource,
-            "name": attributes.name,
-            "namespace": attributes.namespace,
-        }
+        asked = {"resourceAttributes": resource}
+    spec = identity.review() | asked
     return {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview", "spec": spec}
 
 

@@ -94,27 +94,29 @@ class CertificateManager:
         retries = 0
         while True:
             self._published_elsewhere.clear()
-            if await self._try(sync):
-                retries = 0
-                await self._rest(pause)
-            else:
-                wait = exponential(retries, _FIRST_RETRY, pause)
-                await self._rest(wait * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas, guards nothing
+            try:
+                await sync()
+            except (KubeError, CertificateError, msgspec.MsgspecError, OSError, ValueError) as error:
+                self._error = str(error)
+                self._metrics.errors.labels("certificate").inc()
+                _log.warning("serving_certificate_failed", error=str(error))
+                spread = random.uniform(0.8, 1.2)  # noqa: S311 - spreads replicas, guards nothing
+                seconds = exponential(retries, _FIRST_RETRY, pause) * spread
                 retries += 1
+            else:
+                seconds, retries = pause, 0
+            ends = [asyncio.ensure_future(one) for one in (self._sleep(seconds), self._published_elsewhere.wait())]
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for end in ends:
+                    end.cancel()
 
     def publish_in(self, api_services: tuple[str, ...]) -> None:
         """Publish the CA in these APIServices from now on, and at once where they are others than before."""
         if api_services != self._ca_publisher.names:
             self._ca_publisher.names = api_services
             self._published_elsewhere.set()
-
-    async def _rest(self, seconds: float) -> None:
-        ends = [asyncio.ensure_future(one) for one in (self._sleep(seconds), self._published_elsewhere.wait())]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
 
     def check(self) -> str | None:
         """Why there is no certificate to serve, None if there is one."""
@@ -147,8 +149,8 @@ class CertificateManager:
         """Serve the files if they changed. Raises CertificateError."""
         files = await asyncio.to_thread(_changed_files, self._options, self._files_version)
         if files is not None:
-            self._serve(files.pair)
-            self._files_version = files.version
+            self._serve(files[0])
+            self._files_version = files[1]
 
     async def _update_secret(
         self, change: Callable[[CertificateBundle, float], CertificateBundle]
@@ -157,7 +159,12 @@ class CertificateManager:
         for _ in range(_MAX_TRIES):
             before, bundle = await self._store.read()
             now = self._api.now()
-            desired = change(self._if_valid(bundle, now) or certificates.create_bundle(self._options.names, now), now)
+            try:
+                valid = bundle and certificates.validated(bundle, now)
+            except CertificateError as error:
+                _log.warning("serving_secret_unusable", secret=self._options.secret, error=str(error))
+                valid = None
+            desired = change(valid or certificates.create_bundle(self._options.names, now), now)
             if desired == bundle:
                 return bundle
             try:
@@ -168,13 +175,6 @@ class CertificateManager:
             return desired
         raise CertificateError(f"other replicas changed Secret {self._options.secret} {_MAX_TRIES} times in a row")
 
-    def _if_valid(self, bundle: CertificateBundle | None, now: float) -> CertificateBundle | None:
-        try:
-            return certificates.validated(bundle, now) if bundle is not None else None
-        except CertificateError as error:
-            _log.warning("serving_secret_unusable", secret=self._options.secret, error=str(error))
-            return None
-
     def _serve(self, pair: KeyPair) -> None:
         if pair == self.current:
             return
@@ -182,33 +182,16 @@ class CertificateManager:
         self.current = pair
         self._publish(pair)
 
-    async def _try(self, sync: Callable[[], Awaitable[None]]) -> bool:
-        try:
-            await sync()
-        except (KubeError, CertificateError, msgspec.MsgspecError, OSError, ValueError) as error:
-            self._error = str(error)
-            self._metrics.errors.labels("certificate").inc()
-            _log.warning("serving_certificate_failed", error=str(error))
-            return False
-        return True
 
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    pair: KeyPair
-    version: object
-
-
-def _changed_files(options: TlsOptions, version: object) -> _Files | None:
-    """The files' content, None if they have not changed. Raises CertificateError if the key does not fit."""
+def _changed_files(options: TlsOptions, version: object) -> tuple[KeyPair, object] | None:
+    """The files' content and version, None if that has not changed. Raises CertificateError if the key does not fit."""
     if options.certificate is None or options.key is None:
         raise CertificateError("a certificate file needs its key file")
     stats = [path.stat() for path in (options.certificate, options.key)]
     current = [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats]
     if current == version:
         return None
-    pair = KeyPair(options.certificate.read_text(), options.key.read_text())
-    return _Files(certificates.verify_pair(pair), current)
+    return certificates.verify_pair(KeyPair(options.certificate.read_text(), options.key.read_text())), current
 
 
 class SecretStore:
@@ -227,10 +210,13 @@ class SecretStore:
         except NotFound:
             return None, None
         secret = msgspec.json.decode(body, type=Secret)
+        data = secret.data or {}
         try:
-            return secret, _parse(secret.data or {})
-        except CertificateError:
+            texts = [base64.b64decode(data[name], validate=True).decode() for name in _FIELDS]
+        except (KeyError, binascii.Error, UnicodeDecodeError):
             return secret, None
+        certificate, key, ca_certificates, ca_key = texts
+        return secret, CertificateBundle(KeyPair(certificate, key), ca_certificates, ca_key)
 
     async def write(self, before: Secret | None, bundle: CertificateBundle) -> None:
         """Replace the content read before. Raises Conflict if another replica has written since.
@@ -256,15 +242,6 @@ class SecretStore:
                     "serving certificate, does not exist, and the server may not create it: apply the manifests again"
                 ) from None
             raise
-
-
-def _parse(data: dict[str, str]) -> CertificateBundle:
-    try:
-        texts = [base64.b64decode(data[name], validate=True).decode() for name in _FIELDS]
-    except (KeyError, binascii.Error, UnicodeDecodeError) as error:
-        raise CertificateError(f"the Secret lacks a part: {error}") from None
-    certificate, key, ca_certificates, ca_key = texts
-    return CertificateBundle(KeyPair(certificate, key), ca_certificates, ca_key)
 
 
 class CaBundlePublisher:

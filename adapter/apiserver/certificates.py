@@ -69,7 +69,7 @@ def load_certificates(pem: str) -> list[x509.Certificate]:
 
 def verify_pair(pair: KeyPair) -> KeyPair:
     """Return the pair if its key fits its certificate. Raises CertificateError."""
-    if _public(_private(pair.key)) != _public_of(pair.leaf):
+    if _public(_private(pair.key)) != _public(pair.leaf):
         raise CertificateError("the private key does not belong to the certificate")
     return pair
 
@@ -85,7 +85,7 @@ def validated(bundle: CertificateBundle, now: float) -> CertificateBundle:
     """Return the bundle if it can be served. Raises CertificateError with the reason."""
     verify_pair(bundle.serving)
     authorities = load_certificates(bundle.ca_certificates)
-    if _public(_private(bundle.ca_key)) != _public_of(authorities[0]):
+    if _public(_private(bundle.ca_key)) != _public(authorities[0]):
         raise CertificateError("the CA's key does not belong to its certificate")
     if not any(_is_issued(bundle.serving.leaf, authority) for authority in authorities):
         raise CertificateError("none of the CA certificates issued the serving certificate")
@@ -194,16 +194,9 @@ def _private(pem: str) -> ec.EllipticCurvePrivateKey:
     return key  # type: ignore[return-value]  # a given pair may be RSA; only its public key is used
 
 
-def _public(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return _spki(key.public_key())
-
-
-def _public_of(certificate: x509.Certificate) -> bytes:
-    return _spki(certificate.public_key())  # type: ignore[arg-type]  # every kind of key has this encoding
-
-
-def _spki(public: ec.EllipticCurvePublicKey) -> bytes:
-    return public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+def _public(holder: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
+    """The public key of a certificate or of a private key."""
+    return holder.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _is_issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:

@@ -41,31 +41,27 @@ class DecisionDocuments:
         """
         if info.labels is not None or info.series is not None:
             raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
-        return await _body(info, await self._provider.live_decision(info))
+        live = await self._provider.live_decision(info)
+        view, inputs = live.view, live.view.inputs
+        require_assessment(view)
+        if inputs is None or inputs.target is None or not view.spec:
+            raise unavailable(f"the inputs of WatermarkPolicy {view.policy.namespace}/{view.policy.name} are not kept")
+        _check_counts(inputs)
+        body = bytearray(msgspec.json.encode(_envelope(info, live))[:-1] + b',"document":')
+        slices = Slices()
+        for piece in document_writer.pieces(inputs, view.spec, live.scale, live.now):
+            body += piece
+            if len(body) > MAX_DOCUMENT_BYTES:
+                message = f"the document of the decision is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
+                raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+            await slices.breathe()
+        body += b"}"
+        return body
 
 
 def is_decision(info: RequestInfo) -> bool:
     """Whether the request is for the document of a policy's decision."""
     return info.kind is RequestKind.POLICY and info.metric == DECISION and info.name != ALL_OBJECTS
-
-
-async def _body(info: RequestInfo, live: LiveDecision) -> bytearray:
-    view = live.view
-    require_assessment(view)
-    if view.inputs is None or view.inputs.target is None or not view.spec:
-        raise unavailable(f"the inputs of WatermarkPolicy {view.policy.namespace}/{view.policy.name} are not kept")
-    _check_counts(view.inputs)
-    source = document_writer.DecisionSource(inputs=view.inputs, spec=view.spec, scale=live.scale, now=live.now)
-    body = bytearray(msgspec.json.encode(_envelope(info, live))[:-1] + b',"document":')
-    slices = Slices()
-    for piece in document_writer.pieces(source):
-        body += piece
-        if len(body) > MAX_DOCUMENT_BYTES:
-            message = f"the document of the decision is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
-            raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        await slices.breathe()
-    body += b"}"
-    return body
 
 
 def _check_counts(inputs: AssessmentInputs) -> None:

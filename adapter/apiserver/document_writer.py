@@ -5,17 +5,18 @@ it but what a policy's conditions and errors say too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from adapter.kube.objects import DELETION_COST_ANNOTATION, PULLED_OUT_ANNOTATION
 from adapter.load.assessment import AssessmentInputs
+from adapter.load.memory import Memory
 from adapter.load.pods import Container, Pod, PodCondition
 from adapter.load.quantity import NANO, nano_text
-from adapter.load.roster import Instance, Roster
+from adapter.load.roster import Roster
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Usage
 from adapter.load.spec import Bounds, Policy, Scale, Target
 from adapter.policy import memory_json
@@ -28,73 +29,75 @@ _encode = msgspec.json.Encoder().encode
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionSource:
-    """A decision to write down: the inputs of its assessment, the policy's spec (JSON), the live scale and the time.
+class _Members(NamedTuple):
+    """A mapping that is written member by member; an iterator is written as a list, item by item."""
 
-    `inputs` must have a target.
+    pairs: Iterable[tuple[str, object]]
+
+
+def pieces(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -> Iterator[bytes]:
+    """The document as pieces of JSON; each takes a fraction of a millisecond.
+
+    `inputs` are those of the assessment, with a target; `spec` is the policy's (JSON), `scale` the live one, `now` the
+    time of the decision.
     """
-
-    inputs: AssessmentInputs
-    spec: bytes
-    scale: Scale
-    now: float
+    return _written(_Members(_document(inputs, spec, scale, now)))
 
 
-def pieces(source: DecisionSource) -> Iterator[bytes]:
-    """The document as pieces of JSON; each takes a fraction of a millisecond."""
-    inputs = source.inputs
-    yield _opened("now", format_micro_time(source.now))
-    yield from _values(_head(source))
-    yield from _list("pods", (pod_object(pod) for pod in inputs.pods))
-    names = (pod.name for pod in inputs.pods)
-    resources, needs_usage = inputs.samples.resources, any(metric.resource for metric in inputs.policy.metrics)
-    if needs_usage:
-        usages = ((name, resources.pods.get(name)) for name in names)
-        yield from _list("usage", (usage_object(name, usage) for name, usage in usages if usage is not None))
-        yield from _values({"usageSource": _source(resources)})
-    yield b',"samples":{'
-    yield from _queries(inputs)
-    yield b"}"
-    pod_name_key = inputs.policy.registry.pod_name_key if inputs.policy.registry is not None else ""
-    if inputs.roster is not None:
-        yield b',"roster":'
-        yield from _roster(inputs.roster, pod_name_key)
-    yield b',"memory":'
-    yield _opened("rosters", inputs.memory.rosters)
-    rest = memory_json.to_json(replace(inputs.memory, pods={}, departed={}, last_valid=None))
-    yield from _values({key: value for key, value in rest.items() if key != "rosters"})
-    yield from _mapping("pods", memory_json.remembered_pods(inputs.memory))
-    yield from _mapping("departed", ((uid, memory_json.to_json(pod)) for uid, pod in inputs.memory.departed.items()))
-    if inputs.memory.last_valid is not None:
-        yield b',"lastValid":'
-        yield from _roster(inputs.memory.last_valid, pod_name_key)
-    yield b"}"
-    yield b"}"
+def _written(value: object) -> Iterator[bytes]:
+    if isinstance(value, _Members):
+        opening = b"{"
+        for key, member in value.pairs:
+            yield opening + _encode(key) + b":"
+            yield from _written(member)
+            opening = b","
+        yield b"{}" if opening == b"{" else b"}"
+    elif isinstance(value, Iterator):
+        opening = b"["
+        for item in value:
+            yield opening + _encode(item)
+            opening = b","
+        yield b"[]" if opening == b"[" else b"]"
+    else:
+        yield _encode(value)
 
 
-def _head(source: DecisionSource) -> dict[str, Any]:
-    """What there is one of: the policy, the HPA, the target, the scales, and when the server assessed."""
-    inputs, policy = source.inputs, source.inputs.policy
+def _document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) -> Iterator[tuple[str, object]]:
+    policy, memory = inputs.policy, inputs.memory
     assert inputs.target is not None
-    memory = inputs.memory
+    yield "now", format_micro_time(now)
+    metadata = policy_metadata(policy)
+    yield "policy", {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.Raw(spec)}
+    yield "hpa", hpa_object(policy, inputs.target, inputs.bounds)
+    yield "target", target_object(inputs.target, policy.namespace)
+    yield "scale", scale_object(scale)
     times = {"at": inputs.now, "observingSince": memory.observing_since}
     assessed: dict[str, Any] = {key: format_micro_time(at) for key, at in times.items() if at is not None}
     if any(pod.endpoints_silent for pod in inputs.pods):
         assessed["endpointSlicesSilent"] = True
-    return {
-        "policy": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": policy_metadata(policy),
-            "spec": msgspec.Raw(source.spec),
-        },
-        "hpa": hpa_object(policy, inputs.target, inputs.bounds),
-        "target": target_object(inputs.target, policy.namespace),
-        "scale": scale_object(source.scale),
-        "assessed": assessed | {"scale": scale_object(inputs.scale)},
-        "endpointSlices": [endpoint_slice(inputs.pods, policy.namespace)],
-    }
+    yield "assessed", assessed | {"scale": scale_object(inputs.scale)}
+    yield "endpointSlices", [endpoint_slice(inputs.pods, policy.namespace)]
+    yield "pods", map(pod_object, inputs.pods)
+    resources = inputs.samples.resources
+    if any(metric.resource for metric in policy.metrics):
+        usages = ((pod.name, resources.pods.get(pod.name)) for pod in inputs.pods)
+        yield "usage", (usage_object(name, usage) for name, usage in usages if usage is not None)
+        yield "usageSource", _source(resources)
+    yield "samples", _Members(_queries(inputs))
+    pod_name_key = policy.registry.pod_name_key if policy.registry is not None else ""
+    if inputs.roster is not None:
+        yield "roster", _roster(inputs.roster, pod_name_key)
+    yield "memory", _Members(_memory(memory, pod_name_key))
+
+
+def _memory(memory: Memory, pod_name_key: str) -> Iterator[tuple[str, object]]:
+    rest = memory_json.to_json(replace(memory, pods={}, departed={}, last_valid=None))
+    yield "rosters", memory.rosters
+    yield from ((key, value) for key, value in rest.items() if key != "rosters")
+    yield "pods", _Members(memory_json.remembered_pods(memory))
+    yield "departed", _Members((uid, memory_json.to_json(pod)) for uid, pod in memory.departed.items())
+    if memory.last_valid is not None:
+        yield "lastValid", _roster(memory.last_valid, pod_name_key)
 
 
 def _source(samples: ResourceSamples | QuerySamples) -> dict[str, Any]:
@@ -105,9 +108,8 @@ def _source(samples: ResourceSamples | QuerySamples) -> dict[str, Any]:
     return data | ({"error": samples.error} if samples.error else {})
 
 
-def _queries(inputs: AssessmentInputs) -> Iterator[bytes]:
+def _queries(inputs: AssessmentInputs) -> Iterator[tuple[str, object]]:
     """The samples of each query metric, of the target's pods only."""
-    is_first = True
     for name, samples in inputs.samples.queries.items():
         by_pod = samples.by_pod if samples.by_pod is not None or not samples.pods else True
         data = _source(samples) | {"windowSeconds": samples.window, "offsetSeconds": samples.behind}
@@ -115,13 +117,10 @@ def _queries(inputs: AssessmentInputs) -> Iterator[bytes]:
         data |= {} if samples.total is None else {"total": _point(samples.total)}
         if reads := [pod.name for pod in inputs.pods if pod.name in samples.reads]:
             data["readsPods"] = reads
-        yield b"" if is_first else b","
-        is_first = False
-        yield _encode(name) + b":" + _encode(data)[:-1]
         if by_pod is not None:
             points = ((pod.name, samples.pods.get(pod.name)) for pod in inputs.pods)
-            yield from _mapping("pods", ((pod, _point(point)) for pod, point in points if point is not None))
-        yield b"}"
+            data["pods"] = _Members((pod, _point(point)) for pod, point in points if point is not None)
+        yield name, _Members(data.items())
 
 
 def _point(point: Point) -> dict[str, str | int]:
@@ -130,42 +129,14 @@ def _point(point: Point) -> dict[str, str | int]:
     return data | {key: count for key, count in counts.items() if count is not None}
 
 
-def _roster(roster: Roster, pod_name_key: str) -> Iterator[bytes]:
-    yield _encode(memory_json.to_json(replace(roster, instances=())))[:-1]
-    yield from _list("instances", (_instance(instance, pod_name_key) for instance in roster.instances))
-    yield b"}"
-
-
-def _instance(instance: Instance, pod_name_key: str) -> dict[str, Any]:
-    metadata = {key: value for key, value in instance.metadata.items() if key == pod_name_key}
-    return memory_json.to_json(replace(instance, metadata=metadata))
-
-
-def _opened(key: str, value: object) -> bytes:
-    """The beginning of a mapping, with its first key."""
-    return b"{" + _encode(key) + b":" + _encode(value)
-
-
-def _values(data: Mapping[str, object]) -> Iterator[bytes]:
-    """More keys of a mapping."""
-    for key, value in data.items():
-        yield b"," + _encode(key) + b":" + _encode(value)
-
-
-def _list(key: str, items: Iterable[object]) -> Iterator[bytes]:
-    """One more key of a mapping: a list."""
-    yield b"," + _encode(key) + b":["
-    for index, item in enumerate(items):
-        yield _encode(item) if not index else b"," + _encode(item)
-    yield b"]"
-
-
-def _mapping(key: str, items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
-    """One more key of a mapping: a mapping."""
-    yield b"," + _encode(key) + b":{"
-    for index, (name, value) in enumerate(items):
-        yield (b"," if index else b"") + _encode(name) + b":" + _encode(value)
-    yield b"}"
+def _roster(roster: Roster, pod_name_key: str) -> _Members:
+    instances = (
+        memory_json.to_json(
+            replace(instance, metadata={k: v for k, v in instance.metadata.items() if k == pod_name_key})
+        )
+        for instance in roster.instances
+    )
+    return _Members((memory_json.to_json(replace(roster, instances=())) | {"instances": instances}).items())
 
 
 def policy_metadata(policy: Policy) -> Object:

@@ -1,7 +1,6 @@
 """The aggregated API server: connects its parts and keeps TLS, front-proxy configuration and heartbeat up to date."""
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -139,31 +138,28 @@ class ApiServer:
         self._tls_changed.set()
 
     async def _follow_tls(self) -> None:
-        """Replace the TLS context whenever the certificate or the front proxy's CA changes."""
+        """Replace the TLS context whenever the certificate or the front proxy's CA changes.
+
+        Where the CA changed, it closes the connections that the context before had let in.
+        """
         while True:
             await self._tls_changed.wait()
             self._tls_changed.clear()
-            await self._replace_context()
-
-    async def _replace_context(self) -> None:
-        """Use a new context; where the CA changed, close the connections that the one before had let in."""
-        pair, authority = self._certificates.current, self._authenticator.config.authority
-        before = self._in_use
-        if pair is None or (pair, authority) == before:
-            return
-        context: ssl.SSLContext | None = None
-        try:
-            if authority:
-                context = await asyncio.to_thread(tls.server_context, pair, authority)
-        except CertificateError as error:
-            self._errors.labels("certificate").inc()
-            _log.error("tls_context_failed", error=str(error))
-            return
-        self._door.use(context)
-        self._in_use = (pair, authority)
-        if before is not None and before[1] != authority:
-            self._door.abort_handshakes()
-            self._connections.dismiss()
+            pair, authority = self._certificates.current, self._authenticator.config.authority
+            before = self._in_use
+            if pair is None or (pair, authority) == before:
+                continue
+            try:
+                context = await asyncio.to_thread(tls.server_context, pair, authority) if authority else None
+            except CertificateError as error:
+                self._errors.labels("certificate").inc()
+                _log.error("tls_context_failed", error=str(error))
+                continue
+            self._door.use(context)
+            self._in_use = (pair, authority)
+            if before is not None and before[1] != authority:
+                self._door.abort_handshakes()
+                self._connections.dismiss()
 
     def _tls_check(self) -> str | None:
         """Why new connections do not yet get the current certificate and CA; None when they do."""

@@ -200,7 +200,7 @@ def group_of(address: str) -> str:
     return str(ipaddress.IPv6Address(int(parsed) >> 64 << 64))
 
 
-class Door:
+class Door(Listener):
     """Accepts connections, and passes those of the front proxy to `established`, each with its `peer`.
 
     Until `use` is called, no handshake succeeds. `is_front_proxy` checks the name of a verified certificate;
@@ -216,10 +216,10 @@ class Door:
         established: Callable[[TlsTransport], None],
         ended: Callable[[TlsTransport], None],
     ) -> None:
+        super().__init__(address, port, self._admit)
         self.is_front_proxy = is_front_proxy
         self.queue = FairQueue()
         self.proven: TTLCache[str, None] = TTLCache(PROVEN_ADDRESSES, PROVEN_SECONDS)
-        self._listener = Listener(address, port, self._accepted)
         self._established = established
         self._ended = ended
         self._context: ssl.SSLContext | None = None
@@ -228,22 +228,13 @@ class Door:
             for is_proven, most in ((True, PROVEN_HANDSHAKES), (False, STRANGERS_HANDSHAKES))
         }
 
-    @property
-    def port(self) -> int:
-        """The port it listens on, 0 before `listen`."""
-        return self._listener.port
-
-    def listen(self) -> None:
-        """Accept connections. Raises OSError if the port is taken."""
-        self._listener.listen()
-
     def use(self, context: ssl.SSLContext | None) -> None:
         """Use this context for new handshakes (None: nobody can connect)."""
         self._context = context
 
     def close(self) -> None:
         """Stop accepting connections and abort handshakes."""
-        self._listener.close()
+        super().close()
         self.abort_handshakes()
 
     def abort_handshakes(self) -> None:
@@ -252,7 +243,7 @@ class Door:
             for handshake in list(pool):
                 handshake.abort()
 
-    def _accepted(self, connection: socket.socket, address: str) -> None:
+    def _admit(self, connection: socket.socket, address: str) -> None:
         if self._context is None:
             connection.close()
             return

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.apiserver.document_writer import DecisionSource, pieces, pod_object
+from adapter.apiserver.document_writer import pieces, pod_object
 from adapter.commands.decide.decision import decided, decision_json
 from adapter.commands.decide.reader import DecisionCase, _DocumentReader, read_document
 from adapter.kube.pods import PodDecoder
@@ -29,15 +29,14 @@ from tests.simulation.loops import STRATEGIES, random_loop
 ANYTHING = {"metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m"}]}
 
 
-def written(source: DecisionSource) -> str:
-    return b"".join(pieces(source)).decode()
+def written(case: DecisionCase, spec: dict[str, Any]) -> str:
+    return b"".join(pieces(case.inputs, json.dumps(spec).encode(), case.scale, case.now)).decode()
 
 
 def read_again(case: DecisionCase, spec: dict[str, Any] | None = None) -> DecisionCase:
     """The case after it was written and read; the policy is the original one, unless `spec` is it."""
     stub = {"metrics": [_metric(name.name, is_query=name.query is not None) for name in case.inputs.policy.metrics]}
-    source = DecisionSource(inputs=case.inputs, spec=json.dumps(spec or stub).encode(), scale=case.scale, now=case.now)
-    again = read_document(written(source))
+    again = read_document(written(case, spec or stub))
     return again if spec else again._replace(inputs=replace(again.inputs, policy=case.inputs.policy))
 
 
@@ -150,8 +149,7 @@ def test_registrations_keep_no_metadata_but_the_name_of_their_pod() -> None:
         roster=replace(listed, instances=(secret,)),
         memory=Memory(last_valid=replace(listed, instances=(secret,))),
     )
-    source = DecisionSource(inputs=case.inputs, spec=json.dumps(ANYTHING).encode(), scale=case.scale, now=case.now)
-    text = written(source)
+    text = written(case, ANYTHING)
     assert "s3cret" not in text
     assert "hunter2" not in text
     assert read_document(text).inputs.roster.instances[0].metadata == {"pod": "web-0"}

@@ -22,11 +22,7 @@ def served(given: dict[str, Any], memory: dict[str, Any] | None, rng: Random) ->
     if scale.replicas and not is_open and rng.random() < 0.2:
         count = max(1, scale.replicas + rng.choice((-2, -1, 1, 2)))
         scale = Scale(replicas=count, status_replicas=scale.status_replicas, selector=scale.selector)
-    source = writer.DecisionSource(
-        inputs=replace(case.inputs, memory=known),
-        spec=json.dumps(given["policy"]["spec"]).encode(),
-        scale=scale,
-        now=case.now + rng.choice((0, 0, 0.5, 3)),
-    )
-    document: dict[str, Any] = json.loads(b"".join(writer.pieces(source)))
+    inputs = replace(case.inputs, memory=known)
+    now = case.now + rng.choice((0, 0, 0.5, 3))
+    document: dict[str, Any] = json.loads(b"".join(writer.pieces(inputs, json.dumps(spec).encode(), scale, now)))
     return document

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 
-from adapter.apiserver.document_writer import DecisionSource, pieces
+from adapter.apiserver.document_writer import pieces
 from adapter.commands.decide.reader import read_document
 from adapter.commands.explain import sentences
 from tests.apiserver.test_decision_document import answer as answered
@@ -30,8 +30,7 @@ def _document(name: str) -> Iterator[str]:
     given = document(name)
     case = read_document(json.dumps(given))
     spec = json.dumps(given["policy"]["spec"]).encode()
-    source = DecisionSource(inputs=case.inputs, spec=spec, scale=case.scale, now=case.now)
-    written = json.loads(b"".join(pieces(source)))
+    written = json.loads(b"".join(pieces(case.inputs, spec, case.scale, case.now)))
     for samples in written["samples"].values():
         points = list(samples.get("pods", {}).values())
         pods = {"pods": {"POD": points[0]}} if points else {}
