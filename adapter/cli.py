@@ -4,8 +4,8 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 from adapter.commands.check import COMMAND as CHECK
 from adapter.commands.decide import COMMAND as DECIDE
@@ -110,33 +110,20 @@ def _add_connection(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _serve(parsed: argparse.Namespace) -> int:
-    from adapter.runtime.garbage import lean_imports
-
-    with lean_imports():
-        from adapter.server_process import run_server
-
-    return _run("serve", run_server, parsed)
-
-
-def _companion(parsed: argparse.Namespace) -> int:
-    from adapter.runtime.garbage import lean_imports
-
-    with lean_imports():
-        from adapter.companion_process import run_companion
-
-    return _run("run the companion", run_companion, parsed)
-
-
-def _run(
-    action: str, process: Callable[[str | None, str | None], Coroutine[Any, Any, int]], parsed: argparse.Namespace
-) -> int:
+def _run(action: str, parsed: argparse.Namespace) -> int:
     import asyncio
 
-    from adapter.kube.errors import KubeError
+    from adapter.runtime.garbage import lean_imports
 
+    with lean_imports():
+        from adapter.kube.errors import KubeError
+
+        if action == "serve":
+            from adapter.server_process import run_server as run_process
+        else:
+            from adapter.companion_process import run_companion as run_process
     try:
-        return asyncio.run(process(parsed.settings, parsed.kubeconfig))
+        return asyncio.run(run_process(parsed.settings, parsed.kubeconfig))
     except (KubeError, OSError) as error:
         output.complain(f"effective-load cannot {action}: {error}")
         return FAILED
@@ -158,7 +145,7 @@ SERVE = Command(
         Example("effective-load serve --settings settings.yaml --kubeconfig ~/.kube/kind", "with another cluster"),
     ),
     add=_add_connection,
-    run=_serve,
+    run=partial(_run, "serve"),
 )
 
 COMPANION = Command(
@@ -169,7 +156,7 @@ COMPANION = Command(
     statuses=_STATUSES,
     examples=(Example("effective-load companion --settings settings.yaml", "in a pod, or with kubectl's cluster"),),
     add=_add_connection,
-    run=_companion,
+    run=partial(_run, "run the companion"),
 )
 
 COMMANDS = (SERVE, COMPANION, EXPLAIN, DECIDE, CHECK, HPA, REPLAY, SCENARIOS, MIGRATE, RENDER, COMPLETION)

@@ -29,7 +29,6 @@ from adapter.kube.session import Session
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import Hpa
-from adapter.policy.linking import Link, Neighbours
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.registries.manager import RegistryManager
 from adapter.runtime.answer_budget import ANSWERS, MIB
@@ -69,6 +68,12 @@ class Engine:
         self._freshness = Freshness(
             self._reflectors, lambda: self._targets.watches, self._index.mark_namespace, self._kind_changed, metrics
         )
+        self.neighbours = self._index.neighbours
+        """The other HPAs and policies that have the same scale target as a policy."""
+        self.unready = self._freshness.unready
+        """Why this replica can decide on no policy while another replica may be able to; None otherwise."""
+        self.warning = self._freshness.warning
+        """Why a watch that all policies of some namespace need is silent; None if none is."""
         ANSWERS.resize(settings.answers.max_total_mib * MIB)
         self._resource_metrics = ResourceMetrics(
             session,
@@ -170,10 +175,15 @@ class Engine:
         while True:
             await self._links_changed.wait()
             self._links_changed.clear()
-            links = tuple(self._index.links())
+            queries = [
+                WorkloadQuery(metric.query, link.policy.namespace, link.ref.name)
+                for link in self._index.links()
+                for metric in link.policy.metrics
+                if metric.query is not None
+            ]
             self._targets.watch(self._index.target_claims())
             await asyncio.sleep(0)
-            self._prometheus.set_queries(_workload_queries(links))
+            self._prometheus.set_queries(queries)
             self._resource_metrics.refresh()
             self.registries.watch(self._index.service_claims())
             await asyncio.sleep(0)
@@ -236,10 +246,6 @@ class Engine:
         link = self._index.link(key)
         return link.hpa if link is not None else None
 
-    def neighbours(self, key: Key) -> Neighbours:
-        """The other HPAs and policies that have the same scale target as a policy."""
-        return self._index.neighbours(key)
-
     def _wiring(self, policy: Policy) -> Wiring | None:
         """A policy with its HPA; None if there is none."""
         key = Key(policy.namespace, policy.name)
@@ -258,20 +264,3 @@ class Engine:
         It costs next to nothing while no watch is silent.
         """
         return self._freshness.policy(key.namespace, self._index.target(key))
-
-    def unready(self) -> str | None:
-        """Why this replica can decide on no policy while another replica may be able to; None otherwise."""
-        return self._freshness.unready()
-
-    def warning(self) -> str | None:
-        """Why a watch that all policies of some namespace need is silent; None if none is."""
-        return self._freshness.warning()
-
-
-def _workload_queries(links: Iterable[Link]) -> list[WorkloadQuery]:
-    return [
-        WorkloadQuery(metric.query, link.policy.namespace, link.ref.name)
-        for link in links
-        for metric in link.policy.metrics
-        if metric.query is not None
-    ]

@@ -163,13 +163,6 @@ class Identity(NamedTuple):
         return {"user": self.user, "uid": self.uid, "groups": list(self.groups), "extra": extra}
 
 
-def identify(user: str, uid: str, groups: tuple[str, ...], extra: tuple[tuple[str, tuple[str, ...]], ...]) -> Identity:
-    """Build an identity; adds group system:authenticated unless the user is anonymous or system:unauthenticated."""
-    if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
-        groups = (*groups, AUTHENTICATED)
-    return Identity(user, uid, groups, extra)
-
-
 class Authenticator:
     """Authenticates connections and requests. `wall` is this machine's clock, for certificates."""
 
@@ -311,6 +304,7 @@ class IdentityHeaders:
 
 
 def _read_identity(headers: RawHeaders, config: RequestheaderConfig) -> Identity | None:
+    """The identity; in group system:authenticated unless the user is anonymous or system:unauthenticated."""
     values: dict[str, list[str]] = {}
     for name, value in headers:
         values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("utf-8", "surrogateescape"))
@@ -318,12 +312,14 @@ def _read_identity(headers: RawHeaders, config: RequestheaderConfig) -> Identity
     if not user:
         return None
     groups = tuple(group for name in config.group_headers for group in values.get(name, ()))
+    if user != ANONYMOUS and AUTHENTICATED not in groups and UNAUTHENTICATED not in groups:
+        groups = (*groups, AUTHENTICATED)
     extra = [
         (unquote(name.removeprefix(prefix)), tuple(texts))
         for name, texts in values.items()
         if (prefix := next(filter(name.startswith, config.extra_prefixes), None)) is not None
     ]
-    return identify(user, _first(values, config.uid_headers), groups, tuple(sorted(extra)))
+    return Identity(user, _first(values, config.uid_headers), groups, tuple(sorted(extra)))
 
 
 def _first(values: dict[str, list[str]], names: tuple[str, ...]) -> str:

@@ -72,22 +72,16 @@ class FairGate:
             async with asyncio.timeout(seconds):
                 await slot
         except BaseException as error:
-            self._abandon(flow, slot)
+            if slot.done() and not slot.cancelled():
+                self._leave(flow)  # it was granted in the same moment
+            elif slot in (queue := self._queues.get(flow, deque())):
+                queue.remove(slot)
+                if not queue:
+                    del self._queues[flow]
             if isinstance(error, TimeoutError):
                 cause = f"answers that {flow} did not read" if flow in self._resting else f"other {self._work}"
                 raise unavailable(f"{cause} took all of {seconds:g} s") from None
             raise
-
-    def _abandon(self, flow: str, slot: asyncio.Future[None]) -> None:
-        """Leave the queue, or free the slot that was granted in the same moment."""
-        if slot.done() and not slot.cancelled():
-            self._leave(flow)
-            return
-        queue = self._queues.get(flow)
-        if queue is not None and slot in queue:
-            queue.remove(slot)
-            if not queue:
-                del self._queues[flow]
 
     def _leave(self, flow: str) -> None:
         self._admitted[flow] -= 1

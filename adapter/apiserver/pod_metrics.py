@@ -41,27 +41,22 @@ async def of_policies(index: SnapshotIndex, request: RequestInfo, slices: Slices
     """
     if not request.metric.startswith(EFFECTIVE_PREFIX):
         return None
-    items, _ = await _of_views(index, await _views_with_pods(index, request, slices), request, slices)
-    if items:
-        return list(items.values())
-    # No value among the policies with selected pods: look at every policy for other pods, or for the error.
-    views = await selected(index.policies(request.namespace), lambda view: _serves(view, request))
-    if not views:
+    if request.name == ALL_OBJECTS and request.labels is not None:
+        snapshot = index.snapshot
+        owners = snapshot.by_pods.get(request.namespace)
+        keys = sorted(await owners.select(request.labels, slices)) if owners is not None else ()
+        views = [view for key in keys if (view := snapshot.policies.get(key)) is not None and _serves(view, request)]
+        items, _ = await _of_views(index, views, request, slices)
+        if items:
+            return list(items.values())
+    # No value among the policies that own a selected pod: look at every policy for other pods, or for the error.
+    every = await selected(index.policies(request.namespace), lambda view: _serves(view, request))
+    if not every:
         return None
-    items, unknown = await _of_views(index, views, request, slices)
+    items, unknown = await _of_views(index, every, request, slices)
     if not items:
-        raise unknown or _no_value(request, views)
+        raise unknown or _no_value(request, every)
     return list(items.values())
-
-
-async def _views_with_pods(index: SnapshotIndex, request: RequestInfo, slices: Slices) -> list[PolicyView]:
-    """The policies that own a pod selected by the request's labels, by name; empty for requests without labels."""
-    if request.name != ALL_OBJECTS or request.labels is None:
-        return []
-    snapshot = index.snapshot
-    owners = snapshot.by_pods.get(request.namespace)
-    keys = sorted(await owners.select(request.labels, slices)) if owners is not None else ()
-    return [view for key in keys if (view := snapshot.policies.get(key)) is not None and _serves(view, request)]
 
 
 async def _of_views(
@@ -81,7 +76,8 @@ async def _of_views(
             continue
         pods = []
         for pod in assessment.pods:
-            if _selects_pod(pod.pod, request):
+            is_all = request.name == ALL_OBJECTS and (request.labels is None or request.labels.matches(pod.pod.labels))
+            if is_all or pod.pod.name == request.name:
                 pods.append(pod)
             await slices.breathe()
         for item in _items(index, view, assessment, pods, request):
@@ -94,13 +90,6 @@ async def _of_views(
 def pod_reference(pod: Pod) -> DescribedObject:
     """The reference of a value to its pod."""
     return DescribedObject("Pod", pod.namespace, pod.name, "v1")
-
-
-def _selects_pod(pod: Pod, request: RequestInfo) -> bool:
-    """Whether the request's name or label selector selects this pod."""
-    if request.name != ALL_OBJECTS:
-        return pod.name == request.name
-    return request.labels is None or request.labels.matches(pod.labels)
 
 
 def _serves(view: PolicyView, request: RequestInfo) -> bool:
@@ -179,7 +168,12 @@ async def on_pods(snapshot: Snapshot, request: RequestInfo, now: float) -> list[
     _refuse_ambiguous(query, series, request, now)
     items: list[MetricValue] = []
     slices = Slices()
-    for pod in await _selected_pods(snapshot.pods.get(request.namespace, PodStore()), request, slices):
+    pods = snapshot.pods.get(request.namespace, PodStore())
+    if request.name == ALL_OBJECTS:
+        chosen = await pods.select(request.labels, slices)
+    else:
+        chosen = [pods[request.name]] if request.name in pods else []
+    for pod in chosen:
         # at most one series of a pod counts
         items.extend(
             MetricValue(described=pod_reference(pod), metric=query.name, value=_value(each))
@@ -237,12 +231,6 @@ def _refuse_ambiguous(query: NamedQueryResult, series: SeriesList, request: Requ
                     f"query {query.name} has several series of pod {name}; write it as `{by} (…)`, or select one"
                 )
             names.add(name)
-
-
-async def _selected_pods(pods: PodStore, request: RequestInfo, slices: Slices) -> list[Pod]:
-    if request.name != ALL_OBJECTS:
-        return [pods[request.name]] if request.name in pods else []
-    return await pods.select(request.labels, slices)
 
 
 def _value(series: Series) -> Value:

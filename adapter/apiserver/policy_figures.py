@@ -1,6 +1,5 @@
 """The metrics of one policy: names, labels, current values, or the error instead of a value."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from adapter.apiserver.status import StatusError, not_found, unavailable
@@ -63,21 +62,10 @@ def has_metric(view: PolicyView, metric: str) -> bool:
 
 def base_metric(view: PolicyView, metric: str) -> str | None:
     """The `<name>` in `effective_<name>` or `raw_<name>` if the policy's spec has a metric of that name, else None."""
-    name = _without_prefix(metric)
-    if name is not None:
-        for own in view.policy.metrics:
-            if own.name == name:
-                return name
-    return None
-
-
-@functools.lru_cache(4096)
-def _without_prefix(metric: str) -> str | None:
     if metric in COMMON_METRICS:
         return None
-    return next(
-        (metric.removeprefix(prefix) for prefix in (EFFECTIVE_PREFIX, RAW_PREFIX) if metric.startswith(prefix)), None
-    )
+    names = (own.name for own in view.policy.metrics)
+    return next((name for name in names if metric in {EFFECTIVE_PREFIX + name, RAW_PREFIX + name}), None)
 
 
 def series_labels(view: PolicyView, metric: str) -> dict[str, str]:

@@ -223,9 +223,13 @@ async def policies_of_objects(index: SnapshotIndex, request: RequestInfo) -> tup
     metric = request.metric
     if request.name == ALL_OBJECTS:
         return await selected(index.policies(request.namespace), lambda view: _is_listed(view, request))
-    view = policy_of_object(index, request)
+    if request.resource == POLICIES_RESOURCE:
+        view = index.policy(request.namespace, request.name)
+    else:
+        key = index.snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
+        view = index.snapshot.policies.get(key) if key else None
     if view is None:
-        raise _no_policy(request) if request.resource == POLICIES_RESOURCE else _unknown_target(index, request)
+        raise _unknown_object(index, request)
     if has_metric(view, metric) and not _is_selected(view, metric, request.series):
         labels = ", ".join(f"{key}={value}" for key, value in series_labels(view, metric).items())
         raise not_found(f"metricLabelSelector {request.series} does not select {metric} of {request.name} ({labels})")
@@ -260,7 +264,12 @@ async def policies_of_series(index: SnapshotIndex, request: RequestInfo) -> tupl
     if not views:
         raise _no_series(request)
     if len(views) > 1:
-        raise _several_series(request, views)
+        names = ", ".join(view.policy.name for view in views[:_MAX_LISTED])
+        more = ", …" if len(views) > _MAX_LISTED else ""
+        raise bad_request(
+            f"{len(views)} policies are selected ({names}{more}), and the HPA would add up "
+            f"their {metric}; select one: matchLabels: {{policy: NAME}}"
+        )
     return views
 
 
@@ -288,27 +297,19 @@ def _is_listed(view: PolicyView, request: RequestInfo) -> bool:
     return has_metric(view, request.metric) and _is_selected(view, request.metric, request.series)
 
 
-def policy_of_object(index: SnapshotIndex, request: RequestInfo) -> PolicyView | None:
-    """The policy of the object that the request names; None where it has none."""
+def _unknown_object(index: SnapshotIndex, request: RequestInfo) -> StatusError:
+    """404 for a policy, or for a target that none has.
+
+    Before that the problem of the policy that names the target, and 503 while a policy without known target may be its.
+    """
     if request.resource == POLICIES_RESOURCE:
-        return index.policy(request.namespace, request.name)
-    snapshot = index.snapshot
-    key = snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
-    return snapshot.policies.get(key) if key else None
-
-
-def _no_policy(request: RequestInfo) -> StatusError:
-    hint = f"`kubectl get watermarkpolicies -n {request.namespace}` lists those that exist"
-    return not_found(
-        f"there is no WatermarkPolicy {request.name} in namespace {request.namespace}; {hint}",
-        kind=WATERMARK_POLICIES.plural,
-        group=WATERMARK_POLICIES.group,
-        name=request.name,
-    )
-
-
-def _unknown_target(index: SnapshotIndex, request: RequestInfo) -> StatusError:
-    """The problem of the policy that names this target; 503 while a policy without known target may be its."""
+        hint = f"`kubectl get watermarkpolicies -n {request.namespace}` lists those that exist"
+        return not_found(
+            f"there is no WatermarkPolicy {request.name} in namespace {request.namespace}; {hint}",
+            kind=WATERMARK_POLICIES.plural,
+            group=WATERMARK_POLICIES.group,
+            name=request.name,
+        )
     views = [view for view in index.policies(request.namespace) if view.target is None]
     for view in views:
         if view.target_name == request.name and view.problem is not None:
@@ -332,13 +333,4 @@ def _no_series(request: RequestInfo) -> StatusError:
         f"{cause} in namespace {request.namespace}; select one by its name: matchLabels: {{policy: NAME}}",
         kind=WATERMARK_POLICIES.plural,
         group=WATERMARK_POLICIES.group,
-    )
-
-
-def _several_series(request: RequestInfo, views: tuple[PolicyView, ...]) -> StatusError:
-    names = ", ".join(view.policy.name for view in views[:_MAX_LISTED])
-    more = ", …" if len(views) > _MAX_LISTED else ""
-    return bad_request(
-        f"{len(views)} policies are selected ({names}{more}), and the HPA would add up "
-        f"their {request.metric}; select one: matchLabels: {{policy: NAME}}"
     )

@@ -203,7 +203,10 @@ class UpstreamAdapter:
     async def _fetch(self, request: RequestInfo, gate: FairGate) -> bytes:
         seconds, namespace = self.settings.timeout_seconds, request.namespace
         ends = self._clock() + seconds
-        circuit = self._circuit_of(namespace)
+        circuit = self._circuits.pop(namespace, None) or CircuitBreaker(self._clock)
+        self._circuits[namespace] = circuit
+        if len(self._circuits) > MOST_CIRCUITS:
+            self._circuits.popitem(last=False)
         # A namespace that had no answer lately may be the only one: others, whose HPAs ask every 15 s, try before it.
         after = LONGEST_TRIAL_SECONDS if circuit.is_open else 0.0
         try:
@@ -221,13 +224,6 @@ class UpstreamAdapter:
             raise self._status(error) from error
         self._log_once.clear("request")
         return answer
-
-    def _circuit_of(self, namespace: str) -> CircuitBreaker:
-        circuit = self._circuits.pop(namespace, None) or CircuitBreaker(self._clock)
-        self._circuits[namespace] = circuit
-        if len(self._circuits) > MOST_CIRCUITS:
-            self._circuits.popitem(last=False)
-        return circuit
 
     def _address(self, segments: tuple[str, ...], query: Mapping[str, str]) -> URL:
         path = "/".join(quote(segment, safe=_SEGMENT_CHARACTERS) for segment in segments)

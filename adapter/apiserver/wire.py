@@ -56,46 +56,86 @@ class ExternalMetricValue:
     value: Value
 
 
+class _Identifier(msgspec.Struct):
+    name: str
+    selector: None = None
+
+
+class _V1beta2(msgspec.Struct, rename="camel"):
+    described_object: DescribedObject
+    metric: _Identifier
+    timestamp: str
+    value: str
+    window_seconds: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class _V1beta1(msgspec.Struct, rename="camel"):
+    described_object: DescribedObject
+    metric_name: str
+    timestamp: str
+    value: str
+    window: int | msgspec.UnsetType = msgspec.UNSET
+    selector: None = None
+
+
+class _External(msgspec.Struct, rename="camel"):
+    metric_name: str
+    metric_labels: Mapping[str, str]
+    timestamp: str
+    value: str
+    window: int | msgspec.UnsetType = msgspec.UNSET
+
+
 _encode = msgspec.json.Encoder().encode
 _timestamp = functools.lru_cache(4096)(format_time)
 
 
-def _sample(value: Value, window_key: str) -> dict[str, object]:
-    sample: dict[str, object] = {"timestamp": _timestamp(int(value.at)), "value": value.text}
-    if value.window is not None:
-        sample[window_key] = max(0, round(value.window))
-    return sample
+def _window(value: Value) -> int | msgspec.UnsetType:
+    return msgspec.UNSET if value.window is None else max(0, round(value.window))
 
 
-def _v1beta2(item: MetricValue) -> dict[str, object]:
-    identifier = {"name": item.metric, "selector": None}
-    return {"describedObject": item.described, "metric": identifier, **_sample(item.value, "windowSeconds")}
+def _v1beta2(item: MetricValue) -> _V1beta2:
+    value = item.value
+    name = _Identifier(item.metric)
+    return _V1beta2(item.described, name, _timestamp(int(value.at)), value.text, _window(value))
 
 
-def _v1beta1(item: MetricValue) -> dict[str, object]:
-    sample = _sample(item.value, "window")
-    return {"describedObject": item.described, "metricName": item.metric, **sample, "selector": None}
+def _v1beta1(item: MetricValue) -> _V1beta1:
+    value = item.value
+    return _V1beta1(item.described, item.metric, _timestamp(int(value.at)), value.text, _window(value))
 
 
-def _external(item: ExternalMetricValue) -> dict[str, object]:
-    return {"metricName": item.metric, "metricLabels": item.labels, **_sample(item.value, "window")}
+def _external(item: ExternalMetricValue) -> _External:
+    value = item.value
+    return _External(item.metric, item.labels, _timestamp(int(value.at)), value.text, _window(value))
 
 
 _CUSTOM = {"v1beta2": _v1beta2, "v1beta1": _v1beta1}
 
 
+def _head(kind: str, group: str, version: str) -> bytes:
+    return b'{"kind":"%b","apiVersion":"%b/%b","metadata":{},"items":' % (
+        kind.encode(),
+        group.encode(),
+        version.encode(),
+    )
+
+
+_CUSTOM_HEADS = {version: _head("MetricValueList", CUSTOM, version) for version in _CUSTOM}
+_EXTERNAL_HEAD = _head("ExternalMetricValueList", EXTERNAL, "v1beta1")
+
+
 async def metric_value_list(version: str, items: Sequence[MetricValue]) -> bytes:
     """A MetricValueList in the given version as JSON, encoded in slices."""
-    return await _list("MetricValueList", f"{CUSTOM}/{version}", _CUSTOM[version], items)
+    return await _list(_CUSTOM_HEADS[version], _CUSTOM[version], items)
 
 
 async def external_metric_value_list(items: Sequence[ExternalMetricValue]) -> bytes:
     """An ExternalMetricValueList as JSON, encoded in slices."""
-    return await _list("ExternalMetricValueList", f"{EXTERNAL}/v1beta1", _external, items)
+    return await _list(_EXTERNAL_HEAD, _external, items)
 
 
-async def _list(kind: str, api_version: str, row: Callable[[Item], dict[str, object]], items: Sequence[Item]) -> bytes:
-    head = f'{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{}},"items":'.encode()
+async def _list(head: bytes, row: Callable[[Item], msgspec.Struct], items: Sequence[Item]) -> bytes:
     if len(items) <= _RUN:
         return b"%b%b}" % (head, _encode([row(item) for item in items]))
     pieces, slices = [head], Slices()

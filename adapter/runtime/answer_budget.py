@@ -12,9 +12,12 @@ import contextlib
 import hashlib
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from adapter.runtime.source_errors import AnswerTooLarge
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
 
 MIB = 1024 * 1024
 FREE_BYTES = 256 * 1024
@@ -125,25 +128,6 @@ class Reservation:
         return f"no answer within {seconds:g} s{waited}"
 
 
-class _Content(Protocol):
-    def iter_any(self) -> AsyncIterator[bytes]: ...
-
-
-class IncomingResponse(Protocol):
-    """The part of an aiohttp response that is read."""
-
-    @property
-    def content(self) -> "_Content": ...
-    @property
-    def content_length(self) -> int | None: ...
-    @property
-    def headers(self) -> "_Headers": ...
-
-
-class _Headers(Protocol):
-    def __contains__(self, name: object) -> bool: ...
-
-
 class Body:
     """The bytes of an answer in segments, so that no large block is ever copied."""
 
@@ -187,7 +171,7 @@ class Body:
         return b"".join(self._segments)
 
 
-async def read_body(response: IncomingResponse, limit: Limit, reservation: Reservation | None) -> Body:
+async def read_body(response: "ClientResponse", limit: Limit, reservation: Reservation | None) -> Body:
     """The whole body, unpacked, counted by the reservation if there is one. Raises AnswerTooLarge over the limit."""
     length = None if "Content-Encoding" in response.headers else response.content_length
     limit.check(length or 0)
@@ -201,7 +185,7 @@ async def read_body(response: IncomingResponse, limit: Limit, reservation: Reser
     return body
 
 
-async def discard_body(response: IncomingResponse, limit: Limit) -> None:
+async def discard_body(response: "ClientResponse", limit: Limit) -> None:
     """Reads the body and drops it. Raises AnswerTooLarge as `read_body`."""
     size = 0
     async for chunk in response.content.iter_any():

@@ -360,7 +360,8 @@ class HttpConnections(web.Server):
     """Makes HTTP connections and tracks them; beyond the limit, the address with the most loses its oldest idle one."""
 
     def __init__(self, handle: Handle, limits: HttpLimits, refusal: Refusal) -> None:
-        super().__init__(self._tracking(handle), handler_cancellation=True)
+        super().__init__(self._tracked, handler_cancellation=True)
+        self._handle = handle
         self.limits = limits
         self.refusal = refusal
         self._pool: EvictingPool[SocketTransport] = EvictingPool(limits.connections, lambda each: each.address)
@@ -408,27 +409,24 @@ class HttpConnections(web.Server):
             connection.abort()
         await asyncio.sleep(0)
 
-    def _tracking(self, handle: Handle) -> Handle:
-        async def tracked(request: web.BaseRequest) -> web.StreamResponse:
-            connection = request.protocol
-            assert isinstance(connection, HttpConnection)
-            connection.is_busy = True
-            if kept_bytes(request) > REQUEST_BYTES:
-                connection.close_when_idle()
-            if connection.socket_transport is not None:
-                self._pool.refresh(connection.socket_transport)
-            try:
-                if request.version == HttpVersion11:
-                    response = await handle(request)
-                else:
-                    response = self.refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here")
-                if request.version != HttpVersion11 or request.method == HTTPMethod.CONNECT:
-                    response.force_close()  # the parser takes the body of a CONNECT for the next request
-                return response
-            finally:
-                connection.answered()
-
-        return tracked
+    async def _tracked(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        connection.is_busy = True
+        if kept_bytes(request) > REQUEST_BYTES:
+            connection.close_when_idle()
+        if connection.socket_transport is not None:
+            self._pool.refresh(connection.socket_transport)
+        try:
+            if request.version == HttpVersion11:
+                response = await self._handle(request)
+            else:
+                response = self.refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here")
+            if request.version != HttpVersion11 or request.method == HTTPMethod.CONNECT:
+                response.force_close()  # the parser takes the body of a CONNECT for the next request
+            return response
+        finally:
+            connection.answered()
 
 
 def kept_bytes(request: web.BaseRequest) -> int:

@@ -133,17 +133,14 @@ def route_faults(path: str, route: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(f"{path}.namespaces", None, wanted)
     for key in ("title", "template"):
         if isinstance(route.get(key), str):
-            yield from _template_faults(f"{path}.{key}", route[key])
-
-
-def _template_faults(path: str, text: str) -> Iterator[Fault]:
-    template = string.Template(text)
-    if not template.is_valid():
-        yield Fault(path, text, "has a $ that begins no name; write $$ for a dollar")
-        return
-    for name in template.get_identifiers():
-        if name not in FIELDS:
-            yield Fault(path, f"${name}", f"is not known{closest(name, FIELDS)}; there are {', '.join(FIELDS)}")
+            template = string.Template(route[key])
+            if not template.is_valid():
+                yield Fault(f"{path}.{key}", route[key], "has a $ that begins no name; write $$ for a dollar")
+                continue
+            for name in template.get_identifiers():
+                if name not in FIELDS:
+                    advice = f"is not known{closest(name, FIELDS)}; there are {', '.join(FIELDS)}"
+                    yield Fault(f"{path}.{key}", f"${name}", advice)
 
 
 class CompanionFeatures(Section):

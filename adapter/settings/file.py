@@ -6,7 +6,7 @@ The docstring under a field is its documentation; `docs/configuration.md` is mad
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -190,25 +190,20 @@ def _document(text: str) -> Mapping[str, Any]:
 
 
 def _fault(detail: ErrorDetails) -> Fault:
+    """A fault that the types found, with what to do about it."""
     location, section = _place(detail["loc"])
-    keys = tuple(field.alias or name for name, field in section.model_fields.items()) if section else ()
-    path = path_of(location)
-    # The value is shown unless it may be a misplaced secret.
-    hidden = detail["type"] in {"missing", *_TAG_FAULTS} or _SECRETIVE.search(path)
-    return Fault(path, None if hidden else detail["input"], _advice(detail, keys))
-
-
-def _advice(detail: ErrorDetails, keys: Sequence[str]) -> str:
-    """What to do about a fault that the types found. `keys` are those of the section it stands in."""
-    match detail["type"]:
+    kind, path = detail["type"], path_of(location)
+    match kind:
         case "extra_forbidden":
-            return f"there is no such key{closest(str(detail['loc'][-1]), keys)}; there are {', '.join(keys)}"
+            keys = [field.alias or name for name, field in section.model_fields.items()] if section else []
+            advice = f"there is no such key{closest(str(detail['loc'][-1]), keys)}; there are {', '.join(keys)}"
         case "union_tag_invalid":
-            return f"has a type that is not known ({detail['ctx']['tag']}); {_WRITE_TYPE}"
-        case kind if kind in _ADVICE:
-            return _ADVICE[kind]
+            advice = f"has a type that is not known ({detail['ctx']['tag']}); {_WRITE_TYPE}"
         case _:
-            return detail["msg"].replace("Input should be", "must be")
+            advice = _ADVICE.get(kind) or detail["msg"].replace("Input should be", "must be")
+    # The value is shown unless it may be a misplaced secret.
+    hidden = kind in {"missing", *_TAG_FAULTS} or _SECRETIVE.search(path)
+    return Fault(path, None if hidden else detail["input"], advice)
 
 
 def _place(location: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], type[BaseModel] | None]:
@@ -273,25 +268,20 @@ def spanning_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
 def _total_faults(document: Mapping[str, Any]) -> Iterator[Fault]:
     """The faults of limits of one answer that exceed the budget of all answers."""
     total = raw_section(document, "answers").get("maxTotalMiB", default_of(AnswersSettings, "max_total_mib"))
-    resource_metrics = raw_section(document, "resourceMetrics")
-    limits = [("resourceMetrics", resource_metrics, default_of(ResourceMetricsSettings, "max_answer_mib"))]
     by_type = {type_of(kind): kind for kind in get_args(Registry) if "max_answer_mib" in kind.model_fields}
-    limits += [
-        (f"registries[{index}]", registry, default_of(by_type[str(registry["type"])], "max_answer_mib"))
-        for index, registry in raw_items(document, "registries")
-        if str(registry.get("type")) in by_type
-    ]
     servers = raw_items(raw_section(document, "prometheus"), "servers")
-    default = default_of(PrometheusServer, "max_answer_mib")
-    limits += [(f"prometheus.servers[{index}]", server, default) for index, server in servers]
-    default = default_of(Upstream, "max_answer_mib")
     upstreams = raw_section(document, "upstreams")
-    limits += [
-        (f"upstreams.{group}", raw_section(upstreams, group), default)
-        for group in UPSTREAM_GROUPS
-        if group in upstreams
+    sections: list[tuple[str, Mapping[str, Any], type[Section]]] = [
+        ("resourceMetrics", raw_section(document, "resourceMetrics"), ResourceMetricsSettings),
+        *(
+            (f"registries[{index}]", registry, by_type[str(registry["type"])])
+            for index, registry in raw_items(document, "registries")
+            if str(registry.get("type")) in by_type
+        ),
+        *((f"prometheus.servers[{index}]", server, PrometheusServer) for index, server in servers),
+        *((f"upstreams.{key}", raw_section(upstreams, key), Upstream) for key in UPSTREAM_GROUPS if key in upstreams),
     ]
-    for path, section, usual in limits:
-        limit = section.get("maxAnswerMiB", usual)
+    for path, section, kind in sections:
+        limit = section.get("maxAnswerMiB", default_of(kind, "max_answer_mib"))
         if is_number(limit) and is_number(total) and limit > total:
             yield Fault(f"{path}.maxAnswerMiB", limit, f"must not be more than answers.maxTotalMiB ({total})")

@@ -166,17 +166,15 @@ def query_faults(path: str, query: Mapping[str, Any], servers: Sequence[Any]) ->
         names = ", ".join(str(name) for name in servers) or "none yet"
         yield Fault(f"{path}.server", server, f"is not among prometheus.servers ({names}); name one of them")
     if isinstance(query.get("name"), str):
-        yield from _name_faults(f"{path}.name", query["name"])
+        name, place = query["name"], f"{path}.name"
+        if not _METRIC_NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+            wanted = "letters, digits, _, -, . or :, beginning with a letter, at most 128 characters"
+            yield Fault(place, name, f"write {wanted}")
+        if name in OWN_NAMES or name.startswith(OWN_PREFIXES):
+            reserved = ", ".join((*OWN_NAMES, *(f"{prefix}*" for prefix in OWN_PREFIXES)))
+            yield Fault(place, name, f"is a name the adapter serves itself ({reserved}); choose another")
     if isinstance(query.get("query"), str):
         for match in _VARIABLE.finditer(query["query"]):
             if match[0] not in _VARIABLES:
                 yield Fault(f"{path}.query", match[0], "is no variable; write $namespace or $workload")
     yield from age_faults(path, query, NamedQuery)
-
-
-def _name_faults(path: str, name: str) -> Iterator[Fault]:
-    if not _METRIC_NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
-        yield Fault(path, name, "write letters, digits, _, -, . or :, beginning with a letter, at most 128 characters")
-    if name in OWN_NAMES or name.startswith(OWN_PREFIXES):
-        reserved = ", ".join((*OWN_NAMES, *(f"{prefix}*" for prefix in OWN_PREFIXES)))
-        yield Fault(path, name, f"is a name the adapter serves itself ({reserved}); choose another")
