@@ -36,7 +36,7 @@ class Problem(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class PolicyView:
     """A policy with its HPA's bounds, its scale target and its last assessment; the result of one evaluation.
 

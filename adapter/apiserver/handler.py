@@ -99,7 +99,7 @@ class Handler:
         self._leaving = ByteBudget(_HELD_BYTES, _SPARED, patience=_MOVING_SECONDS, aborted=self._rest)
         self._upstreams = upstreams
         self._errors = metrics.errors
-        self._durations = metrics.api_requests
+        self._duration = functools.cache(metrics.api_requests.labels)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request. Raises only on cancellation."""
@@ -112,7 +112,7 @@ class Handler:
             _log.exception("request_failed", path=request.raw_path[:_LOGGED_CHARACTERS])
             answer = self._error(_internal_error(type(error).__name__))
         group, kind = request.get(_LABELS, ("", RequestKind.OTHER))  # without them it is not authenticated
-        self._durations.labels(group, kind, str(answer.status)).observe(time.perf_counter() - start)
+        self._duration(group, kind, str(answer.status)).observe(time.perf_counter() - start)
         return answer
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -6,7 +6,7 @@ after authorization, the selectors too. Lengths are bounded, and only the result
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from http import HTTPStatus
 from typing import NamedTuple
@@ -86,6 +86,8 @@ class RequestInfo:
     labels: LabelSelector | None = None
     series: LabelSelector | None = None
     error: StatusError | None = None
+    target: str = field(default="", compare=False)
+    """The target itself where it is small enough for caches."""
 
     @property
     def policy(self) -> str | None:
@@ -112,6 +114,7 @@ def parse_target(target: str) -> RequestInfo:
         return cached
     info = _with_selectors(_parse_path(target), target)
     if info.kind in _METRIC_KINDS and info.error is None and is_small(target):
+        info = replace(info, target=target)
         if len(_cache) >= _MAX_CACHED:
             _cache.clear()
         _cache[target] = info

@@ -11,16 +11,12 @@ from adapter.settings.file import (
     parse_settings,
 )
 from adapter.settings.server import (
-    Logging,
     ServerSettings,
-    TelemetrySettings,
-    Tls,
     Upstream,
     UpstreamsSettings,
     own_namespace,
 )
 from adapter.settings.sources import (
-    AnswersSettings,
     BasicAuth,
     Kubernetes,
     NamedQuery,
@@ -31,12 +27,10 @@ from adapter.settings.sources import (
 
 __all__ = [
     "RESTART",
-    "AnswersSettings",
     "BasicAuth",
     "CompanionFeatures",
     "CompanionSettings",
     "Kubernetes",
-    "Logging",
     "NamedQuery",
     "PrometheusServer",
     "PrometheusSettings",
@@ -45,8 +39,6 @@ __all__ = [
     "Settings",
     "SettingsError",
     "SettingsFile",
-    "TelemetrySettings",
-    "Tls",
     "Upstream",
     "UpstreamsSettings",
     "load_settings",
