@@ -33,6 +33,10 @@ SERVERS = (
         "a fault of each input runs; the others of its kind take a quarter of a minute each",
     ),
     Left(
+        r"(e2e/test_faults\.py::TestBrokenInvariantsAreSeen|harness/test_(controlplane|adapter_process)\.py)",
+        "they test the scene and the harness: every test on the control plane fails where these do not work",
+    ),
+    Left(
         r"e2e/test_counts\.py::test_a_step_of_one_pod",
         "a step at 20 pods shows that the real HPA makes it; the arithmetic of the others is the literal model's",
         keep=1,
@@ -208,11 +212,13 @@ LEFT = (*SERVERS, *ROWS)
 def left_out(items: Iterable[pytest.Item], named: Iterable[str]) -> dict[Left, list[pytest.Item]]:
     """What each row leaves out of these tests; files that are `named` on the command line run whole."""
     named = list(named)
-    free = [item for item in items if not any(item.nodeid.partition("::")[0] in argument for argument in named)]
+    of_a_row = re.compile("|".join(f"tests/{row.tests}" for row in LEFT))  # most are of none: once over all is enough
+    free = [(name, item) for item in items if of_a_row.match(name := item.nodeid)]
+    free = [(name, item) for name, item in free if not any(name.partition("::")[0] in one for one in named)]
     found = {}
     for row in LEFT:
         pattern = re.compile(f"tests/{row.tests}")
-        matched = [item for item in free if pattern.match(item.nodeid)]
+        matched = [item for name, item in free if pattern.match(name)]
         kept = set(spread(len(matched), row.keep))
         found[row] = [item for number, item in enumerate(matched) if number not in kept]
     return found

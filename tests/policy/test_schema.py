@@ -12,7 +12,7 @@ from adapter.policy.field_reader import PolicyError
 from adapter.policy.watermark_policy import parse_policy
 from tests.policy.wrong import CPU, LUNCH, NACOS, PLAN, RPS, Object, policy
 
-CRD = yaml.safe_load((Path(__file__).parents[2] / "manifests/crd/watermarkpolicies.yaml").read_text())
+CRD = yaml.load((Path(__file__).parents[2] / "manifests/crd/watermarkpolicies.yaml").read_text(), yaml.CSafeLoader)
 SPEC = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
 PROMQL = {"promQL": "up", "server": "main", "of": "Limit", "resource": "memory", "containers": ["app"]}
