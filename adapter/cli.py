@@ -28,29 +28,17 @@ INTERRUPTED = 130
 """As a shell reports a command that Ctrl-C ended."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "effective-load") -> int:
     """Run one command. Returns the exit status: 0, 1 (failed), 2 (invalid input) or 3 (`decide`: no decision)."""
-    return _main(_parser(), arguments)
-
-
-def plugin() -> int:
-    """As `kubectl effective-load`: kubectl finds `kubectl-effective_load` in the PATH."""
-    return _main(_parser("kubectl effective-load"), None)
-
-
-def plugin_completion() -> int:
-    """As `kubectl_complete-effective_load`, which kubectl asks for completions of the plugin."""
-    return complete_for_kubectl(_parser(), sys.argv[1:])
-
-
-def _main(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    parser = _parser(prog)
     complete(parser)
     given = sys.argv[1:] if arguments is None else arguments
     if not given:
         parser.print_help(sys.stderr)
         parser.exit(INVALID)
-    if unknown := _unknown_command(given[0]):
-        parser.error(unknown)
+    names = [command.name for command in COMMANDS]
+    if given[0] not in names and not given[0].startswith("-"):
+        parser.error(f"there is no command {given[0]!r}{closest(given[0], names)}; there are {', '.join(names)}")
     parsed = parser.parse_args(given)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal of another encoding lacks some characters
@@ -68,12 +56,14 @@ def _main(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> i
     return status
 
 
-def _unknown_command(name: str) -> str:
-    """What is wrong with a command's name; empty for a known one and for options."""
-    names = [command.name for command in COMMANDS]
-    if name.startswith("-") or name in names:
-        return ""
-    return f"there is no command {name!r}{closest(name, names)}; there are {', '.join(names)}"
+def plugin() -> int:
+    """As `kubectl effective-load`: kubectl finds `kubectl-effective_load` in the PATH."""
+    return main(prog="kubectl effective-load")
+
+
+def plugin_completion() -> int:
+    """As `kubectl_complete-effective_load`, which kubectl asks for completions of the plugin."""
+    return complete_for_kubectl(_parser(), sys.argv[1:])
 
 
 def _parser(prog: str = "effective-load") -> argparse.ArgumentParser:

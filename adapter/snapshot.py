@@ -1,9 +1,8 @@
 """The snapshot that answers all requests: immutable, replaced atomically, and the only state that rooms share."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import NamedTuple
 
 from adapter.kube.label_index import OwnersByLabels, PodStore
@@ -74,45 +73,6 @@ class PolicyView:
     def reason_of_error(self) -> Reason:
         """Why nothing is decided though the policy is assessed: `Invalid` where only a change mends that."""
         return Reason.INVALID if self.undefined_metrics else Reason.NO_DECISION
-
-
-class PolicyViews(Mapping[Key, PolicyView]):
-    """Views by policy; immutable. `changed` copies only the namespaces of the policies that change."""
-
-    __slots__ = ("_by_namespace", "_count")
-
-    def __init__(self, by_namespace: Mapping[str, Mapping[Key, PolicyView]] | None = None, count: int = 0) -> None:
-        """`by_namespace` without empty namespaces, with `count` views in all."""
-        self._by_namespace = by_namespace or {}
-        self._count = count
-
-    def changed(self, views: Mapping[Key, PolicyView | None]) -> "PolicyViews":
-        """These views with new ones; None removes a policy."""
-        by_namespace = dict(self._by_namespace)
-        copied: dict[str, dict[Key, PolicyView]] = {}
-        count = self._count
-        for key, view in views.items():
-            namespace = copied.get(key.namespace)
-            if namespace is None:
-                namespace = dict(by_namespace.get(key.namespace, {}))
-                by_namespace[key.namespace] = copied[key.namespace] = namespace
-            count -= namespace.pop(key, None) is not None
-            if view is not None:
-                namespace[key] = view
-                count += 1
-        for name, namespace in copied.items():
-            if not namespace:
-                del by_namespace[name]
-        return PolicyViews(by_namespace, count)
-
-    def __getitem__(self, key: Key) -> PolicyView:
-        return self._by_namespace[key[0]][key]
-
-    def __iter__(self) -> Iterator[Key]:
-        return chain.from_iterable(self._by_namespace.values())
-
-    def __len__(self) -> int:
-        return self._count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,35 +168,31 @@ class Discovery:
         return parents
 
     def _aggregated(self, version: str) -> DiscoveryDocument:
-        items = [
-            {
-                "metadata": {"name": group, "creationTimestamp": None},
-                "versions": [self._aggregated_group(group, served) for served in versions],
-            }
-            for group, versions in SERVED_VERSIONS.items()
-        ]
+        items = []
+        for group, versions in SERVED_VERSIONS.items():
+            entries = []
+            for served in versions:
+                parents = self._parents(group, served)
+                if group == EXTERNAL:
+                    resources: Any = _array(part.aggregated for parts in parents.values() for part in parts)
+                else:
+                    resources = [
+                        {
+                            "resource": name,
+                            "scope": "Namespaced" if parts[0].namespaced else "Cluster",
+                            "singularResource": "",
+                            "responseKind": _NO_KIND,
+                            "verbs": [],
+                            "subresources": _array(part.aggregated for part in parts),
+                        }
+                        for name, parts in parents.items()
+                    ]
+                entries.append({"version": served, "resources": resources, "freshness": "Current"})
+            items.append({"metadata": {"name": group, "creationTimestamp": None}, "versions": entries})
         api = f"apidiscovery.k8s.io/{version}"
         body = _encode({"kind": _AGGREGATED_KIND, "apiVersion": api, "metadata": {}, "items": items})
         content_type = f"{JSON};g=apidiscovery.k8s.io;v={version};as={_AGGREGATED_KIND}"
         return DiscoveryDocument(body, content_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-
-    def _aggregated_group(self, group: str, version: str) -> dict[str, Any]:
-        parents = self._parents(group, version)
-        if group == EXTERNAL:
-            resources: Any = _array(part.aggregated for parts in parents.values() for part in parts)
-        else:
-            resources = [
-                {
-                    "resource": name,
-                    "scope": "Namespaced" if parts[0].namespaced else "Cluster",
-                    "singularResource": "",
-                    "responseKind": _NO_KIND,
-                    "verbs": [],
-                    "subresources": _array(part.aggregated for part in parts),
-                }
-                for name, parts in parents.items()
-            ]
-        return {"version": version, "resources": resources, "freshness": "Current"}
 
 
 def _array(entries: Iterable[bytes]) -> msgspec.Raw:

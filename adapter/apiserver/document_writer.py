@@ -102,10 +102,17 @@ def _memory(memory: Memory, pod_name_key: str) -> Iterator[tuple[str, object]]:
 
 def _source(samples: ResourceSamples | QuerySamples) -> dict[str, Any]:
     """When a source last answered, how long its samples count, and why its last answer failed."""
-    data: dict[str, Any] = {"maxAgeSeconds": samples.max_age}
-    if samples.fetched_at is not None:
-        data["answeredAt"] = format_micro_time(samples.fetched_at)
-    return data | ({"error": samples.error} if samples.error else {})
+    answered_at = _time(samples.fetched_at)
+    return _present(maxAgeSeconds=samples.max_age, answeredAt=answered_at, error=samples.error or None)
+
+
+def _present(**values: Any) -> Object:
+    """The fields that have a value."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _time(at: float | None) -> str | None:
+    return None if at is None else format_micro_time(at)
 
 
 def _queries(inputs: AssessmentInputs) -> Iterator[tuple[str, object]]:
@@ -113,20 +120,18 @@ def _queries(inputs: AssessmentInputs) -> Iterator[tuple[str, object]]:
     for name, samples in inputs.samples.queries.items():
         by_pod = samples.by_pod if samples.by_pod is not None or not samples.pods else True
         data = _source(samples) | {"windowSeconds": samples.window, "offsetSeconds": samples.behind}
-        data |= {} if by_pod is None else {"byPod": by_pod}
-        data |= {} if samples.total is None else {"total": _point(samples.total)}
-        if reads := [pod.name for pod in inputs.pods if pod.name in samples.reads]:
-            data["readsPods"] = reads
+        total = None if samples.total is None else _point(samples.total)
+        reads = [pod.name for pod in inputs.pods if pod.name in samples.reads]
+        data |= _present(byPod=by_pod, total=total, readsPods=reads or None)
         if by_pod is not None:
             points = ((pod.name, samples.pods.get(pod.name)) for pod in inputs.pods)
             data["pods"] = _Members((pod, _point(point)) for pod, point in points if point is not None)
         yield name, _Members(data.items())
 
 
-def _point(point: Point) -> dict[str, str | int]:
-    data: dict[str, str | int] = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
-    counts = {"windowSamples": point.window_samples, "fullWindow": point.full_window}
-    return data | {key: count for key, count in counts.items() if count is not None}
+def _point(point: Point) -> Object:
+    value = {"at": format_micro_time(point.at), "value": nano_text(point.value)}
+    return value | _present(windowSamples=point.window_samples, fullWindow=point.full_window)
 
 
 def _roster(roster: Roster, pod_name_key: str) -> _Members:
@@ -141,9 +146,9 @@ def _roster(roster: Roster, pod_name_key: str) -> _Members:
 
 def policy_metadata(policy: Policy) -> Object:
     """The metadata of a WatermarkPolicy."""
-    held = {} if policy.hold_until is None else {"annotations": {HOLD_UNTIL: format_micro_time(policy.hold_until)}}
+    held = None if policy.hold_until is None else {HOLD_UNTIL: format_micro_time(policy.hold_until)}
     data = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
-    return data | ({"uid": policy.uid} if policy.uid else {}) | held
+    return data | _present(uid=policy.uid or None, annotations=held)
 
 
 def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:
@@ -158,7 +163,6 @@ def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:
     described = {"apiVersion": API_VERSION, "kind": KIND, "name": policy.name}
     aim = {"type": MetricTargetType.AVERAGE_VALUE.value, "averageValue": "1"}
     source = {"describedObject": described, "metric": {"name": DESIRED_REPLICAS}, "target": aim}
-    scaled = {} if bounds.last_scale is None else {"lastScaleTime": format_micro_time(bounds.last_scale)}
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -170,7 +174,7 @@ def hpa_object(policy: Policy, target: Target, bounds: Bounds) -> Object:
             "metrics": [{"type": MetricSourceType.OBJECT.value, "object": source}],
             "behavior": behavior,
         },
-        "status": scaled,
+        "status": _present(lastScaleTime=_time(bounds.last_scale)),
     }
 
 
@@ -179,8 +183,7 @@ def target_object(target: Target, namespace: str) -> Object:
     conditions = []
     if target.progressing:
         progressing = {"type": "Progressing", "status": "True", "reason": target.progressing}
-        since = target.progressing_since
-        conditions = [progressing | ({} if since is None else {"lastUpdateTime": format_micro_time(since)})]
+        conditions = [progressing | _present(lastUpdateTime=_time(target.progressing_since))]
     return {
         "apiVersion": target.api_version,
         "kind": target.kind,
@@ -197,50 +200,45 @@ def scale_object(scale: Scale) -> Object:
 
 def pod_object(pod: Pod) -> Object:
     """A pod with the fields that a decision uses."""
-    metadata: Object = {
-        "name": pod.name,
-        "namespace": pod.namespace,
-        "uid": pod.uid,
-        "creationTimestamp": format_micro_time(pod.created_at),
-        "labels": dict(pod.labels),
-    }
-    if pod.deleting:
-        metadata["deletionTimestamp"] = format_micro_time(pod.created_at)
-    if pod.owner is not None:
-        owner = {"controller": True, "kind": pod.owner.kind, "name": pod.owner.name, "uid": pod.owner.uid}
-        metadata["ownerReferences"] = [owner]
-    if annotations := _annotations(pod):
-        metadata["annotations"] = annotations
-    spec: Object = {"containers": [_container(container) for container in pod.containers]}
-    if pod.gates:
-        spec["readinessGates"] = [{"conditionType": gate} for gate in pod.gates]
-    if pod.host_network:
-        spec["hostNetwork"] = True
-    if pod.pod_requests or pod.pod_limits:
-        spec["resources"] = _resources(pod.pod_requests, pod.pod_limits)
+    owner = pod.owner
+    owners = owner and [{"controller": True, "kind": owner.kind, "name": owner.name, "uid": owner.uid}]
+    marks = {PULLED_OUT_ANNOTATION: pod.pulled_out_annotation and "true", DELETION_COST_ANNOTATION: pod.deletion_cost}
+    created = format_micro_time(pod.created_at)
+    metadata = _present(
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        creationTimestamp=created,
+        labels=dict(pod.labels),
+        deletionTimestamp=created if pod.deleting else None,
+        ownerReferences=owners,
+        annotations={name: str(value) for name, value in marks.items() if value} or None,
+    )
+    containers = [
+        {"name": container.name, "resources": _resources(container.requests, container.limits)}
+        | _present(ports=[{"containerPort": port} for port in container.ports] or None)
+        for container in pod.containers
+    ]
+    spec = _present(
+        containers=containers,
+        readinessGates=[{"conditionType": gate} for gate in pod.gates] or None,
+        hostNetwork=pod.host_network or None,
+        resources=_resources(pod.pod_requests, pod.pod_limits) or None,
+    )
     conditions = [_condition("Ready", pod.ready)] if pod.ready is not None else []
     if pod.containers_ready:
         conditions.append(_condition("ContainersReady", PodCondition(status=True)))
     told = {condition["type"] for condition in conditions}
     conditions += [_condition(gate, PodCondition(is_true)) for gate, is_true in pod.gates.items() if gate not in told]
-    statuses = list(_states(pod.containers, pod.restarted_at))
-    status: Object = {"phase": pod.phase, "conditions": conditions, "containerStatuses": statuses}
-    if pod.started_at is not None:
-        status["startTime"] = format_micro_time(pod.started_at)
-    if pod.ips:
-        status["podIPs"] = [{"ip": ip} for ip in pod.ips]
-    status |= {"hostIP": pod.host_ip} if pod.host_ip else {}
+    status = _present(
+        phase=pod.phase,
+        conditions=conditions,
+        containerStatuses=list(_states(pod.containers, pod.restarted_at)),
+        startTime=_time(pod.started_at),
+        podIPs=[{"ip": ip} for ip in pod.ips] or None,
+        hostIP=pod.host_ip or None,
+    )
     return {"metadata": metadata, "spec": spec, "status": status}
-
-
-def _annotations(pod: Pod) -> dict[str, str]:
-    annotations = {PULLED_OUT_ANNOTATION: "true"} if pod.pulled_out_annotation else {}
-    return annotations | ({DELETION_COST_ANNOTATION: str(pod.deletion_cost)} if pod.deletion_cost else {})
-
-
-def _container(container: Container) -> Object:
-    data: Object = {"name": container.name, "resources": _resources(container.requests, container.limits)}
-    return data | ({"ports": [{"containerPort": port} for port in container.ports]} if container.ports else {})
 
 
 def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object:
@@ -253,7 +251,7 @@ def _resources(requests: Mapping[str, int], limits: Mapping[str, int]) -> Object
 
 def _condition(kind: str, condition: PodCondition) -> Object:
     data = {"type": kind, "status": "True" if condition.status else "False"}
-    return data | ({} if condition.since is None else {"lastTransitionTime": format_micro_time(condition.since)})
+    return data | _present(lastTransitionTime=_time(condition.since))
 
 
 def _states(containers: Iterable[Container], restarted_at: float | None) -> Iterable[Object]:

@@ -95,8 +95,7 @@ def _window(value: Value) -> int | msgspec.UnsetType:
 
 
 def _v1beta2(item: MetricValue) -> _V1beta2:
-    value = item.value
-    name = _Identifier(item.metric)
+    value, name = item.value, _Identifier(item.metric)
     return _V1beta2(item.described, name, _timestamp(int(value.at)), value.text, _window(value))
 
 
@@ -113,16 +112,12 @@ def _external(item: ExternalMetricValue) -> _External:
 _CUSTOM = {"v1beta2": _v1beta2, "v1beta1": _v1beta1}
 
 
-def _head(kind: str, group: str, version: str) -> bytes:
-    return b'{"kind":"%b","apiVersion":"%b/%b","metadata":{},"items":' % (
-        kind.encode(),
-        group.encode(),
-        version.encode(),
-    )
+def _head(kind: str, api_version: str) -> bytes:
+    return f'{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{}},"items":'.encode()
 
 
-_CUSTOM_HEADS = {version: _head("MetricValueList", CUSTOM, version) for version in _CUSTOM}
-_EXTERNAL_HEAD = _head("ExternalMetricValueList", EXTERNAL, "v1beta1")
+_CUSTOM_HEADS = {version: _head("MetricValueList", f"{CUSTOM}/{version}") for version in _CUSTOM}
+_EXTERNAL_HEAD = _head("ExternalMetricValueList", f"{EXTERNAL}/v1beta1")
 
 
 async def metric_value_list(version: str, items: Sequence[MetricValue]) -> bytes:

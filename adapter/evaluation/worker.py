@@ -10,7 +10,7 @@ import structlog
 from adapter.kube.label_index import DistinctLabels, OwnersByLabels, PodStore, distinct_labels
 from adapter.runtime.concurrency import turn
 from adapter.runtime.fairness import DelayQueue
-from adapter.snapshot import Key, PodsMetricTarget, PolicyView, PolicyViews, SnapshotStore, TargetKey
+from adapter.snapshot import Key, PodsMetricTarget, PolicyView, SnapshotStore, TargetKey
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.series import NamedQueryResult
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 LONG_SECONDS = 0.05
 """Views that are ready wait this long at most for the evaluation of another policy."""
 MAX_BATCH = 32
-"""Views in one snapshot while more policies are due. Each copies the views of their namespaces."""
+"""Views in one snapshot while more policies are due. Each copies the map of all views."""
 STALENESS_MARGIN_SECONDS = 0.01
 """How long after its expiry a sample no longer counts for certain."""
 RESYNC_SECONDS = 25.0
@@ -114,7 +114,7 @@ class Worker:
         new = {key: replace(view, pending=True) for key, view in views.items() if key not in policies}
         if new:
             self.pending |= new.keys()
-            self._snapshots.swap(replace(self._snapshots.current, policies=self._views.changed(new)))
+            self._snapshots.swap(replace(self._snapshots.current, policies={**policies, **new}))
 
     async def evaluated(self) -> None:
         """Return once no policy is pending: each was evaluated, or deleted."""
@@ -129,6 +129,7 @@ class Worker:
         self.pending -= views.keys()
         self._published.set()
         current = self._snapshots.current
+        policies = dict(current.policies)
         moved: dict[Key, PolicyView | None] = {}
         for key, view in views.items():
             last = current.policies.get(key)
@@ -138,20 +139,18 @@ class Worker:
                 moved[key] = last
         by_target = _retarget(current.by_target, moved, views) if moved else current.by_target
         for key, view in views.items():
+            if view is None:
+                policies.pop(key, None)
+            else:
+                policies[key] = view
             labels = self._labels.pop(key, None)
             in_namespace = self._by_pods.setdefault(key.namespace, OwnersByLabels())
             in_namespace.put(key, _labels_of(view) if labels is None else labels)
             if not in_namespace:
                 del self._by_pods[key.namespace]
         self._snapshots.swap(
-            replace(current, policies=self._views.changed(views), by_target=by_target, by_pods=self._by_pods),
-            changed=views,
+            replace(current, policies=policies, by_target=by_target, by_pods=self._by_pods), changed=views
         )
-
-    @property
-    def _views(self) -> PolicyViews:
-        policies = self._snapshots.current.policies
-        return policies if isinstance(policies, PolicyViews) else PolicyViews().changed(policies)
 
     def publish_queries(self, queries: Mapping[str, NamedQueryResult]) -> None:
         """Publish the results of the named queries."""

@@ -54,5 +54,6 @@ def test_a_terminal_without_a_character_gets_another_one_for_it(monkeypatch: pyt
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
     parser.set_defaults(run=lambda _: output.print_line("web \u2192 12"))
-    cli._main(parser, ["check"])
+    monkeypatch.setattr(cli, "_parser", lambda _: parser)
+    cli.main(["check"])
     assert terminal.buffer.getvalue() == b"web ? 12\n"  # type: ignore[attr-defined]
