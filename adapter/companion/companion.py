@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import structlog
 
 from adapter.companion import plan, replica_history
@@ -14,7 +13,7 @@ from adapter.companion.notifier import Notifier
 from adapter.companion.state import Context, State, WrittenStatus
 from adapter.companion.writer import Writer
 from adapter.kube.api import WATERMARK_POLICIES
-from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer
+from adapter.kube.errors import Forbidden, KubeError, decode_answer
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
@@ -43,6 +42,7 @@ Plan = Callable[[Context], Iterable[Action]]
 _log = structlog.get_logger(__name__)
 
 PAGE = 500
+_DECODER = Decoder(AnyObjectList)
 STATUS_TIMEOUT_SECONDS = 2.0
 """The time limit for reading one policy; all steady writes wait for it."""
 
@@ -256,7 +256,8 @@ async def read_statuses(session: Session, namespace: str) -> dict[Key, State]:
     states: dict[Key, State] = {}
     path, token = WATERMARK_POLICIES.collection(namespace), ""
     while True:
-        page = _read(await session.get(path, params={"limit": str(PAGE), "continue": token}), path)
+        body = await session.get(path, params={"limit": str(PAGE), "continue": token})
+        page = decode_answer(_DECODER.decode, body, path)
         for item in page.items or ():
             key = Key(item.metadata.namespace, item.metadata.name)
             states[key] = State(written=as_written(item.status or {}, session.now()))
@@ -269,7 +270,8 @@ async def read_status(session: Session, key: Key) -> WrittenStatus:
     """The status of one policy; an empty one if there is no such policy. Raises KubeError."""
     # As a list, since the companion has the right to list anyway.
     path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
-    page = _read(await session.get(path, params=only, timeout=STATUS_TIMEOUT_SECONDS), path)
+    body = await session.get(path, params=only, timeout=STATUS_TIMEOUT_SECONDS)
+    page = decode_answer(_DECODER.decode, body, path)
     return as_written(page.items[0].status or {}, session.now()) if page.items else WrittenStatus()
 
 
@@ -277,13 +279,3 @@ def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
     """A status as it was read. Its time of writing is taken to be that of its assessment, and never after `now`."""
     at = parse_time(status.get("assessedAt"))
     return WrittenStatus(status=status, at=min(now, at) if at is not None else None)
-
-
-_DECODER = Decoder(AnyObjectList)
-
-
-def _read(body: bytes, path: str) -> AnyObjectList:
-    try:
-        return _DECODER.decode(body)
-    except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"{path}: {error}") from error

@@ -21,7 +21,7 @@ from adapter.companion.actions import (
 )
 from adapter.companion.state import ToleranceField
 from adapter.kube.api import APPLY_PATCH, EVENTS, HPAS, JSON, JSON_PATCH, MERGE_PATCH, PODS, WATERMARK_POLICIES
-from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, MalformedAnswer, NotFound
+from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, NotFound, decode_answer
 from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.kube.session import Session
 from adapter.load.pods import LOWEST_COST
@@ -37,6 +37,7 @@ from adapter.telemetry.metrics import Metrics
 WRITE_SECONDS = 2.0
 """The time limit of one write, which is shorter than others wait before they take the lease."""
 LONGEST_REASON = 40
+_OBJECT = Decoder(dict[str, Any])
 
 _log = structlog.get_logger(__name__)
 
@@ -98,7 +99,8 @@ class Writer:
         match action:
             case RaiseScale():
                 # The update carries the version that was read, so that a scaling in between wins.
-                scale = _decoded(await self._session.get(action.path, timeout=WRITE_SECONDS / 2), "scale")
+                answer = await self._session.get(action.path, timeout=WRITE_SECONDS / 2)
+                scale = decode_answer(_OBJECT.decode, answer, "the answer is no scale")
                 current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
                 if current != (action.target, action.current) or not self._leads():
                     raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
@@ -159,7 +161,8 @@ class Writer:
 
     def _learn(self, hpa: bytes) -> None:
         """Notes whether the answer to a request that set a tolerance still has it."""
-        rules = mapping_at(_decoded(hpa, "HPA"), "spec", "behavior", "scaleUp")
+        data = decode_answer(_OBJECT.decode, hpa, "the answer is no HPA")
+        rules = mapping_at(data, "spec", "behavior", "scaleUp")
         self.tolerance = ToleranceField(known="tolerance" in rules, asked_at=self._session.now())
 
 
@@ -171,16 +174,6 @@ async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await asyncio.gather(asyncio.shield(task), return_exceptions=True)  # nobody waits for its result any more
         raise
-
-
-_OBJECT = Decoder(dict[str, Any])
-
-
-def _decoded(body: bytes, kind: str) -> dict[str, Any]:
-    try:
-        return _OBJECT.decode(body)
-    except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"the answer is no {kind}: {error}") from error
 
 
 class EventRequest(NamedTuple):

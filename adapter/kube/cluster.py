@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from adapter.kube.api import ENDPOINT_SLICES, HPAS, PODS, WATERMARK_POLICIES
-from adapter.kube.errors import KubeError, MalformedAnswer
+from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.objects import AnyObject, Condition, EndpointSlice, KubeObject, ObjectList, ServerVersion
 from adapter.kube.pods import PodDecoder
 from adapter.kube.rest_mapper import RestMapper
@@ -24,7 +24,7 @@ from adapter.policy.field_reader import PolicyObject
 from adapter.policy.hpa import Hpa, parse_hpa
 from adapter.policy.linking import NO_SCALE, Links, reference_faults, selector_fault, target_pods
 from adapter.policy.watermark_policy import parse_policy
-from adapter.runtime.decoding import Decoder, decode
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class Cluster:
                 try:
                     hpa = parse_hpa(raw, self._tolerance)
                 except FaultyDocument as error:
-                    name = _decoded(raw, Decoder(AnyObject).decode, "HorizontalPodAutoscaler").metadata.name
+                    name = decode_answer(Decoder(AnyObject).decode, raw, "HorizontalPodAutoscaler").metadata.name
                     faults[name] = _sentences(error)
                 else:
                     links.put_hpa(hpa.name, hpa)
@@ -141,7 +141,7 @@ class Cluster:
         raw = await self._one(resource.collection(policy.namespace), name)
         if raw is None:
             raise ClusterError(f"{kind} {name}, which HorizontalPodAutoscaler {hpa.name} scales, does not exist")
-        target = _decoded(raw, target_decoder(hpa.target.api_version, kind, resource.paths), f"{kind} {name}")
+        target = decode_answer(target_decoder(hpa.target.api_version, kind, resource.paths), raw, f"{kind} {name}")
         if target.scale is None:
             raise ClusterError(f"{kind} {name} {NO_SCALE}")
         try:
@@ -152,7 +152,7 @@ class Cluster:
             raise ClusterError(f"{kind} {name}: {unusable}")
         path, decode = PODS.collection(policy.namespace), PodDecoder()
         raws = await self._items(path, labelSelector=str(selector))
-        pods = target_pods((_decoded(raw, decode, "pods") for raw in raws), selector, target.target)
+        pods = target_pods((decode_answer(decode, raw, "pods") for raw in raws), selector, target.target)
         return WiredTarget(target.target, tuple(sorted(pods, key=lambda pod: pod.name)), wiring)
 
     async def hpas(self, namespaces: Iterable[str]) -> list[Hpa]:
@@ -186,7 +186,7 @@ class Cluster:
     async def _endpoint_slices(self, namespace: str, service: str) -> list[EndpointSlice]:
         labels = f"kubernetes.io/service-name={service}"
         raws = await self._items(ENDPOINT_SLICES.collection(namespace), labelSelector=labels)
-        return [_decoded(raw, Decoder(EndpointSlice).decode, "endpointslices") for raw in raws]
+        return [decode_answer(Decoder(EndpointSlice).decode, raw, "endpointslices") for raw in raws]
 
     def now(self) -> float:
         """The API server's time, in seconds."""
@@ -198,11 +198,11 @@ class Cluster:
 
     async def _items(self, path: str, **params: str) -> list[msgspec.Raw]:
         body = await self.session.get(path, params=params or None, timeout=30)
-        return _decoded(body, Decoder(ObjectList).decode, path).items or []
+        return decode_answer(Decoder(ObjectList).decode, body, path).items or []
 
 
 def _policy(body: bytes | msgspec.Raw) -> ListedPolicy:
-    wire = _decoded(body, Decoder(_PolicyWithStatus).decode, "WatermarkPolicy")
+    wire = decode_answer(Decoder(_PolicyWithStatus).decode, body, "WatermarkPolicy")
     namespace, name, status = wire.metadata.namespace, wire.metadata.name, wire.status or ReportedStatus()
     try:
         return ListedPolicy(namespace, name, parse_policy(wire), status=status)
@@ -215,13 +215,6 @@ def _sentences(error: FaultyDocument) -> str:
     return "; ".join(map(str, error.faults))
 
 
-def _decoded(body: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T], what: str) -> T:
-    try:
-        return decode(body)
-    except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"{what}: {error}") from error
-
-
 def parse_version(text: str) -> tuple[int, int] | None:
     """Major and minor version of texts such as `1.34` and `v1.34.0-gke.5`."""
     match = _DIGITS.match(text)
@@ -230,10 +223,8 @@ def parse_version(text: str) -> tuple[int, int] | None:
 
 async def server_version(session: Session) -> str:
     """The API server's version as it gives it. Raises KubeError."""
-    try:
-        return decode(await session.get("/version"), ServerVersion).git_version
-    except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"the answer is no version: {error}") from error
+    body = await session.get("/version")
+    return decode_answer(Decoder(ServerVersion).decode, body, "the answer is no version").git_version
 
 
 async def has_tolerance(session: Session, version: str) -> bool | None:

@@ -24,12 +24,16 @@ KubeError                       base of all errors of this package
 # ruff: noqa: N818 - the errors have the API's own names
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from adapter.kube.objects import Status
 from adapter.runtime.decoding import decode
 from adapter.runtime.source_errors import SourceError, without_user
+
+T = TypeVar("T")
 
 _LONGEST_MESSAGE = 300
 _REASON = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
@@ -155,6 +159,14 @@ _BY_CODE: dict[int, type[ApiStatusError]] = {
     422: Invalid,
     429: TooManyRequests,
 }
+
+
+def decode_answer(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | msgspec.Raw, what: str) -> T:
+    """The decoded answer. Raises MalformedAnswer, which names what it is of."""
+    try:
+        return decode(body)
+    except msgspec.MsgspecError as error:
+        raise MalformedAnswer(f"{what}: {error}") from error
 
 
 def error_from_answer(

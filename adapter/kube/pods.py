@@ -59,7 +59,10 @@ class PodDecoder:
 
     def __init__(self) -> None:
         self._labels = _Shared(_labels, len)
-        self._containers = _Shared(_containers, _length)
+        self._containers = _Shared(
+            _containers,
+            lambda raws: sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.ports) for raw in raws),
+        )
         self._owners = _Shared(_owner, len)
 
     def __call__(self, body: bytes | msgspec.Raw) -> Pod:
@@ -198,10 +201,6 @@ def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ..
                 )
             )
     return tuple(raws)
-
-
-def _length(raws: tuple[_RawContainer, ...]) -> int:
-    return sum(len(raw.name) + len(raw.image) + len(raw.resources) + len(raw.ports) for raw in raws)
 
 
 def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:

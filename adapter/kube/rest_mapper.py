@@ -4,16 +4,14 @@ import math
 from dataclasses import dataclass
 from typing import TypeVar
 
-import msgspec
-
 from adapter.kube.api import CUSTOM_RESOURCE_DEFINITIONS, GroupVersionResource, group_version, path
-from adapter.kube.errors import Forbidden, KubeError, MalformedAnswer, NotFound, UnknownKind
+from adapter.kube.errors import Forbidden, KubeError, NotFound, UnknownKind, decode_answer
 from adapter.kube.objects import ApiGroupList, ApiResource, ApiResourceList, CustomResourceDefinition
 from adapter.kube.session import Session
 from adapter.kube.targets import BUILT_IN, ScalePaths
 from adapter.policy.linking import kind_faults
 from adapter.runtime.concurrency import SingleFlight
-from adapter.runtime.decoding import decode
+from adapter.runtime.decoding import Decoder
 
 T = TypeVar("T")
 
@@ -193,7 +191,4 @@ class RestMapper:
 
 
 def _decode(body: bytes, kind: type[T]) -> T:
-    try:
-        return decode(body, kind)
-    except msgspec.MsgspecError as error:
-        raise MalformedAnswer(f"{kind.__name__}: {error}") from error
+    return decode_answer(Decoder(kind).decode, body, kind.__name__)

@@ -6,7 +6,7 @@ A check is a function that returns None if healthy, else the reason.
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from http import HTTPStatus
 from typing import NamedTuple
 
 import structlog
@@ -19,20 +19,10 @@ _LONGEST_TARGET = 128
 _LOG_SECONDS = 60.0
 
 
-class Probe(NamedTuple):
-    """A health request: the endpoint, and optionally one of its checks."""
+class HealthAnswer(NamedTuple):
+    """A health answer: HTTP status and plain text."""
 
-    segments: tuple[str, ...]
-    verbose: bool
-    reported: bool = False
-    """Whether a failure is answered with status 200 as well: a proxy shows the text of no other answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class HealthReport:
-    """The plain text of a health answer."""
-
-    healthy: bool
+    code: int
     text: str
 
 
@@ -73,8 +63,12 @@ class Health:
         self._clock = clock
         self._logged: dict[str, float] = {}
 
-    def probe(self, target: str) -> Probe | None:
-        """Parse a health request; None for any other target. The cost does not depend on the target's length."""
+    def answer(self, target: str) -> HealthAnswer | None:
+        """The answer to `/livez`, or of one check to `/livez/<check>`; None to any other target, however long it is.
+
+        `?verbose` names every check. `?report` answers a failure with status 200 as well: a proxy shows the text of no
+        other answer.
+        """
         if len(target) > _LONGEST_TARGET:
             return None
         path, _, query = target.partition("?")
@@ -82,28 +76,22 @@ class Health:
         checks = self._checks.get(endpoint)
         if checks is None or not path.startswith("/") or any(name not in checks for name in single):
             return None
-        asked = query.replace("=", "&").split("&")
-        return Probe((endpoint, *single), verbose="verbose" in asked, reported="report" in asked)
-
-    def report(self, segments: tuple[str, ...], *, verbose: bool) -> HealthReport:
-        """The report for `/livez`, or of one check for `/livez/<check>`. Raises KeyError for an unknown check."""
-        endpoint, *single = segments
-        checks = self._checks[endpoint]
-        if single:
-            checks = {single[0]: checks[single[0]]}
-        results = {name: check() for name, check in checks.items()}
+        options = query.replace("=", "&").split("&")
+        results = {name: check() for name, check in checks.items() if not single or name in single}
         self._log(results)
         healthy = not any(results.values())
+        code = HTTPStatus.OK if healthy or "report" in options else HTTPStatus.INTERNAL_SERVER_ERROR
         warnings: dict[str, str | None] = {}
         if endpoint == "readyz" and not single:
             warnings = {name: check() for name, check in self._warnings.items() if not results.get(name)}
             self._log({f"{name} (warning)": warning for name, warning in warnings.items()})
             warnings = {name: warning for name, warning in warnings.items() if warning}
-        if healthy and not warnings and not verbose:
-            return HealthReport(healthy=True, text="ok")
+        if healthy and not warnings and "verbose" not in options:
+            return HealthAnswer(code, "ok")
         lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in results.items()]
         lines += [f"[!]{name}: {warning}" for name, warning in warnings.items()]
-        return HealthReport(healthy, "\n".join([*lines, f"{endpoint} check {'passed' if healthy else 'failed'}", ""]))
+        lines += [f"{endpoint} check {'passed' if healthy else 'failed'}", ""]
+        return HealthAnswer(code, "\n".join(lines))
 
     def _log(self, results: Mapping[str, str | None]) -> None:
         for name, reason in results.items():

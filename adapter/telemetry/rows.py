@@ -1,6 +1,5 @@
 """The rows behind the series of each policy and of each service of a registry, and their gauge families."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -44,6 +43,10 @@ class Family(Generic[R]):
         return f"# HELP {self.name} {self.help}\n# TYPE {self.name} gauge\n"
 
 
+_SPECIAL = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
+"""Numbers that the exposition writes in another way than Python."""
+
+
 def format_row(families: Sequence[Family[R]], row: R) -> list[str]:
     """The row's text, one piece per family in their order; the caller joins the pieces of all rows by family."""
     names = families[0].shared_labels
@@ -55,15 +58,10 @@ def format_row(families: Sequence[Family[R]], row: R) -> list[str]:
         for label, value in family.values(row):
             if value is not None:
                 more = f'{own}"{_escaped(label)}"' if own else ""
-                text += f"{family.name}{{{place}{more}}} {_number(value)}\n"
+                number = repr(float(value))
+                text += f"{family.name}{{{place}{more}}} {_SPECIAL.get(number, number)}\n"
         pieces.append(text)
     return pieces
-
-
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return repr(float(value))
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def _escaped(value: str) -> str:

@@ -48,11 +48,9 @@ class TelemetryHandler:
         target = request.raw_path
         if request.method not in _READ_METHODS:
             return refusal(HTTPStatus.METHOD_NOT_ALLOWED)
-        probe = self._health.probe(target)
-        if probe is not None:
-            report = self._health.report(probe.segments, verbose=probe.verbose)
-            is_ok = report.healthy or probe.reported
-            return _plain(HTTPStatus.OK if is_ok else HTTPStatus.INTERNAL_SERVER_ERROR, report.text)
+        answer = self._health.answer(target)
+        if answer is not None:
+            return _plain(answer.code, answer.text)
         if target.partition("?")[0] != "/metrics":
             return refusal(HTTPStatus.NOT_FOUND)
         headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Vary": "Accept-Encoding", "Server": _SERVER}
