@@ -179,10 +179,6 @@ ROWS = (
         "it tests the model of a benchmark: only another model changes its answer",
     ),
     Left(r"manifests/test_manifests\.py::test_nothing_is_wrong", "`make check` runs each of these checks"),
-    Left(
-        r"companion/test_sentences\.py::test_no_sentence",
-        "it reads every sentence that can be written: 15 s of wording",
-    ),
     Left(r"load/test_tolerance\.py::.*test_every_milli_tolerance", "hypothesis draws tolerances besides", keep=50),
     Left(
         r"fuzz/test_usage\.py::test_a_query_as_long_as",
