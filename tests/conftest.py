@@ -84,7 +84,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Each worker of a whole run begins its imports with other files: what one has compiled, the others only load.
 
     Rewriting the asserts of all files takes 14 s of processor time, which each worker of a fresh clone would spend.
+    What is made until the end of the collection stays: looking for garbage meanwhile takes time and finds none.
     """
+    gc.disable()
     worker = getattr(session.config, "workerinput", None)
     if worker and session.config.args == ["tests"]:
         root = Path(__file__).parent.parent
@@ -92,12 +94,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
             with contextlib.suppress(Exception):  # the collection reports it
                 importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
-    """A collection keeps almost all that it makes: looking for garbage meanwhile takes time and finds none."""
-    gc.disable()
 
 
 @pytest.hookimpl(optionalhook=True)
