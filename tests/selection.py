@@ -168,10 +168,15 @@ ROWS = (
         "engine/test_blast_radius.py breaks every input; a silent and a refused watch and each kind of source run",
     ),
     Left(
-        r"document/test_hostile\.py::test_(a_hundred_thousand|fifty_thousand|ten_times|many_endpoints|"
-        r"the_command_ends|a_memory_of_more)",
-        "people run `decide` on documents of their own; what others send to a server is limited in tests/security",
+        r"(document/test_hostile\.py::test_(a_hundred_thousand|fifty_thousand|ten_times|many_endpoints|the_command_ends|"
+        r"a_memory_of_more|a_text_that_no_reader.*\[many)|migrate/test_command\.py::test_large_input)",
+        "people run these commands on documents of their own; what a server is sent is limited in tests/security",
         keep=2,
+    ),
+    Left(
+        r"document/test_writer\.py::test_documents_of_closed_loops",
+        "documents of 25 random services are compared; those of loops differ in what they remember",
+        keep=1,
     ),
     Left(r"replay/test_simulation\.py::test_a_replayed_policy_does.*\[1-", "one history is like the other"),
     Left(
