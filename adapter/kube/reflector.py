@@ -75,7 +75,7 @@ class Reflector(Generic[T]):
     `decode` turns an object's JSON into the item to keep; it copies what it needs of the Raw. Where it raises
     msgspec.MsgspecError, the object's last known item stays. `on_event(old, new)` is called for each object that is
     added (old None), changed, or deleted (new None); items that compare equal are unchanged. `name` is the resource in
-    metrics and logs, `namespace` the one in `path` (empty: all of them); `params` are selectors for list and watch.
+    metrics and logs, `namespace` the one in `path` (empty: all of them).
     """
 
     def __init__(
@@ -86,7 +86,6 @@ class Reflector(Generic[T]):
         *,
         name: str,
         namespace: str = "",
-        params: Mapping[str, str] | None = None,
         on_event: Callable[[T | None, T | None], None] = lambda _old, _new: None,
         page: int = 500,
         metrics: Metrics | None = None,
@@ -107,7 +106,6 @@ class Reflector(Generic[T]):
         self._session = session
         self._path = path
         self._decode = decode
-        self._params = dict(params or {})
         self._on_event = on_event
         self._page = page
         self._limit = min(_FIRST_PAGE, page)
@@ -183,7 +181,7 @@ class Reflector(Generic[T]):
         """One page, its objects not yet decoded. The next page's length follows from the size of these objects."""
         body: bytes | None = None
         while body is None:
-            params = {**self._params, "limit": str(self._limit), **({"continue": token} if token else {})}
+            params = {"limit": str(self._limit), **({"continue": token} if token else {})}
             largest = LARGEST_PAGE if self._limit > 1 else LARGEST_ANSWER
             try:
                 body = await self._session.get(
@@ -231,7 +229,6 @@ class Reflector(Generic[T]):
     async def _watch(self, place: str) -> None:
         seconds = random.randint(*WATCH_SECONDS)  # noqa: S311  spreads load, guards nothing
         params = {
-            **self._params,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": place,

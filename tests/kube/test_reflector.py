@@ -182,12 +182,6 @@ class TestList:
         assert watched.colors() == {"shop/a": "red"}
         assert restarts(metrics, "unreachable") == 1
 
-    async def test_selectors_go_along_with_lists_and_watches(self, api: FakeApi, make: Any) -> None:
-        make(params={"fieldSelector": "metadata.name=x"})
-        watch = await api.watch()
-        assert watch.query["fieldSelector"] == "metadata.name=x"
-        assert api.queries("list")[0]["fieldSelector"] == "metadata.name=x"
-
     async def test_an_empty_collection_is_synced(self, api: FakeApi, make: Any) -> None:
         api.lists.append(text('{"metadata":{"resourceVersion":"5"},"items":null}'))
         watched = make()

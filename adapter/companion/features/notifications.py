@@ -105,14 +105,17 @@ def _with_trouble(
 
     A trouble is notified once it has lasted for long enough, and so is the end of lost data.
     """
-    topic, now = trouble.topic, context.now
-    before = (state.troubles or {}).get(topic, TroubleState())
-    if text is None or bool(text) is before.notified:
-        return _updated(state, topic, TroubleState(before.notified))
-    since = before.since if before.since is not None else now
-    if now - since < (trouble.fall if before.notified else trouble.rise):
-        return _updated(state, topic, TroubleState(before.notified, since))
-    state = _updated(state, topic, TroubleState(not before.notified))
+    topic, now, troubles = trouble.topic, context.now, state.troubles or {}
+    before = troubles.get(topic, TroubleState())
+    new = TroubleState(before.notified)
+    if text is not None and bool(text) is not before.notified:
+        since = before.since if before.since is not None else now
+        waits = now - since < (trouble.fall if before.notified else trouble.rise)
+        new = TroubleState(before.notified, since) if waits else TroubleState(not before.notified)
+    if troubles.get(topic) != new:
+        state = replace(state, troubles={**troubles, topic: new})
+    if new.notified is before.notified:
+        return state
     if text:
         return _with_due(state, context, topic, trouble.severity, text, in_production=trouble.in_production)
     if topic is Topic.DATA_LOST:
@@ -120,12 +123,6 @@ def _with_trouble(
         recovered = f"every metric has an answer again{trusted}"
         return _with_due(state, context, Topic.DATA_RECOVERED, Severity.INFO, recovered)
     return state
-
-
-def _updated(state: NotificationState, topic: Topic, trouble: TroubleState) -> NotificationState:
-    if state.troubles is not None and state.troubles.get(topic) == trouble:
-        return state
-    return replace(state, troubles={**(state.troubles or {}), topic: trouble})
 
 
 def _with_due(
