@@ -106,14 +106,19 @@ def _run(action: str, parsed: argparse.Namespace) -> int:
     from adapter.runtime.garbage import lean_imports
 
     with lean_imports():
+        from adapter.assembly import run
         from adapter.kube.errors import KubeError
 
         if action == "serve":
-            from adapter.server_process import run_server as run_process
+            from adapter.server_process import ServerProcess
+
+            running = run(ServerProcess, parsed.settings, parsed.kubeconfig)
         else:
-            from adapter.companion_process import run_companion as run_process
+            from adapter.companion_process import CompanionProcess
+
+            running = run(CompanionProcess, parsed.settings, parsed.kubeconfig)
     try:
-        return asyncio.run(run_process(parsed.settings, parsed.kubeconfig))
+        return asyncio.run(running)
     except (KubeError, OSError) as error:
         output.complain(f"effective-load cannot {action}: {error}")
         return FAILED

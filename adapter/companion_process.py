@@ -5,7 +5,6 @@ import socket
 import uuid
 from collections.abc import Mapping
 
-from adapter.assembly import run
 from adapter.companion.companion import Companion
 from adapter.engine import Engine
 from adapter.kube.leader_election import LeaderElector
@@ -13,11 +12,6 @@ from adapter.kube.session import Session
 from adapter.settings import Settings
 from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
-
-
-async def run_companion(settings_path: str | None, kubeconfig: str | None) -> int:
-    """Run the companion until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
-    return await run(CompanionProcess, settings_path, kubeconfig)
 
 
 class CompanionProcess:

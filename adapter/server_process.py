@@ -7,18 +7,12 @@ from pathlib import Path
 from adapter.apiserver.certificate_manager import TlsOptions
 from adapter.apiserver.server import ApiServer, ServerOptions
 from adapter.apiserver.upstreams import Upstreams
-from adapter.assembly import run
 from adapter.engine import Engine
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings import ServerSettings, Settings, needs_restart
 from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
-
-
-async def run_server(settings_path: str | None, kubeconfig: str | None) -> int:
-    """Run the server until SIGTERM or SIGINT. Raises SettingsError for unusable settings."""
-    return await run(ServerProcess, settings_path, kubeconfig)
 
 
 class ServerProcess:

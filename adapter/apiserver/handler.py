@@ -34,7 +34,7 @@ from adapter.kube.api import JSON
 from adapter.kube.selectors import is_small
 from adapter.policy.hpa import DESIRED_REPLICAS
 from adapter.runtime.concurrency import turn
-from adapter.runtime.inbound import STEP_BYTES, STEP_SECONDS, HttpConnection, kept_bytes, write_whole
+from adapter.runtime.inbound import STEP_BYTES, STEP_SECONDS, connection_of, kept_bytes, write_whole
 from adapter.telemetry.metrics import Metrics, package_version
 
 SERVER = "effective-load"
@@ -123,7 +123,7 @@ class Handler:
         if request.method != "GET":
             raise not_allowed(f"{request.method} is not supported: metrics can only be read")
         flow = identity.flow
-        with self._held.hold(flow, kept_bytes(request), _connection(request).abort):
+        with self._held.hold(flow, kept_bytes(request), connection_of(request).abort):
             await self._authorizer.check(identity, info.attributes)
             if is_small(request.raw_path):
                 info = parse_target(request.raw_path)
@@ -198,7 +198,7 @@ class Handler:
         """The answer, after it has left; its bytes count in the budget until then."""
         response = web.StreamResponse(headers=headers)
         size = len(body) + min(len(body), STEP_BYTES)  # with the step that is being written
-        with self._leaving.hold(flow, size, _connection(request).abort) as hold:
+        with self._leaving.hold(flow, size, connection_of(request).abort) as hold:
             await write_whole(request, response, body, lambda: self._leaving.moved(hold))
         return response
 
@@ -208,11 +208,6 @@ class Handler:
         if error.code == HTTPStatus.UNAUTHORIZED:
             answer.force_close()  # its certificate may have expired while the connection lives
         return answer
-
-
-def _connection(request: web.BaseRequest) -> HttpConnection:
-    assert isinstance(request.protocol, HttpConnection)
-    return request.protocol
 
 
 def unreadable(code: int, message: str) -> web.Response:

@@ -410,8 +410,7 @@ class HttpConnections(web.Server):
         await asyncio.sleep(0)
 
     async def _tracked(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = request.protocol
-        assert isinstance(connection, HttpConnection)
+        connection = connection_of(request)
         connection.is_busy = True
         if kept_bytes(request) > REQUEST_BYTES:
             connection.close_when_idle()
@@ -429,10 +428,15 @@ class HttpConnections(web.Server):
             connection.answered()
 
 
+def connection_of(request: web.BaseRequest) -> HttpConnection:
+    """The connection of a request."""
+    assert isinstance(request.protocol, HttpConnection)
+    return request.protocol
+
+
 def kept_bytes(request: web.BaseRequest) -> int:
     """The memory that the request takes until its answer, and on a connection that stays open until the next one."""
-    assert isinstance(request.protocol, HttpConnection)
-    return request.protocol.received + _HEADER_BYTES * len(request.raw_headers)
+    return connection_of(request).received + _HEADER_BYTES * len(request.raw_headers)
 
 
 async def write_whole(
