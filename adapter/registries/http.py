@@ -6,7 +6,6 @@ it pulled out. Polled with ETags over a few connections, hundreds of services co
 
 import ipaddress
 import sys
-from heapq import merge
 from http import HTTPStatus
 from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlencode
@@ -20,15 +19,13 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.concurrency import Slices
-from adapter.runtime.decoding import Decoder, Uncut, array, pieces
+from adapter.runtime.decoding import Decoder, array, read_array
 from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.source_errors import SourceError, UnknownService, WrongRegistryAnswer
 from adapter.settings.registries import HttpRegistry
 
 OUT = "OUT_OF_SERVICE"
 UNKNOWN = "UNKNOWN"
-_RUN = 500
-"""Instances that are sorted in one step."""
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
@@ -74,78 +71,57 @@ class TaggedDocument(NamedTuple):
     etag: str
 
 
-_envelope = Decoder(_Envelope).decode
-_many = Decoder(list[StatedPod]).decode
-_weight = Decoder(Weight | None).decode
+_ENVELOPE = Decoder(_Envelope)
+_PODS = Decoder(list[StatedPod])
+_WEIGHT = Decoder(Weight | None)
 _ARRAY = array("instances")
 
 
 async def read_document(body: Body) -> RosterDocument:
     """Decode a document in slices. Raises WrongRegistryAnswer that names the fault and its place."""
-    slices = Slices()
-    stated: list[StatedPod] = []
-    envelope = None
     try:
-        for piece in pieces(body, _ARRAY):
-            if piece.is_last:
-                envelope = _envelope(piece.text)
-            for pod in envelope.instances if envelope is not None else _many(piece.text):
-                _check(pod, len(stated))
-                stated.append(pod)
-            await slices.breathe()
-    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
-        raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {error}") from error
-    assert envelope is not None
-    # Sorted, so that a list in another order is no change.
-    ordered: list[Instance] = []
-    for pod in merge(*[sorted(stated[at : at + _RUN], key=_order) for at in range(0, len(stated), _RUN)], key=_order):
-        ordered.append(
-            Instance(
-                ip=pod.ip,
-                port=pod.port,
-                weight=_weight_of(pod),
-                status={"out": OUT, "unknown": UNKNOWN}.get(pod.state, ""),
-                pod_uid=pod.uid,
-                pod_name=pod.pod,
-                metadata={"reason": pod.reason} if pod.reason else {},
-            )
-        )
-        await slices.breathe()
-    return RosterDocument(envelope.complete, tuple(ordered), envelope.service, envelope.revision)
-
-
-def _check(pod: StatedPod, place: int) -> None:
-    """Normalize the address to the form of pod IPs. Raises WrongRegistryAnswer where it can match no pod."""
-    try:
-        _weight_of(pod)
+        stated, envelope = await read_array(body, _ARRAY, _PODS, _ENVELOPE)
     except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"the document's instances[{place}].weight: {error}") from error
-    if not pod.ip:
-        if not (pod.pod or pod.uid):
-            raise WrongRegistryAnswer(f"the document's instances[{place}] names no pod: give ip, pod or uid")
-        return
+        raise WrongRegistryAnswer(f"the document is not what docs/registries.md asks for: {error}") from error
+    slices = Slices()
+    instances: list[Instance] = []
+    for place, pod in enumerate((*stated, *envelope.instances)):
+        instances.append(_instance(pod, f"the document's instances[{place}]"))
+        await slices.breathe()
+    # Sorted, so that a list in another order is no change.
+    instances.sort(key=lambda each: (each.ip, each.port or 0, each.pod_name, each.pod_uid))
+    return RosterDocument(envelope.complete, tuple(instances), envelope.service, envelope.revision)
+
+
+def _instance(pod: StatedPod, place: str) -> Instance:
+    """The instance, with its address in the form of pod IPs. Raises WrongRegistryAnswer where it can match no pod."""
     try:
-        address = ipaddress.ip_address(pod.ip.strip().strip("[]").partition("%")[0])
+        weight = _WEIGHT.decode(pod.weight)
+    except msgspec.MsgspecError as error:
+        raise WrongRegistryAnswer(f"{place}.weight: {error}") from error
+    if weight == 0 and bytes(pod.weight).lower().partition(b"e")[0].strip(b"-0."):
+        weight = sys.float_info.min  # it is too small for a float, and 0 means pulled out
+    ip = pod.ip
+    try:
+        address = ipaddress.ip_address(ip.strip().strip("[]").partition("%")[0])
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        ip = str(mapped or address)
     except ValueError:
-        if pod.pod or pod.uid:
-            return
-        raise WrongRegistryAnswer(
-            f"the document's instances[{place}].ip {pod.ip!r} is no IP address and matches nobody: write the address "
-            "alone, its port under port, a pod's name under pod"
-        ) from None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    pod.ip = str(mapped or address)
-
-
-def _weight_of(pod: StatedPod) -> float | None:
-    """The weight; one that is too small for a float is the smallest float, since 0 means pulled out."""
-    weight = _weight(pod.weight)
-    is_zero = not bytes(pod.weight).lower().partition(b"e")[0].strip(b"-0.")
-    return sys.float_info.min if weight == 0 and not is_zero else weight
-
-
-def _order(pod: StatedPod) -> tuple[str, int, str, str]:
-    return pod.ip, pod.port or 0, pod.pod, pod.uid
+        if not (pod.pod or pod.uid):
+            fault = (
+                f".ip {ip!r} is no IP address and matches nobody: write the address alone, its port under port, a "
+                "pod's name under pod"
+            )
+            raise WrongRegistryAnswer(place + (fault if ip else " names no pod: give ip, pod or uid")) from None
+    return Instance(
+        ip=ip,
+        port=pod.port,
+        weight=weight,
+        status={"out": OUT, "unknown": UNKNOWN}.get(pod.state, ""),
+        pod_uid=pod.uid,
+        pod_name=pod.pod,
+        metadata={"reason": pod.reason} if pod.reason else {},
+    )
 
 
 class HttpSource(PollingSource[TaggedDocument]):

@@ -18,7 +18,7 @@ from adapter.registries.polling import UNCHANGED, PollingSource, Unchanged
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.concurrency import Slices
-from adapter.runtime.decoding import Decoder, Uncut, array, pieces
+from adapter.runtime.decoding import Decoder, array, read_array
 from adapter.runtime.http1 import RawReply, Request
 from adapter.runtime.source_errors import (
     NotAllowed,
@@ -71,16 +71,10 @@ class InstanceList(NamedTuple):
     instances: tuple[Instance, ...]
 
 
-_decode = Decoder(_Answer).decode
-_decode_instances = Decoder(list[_Instance]).decode
+_ANSWER = Decoder(_Answer)
+_INSTANCES = Decoder(list[_Instance])
 _ARRAY = array("instances")
 _encode = msgspec.json.Encoder().encode
-
-
-def request(service: str, namespace: str, revision: str) -> Request:
-    """The request for a service's instances; `revision` is that of the last answer, empty where there is none."""
-    named = {"name": service, "namespace": namespace, "revision": revision}
-    return Request("POST", "/v1/Discover", _JSON, _encode({"type": INSTANCES, "service": named}))
 
 
 async def read_answer(
@@ -90,23 +84,13 @@ async def read_answer(
 
     Raises the SourceError of a server that another one may stand in for.
     """
-    slices = Slices()
     plain = reply.plain  # decoding uses the body up
-    listed: list[_Instance] = []
-    envelope = None
     try:
-        for piece in pieces(reply.body, _ARRAY):
-            if piece.is_last:
-                envelope = _decode(piece.text)
-                listed += envelope.instances or ()
-            else:
-                listed += _decode_instances(piece.text)
-            await slices.breathe()
-    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+        listed, envelope = await read_array(reply.body, _ARRAY, _INSTANCES, _ANSWER)
+    except msgspec.MsgspecError as error:
         if reply.status != 200:
             raise refusal(plain).with_context(server) from None
         raise WrongRegistryAnswer(f"{server}: not an answer of Polaris' discovery API: {error}") from None
-    assert envelope is not None
     # For an alias Polaris names its target; an answer may also say nothing of whom it is about.
     about = [each for each in (envelope.service, envelope.alias_for) if each is not None and each.name]
     if about and not any(each.name == service and each.namespace in {namespace, None, ""} for each in about):
@@ -116,7 +100,9 @@ async def read_answer(
     if envelope.code == NO_CHANGE:
         return UNCHANGED
     if envelope.code == SUCCESS and envelope.service is not None and envelope.instances is not None:
+        slices = Slices()
         instances = []
+        listed += envelope.instances
         for each in sorted(listed, key=lambda each: (each.host, each.port or 0)):  # Polaris lists them in any order
             metadata = each.metadata or {}
             instances.append(
@@ -161,8 +147,9 @@ class PolarisSource(PollingSource[InstanceList]):
         self._namespace, self._pod_name_key = settings.namespace, settings.pod_name_key
 
     def request(self, key: ServiceKey, tag: str) -> Request:
-        """The question for a service's instances."""
-        return request(key.service, key.namespace or self._namespace, tag)
+        """The question for a service's instances; `tag` is the revision of the last answer."""
+        named = {"name": key.service, "namespace": key.namespace or self._namespace, "revision": tag}
+        return Request("POST", "/v1/Discover", _JSON, _encode({"type": INSTANCES, "service": named}))
 
     async def read(
         self, key: ServiceKey, tag: str, server: str, reply: RawReply

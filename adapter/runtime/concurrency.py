@@ -40,6 +40,16 @@ async def for_each(items: Iterable[T], action: Callable[[T], Awaitable[None]]) -
     await run_all(*(worker() for _ in range(AT_ONCE)))
 
 
+async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
+    """Waits until the event is set, for so many seconds at most (None: no limit); whether it was set in time."""
+    # Not wait_for: before Python 3.12 it swallows a cancellation that coincides with the event.
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
 class SingleFlight(Generic[K, T]):
     """Runs at most one flight per key; later callers wait for it. A cancelled waiter does not cancel the flight."""
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 import msgspec
 
 from adapter.runtime.answer_budget import SEGMENT_BYTES, Body
+from adapter.runtime.concurrency import Slices
 from adapter.runtime.source_errors import SourceError
 
 DEEPEST_OBJECT = 100
@@ -19,6 +20,7 @@ DEEPEST_OBJECT = 100
 _STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 PIECE_BYTES = 48 * 1024
 WHOLE_BYTES = 1024 * 1024
@@ -144,6 +146,26 @@ def pieces(
         else:
             break
     yield _last(head + rest, body, most)
+
+
+async def read_array(
+    body: Body, form: re.Pattern[bytes], items: Decoder[list[T]], whole: Decoder[U]
+) -> tuple[list[T], U]:
+    """Decodes a document in slices: its array's elements but for those of the last piece, and that piece.
+
+    It consumes the body. Raises msgspec.MsgspecError.
+    """
+    slices = Slices()
+    found: list[T] = []
+    try:
+        for piece in pieces(body, form):
+            await slices.breathe()
+            if piece.is_last:
+                return found, whole.decode(piece.text)
+            found += items.decode(piece.text)
+    except Uncut as error:
+        raise msgspec.DecodeError(str(error)) from error
+    raise AssertionError("pieces() ends with a last piece")
 
 
 def _fill(rest: bytearray, body: Body, size: int) -> None:

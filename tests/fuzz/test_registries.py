@@ -18,7 +18,6 @@ from adapter.registries.client import refusal, server_text
 from adapter.registries.consul import wire as consul_wire
 from adapter.registries.eureka import wire as eureka_wire
 from adapter.registries.eureka.source import RegistryCopy
-from adapter.registries.nacos import push as nacos_grpc
 from adapter.registries.nacos import push as nacos_push
 from adapter.registries.nacos import wire as nacos_wire
 from adapter.registries.nacos.http import ADMIN_CALLS, CLIENT_CALLS
@@ -171,7 +170,7 @@ async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
     )
     assert sent.body == body
     found: tuple[Instance, ...] = ()
-    for decode in (nacos_grpc._RESPONSE, nacos_grpc._SERVER_REQUEST, nacos_push._SUBSCRIBED):
+    for decode in (nacos_push._RESPONSE, nacos_push._SERVER_REQUEST, nacos_push._SUBSCRIBED):
         try:
             told = nacos_wire.decode_body(decode, sent.body, "gRPC")
         except SourceError as error:

@@ -11,7 +11,7 @@ import grpc  # type: ignore[import-untyped]
 import pytest
 import trustme
 
-from adapter.registries.nacos import push as nacos_push
+from adapter.registries.nacos import source as nacos_source
 from adapter.registries.nacos.push import grpc_address
 from adapter.registries.roster import ServiceKey
 from adapter.settings.registries import NacosRegistry, RegistryTls
@@ -30,7 +30,7 @@ CART = ServiceKey("nacos", "cart")
 
 @pytest.fixture(autouse=True)
 def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nacos_push, "HEALTH_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(nacos_source, "HEALTH_CHECK_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ class TestPushes:
     async def test_subscriptions_are_renewed_in_case_a_push_was_lost(
         self, nacos: FakeNacos, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(nacos_push, "RESUBSCRIBE_SECONDS", 0.1)
+        monkeypatch.setattr(nacos_source, "RESUBSCRIBE_SECONDS", 0.1)
         async with following(pushed(nacos)) as world:
             await subscribed(nacos, world)
             nacos.services["public", "DEFAULT_GROUP@@shop"] = [host(1)]  # and no push

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapter.load.pods import PodState
-from adapter.registries.nacos import push as nacos_push
+from adapter.registries.nacos import source as nacos_source
 from tests.registries.kit import Pods
 from tests.registries.nacos_kit import (
     SHOP,
@@ -25,7 +25,7 @@ PODS = 4
 
 @pytest.fixture(autouse=True)
 def _beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nacos_push, "HEALTH_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(nacos_source, "HEALTH_CHECK_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -26,8 +26,7 @@ from adapter.registries.nacos.wire import (
     decode_body,
 )
 from adapter.runtime.answer_budget import Body
-from adapter.runtime.concurrency import Slices
-from adapter.runtime.decoding import Decoder, Uncut, array, pieces
+from adapter.runtime.decoding import Decoder, array, read_array
 from adapter.runtime.outbound import Client, Reply, secret
 from adapter.runtime.source_errors import (
     NotAllowed,
@@ -45,12 +44,12 @@ PAGE_SIZE = 100_000
 DEFAULT_CLUSTER = "DEFAULT"
 """The cluster that the administrators' list of Nacos 3.1 shows where none is named."""
 
-_HOSTS = Decoder(list[Host]).decode
-_INFO = Decoder(ServiceInfo).decode
-_LIST = Decoder(NacosResult[list[Host]]).decode
-_PAGE = Decoder(NacosResult[CatalogPage]).decode
-_DETAIL = Decoder(NacosResult[ServiceDetail]).decode
-_FAILURE = Decoder(NacosResult[object]).decode
+_HOSTS = Decoder(list[Host])
+_INFO = Decoder(ServiceInfo)
+_LIST = Decoder(NacosResult[list[Host]])
+_PAGE = Decoder(NacosResult[CatalogPage])
+_DETAIL = Decoder(NacosResult[ServiceDetail])
+_FAILURE = Decoder(NacosResult[object])
 _IN_INFO, _IN_LIST, _IN_PAGE = array("hosts"), array("data"), array("instances")
 
 
@@ -66,7 +65,7 @@ NO_SUCH_CALL = frozenset({404, 405, 410, 501})
 _LOGINS = ("/v3/auth/user/login", "/v1/auth/login", "/v1/auth/users/login")
 _PASSWORD_500 = b"No message available"
 _RENEW_SHARE = 0.9
-_TOKEN = Decoder(LoginResponse).decode
+_TOKEN = Decoder(LoginResponse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,12 @@ class CredentialProvider:
         try:
             return await request(credentials)
         except (NotAuthenticated, NotAllowed):
-            if not self._discard(credentials):
+            if not credentials.token:
                 raise
+            if credentials.token == self._token:  # otherwise another request has renewed it
+                if self._clock() - self._logged_in_at < YOUNG_TOKEN_SECONDS:
+                    raise
+                self._token = ""
         return await request(await self._current_credentials(server, service))
 
     async def _current_credentials(self, server: str, service: NacosService) -> RequestCredentials:
@@ -123,19 +126,6 @@ class CredentialProvider:
                 await self._login(server)
             return RequestCredentials(self._token)
 
-    def _discard(self, credentials: RequestCredentials) -> bool:
-        """Discards a refused token; returns whether the next request will have another one."""
-        if not credentials.token:
-            return False
-        if credentials.token != self._token:
-            return True
-        if self._clock() - self._logged_in_at < YOUNG_TOKEN_SECONDS:
-            return False
-        self._token = ""
-        return True
-
-    # --- login ---
-
     async def _login(self, server: str) -> None:
         self._token = ""
         form = {"username": self._settings.username, "password": await self._secret(self._settings.password_file)}
@@ -148,7 +138,11 @@ class CredentialProvider:
                 f"{server} has no login: end the address with Nacos' context path (/nacos), or leave `username` empty"
             )
         if reply.status != 200:
-            raise _login_refused(server, reply)
+            error = refusal(reply)
+            # Nacos 3.1 answers a wrong password with this 500, and an unknown user with 403.
+            if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
+                raise NotAuthenticated(f"login at {server}: {error}; look at `username` and `passwordFile`")
+            raise error.with_context(f"login at {server}")
         token = decode_body(_TOKEN, reply.body, f"login at {server}")
         if not token.access_token:
             raise WrongRegistryAnswer(
@@ -170,15 +164,6 @@ def signature(access_key: str, secret_key: str, grouped_name: str, at: float) ->
     data = f"{int(at * 1000)}@@{grouped_name}"
     digest = hmac.new(secret_key.encode(), data.encode(), hashlib.sha1).digest()  # the protocol's own choice
     return {"ak": access_key, "data": data, "signature": base64.b64encode(digest).decode()}
-
-
-def _login_refused(server: str, reply: Reply) -> Exception:
-    error = refusal(reply)
-    # Nacos 3.1 answers a wrong password with this 500, and an unknown user with 403.
-    if reply.status in {400, 401, 403} or (reply.status == 500 and _PASSWORD_500 in reply.body):
-        advice = "look at `username` and `passwordFile`"
-        return NotAuthenticated(f"login at {server}: {error}; {advice}")
-    return error.with_context(f"login at {server}")
 
 
 class _ListCall(NamedTuple):
@@ -226,27 +211,16 @@ async def _read_page(decoder: InstanceDecoder, body: Body, source: str) -> Servi
     return ServiceInstances(await decoder.decode_in_slices(hosts), partial=len(hosts) < page.count)
 
 
-async def _read(
-    body: Body, form: re.Pattern[bytes], decode: Callable[[bytes | bytearray], T], source: str
-) -> tuple[list[Host], T]:
+async def _read(body: Body, form: re.Pattern[bytes], whole: Decoder[T], source: str) -> tuple[list[Host], T]:
     """The hosts before the body's last piece, and that piece decoded. Raises WrongRegistryAnswer."""
-    slices = Slices()
-    hosts: list[Host] = []
     try:
-        for piece in pieces(body, form):
-            await slices.breathe()
-            if piece.is_last:
-                return hosts, decode_body(decode, piece.text, source)
-            hosts += decode_body(_HOSTS, piece.text, source)
-    except Uncut as error:
+        return await read_array(body, form, _HOSTS, whole)
+    except msgspec.MsgspecError as error:
         raise WrongRegistryAnswer(f"{source}: not what Nacos answers there: {error}") from error
-    raise AssertionError("pieces() ended without a last piece")
 
-
-_ADMIN_LIST = _ListCall("/v3/admin/ns/instance/list", _by_name_and_group, _read_hosts)
 
 ADMIN_CALLS = (
-    _ADMIN_LIST,
+    _ListCall("/v3/admin/ns/instance/list", _by_name_and_group, _read_hosts),
     _ListCall(
         "/v2/ns/catalog/instances",
         lambda service: {**_by_grouped_name(service), "pageNo": "1", "pageSize": str(PAGE_SIZE)},
@@ -272,43 +246,43 @@ class InstanceListClient:
         self._credentials = credentials
         self._decoder = decoder
         self._admin = admin
-        self._call_index: dict[tuple[str, Sequence[_ListCall]], int] = {}
+        self._calls = ADMIN_CALLS if admin else CLIENT_CALLS
+        self._call_index: dict[str, int] = {}
+        """By server."""
 
     async def list_instances(self, server: str, service: NacosService) -> ServiceInstances:
         """Reads the instances of a service from a server (address with context path). Raises SourceError."""
-        return await self._credentials.authenticated(
-            server, service, lambda credentials: self._list(server, service, credentials)
-        )
 
-    async def _list(self, server: str, service: NacosService, credentials: RequestCredentials) -> ServiceInstances:
-        calls = ADMIN_CALLS if self._admin else CLIENT_CALLS
-        instances, missing = await self._try_calls(server, service, credentials, calls)
-        if missing == "service" or calls[self._call_index[server, calls]] is not _ADMIN_LIST:
-            return instances
-        return await self._with_other_clusters(server, service, credentials, instances)
+        async def list_all(credentials: RequestCredentials) -> ServiceInstances:
+            instances, missing = await self._try_calls(server, service, credentials)
+            if missing == "service" or self._calls[self._call_index[server]] is not ADMIN_CALLS[0]:
+                return instances
+            return await self._with_other_clusters(server, service, credentials, instances)
+
+        return await self._credentials.authenticated(server, service, list_all)
 
     async def _try_calls(
-        self, server: str, service: NacosService, credentials: RequestCredentials, calls: Sequence[_ListCall]
+        self, server: str, service: NacosService, credentials: RequestCredentials
     ) -> tuple[ServiceInstances, str]:
         """The list of the first supported call, and what a 404 reports as missing: `service`, `cluster` or nothing."""
-        first = self._call_index.get((server, calls), 0)
-        for position in range(first, first + len(calls)):
-            index = position % len(calls)
-            call = calls[index]
+        first = self._call_index.get(server, 0)
+        for position in range(first, first + len(self._calls)):
+            index = position % len(self._calls)
+            call = self._calls[index]
             url, params = server + call.path, {**call.params(service), **credentials.signature}
             async with answering(self._client, "GET", url, params=params, headers=credentials.http_headers) as answer:
                 if answer.status == 200:
-                    self._call_index[server, calls] = index
+                    self._call_index[server] = index
                     return await call.read(self._decoder, answer.body, url), ""
                 reply = answer.plain
             missing = _missing(reply, service)
             if reply.status in NO_SUCH_CALL and not missing:
                 continue
-            self._call_index[server, calls] = index
+            self._call_index[server] = index
             if reply.status not in NO_SUCH_CALL:
                 raise self._refused(reply, url)
             return ServiceInstances(()), missing
-        paths = " or ".join(call.path for call in calls)
+        paths = " or ".join(call.path for call in self._calls)
         advice = "does the address end with Nacos' context path (/nacos)?"
         raise WrongRegistryAnswer(
             f"{server} has no {paths}; {'set `admin: false`, or: ' if self._admin else ''}{advice}"
@@ -325,7 +299,7 @@ class InstanceListClient:
             clusters = _data(decode_body(_DETAIL, answer.plain.body, url), url).cluster_map
         instances = list(listed.instances)
         for cluster in sorted(clusters.keys() - listed.clusters - {DEFAULT_CLUSTER}):
-            of_cluster, _ = await self._try_calls(server, service._replace(cluster=cluster), credentials, ADMIN_CALLS)
+            of_cluster, _ = await self._try_calls(server, service._replace(cluster=cluster), credentials)
             instances += of_cluster.instances
         return listed._replace(instances=tuple(sorted(instances, key=attrgetter("ip", "port"))))
 
@@ -348,7 +322,7 @@ def _data(result: NacosResult[T], source: str) -> T:
 def _missing(reply: Reply, service: NacosService) -> str:
     """What a 404 reports as missing: `service` or `cluster`; empty if it is the call itself, or anything else."""
     try:
-        failure = _FAILURE(reply.body)
+        failure = _FAILURE.decode(reply.body)
     except msgspec.MsgspecError:
         return ""
     message = str(failure.data) if failure.code else ""

@@ -5,7 +5,9 @@ administrators' list has neither flaw, so with `admin` a push only triggers a ne
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,10 +16,18 @@ from adapter.registries.nacos.http import CredentialProvider, InstanceListClient
 from adapter.registries.nacos.wire import PUBLIC_NAMESPACE, InstanceDecoder, NacosService, ServiceInfo
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
-from adapter.runtime.backoff import Backoff
-from adapter.runtime.concurrency import for_each, run_all
+from adapter.runtime.backoff import Backoff, LogOnce
+from adapter.runtime.concurrency import for_each, run_all, wait_for_event
 from adapter.runtime.source_errors import MissingExtra, NotAuthenticated, SourceError, SourceUnreachable
 from adapter.settings.registries import NacosRegistry
+
+if TYPE_CHECKING:
+    from adapter.registries.nacos.push import GrpcConnection
+
+HEALTH_CHECK_SECONDS = 5.0
+"""Period of the health check; Nacos closes a connection that is silent for 20 s."""
+RESUBSCRIBE_SECONDS = 300.0
+"""Period after which every subscription is renewed, in case a push was lost."""
 
 _log = structlog.get_logger(__name__)
 
@@ -28,12 +38,16 @@ class NacosSource:
     def __init__(self, settings: NacosRegistry, cache: RosterCache) -> None:
         self._settings = settings
         self._cache = cache
-        self._reader = InstanceDecoder(settings.clusters, settings.pod_name_key)
+        self._decoder = InstanceDecoder(settings.clusters, settings.pod_name_key)
         self._peers = Failover(base_urls(settings.servers), cache.reconnected)
-        self._wake = asyncio.Event()
-        self.services_changed = asyncio.Event()
-        """Set when the followed services change; the subscription clears it."""
+        self._wake_lister = asyncio.Event()
+        self._services_changed = asyncio.Event()
         self._backoff = Backoff()
+        self._push_backoff = Backoff()
+        self._log_once = LogOnce()
+        self._services: dict[NacosService, tuple[ServiceKey, ...]] = {}
+        """The services of the connection's subscriptions."""
+        self._push_counts: Counter[NacosService] = Counter()
         self._pushed: set[ServiceKey] = set()
         """Services whose changes are pushed."""
         self._due: set[ServiceKey] = set()
@@ -47,16 +61,16 @@ class NacosSource:
         """Follows the services of the cache from now on."""
         self._due &= self._cache.keys
         self._pushed &= self._cache.keys
-        self.services_changed.set()
-        self._wake_lister(anew=True)
+        self._services_changed.set()
+        self._poll_now()
 
     async def run(self) -> None:
         """Follow the services until cancelled."""
         client = registry_client(self._settings)
         credentials = CredentialProvider(self._settings, client, self._cache.clock)
-        lists = InstanceListClient(client, credentials, self._reader, admin=self._settings.admin)
+        lists = InstanceListClient(client, credentials, self._decoder, admin=self._settings.admin)
         try:
-            await run_all(self._poll_lists(lists), self._subscribe(credentials))
+            await run_all(self._poll_lists(lists), self._keep_connected(credentials))
         finally:
             await client.close()
 
@@ -70,104 +84,159 @@ class NacosSource:
         namespace = key.namespace or self._settings.namespace or PUBLIC_NAMESPACE
         return NacosService(namespace, key.group or self._settings.group, key.service)
 
-    # --- the subscription ---
+    # --- subscriptions ---
 
-    async def _subscribe(self, credentials: CredentialProvider) -> None:
+    async def _keep_connected(self, credentials: CredentialProvider) -> None:
+        """Stays connected for pushes: to the server that lists services, else to the next that accepts."""
         if not self._settings.push:
             return
         try:
-            from adapter.registries.nacos.push import Subscription
+            from adapter.registries.nacos.push import GrpcConnection
         except ImportError as error:
             missing = str(MissingExtra("nacos", error))
             _log.warning("push is off, services are polled", registry=self._cache.registry, why=missing)
             return
-        await Subscription(self._settings, credentials, self).run()
-
-    @property
-    def services(self) -> Mapping[ServiceKey, NacosService]:
-        """The services to subscribe to."""
-        return {key: self._nacos_service(key) for key in self._cache.keys}
-
-    @property
-    def servers(self) -> list[str]:
-        """All servers, starting with the one that lists services."""
         servers = base_urls(self._settings.servers)
-        first = servers.index(self._peers.current)
-        return servers[first:] + servers[:first]
+        if self._settings.tls.insecure_skip_verify and servers[0].startswith("https:"):
+            why = "gRPC always verifies certificates; set `caFile`"
+            _log.warning("push is off, services are polled", registry=self._cache.registry, why=why)
+            return
+        while True:
+            first = servers.index(self._peers.current)
+            for server in servers[first:] + servers[:first]:
+                try:
+                    await self._hold(GrpcConnection(self._settings, server, credentials))
+                except SourceError as error:
+                    if self._log_once.is_new(str(error)):
+                        text = "push connection failed, services are polled"
+                        _log.warning(text, registry=self._cache.registry, error=str(error))
+            await asyncio.sleep(self._push_backoff.next())
 
-    def on_connected(self, server: str) -> None:
-        """Polls lists from the server that pushes, too."""
-        self._peers.current = server
-        self._backoff.reset()
-        if self._connected_before:
-            self._cache.reconnected()
-        self._connected_before, self._lost = True, False
+    async def _hold(self, connection: "GrpcConnection") -> None:
+        """Holds a connection, with a subscription to each service, until it fails."""
 
-    def on_disconnected(self) -> None:
-        """Polls the services that were pushed, starting at once."""
-        self._lost = True
-        self._pushed.clear()
-        self._wake_lister(anew=True)
+        async def hold_subscriptions() -> None:
+            await connection.wait_until_registered()
+            self._services.clear()
+            self._pushed.clear()
+            self._push_counts.clear()
+            self._peers.current = connection.server  # lists are polled from the server that pushes, too
+            self._backoff.reset()
+            if self._connected_before:
+                self._cache.reconnected()
+            self._connected_before, self._lost = True, False
+            try:
+                await run_all(self._keep_subscribed(connection), self._keep_checking(connection))
+            finally:
+                self._lost = True
+                self._pushed.clear()
+                self._poll_now()
 
-    def on_subscribed(self, keys: Iterable[ServiceKey], *, pushed: bool) -> None:
-        """Stops or resumes polling these services."""
-        if pushed:
-            self._pushed.update(keys)
-        else:
+        try:
+            await connection.open()
+            await run_all(self._receive_pushes(connection), hold_subscriptions())
+        finally:
+            await connection.close()
+
+    async def _keep_checking(self, connection: "GrpcConnection") -> None:
+        """Confirms the pushed services whose lists are not outstanding with each health check."""
+        while True:
+            await asyncio.sleep(HEALTH_CHECK_SECONDS)
+            await connection.health_check()
+            self._push_backoff.reset()
+            self._log_once.clear()
+            self._cache.confirm(self._pushed - self._due - self._asking)
+
+    async def _receive_pushes(self, connection: "GrpcConnection") -> None:
+        async for request in connection.pushes():
+            info = request.service_info
+            if info is None:
+                continue
+            # Nacos omits the namespace, so a push may be about several services.
+            named = [service for service in self._services if service.grouped_name == info.grouped_name]
+            services = [service for service in named if service.namespace == request.namespace] or named
+            for service in services:
+                self._push_counts[service] += 1
+                self._take(self._services[service], info if len(services) == 1 else None)
+
+    async def _keep_subscribed(self, connection: "GrpcConnection") -> None:
+        """Subscribes to new services at once, to all every RESUBSCRIBE_SECONDS, and ends other subscriptions."""
+
+        async def unsubscribe(service: NacosService) -> None:
+            try:
+                await connection.subscribe(service, subscribe=False)
+            except SourceUnreachable:
+                raise
+            except SourceError as error:
+                _log.info("unsubscription failed", service=service.grouped_name, error=str(error))
+
+        every = True
+        while True:
+            self._services_changed.clear()
+            before, self._services = self._services, {}
+            for key in sorted(self._cache.keys):
+                service = self._nacos_service(key)
+                self._services[service] = (*self._services.get(service, ()), key)
+            self._pushed &= self._cache.keys
+            new = [service for service, keys in self._services.items() if every or not self._pushed.issuperset(keys)]
+            await for_each(before.keys() - self._services.keys(), unsubscribe)
+            await for_each(new, lambda service: self._subscribe(connection, service))
+            every = not await wait_for_event(self._services_changed, RESUBSCRIBE_SECONDS)
+
+    async def _subscribe(self, connection: "GrpcConnection", service: NacosService) -> None:
+        pushes, keys = self._push_counts[service], self._services[service]
+        try:
+            info = await connection.subscribe(service)
+        except SourceUnreachable:
+            raise
+        except SourceError as error:
+            # Its list is polled instead, and reports the error if that request is refused as well.
+            _log.info("subscription failed: service is polled", service=service.grouped_name, error=str(error))
             self._pushed.difference_update(keys)
+            return
+        self._pushed.update(keys)
+        if self._push_counts[service] == pushes:  # otherwise a push overtook this response
+            self._take(keys, info)
 
-    def on_service_info(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> None:
-        """Records the pushed state of a service; requests its list if the state is unknown or `admin` is set."""
+    def _take(self, keys: Iterable[ServiceKey], info: ServiceInfo | None) -> None:
+        """Writes the pushed state of a service; lists it if the state is unknown (None) or `admin` is set."""
         for key in keys:
             if info is None or self._settings.admin:
                 self._due.add(key)
-                self._wake_lister()
+                self._wake_lister.set()
             else:
-                listed = self._reader.decode_service_info(info)
+                listed = self._decoder.decode_service_info(info)
                 self._cache.update(key, listed.instances, protected=listed.protected)
-
-    def on_healthy(self) -> None:
-        """Confirms the pushed services whose lists are not outstanding."""
-        self._cache.confirm(self._pushed - self._due - self._asking)
 
     # --- lists ---
 
-    def _wake_lister(self, *, anew: bool = False) -> None:
-        """Wakes the lister for the due services; `anew`: for all services that are not pushed."""
-        if anew:
-            self._poll_at = 0.0
-        self._wake.set()
+    def _poll_now(self) -> None:
+        """Lists all services that are not pushed, at once."""
+        self._poll_at = 0.0
+        self._wake_lister.set()
 
     async def _poll_lists(self, lists: InstanceListClient) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            self._wake.clear()
-            keys, now = self._due, asyncio.get_running_loop().time()
-            if now >= self._poll_at:
-                self._poll_at = now + self._settings.interval_seconds
-                keys = self._due | (self._cache.keys - self._pushed)
-            pause = await self._list_all(lists, sorted(keys))
+            self._wake_lister.clear()
+            keys = sorted(self._due)
+            if loop.time() >= self._poll_at:
+                self._poll_at = loop.time() + self._settings.interval_seconds
+                keys = sorted(self._due | (self._cache.keys - self._pushed))
+            pause = None  # nothing needs polling
             try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-
-    async def _list_all(self, lists: InstanceListClient, keys: list[ServiceKey]) -> float | None:
-        """Lists these services; returns the seconds until the next poll, None if nothing needs polling."""
-        try:
-            await for_each(keys, lambda key: self._list(lists, key))
-        except SourceError as error:
-            self._lost = True
-            if self._pushed:
-                self._cache.failed(error, [key for key in keys if key not in self._pushed or key in self._due])
+                await for_each(keys, lambda key: self._list(lists, key))
+            except SourceError as error:
+                self._lost = True
+                polled = [key for key in keys if key not in self._pushed or key in self._due]
+                self._cache.failed(error, polled if self._pushed else None)
+                self._poll_at = 0.0
+                pause = self._backoff.next()
             else:
-                self._cache.failed(error)
-            self._poll_at = 0.0
-            return self._backoff.next()
-        self._backoff.reset()
-        if self._due or self._cache.keys - self._pushed:
-            return max(0.0, self._poll_at - asyncio.get_running_loop().time())
-        return None
+                self._backoff.reset()
+                if self._due or self._cache.keys - self._pushed:
+                    pause = max(0.0, self._poll_at - loop.time())
+            await wait_for_event(self._wake_lister, pause)
 
     async def _list(self, lists: InstanceListClient, key: ServiceKey) -> None:
         wanted = self._settings.admin or key in self._due

@@ -7,14 +7,14 @@ The envelope is one small message, encoded and decoded here by hand:
     Any      { bytes value = 2; }                            # JSON
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from heapq import merge
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from adapter.load.roster import Instance
 from adapter.runtime.concurrency import Slices
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.source_errors import WrongRegistryAnswer
 
 PUBLIC_NAMESPACE = "public"
@@ -24,8 +24,6 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SEPARATOR = "@@"
 _MOST_FIELDS = 1000
 """Limit of a message's fields; Nacos sends a few, and one per header."""
-_RUN = 500
-"""Hosts that are sorted in one step."""
 
 T = TypeVar("T")
 
@@ -142,20 +140,13 @@ class InstanceDecoder:
 
     def decode(self, hosts: Iterable[Host] | None) -> tuple[Instance, ...]:
         """The instances of the selected clusters, sorted: some servers change the order with every answer."""
-        selected = [host for host in hosts or () if self._is_in_clusters(host)]
-        selected.sort(key=_order)
-        return tuple(self._instance(host) for host in selected)
+        return tuple(map(self._instance, self._selected(hosts or ())))
 
     async def decode_in_slices(self, hosts: Iterable[Host]) -> tuple[Instance, ...]:
         """Same as `decode`, in slices, for long lists."""
         slices = Slices()
-        selected = [host for host in hosts if self._is_in_clusters(host)]
-        runs: list[list[Host]] = []
-        for at in range(0, len(selected), _RUN):
-            runs.append(sorted(selected[at : at + _RUN], key=_order))
-            await slices.breathe()
         instances: list[Instance] = []
-        for host in merge(*runs, key=_order):
+        for host in self._selected(hosts):
             instances.append(self._instance(host))
             await slices.breathe()
         return tuple(instances)
@@ -164,8 +155,9 @@ class InstanceDecoder:
         """The instances of a ServiceInfo."""
         return ServiceInstances(self.decode(info.hosts), protected=info.reach_protection_threshold)
 
-    def _is_in_clusters(self, host: Host) -> bool:
-        return not self._clusters or host.cluster_name in self._clusters
+    def _selected(self, hosts: Iterable[Host]) -> list[Host]:
+        selected = (host for host in hosts if not self._clusters or host.cluster_name in self._clusters)
+        return sorted(selected, key=lambda host: (host.ip, host.port, host.cluster_name))
 
     def _instance(self, host: Host) -> Instance:
         metadata = {key: value for key, value in (host.metadata or {}).items() if value is not None}
@@ -180,15 +172,11 @@ class InstanceDecoder:
         )
 
 
-def _order(host: Host) -> tuple[str, int, str]:
-    return host.ip, host.port, host.cluster_name
-
-
-def decode_body(decode: Callable[[bytes | bytearray], T], body: bytes | bytearray, source: str) -> T:
+def decode_body(decoder: Decoder[T], body: bytes | bytearray, source: str) -> T:
     """Decodes a body. Raises WrongRegistryAnswer that names `source`: a URL or a connection."""
     try:
-        return decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
         raise WrongRegistryAnswer(f"{source}: not what Nacos answers there: {error}") from error
 
 
@@ -204,8 +192,8 @@ class Payload(NamedTuple):
 
 def encode_payload(payload: Payload, headers: Mapping[str, str]) -> bytes:
     """Encodes the envelope."""
-    entries = b"".join(_field(7, _text(1, key) + _text(2, value)) for key, value in headers.items())
-    return _field(2, _text(3, payload.type) + entries) + _field(3, _field(2, payload.body))
+    entries = b"".join(_field(7, _field(1, key.encode()) + _field(2, value.encode())) for key, value in headers.items())
+    return _field(2, _field(3, payload.type.encode()) + entries) + _field(3, _field(2, payload.body))
 
 
 def decode_payload(data: bytes) -> Payload:
@@ -218,20 +206,13 @@ def decode_payload(data: bytes) -> Payload:
         raise WrongRegistryAnswer("a gRPC message that Nacos does not send; is this its gRPC port?") from error
 
 
-def _text(number: int, value: str) -> bytes:
-    return _field(number, value.encode())
-
-
 def _field(number: int, value: bytes) -> bytes:
-    return bytes([number << 3 | _BYTES]) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+    """A length-delimited field: tag, length as a varint, value."""
+    head, left = bytearray([number << 3 | _BYTES]), len(value)
+    while left > 0x7F:
+        head.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*head, left]) + value
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
