@@ -166,7 +166,11 @@ def parse_service_instance(body: bytes, created_at: float, pod_name_key: str) ->
         raise ValueError(f"it is not an instance of Curator's service discovery: {error}") from error
     if not document.address:
         raise ValueError("it has no address")
-    metadata = _metadata(document.payload)
+    try:
+        payload = _PAYLOAD.decode(document.payload).metadata or {}
+    except msgspec.MsgspecError:
+        payload = {}  # one of another framework is not an error
+    metadata = {shared(key): value if isinstance(value, str) else str(value) for key, value in payload.items()}
     registered_at = max(document.registration_time / _MILLISECONDS, created_at)
     pod_name = metadata.get(pod_name_key, "") if pod_name_key else ""
     instance = Instance(
@@ -203,14 +207,6 @@ def _registered_at(registration: ServiceInstance) -> float:
     return registration.instance.registered_at or 0.0
 
 
-def _metadata(payload: msgspec.Raw) -> dict[str, str]:
-    try:
-        metadata = _PAYLOAD.decode(payload).metadata or {}
-    except msgspec.MsgspecError:
-        return {}  # a payload of another framework is not an error
-    return {shared(key): value if isinstance(value, str) else str(value) for key, value in metadata.items()}
-
-
 def _host_name(address: str) -> str:
     try:
         ipaddress.ip_address(address.strip("[]").partition("%")[0])
@@ -241,10 +237,6 @@ class OverrideRules(NamedTuple):
 
     rules: tuple[OverrideRule, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-class _UnclearRuleError(ValueError):
-    """A rule is not applied; the text says why."""
 
 
 class _ConfigItem(msgspec.Struct, rename="camel"):
@@ -355,11 +347,11 @@ def _rule_of_url(url: DubboUrl) -> OverrideRule | None:
     if not parameters:
         return None
     if url.protocol not in {"override", "absent"}:
-        raise _UnclearRuleError(f"its protocol is {url.protocol}, not override or absent")
+        raise ValueError(f"its protocol is {url.protocol}, not override or absent")
     if condition := next((key for key in query if key.startswith("~")), ""):
-        raise _UnclearRuleError(f"its condition {condition} is not supported")
+        raise ValueError(f"its condition {condition} is not supported")
     if query.get("application", "*") != "*":
-        raise _UnclearRuleError(f"it is about the application {query['application']} alone")
+        raise ValueError(f"it is about the application {query['application']} alone")
     if url.port is None and url.host != ANY_HOST:
         return None  # the address of one consumer
     return OverrideRule(
@@ -374,12 +366,12 @@ def _rule_of_url(url: DubboUrl) -> OverrideRule | None:
 
 def _rules_of_document(body: bytes) -> Iterator[OverrideRule]:
     if len(body) > LARGEST_RULE:
-        raise _UnclearRuleError(f"it is larger than {LARGEST_RULE >> 10} KiB")
+        raise ValueError(f"it is larger than {LARGEST_RULE >> 10} KiB")
     text = body.decode()
     if text.lstrip().startswith("["):
         parsed = parse_override_urls(decode(body, list[str]))
         if parsed.warnings:
-            raise _UnclearRuleError("; ".join(parsed.warnings))
+            raise ValueError("; ".join(parsed.warnings))
         yield from parsed.rules
         return
     content = document_text.read_document(text)  # not with a C loader, which crashes on deep nesting
@@ -389,7 +381,7 @@ def _rules_of_document(body: bytes) -> Iterator[OverrideRule]:
     rules = itertools.chain.from_iterable(_rules_of_item(item, config) for item in config.configs or ())
     for number, rule in enumerate(rules):
         if number >= MOST_RULES:
-            raise _UnclearRuleError(f"it makes more than {MOST_RULES} rules; name fewer applications and services")
+            raise ValueError(f"it makes more than {MOST_RULES} rules; name fewer applications and services")
         yield rule
 
 
@@ -399,7 +391,7 @@ def _rules_of_item(item: _ConfigItem, config: _ConfiguratorConfig) -> Iterator[O
     if not parameters or not enabled:
         return
     if not config.key:
-        raise _UnclearRuleError("it has no key")
+        raise ValueError("it has no key")
     by_application = config.scope == "application"
     _require_all_consumers(item, by_application=by_application)
     applications = [config.key] if by_application else item.applications or [""]
@@ -418,21 +410,21 @@ def _rules_of_item(item: _ConfigItem, config: _ConfiguratorConfig) -> Iterator[O
 def _require_all_consumers(item: _ConfigItem, *, by_application: bool) -> None:
     """Raises if an entry does not apply to all consumers of a provider."""
     if item.match:
-        raise _UnclearRuleError("its `match` is not supported; name the instances by `addresses`")
+        raise ValueError("its `match` is not supported; name the instances by `addresses`")
     if item.side not in {"provider", "consumer"}:
-        raise _UnclearRuleError("it does not say whether its side is provider or consumer")
+        raise ValueError("it does not say whether its side is provider or consumer")
     if item.side == "provider":
         return
     consumers = {address.partition(":")[0] for address in item.addresses or [ANY_HOST]}
     if by_application or item.applications or ANY_HOST not in consumers:
-        raise _UnclearRuleError("it is about some consumers only")
+        raise ValueError("it is about some consumers only")
 
 
 def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:
     """The parameters that affect traffic."""
     affecting = {key: value for key in _TRAFFIC_PARAMETERS if (value := parameters.get(key))}
     if parse_weight(affecting) is None:
-        raise _UnclearRuleError(f"its weight {affecting['weight']} is not a number")
+        raise ValueError(f"its weight {affecting['weight']} is not a number")
     return affecting
 
 

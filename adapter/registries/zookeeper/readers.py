@@ -1,12 +1,13 @@
 """Readers of one service in ZooKeeper, one for each layout, and of Dubbo's dynamic configuration.
 
-A reader caches the nodes below its paths. `invalidate` marks one node as changed, `invalidate_all` marks all; `read`
-reads marked nodes again and sets watches. The cache stays as it was when a read fails.
+A reader caches the nodes below its paths. `invalidate` marks nodes as changed; `read` reads marked nodes again and sets
+watches. The cache stays as it was when a read fails.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from adapter.registries.roster import ServiceKey
 from adapter.registries.zookeeper.layouts import (
@@ -29,26 +30,6 @@ T = TypeVar("T")
 DUBBO_RULES = "/dubbo/config/dubbo"
 
 
-class ServiceReader(Protocol):
-    """Reads a service in one layout. `instances` and `overrides` come from the last successful read."""
-
-    paths: tuple[str, ...]
-    instances: tuple[ServiceInstance, ...]
-    overrides: OverrideRules
-
-    def invalidate(self, path: str) -> None:
-        """Marks a node as changed."""
-
-    def invalidate_all(self) -> None:
-        """Marks all nodes as changed."""
-
-    async def read(self, session: ZooKeeperSession) -> None:
-        """Reads what changed. Raises SourceError."""
-
-    def warnings(self) -> Iterable[str]:
-        """One sentence for each registration or rule that is ignored."""
-
-
 class ChildrenCache(Generic[T]):
     """Caches the decoded children of a path. `decode` raises ValueError for invalid data.
 
@@ -63,15 +44,13 @@ class ChildrenCache(Generic[T]):
         self._stale: set[str] = set()
         self.warnings: dict[str, str] = {}
 
-    def invalidate(self, path: str) -> None:
-        """Marks the child at this path as changed."""
+    def invalidate(self, path: str = "") -> None:
+        """Marks the child at this path as changed; without a path all children."""
         directory, _, name = path.rpartition("/")
-        if directory == self.path:
+        if not path:
+            self._stale.update(self._decoded)
+        elif directory == self.path:
             self._stale.add(name)
-
-    def invalidate_all(self) -> None:
-        """Marks all children as changed."""
-        self._stale.update(self._decoded)
 
     async def read(self, session: ZooKeeperSession, wanted: Callable[[str], bool] = bool) -> Mapping[str, T] | None:
         """Updates the cache; returns the children by name, None if the path does not exist. Raises SourceError."""
@@ -111,7 +90,53 @@ class ChildrenCache(Generic[T]):
             self.warnings[name] = f"{self.path}/{name} cannot be read: {error}"
 
 
-class CuratorReader:
+class NodeReader(ABC):
+    """Reads nodes at and below `paths`. `dirty` is set while there is something to read.
+
+    `current`: no change has arrived since it was read.
+    """
+
+    def __init__(self, paths: tuple[str, ...], cache: ChildrenCache[Any] | None = None) -> None:
+        self.paths = paths
+        self.dirty = asyncio.Event()
+        self.dirty.set()
+        self.current = self.was_read = False
+        self._children = cache
+
+    def invalidate(self, path: str = "") -> None:
+        """Marks a node as changed; without a path all nodes."""
+        if self._children is not None:
+            self._children.invalidate(path)
+        self.current = False
+        self.dirty.set()
+
+    @abstractmethod
+    async def read(self, session: ZooKeeperSession) -> None:
+        """Reads what changed. Raises SourceError."""
+
+
+class ServiceReader(NodeReader):
+    """Reads a service in one layout. `instances` and `overrides` come from the last successful read.
+
+    `others_alive`: other services have instances.
+    """
+
+    def __init__(self, key: ServiceKey, paths: tuple[str, ...], cache: ChildrenCache[Any] | None = None) -> None:
+        super().__init__(paths, cache)
+        self.key = key
+        self.instances: tuple[ServiceInstance, ...] = ()
+        self.overrides = OverrideRules()
+        self.others_alive = False
+        self.logged: tuple[str, ...] = ()
+        """The warnings at the last report."""
+        self.task: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def warnings(self) -> Iterable[str]:
+        """One sentence for each registration or rule that is ignored."""
+
+
+class CuratorReader(ServiceReader):
     """Reads a service of Curator's service discovery, which Dubbo 3 applications use too."""
 
     def __init__(self, settings: ZooKeeperRegistry, key: ServiceKey) -> None:
@@ -120,11 +145,7 @@ class CuratorReader:
         self._cache = ChildrenCache(
             f"{self._root}/{key.service}", lambda _, node: parse_service_instance(node.body, node.created_at, key_name)
         )
-        self.paths: tuple[str, ...] = (self._cache.path, self._root or "/")
-        self.instances: tuple[ServiceInstance, ...] = ()
-        self.overrides = OverrideRules()
-        self.invalidate = self._cache.invalidate
-        self.invalidate_all = self._cache.invalidate_all
+        super().__init__(key, (self._cache.path, self._root or "/"), self._cache)
 
     async def read(self, session: ZooKeeperSession) -> None:
         """Reads the instances that are new or changed. Raises SourceError."""
@@ -138,7 +159,7 @@ class CuratorReader:
         return self._cache.warnings.values()
 
 
-class DubboInterfaceReader:
+class DubboInterfaceReader(ServiceReader):
     """Reads a Dubbo interface; the key's service is `interface` or `interface:version`, its group Dubbo's group."""
 
     def __init__(self, settings: ZooKeeperRegistry, key: ServiceKey) -> None:
@@ -148,17 +169,9 @@ class DubboInterfaceReader:
         self._group = key.group
         self._providers = f"{self._root}/{interface}/providers"
         self._configurators = f"{self._root}/{interface}/configurators"
-        self.paths: tuple[str, ...] = (self._providers, self._configurators, self._root or "/")
+        super().__init__(key, (self._providers, self._configurators, self._root or "/"))
         self._parsed: dict[str, ServiceInstance | None] = {}
         self._warnings: dict[str, str] = {}
-        self.instances: tuple[ServiceInstance, ...] = ()
-        self.overrides = OverrideRules()
-
-    def invalidate(self, path: str) -> None:
-        """Does nothing: all data is in the names of nodes."""
-
-    def invalidate_all(self) -> None:
-        """Does nothing: every read lists all names."""
 
     async def read(self, session: ZooKeeperSession) -> None:
         """Reads the names of providers and override rules. Raises SourceError."""
@@ -191,7 +204,7 @@ class DubboInterfaceReader:
             return None
 
 
-class OverrideRuleReader:
+class OverrideRuleReader(NodeReader):
     """Reads the override rules of Dubbo's dynamic configuration, of all applications and interfaces."""
 
     def __init__(self, settings: ZooKeeperRegistry) -> None:
@@ -200,17 +213,24 @@ class OverrideRuleReader:
             lambda name, node: parse_configurator(name, node.body),
             in_thread=True,
         )
-        self.path = self._cache.path
-        self.invalidate = self._cache.invalidate
-        self.invalidate_all = self._cache.invalidate_all
+        super().__init__((self._cache.path,), self._cache)
+        self._by_rule_key: dict[str, tuple[OverrideRules, ...]] = {}
 
-    async def read(self, session: ZooKeeperSession) -> Mapping[str, tuple[OverrideRules, ...]]:
-        """Reads the rules; returns them by application or interface. Raises SourceError."""
+    async def read(self, session: ZooKeeperSession) -> None:
+        """Reads the rules that are new or changed. Raises SourceError."""
         rules = await self._cache.read(session, lambda name: name.endswith(CONFIGURATORS_SUFFIX)) or {}
-        by_rule_key: dict[str, tuple[OverrideRules, ...]] = {}
+        self._by_rule_key = {}
         for name in sorted(rules):
-            by_rule_key[rule_key(name)] = (*by_rule_key.get(rule_key(name), ()), rules[name])
-        return by_rule_key
+            key = rule_key(name)
+            self._by_rule_key[key] = (*self._by_rule_key.get(key, ()), rules[name])
+
+    def matching(self, instances: Sequence[ServiceInstance]) -> list[OverrideRules]:
+        """The rules for the applications of a service's instances, then those for its interface; later ones win."""
+        keys = [
+            *sorted({registration.application for registration in instances}),
+            *sorted({registration.interface for registration in instances} - {""}),
+        ]
+        return [rules for key in keys for rules in self._by_rule_key.get(key, ())]
 
 
 def services_root(settings: ZooKeeperRegistry) -> str:

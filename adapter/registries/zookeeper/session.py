@@ -102,7 +102,9 @@ class ZooKeeperSession:
             logger=self._last_warning.logger,
             use_ssl=self._settings.use_tls,
         )
-        self._client.add_listener(self._on_state)
+        self._client.add_listener(
+            lambda state: self._call_in_loop(partial(self._apply_state, state, self._client.client_state))
+        )
         self._client.start_async()  # starts kazoo's threads without waiting
 
     async def wait_closed(self) -> SourceError:
@@ -239,9 +241,6 @@ class ZooKeeperSession:
     def _on_watch_event(self, event: WatchedEvent) -> None:
         if event.type != EventType.NONE:
             self._call_in_loop(partial(self._on_change, event.path))
-
-    def _on_state(self, state: KazooState) -> None:
-        self._call_in_loop(partial(self._apply_state, state, self._client.client_state))
 
     def _call_in_loop(self, action: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed

@@ -6,18 +6,17 @@ not answer.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import structlog
 
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
-from adapter.registries.zookeeper.layouts import OverrideRules, apply_rules
+from adapter.registries.zookeeper.layouts import apply_rules
 from adapter.registries.zookeeper.readers import (
     CuratorReader,
     DubboInterfaceReader,
+    NodeReader,
     OverrideRuleReader,
     ServiceReader,
     invalid_key_reason,
@@ -25,6 +24,7 @@ from adapter.registries.zookeeper.readers import (
 )
 from adapter.registries.zookeeper.session import ZooKeeperSession
 from adapter.runtime.backoff import Backoff
+from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.source_errors import NotAllowed, SourceError, WrongRegistryAnswer
 from adapter.settings.registries import ZooKeeperRegistry
 
@@ -38,30 +38,15 @@ MOST_PROBES = 8
 """Maximum number of other services to probe for instances when a followed service is empty."""
 
 
-@dataclass(eq=False)
-class _FollowedService:
-    """A followed service. `current`: no change has arrived since it was read. `others_alive`: others have instances."""
-
-    key: ServiceKey
-    reader: ServiceReader
-    dirty: asyncio.Event = field(default_factory=asyncio.Event)
-    current: bool = False
-    was_read: bool = False
-    others_alive: bool = False
-    warnings: tuple[str, ...] = ()
-    task: asyncio.Task[None] | None = None
-
-
 class ZooKeeperSource:
     """Follows services of one ZooKeeper in the layout of `settings`, and writes their instances to the roster cache."""
 
     def __init__(self, settings: ZooKeeperRegistry, cache: RosterCache) -> None:
         self._settings = settings
         self._cache = cache
-        self._services: dict[ServiceKey, _FollowedService] = {}
-        self._by_path: dict[str, set[_FollowedService]] = {}
+        self._services: dict[ServiceKey, ServiceReader] = {}
         self._root = services_root(settings)
-        self._rules = _DubboRules(settings) if settings.layout != "Curator" else None
+        self._rules = OverrideRuleReader(settings) if settings.layout != "Curator" else None
         self._session: ZooKeeperSession | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._was_connected = self._was_slow = False
@@ -70,39 +55,42 @@ class ZooKeeperSource:
     def refresh(self) -> None:
         """Follows the services of the cache from now on."""
         for key in self._services.keys() - self._cache.keys:
-            service = self._services.pop(key)
-            for path in service.reader.paths:
-                self._by_path[path].discard(service)
-                if not self._by_path[path]:
-                    del self._by_path[path]
-            if service.task is not None:
-                service.task.cancel()
+            task = self._services.pop(key).task
+            if task is not None:
+                task.cancel()
+        by_interface = self._settings.layout == "DubboInterface"
         for key in sorted(self._cache.keys - self._services.keys()):
             reason = invalid_key_reason(key, self._settings)
             if reason:
                 self._cache.failed(WrongRegistryAnswer(reason), [key])
-            else:
-                self._start(key)
+                continue
+            kind = DubboInterfaceReader if by_interface else CuratorReader
+            service = self._services[key] = kind(self._settings, key)
+            if self._tasks is not None:
+                service.task = self._tasks.create_task(self._follow(service))
 
     def warnings(self, key: ServiceKey) -> tuple[str, ...]:
         """One sentence for each registration or rule of this service that is ignored because it is not understood."""
         service = self._services.get(key)
-        return service.warnings if service is not None else ()
+        return service.logged if service is not None else ()
 
     async def run(self) -> None:
         """Keeps a session until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            tasks.create_task(self._keep_session())
             tasks.create_task(self._keep_pinging())
             if self._rules is not None:
-                tasks.create_task(self._follow_rules(self._rules))
+                tasks.create_task(self._follow(self._rules))
             for service in self._services.values():
                 service.task = tasks.create_task(self._follow(service))
             try:
-                await asyncio.Event().wait()
+                await self._keep_session()
             finally:
                 self._tasks = None
+
+    @property
+    def _readers(self) -> list[NodeReader]:
+        return [*self._services.values(), *([self._rules] if self._rules is not None else [])]
 
     # The session
 
@@ -128,33 +116,23 @@ class ZooKeeperSource:
         if self._was_connected:
             self._cache.reconnected()
         self._was_connected = True
-        for service in self._services.values():
-            service.reader.invalidate_all()
-            service.dirty.set()
-        if self._rules is not None:
-            self._rules.reader.invalidate_all()
-            self._rules.dirty.set()
+        for reader in self._readers:
+            reader.invalidate()
 
     def _on_lost(self) -> None:
         """Marks every service as possibly outdated, and drops the evidence that others have instances."""
+        for reader in self._readers:
+            reader.current = False
         for service in self._services.values():
-            service.current = service.others_alive = False
-        if self._rules is not None:
-            self._rules.current = False
+            service.others_alive = False
 
     def _on_change(self, path: str) -> None:
         parent = path.rpartition("/")[0]
-        affected = self._by_path.get(path, set())
-        if parent != self._root:  # children of the root are the services themselves
-            affected = affected | self._by_path.get(parent, set())
-        for service in affected:
-            service.reader.invalidate(path)
-            service.current = False
-            service.dirty.set()
-        if self._rules is not None and self._rules.reader.path in {path, parent}:
-            self._rules.reader.invalidate(path)
-            self._rules.current = False
-            self._rules.dirty.set()
+        for reader in self._readers:
+            # Children of the root are the services themselves.
+            is_below = parent in reader.paths and (parent != self._root or reader is self._rules)
+            if path in reader.paths or is_below:
+                reader.invalidate(path)
 
     async def _keep_pinging(self) -> None:
         """Confirms all rosters with each ping that is answered, and records an error with each that is not."""
@@ -179,96 +157,62 @@ class ZooKeeperSource:
 
     # Services
 
-    def _start(self, key: ServiceKey) -> None:
-        by_interface = self._settings.layout == "DubboInterface"
-        settings = self._settings
-        reader: ServiceReader = DubboInterfaceReader(settings, key) if by_interface else CuratorReader(settings, key)
-        service = self._services[key] = _FollowedService(key, reader)
-        service.dirty.set()
-        for path in reader.paths:
-            self._by_path.setdefault(path, set()).add(service)
-        if self._tasks is not None:
-            service.task = self._tasks.create_task(self._follow(service))
-
-    async def _follow(self, service: _FollowedService) -> None:
-        """Reads a service again after each change."""
+    async def _follow(self, reader: NodeReader) -> None:
+        """Reads a service, or the rules of Dubbo's dynamic configuration, again after each change."""
         backoff = Backoff()
         while True:
-            await service.dirty.wait()
-            service.dirty.clear()
+            await reader.dirty.wait()
+            reader.dirty.clear()
             session = self._session
             if session is None or not session.connected:
                 backoff.reset()
-                continue  # a new connection marks every service as dirty
+                continue  # a new connection invalidates every reader
             try:
-                await service.reader.read(session)
+                await reader.read(session)
             except SourceError as error:
-                await self._retry_later(service.dirty, error, backoff.next(), [service.key])
+                await self._retry_later(reader, error, backoff.next())
                 continue
             backoff.reset()
-            service.was_read = True
-            service.current = session.connected and not service.dirty.is_set()
-            self._report(service)
+            reader.was_read = True
+            reader.current = session.connected and not reader.dirty.is_set()
+            if isinstance(reader, ServiceReader):
+                self._report(reader)
+                continue
+            for service in self._services.values():
+                if service.current:
+                    self._report(service)
 
-    async def _retry_later(
-        self, dirty: asyncio.Event, error: SourceError, pause: float, keys: Iterable[ServiceKey]
-    ) -> None:
+    async def _retry_later(self, reader: NodeReader, error: SourceError, pause: float) -> None:
         """Records the error, and marks for another attempt after a pause, or at the next change."""
         session = self._session
         if session is None or not session.connected:
             return  # the ping records that error for all services
-        self._cache.failed(error, keys)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await dirty.wait()
+        self._cache.failed(error, [reader.key] if isinstance(reader, ServiceReader) else list(self._services))
+        await wait_for_event(reader.dirty, pause)
         if isinstance(error, NotAllowed):
             with suppress(SourceError):
                 await session.renew_password()
-        dirty.set()
+        reader.dirty.set()
 
-    def _report(self, service: _FollowedService) -> None:
+    def _report(self, service: ServiceReader) -> None:
         """Writes a service to the roster cache, once the rules are known too."""
-        registered = service.reader.instances
-        if not service.was_read or (self._rules is not None and self._rules.by_rule_key is None):
+        if not service.was_read or (self._rules is not None and not self._rules.was_read):
             return
-        dynamic = self._rules.matching(service) if self._rules is not None else ()
-        rules = [rule for matching in (service.reader.overrides, *dynamic) for rule in matching.rules]
-        logged = set(service.warnings)
-        of_rules = (warning for matching in dynamic for warning in matching.warnings)
-        service.warnings = (*service.reader.warnings(), *of_rules)
-        for warning in service.warnings:
-            if warning not in logged:
+        dynamic = self._rules.matching(service.instances) if self._rules is not None else []
+        warnings = (*service.warnings(), *(warning for matching in dynamic for warning in matching.warnings))
+        for warning in warnings:
+            if warning not in service.logged:
                 _log.warning(warning, registry=self._settings.name, service=str(service.key))
-        instances = [registration.instance for registration in apply_rules(registered, rules)]
+        service.logged = warnings
+        rules = [rule for matching in (service.overrides, *dynamic) for rule in matching.rules]
+        instances = [registration.instance for registration in apply_rules(service.instances, rules)]
         self._cache.update(service.key, instances, alive=service.others_alive and not instances)
-
-    # Rules of Dubbo's dynamic configuration
-
-    async def _follow_rules(self, rules: "_DubboRules") -> None:
-        """Reads the rules again after each change, and applies them to all services."""
-        backoff = Backoff()
-        while True:
-            await rules.dirty.wait()
-            rules.dirty.clear()
-            session = self._session
-            if session is None or not session.connected:
-                continue
-            try:
-                rules.by_rule_key = await rules.reader.read(session)
-            except SourceError as error:
-                await self._retry_later(rules.dirty, error, backoff.next(), list(self._services))
-                continue
-            backoff.reset()
-            rules.current = session.connected and not rules.dirty.is_set()
-            for service in self._services.values():
-                if service.current:
-                    self._report(service)
 
     # Evidence for empty services
 
     async def _check_others(self, session: ZooKeeperSession) -> None:
         """Updates `others_alive` of empty services, once the session is old enough for all instances to be back."""
-        empty = [service for service in self._services.values() if service.current and not service.reader.instances]
+        empty = [service for service in self._services.values() if service.current and not service.instances]
         if not empty or session.started_at is None:
             return
         age = asyncio.get_running_loop().time() - session.started_at
@@ -282,9 +226,7 @@ class ZooKeeperSource:
         if self._populated_path and await session.has_children(self._populated_path):
             return True
         below = "/providers" if self._settings.layout == "DubboInterface" else ""
-        mine = {
-            service.key.service.partition(":")[0] for service in self._services.values() if not service.reader.instances
-        }
+        mine = {service.key.service.partition(":")[0] for service in self._services.values() if not service.instances}
         others = [
             name for name in sorted(await session.children(self._root or "/", watch=False) or ()) if name not in mine
         ]
@@ -294,22 +236,3 @@ class ZooKeeperSource:
                 return True
         self._populated_path = ""
         return False
-
-
-class _DubboRules:
-    """The override rules of Dubbo's dynamic configuration; `by_rule_key` is None until the first read."""
-
-    def __init__(self, settings: ZooKeeperRegistry) -> None:
-        self.reader = OverrideRuleReader(settings)
-        self.dirty = asyncio.Event()
-        self.current = False
-        self.by_rule_key: Mapping[str, tuple[OverrideRules, ...]] | None = None
-
-    def matching(self, service: _FollowedService) -> tuple[OverrideRules, ...]:
-        """The rules for the service's applications, then those for its interface; later ones win."""
-        instances = service.reader.instances
-        keys = [
-            *sorted({registration.application for registration in instances}),
-            *sorted({registration.interface for registration in instances} - {""}),
-        ]
-        return tuple(rules for key in keys for rules in (self.by_rule_key or {}).get(key, ()))
