@@ -9,7 +9,6 @@ delays only its own, as long as the budget has room for the others.
 
 import asyncio
 import contextlib
-import hashlib
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +22,6 @@ MIB = 1024 * 1024
 FREE_BYTES = 256 * 1024
 """Answers up to this size reserve nothing: connections are few, and most answers are small."""
 SEGMENT_BYTES = 64 * 1024
-DIGESTED_BYTES = 1024 * 1024
 TOTAL_BYTES = 128 * MIB
 TOTAL_KEY = "answers.maxTotalMiB"
 
@@ -156,15 +154,6 @@ class Body:
     def start(self, size: int) -> bytes:
         """The first `size` bytes at most; they stay."""
         return bytes(self._segments[0][:size]) if self._segments else b""
-
-    def digest(self) -> bytes:
-        """A digest of the answer; empty for one that is too large to hash in one step."""
-        if len(self) > DIGESTED_BYTES:
-            return b""
-        digest = hashlib.sha256()
-        for segment in self._segments:
-            digest.update(segment)
-        return digest.digest()
 
     def whole(self) -> bytes:
         """All bytes in one block; for small answers."""

@@ -22,7 +22,8 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import MIB, Limit
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.outbound import Client, Reply
+from adapter.runtime.concurrency import wait_for_event
+from adapter.runtime.outbound import Client
 from adapter.runtime.source_errors import NotAllowed, SourceError, SourceUnreachable, WrongRegistryAnswer
 from adapter.settings.registries import ConsulRegistry
 
@@ -74,40 +75,36 @@ class ConsulSource:
         client = registry_client(self._settings, at_once=0)  # one connection for each service
         try:
             async with asyncio.TaskGroup() as group:
-                await self._run_probed(liveness, client, group)
+                backoff = Backoff()
+                while True:
+                    self._wake.clear()
+                    try:
+                        await self._failover.ask(lambda server: self._probe(liveness, server))
+                    except SourceError as error:
+                        self._mark_lost()
+                        self._end(list(self._followers))
+                        self._cache.failed(error)
+                        await asyncio.sleep(min(backoff.next(), LIVENESS_SECONDS))
+                        continue
+                    backoff.reset()
+                    if self._lost:
+                        self._lost = False
+                        self._cache.reconnected()
+                        self._end(list(self._followers))
+                    for key in self._cache.keys - self._followers.keys():
+                        self._followers[key] = group.create_task(self._follow(client, key))
+                    self._cache.confirm(self._waiting)
+                    if await wait_for_event(self._wake, LIVENESS_SECONDS):
+                        await asyncio.sleep(GAP_SECONDS)  # when a server dies, the services fail one after another
         finally:
             self._followers.clear()
             await client.close()
             await liveness.close()
 
-    # --- the connection ---
-
-    async def _run_probed(self, liveness: Client, client: Client, group: asyncio.TaskGroup) -> None:
-        backoff = Backoff()
-        while True:
-            self._wake.clear()
-            try:
-                await self._failover.ask(lambda server: self._probe(liveness, server))
-            except SourceError as error:
-                self._mark_lost()
-                self._end(list(self._followers))
-                self._cache.failed(error)
-                await asyncio.sleep(min(backoff.next(), LIVENESS_SECONDS))
-                continue
-            backoff.reset()
-            if self._lost:
-                self._lost = False
-                self._cache.reconnected()
-                self._end(list(self._followers))
-            for key in self._cache.keys - self._followers.keys():
-                self._followers[key] = group.create_task(self._follow(client, key))
-            self._cache.confirm(self._waiting)
-            await self._rest()
-
     async def _probe(self, liveness: Client, server: str) -> None:
         """List Consul's own servers: whether it is alive, and still the same cluster."""
         # `stale` is answered at once, even without a leader; other requests wait 7 s for one before they fail.
-        params = {**self._datacenter(), "stale": ""}
+        params = {**self._where(), "stale": ""}
         reply = await send(liveness, "GET", server + wire.path(wire.CONSUL), params=params)
         headers = wire.headers(reply, server)
         servers = wire.server_ids(reply.body, server)
@@ -120,21 +117,10 @@ class ConsulSource:
     def _mark_lost(self) -> None:
         self._lost = True
 
-    async def _rest(self) -> None:
-        """Wait for the next probe, or for a new or failed service."""
-        try:
-            async with asyncio.timeout(LIVENESS_SECONDS):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(GAP_SECONDS)  # when a server dies, the services fail one after another
-
     def _end(self, keys: Iterable[ServiceKey]) -> None:
         for key in keys:
             self._followers.pop(key).cancel()
             self._waiting.discard(key)
-
-    # --- one service ---
 
     async def _follow(self, client: Client, key: ServiceKey) -> None:
         backoff = Backoff()
@@ -157,14 +143,21 @@ class ConsulSource:
 
     async def _query(self, client: Client, key: ServiceKey, index: int) -> int:
         """Ask for a list newer than `index`, or with 0 for the current one; the index to ask with next."""
-        if key.group:
-            raise SourceError(
-                f"{self._failover.current}: Consul has no groups; take group {key.group!r} out of the policy"
-            )
         server = self._failover.current
+        if key.group:
+            raise SourceError(f"{server}: Consul has no groups; take group {key.group!r} out of the policy")
         if not index:
             return await self._list(client, server, key)
-        reply = await self._wait(client, server, key, index)
+        # A random length, so that queries that began together do not end together.
+        wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311  spreads load
+        params = {**self._where(key), "index": str(index), "wait": f"{wait * 1000:.0f}ms"}
+        deadline = wait * _SERVER_JITTER + self._settings.timeout_seconds
+        url = server + wire.path(key.service)
+        self._waiting.add(key)
+        try:
+            reply = await send(client, "GET", url, params=params, deadline=deadline, keep=False)
+        finally:
+            self._waiting.discard(key)
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self._mark_lost()  # an agent that stops ends its waiting queries so
         headers = wire.headers(reply, server)
@@ -205,25 +198,12 @@ class ConsulSource:
         self._indexes[key] = headers.revision
         return 0 if went_back else headers.revision
 
-    async def _wait(self, client: Client, server: str, key: ServiceKey, index: int) -> Reply:
-        # A random length, so that queries that began together do not end together.
-        wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311  spreads load
-        params = {**self._where(key), "index": str(index), "wait": f"{wait * 1000:.0f}ms"}
-        deadline = wait * _SERVER_JITTER + self._settings.timeout_seconds
-        self._waiting.add(key)
-        try:
-            url = server + wire.path(key.service)
-            return await send(client, "GET", url, params=params, deadline=deadline, keep=False)
-        finally:
-            self._waiting.discard(key)
-
-    def _where(self, key: ServiceKey) -> dict[str, str]:
-        """The query parameters that place a service."""
-        places = {"ns": key.namespace or self._settings.namespace, "partition": self._settings.partition}
-        return {**self._datacenter(), **{name: value for name, value in places.items() if value}}
-
-    def _datacenter(self) -> Mapping[str, str]:
-        return {"dc": self._settings.datacenter} if self._settings.datacenter else {}
+    def _where(self, key: ServiceKey | None = None) -> dict[str, str]:
+        """The query parameters that place a service; without one those of the datacenter."""
+        places = {"dc": self._settings.datacenter}
+        if key is not None:
+            places |= {"ns": key.namespace or self._settings.namespace, "partition": self._settings.partition}
+        return {name: value for name, value in places.items() if value}
 
 
 class _Seen(NamedTuple):

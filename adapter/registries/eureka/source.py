@@ -16,9 +16,8 @@ an answer: these appear with the next change, or when its cache expires (180 s;
 """
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -38,7 +37,7 @@ from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.concurrency import Slices
+from adapter.runtime.concurrency import Slices, wait_for_event
 from adapter.runtime.decoding import Uncut
 from adapter.runtime.outbound import Client, Reply, SegmentedReply
 from adapter.runtime.source_errors import (
@@ -107,22 +106,28 @@ class RegistryCopy:
         return self._applications.get(name, {}).get(summary.id)
 
     def instances(self, name: str) -> tuple[Instance, ...]:
-        """The instances of a kept application by id, without leftover registrations of the same address."""
-        instances = self._applications.get(name, {})
-        return _newest_registrations(
-            [copied.instance for _, copied in sorted(instances.items()) if copied.instance is not None]
-        )
+        """The instances of a kept application by id, of each address the newest registration.
+
+        A killed process leaves one behind under another id. The server updates the registration time whenever an
+        instance registers again, so a leftover is always older.
+        """
+        newest: dict[object, float] = {}
+        dated: list[tuple[object, float, Instance]] = []
+        for _, copied in sorted(self._applications.get(name, {}).items()):
+            if (instance := copied.instance) is not None:
+                address = (canonical_ip(instance.ip), instance.port, instance.pod_name) if instance.ip else id(instance)
+                at = instance.registered_at or 0.0
+                newest[address] = max(at, newest.get(address, at))
+                dated.append((address, at, instance))
+        return tuple(instance for address, at, instance in dated if at >= newest[address])
 
     async def load(self, applications: Iterable[Application], now: float, before: "RegistryCopy | None" = None) -> None:
         """Loads the full registry. `now` is in epoch seconds; unchanged instances are shared with `before`.
 
         Raises msgspec.MsgspecError.
         """
-
-        def store(name: str, summary: InstanceSummary) -> None:
+        async for name, summary in self._summaries(applications):
             self._store(name, summary, before.get(name, summary) if before is not None else None)
-
-        await self._each(applications, store)
         # The answer may come from a cache, but it is not older than the latest renewal in it.
         evicted_before = max(now - LONGEST_CACHE_SECONDS, self._last_alive_at) - EVICTION_SECONDS
         self.protected = frozenset(name for name, at in self._first_evictions.items() if at < evicted_before)
@@ -133,23 +138,21 @@ class RegistryCopy:
         Deltas repeat a change for minutes, so most of them change nothing. Raises msgspec.MsgspecError.
         """
         changed: set[str] = set()
-
-        def change(name: str, summary: InstanceSummary) -> None:
+        async for name, summary in self._summaries(applications):
             before = self._remove(name, summary)
             leaves = (summary.action_type or "").upper() == "DELETED"
             after = None if leaves else self._store(name, summary, before)
             if name in self.kept and before != after:
                 changed.add(name)
-
-        await self._each(applications, change)
         return frozenset(changed)
 
-    async def _each(self, applications: Iterable[Application], store: Callable[[str, InstanceSummary], object]) -> None:
+    async def _summaries(self, applications: Iterable[Application]) -> AsyncIterator[tuple[str, InstanceSummary]]:
+        """The instances with the names of their applications; all fields of them for kept applications."""
         slices = Slices()
         for application in applications:
             name = application.name.upper()
             for summary in instance_infos(application) if name in self.kept else instance_summaries(application):
-                store(name, summary)
+                yield name, summary
                 await slices.breathe()
 
     def _store(self, name: str, summary: InstanceSummary, before: CopiedInstance | None) -> CopiedInstance:
@@ -178,25 +181,6 @@ class RegistryCopy:
         return copied
 
 
-def _newest_registrations(instances: Sequence[Instance]) -> tuple[Instance, ...]:
-    """The newest registration of each address: a killed process leaves one behind under another id.
-
-    The server updates the registration time whenever an instance registers again, so a leftover is always older.
-    """
-    dated = [
-        (
-            (canonical_ip(instance.ip), instance.port, instance.pod_name) if instance.ip else id(instance),
-            instance.registered_at or 0.0,
-            instance,
-        )
-        for instance in instances
-    ]
-    newest: dict[object, float] = {}
-    for address, at, _ in dated:
-        newest[address] = max(at, newest.get(address, at))
-    return tuple(instance for address, at, instance in dated if at >= newest[address])
-
-
 class _Reported(NamedTuple):
     """The last report about a service. `alive`: the service has no instances, but others of this Eureka do."""
 
@@ -216,8 +200,6 @@ class EurekaSource:
         """Keys by application name in capitals: Eureka's names are case-insensitive."""
         self._reported: dict[ServiceKey, _Reported] = {}
         self._copy: RegistryCopy | None = None
-        self._verified_digest = b""
-        """Digest of the last delta after which the hash code matched; the same delta again means no change."""
         self._was_unreachable = False
         self._answered_at = self._full_fetch_at = float("-inf")
         self._services_changed = asyncio.Event()
@@ -238,10 +220,10 @@ class EurekaSource:
         self._copy = None  # an earlier run may have been cancelled while it changed the copy
         try:
             while True:
-                while not self._wanted:
-                    self._services_changed.clear()
-                    await self._services_changed.wait()
                 self._services_changed.clear()
+                if not self._wanted:
+                    await self._services_changed.wait()
+                    continue
                 pause = self._settings.interval_seconds
                 try:
                     await self._peers.ask(lambda server: self._fetch_registry(client, server))
@@ -251,9 +233,7 @@ class EurekaSource:
                     self._was_unreachable = self._was_unreachable or down
                     self._cache.failed(error)
                     pause = max(backoff.next(), pause)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._services_changed.wait()
+                await wait_for_event(self._services_changed, pause)
         finally:
             await client.close()
 
@@ -284,19 +264,12 @@ class EurekaSource:
 
     async def _apply_delta(self, copy: RegistryCopy, body: Body) -> bool:
         """Applies a delta to the copy; returns False if the full registry must be fetched."""
-        digest = body.digest()
-        if digest and digest == self._verified_digest:
-            await self._report(copy, ())
-            self._cache.confirm()
-            return True
-        self._verified_digest = b""
         try:
             applications = Applications(body)
             changed = await copy.apply_delta(applications)
         except (msgspec.MsgspecError, Uncut):
             return False
         matches = applications.hashcode == copy.hashcode
-        self._verified_digest = digest if matches else b""
         if not matches and self._cache.clock() - self._full_fetch_at > LEAST_RELIST_SECONDS:
             return False
         await self._report(copy, changed)
@@ -315,7 +288,7 @@ class EurekaSource:
                 raise WrongRegistryAnswer(f"{server}: not the JSON of Eureka ({error}); check the address") from error
         if before is not None and before.count and not copy.count:
             self._cache.reconnected()  # the server was restarted: instances never leave all at once
-        self._copy, self._verified_digest, self._full_fetch_at = copy, b"", self._cache.clock()
+        self._copy, self._full_fetch_at = copy, self._cache.clock()
         await self._report(copy, copy.kept)
         self._cache.confirm()
 

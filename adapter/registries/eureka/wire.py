@@ -78,7 +78,9 @@ class InstanceInfo(InstanceSummary):
         if self.lease_info is None:
             return None
         duration, renewed = _number(self.lease_info.duration_in_secs), _number(self.lease_info.last_renewal_timestamp)
-        return LeaseTimes(duration, renewed / 1000) if duration and renewed else None
+        if not duration or not renewed:
+            return None
+        return LeaseTimes(renewed / 1000 + duration, renewed / 1000 - duration)
 
     def instance(self, pod_name_key: str) -> Instance:
         """Converts to the common form of all registries; host name and id become metadata."""
@@ -98,23 +100,13 @@ class InstanceInfo(InstanceSummary):
 
 
 class LeaseTimes(NamedTuple):
-    """Duration and last renewal of a lease, in (epoch) seconds.
+    """When a server may evict an instance, and when the instance renewed its lease, at the earliest (epoch seconds).
 
     A server records a renewal as its arrival *plus* the duration, and evicts after one more duration.
     """
 
-    duration: float
-    renewed: float
-
-    @property
-    def evictable_at(self) -> float:
-        """When the server may evict the instance."""
-        return self.renewed + self.duration
-
-    @property
-    def alive_at(self) -> float:
-        """When the instance renewed its lease, at the earliest."""
-        return self.renewed - self.duration
+    evictable_at: float
+    alive_at: float
 
 
 class Application(msgspec.Struct):
