@@ -23,13 +23,6 @@ class _Copy(NamedTuple):
     serving: bool
 
 
-class _Place(NamedTuple):
-    """The namespaced name of a pod."""
-
-    namespace: str
-    name: str
-
-
 class Listing(NamedTuple):
     """The relevant part of an EndpointSlice: its copies of the pods of its own namespace, by pod name."""
 
@@ -80,7 +73,7 @@ class Endpoints:
 
     def __init__(self, on_change: Callable[[str, str], None]) -> None:
         self._on_change = on_change
-        self._pods: dict[str, dict[str, tuple[_Copy, ...]]] = {}
+        self._pods: dict[tuple[str, str], tuple[_Copy, ...]] = {}
         """By namespace and pod name; mostly one copy each, for every pod of the cluster."""
 
     def change(self, old: Listing | None, new: Listing | None) -> None:
@@ -90,28 +83,18 @@ class Endpoints:
         before = old.copies if old is not None else {}
         after = new.copies if new is not None else {}
         for name in before.keys() | after.keys():
-            if before.get(name) != after.get(name):
-                self._store(_Place(current.namespace, name), current.name, after.get(name, ()))
+            if before.get(name) == after.get(name):
+                continue
+            listed = self._pods.pop((current.namespace, name), ())
+            copies = tuple(copy for copy in listed if copy.slice_name != current.name) + after.get(name, ())
+            if copies:
+                self._pods[current.namespace, name] = copies
+            if _serving_by_uid(listed) != _serving_by_uid(copies):
+                self._on_change(current.namespace, name)
 
     def endpoint_serving(self, namespace: str, pod_name: str, pod_uid: str) -> bool | None:
         """True where a listed copy of the pod serves, False where none does, None where no slice lists it."""
-        return _any_serving(self._copies_of(namespace, pod_name), pod_uid)
-
-    def _copies_of(self, namespace: str, pod_name: str) -> tuple[_Copy, ...]:
-        return self._pods.get(namespace, {}).get(pod_name, ())
-
-    def _store(self, pod: _Place, slice_name: str, copies: tuple[_Copy, ...]) -> None:
-        before = self._copies_of(*pod)
-        after = tuple(copy for copy in before if copy.slice_name != slice_name) + copies
-        pods = self._pods.setdefault(pod.namespace, {})
-        if after:
-            pods[pod.name] = after
-        else:
-            pods.pop(pod.name, None)
-        if not pods:
-            del self._pods[pod.namespace]
-        if _serving_by_uid(before) != _serving_by_uid(after):
-            self._on_change(*pod)
+        return _any_serving(self._pods.get((namespace, pod_name), ()), pod_uid)
 
 
 def _serving_by_uid(copies: Iterable[_Copy]) -> dict[str, bool]:

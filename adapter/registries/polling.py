@@ -10,7 +10,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, auto
 from itertools import chain, zip_longest
 from typing import Generic, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from adapter.registries.polling_pool import Answers, Pool, Read, Unanswered
 from adapter.registries.roster import ServiceKey
 from adapter.registries.roster_cache import RosterCache
 from adapter.runtime.backoff import Backoff
-from adapter.runtime.concurrency import Slices
+from adapter.runtime.concurrency import Slices, wait_for_event
 from adapter.runtime.http1 import RawReply, Request, SurplusAnswer
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import PolledRegistry
@@ -72,7 +72,8 @@ class PollingSource(ABC, Generic[T]):
         self._cache = cache
         self._failover = Failover(servers, self.reconnected)
         self._schedule = PollSchedule(settings.interval_seconds)
-        self._tags = Tags(cache.clock)
+        self._tags: dict[ServiceKey, tuple[str, float]] = {}
+        """The tags of the last whole answers (empty: it had none), and until when they are sent (epoch seconds)."""
         self._pools: dict[tuple[str, bool], Pool] = {}
         """By server, and whether they are for late services."""
         self._failing = False
@@ -100,7 +101,7 @@ class PollingSource(ABC, Generic[T]):
 
     def refresh(self) -> None:
         """Follow the services of the cache from now on; new ones are asked about at once."""
-        self._tags.keep(self._cache.keys)
+        self._tags = {key: tag for key, tag in self._tags.items() if key in self._cache.keys}
         self._schedule.follow(self._cache.namespaces)
 
     async def run(self) -> None:
@@ -116,8 +117,18 @@ class PollingSource(ABC, Generic[T]):
         """Ask about these services and write the answers; False where no server can be asked."""
         # Failing services come last: the others do not wait for a server that never answers for some.
         keys = sorted(keys, key=lambda key: self._cache.trouble(key) is not None)
+        before = self._surpluses
+
+        def ask(server: str) -> Awaitable[list[T | Unchanged | SourceError | Unanswered]]:
+            return self._ask(server, keys, late=late)
+
         try:
-            outcomes = await self._answers(keys, late=late)
+            outcomes = None
+            with contextlib.suppress(SurplusAnswer):
+                outcomes = await self._failover.ask(ask)
+            if outcomes is None or self._surpluses != before:
+                # A server sent more answers than requests, so any of this round may be another service's.
+                outcomes = await self._failover.ask(ask)
         except SourceError as error:
             self._failing = True
             self._cache.failed(error)
@@ -128,30 +139,17 @@ class PollingSource(ABC, Generic[T]):
         await self._write_all(keys, outcomes)
         return True
 
-    async def _answers(
-        self, keys: Sequence[ServiceKey], *, late: bool
-    ) -> list[T | Unchanged | SourceError | Unanswered]:
-        """The answers about these services. Raises SourceError where no server can be asked.
-
-        Where a server sent more answers than requests, any of this round may be another service's: all are asked for
-        again, once.
-        """
-        before = self._surpluses
-        with contextlib.suppress(SurplusAnswer):
-            answers = await self._failover.ask(lambda server: self._ask(server, keys, late=late))
-            if self._surpluses == before:
-                return answers
-        return await self._failover.ask(lambda server: self._ask(server, keys, late=late))
-
     def _on_surplus(self) -> None:
         self._surpluses += 1
-        self._tags.drop()
+        self._tags.clear()
 
     async def _ask(
         self, server: str, keys: Sequence[ServiceKey], *, late: bool
     ) -> list[T | Unchanged | SourceError | Unanswered]:
         """The answers of one server. Raises SourceError where it can answer none."""
-        tags = [self._tags.of(key) for key in keys]
+        now = self._cache.clock()
+        last = [self._tags.get(key, ("", now)) for key in keys]
+        tags = [tag if 0 <= until - now <= TRUSTED_SECONDS else "" for tag, until in last]
         requests = [self.request(key, tag) for key, tag in zip(keys, tags, strict=True)]
 
         async def read(index: int, reply: RawReply) -> T | Unchanged | SourceError | _ServerFault:
@@ -195,44 +193,13 @@ class PollingSource(ABC, Generic[T]):
                 except SourceError as error:
                     self._cache.failed(error, [key])
                 else:
-                    # An answer that the cache did not accept must not be confirmed by its tag.
-                    self._tags.put(key, tag if self._cache.trouble(key) is None else "")
+                    # Random lifetimes: services that were asked about together do not all send their lists again at
+                    # once. An answer that the cache did not accept must not be confirmed by its tag.
+                    until = self._cache.clock() + TRUSTED_SECONDS * random.uniform(_SOONEST, 1)  # noqa: S311
+                    self._tags[key] = (tag if self._cache.trouble(key) is None else "", until)
             await slices.breathe()
         if unchanged:
             self._cache.confirm(unchanged)
-
-
-class _Tag(NamedTuple):
-    tag: str
-    until: float
-
-
-class Tags:
-    """The tags of the last answers, by service. `clock` gives epoch seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._tags: dict[ServiceKey, _Tag] = {}
-
-    def of(self, key: ServiceKey) -> str:
-        """The tag to send; empty where the whole answer is wanted."""
-        last = self._tags.get(key)
-        return last.tag if last is not None and 0 <= last.until - self._clock() <= TRUSTED_SECONDS else ""
-
-    def put(self, key: ServiceKey, tag: str) -> None:
-        """Keep the tag of a whole answer that came just now; empty: it has none."""
-        # Random lifetimes: services that were asked about together do not all send their lists together again.
-        until = self._clock() + TRUSTED_SECONDS * random.uniform(_SOONEST, 1)  # noqa: S311  spreads load
-        self._tags[key] = _Tag(tag, until)
-
-    def drop(self, keys: Iterable[ServiceKey] | None = None) -> None:
-        """Send no tag for these services (default: all) next time."""
-        for key in list(self._tags) if keys is None else keys:
-            self._tags.pop(key, None)
-
-    def keep(self, keys: Iterable[ServiceKey]) -> None:
-        """Forget all but these services."""
-        self.drop(self._tags.keys() - keys)
 
 
 class PollSchedule:
@@ -318,11 +285,7 @@ class PollSchedule:
         if self._new:
             return
         until = began + self._interval / min(len(self._all), STEPS) if self._all else None
-        try:
-            async with asyncio.timeout_at(until):
-                await self._news.wait()
-        except TimeoutError:
-            return
+        await wait_for_event(self._news, None if until is None else until - asyncio.get_running_loop().time())
 
     # --- late services ---
 
@@ -345,25 +308,18 @@ class PollSchedule:
             return answers.outcomes
         if answers.seconds:
             self._answered_at = asyncio.get_running_loop().time()
-        by_key = dict(zip(keys, answers.outcomes, strict=True))
-        self._put_off({key for key, outcome in by_key.items() if outcome is Unanswered.LATE})
-        self._put_first([key for key, outcome in by_key.items() if outcome is Unanswered.NOT_ASKED])
-        return answers.outcomes
-
-    def _put_off(self, keys: set[ServiceKey]) -> None:
-        """Make these services late ones."""
-        late = keys.intersection(self._all)
-        if late:
-            self._all = deque(key for key in self._all if key not in late)
-            self._late |= dict.fromkeys(late, 0.0)
+        in_turn = set(self._all)
+        by_key = {key: outcome for key, outcome in zip(keys, answers.outcomes, strict=True) if key in in_turn}
+        overdue = {key: 0.0 for key, outcome in by_key.items() if outcome is Unanswered.LATE}
+        if overdue:
+            self._late |= overdue
             self._late_news.set()
-
-    def _put_first(self, keys: Sequence[ServiceKey]) -> None:
-        """Ask about these first the next time, as about new ones: time ended before their turn."""
-        unasked = set(keys).intersection(self._all)
-        if unasked:
-            self._all = deque(key for key in self._all if key not in unasked)
-            self._new = [*(key for key in keys if key in unasked), *self._new]
+        # Time ended before their turn: they come first the next time, as new ones do.
+        unasked = [key for key, outcome in by_key.items() if outcome is Unanswered.NOT_ASKED]
+        self._new = [*unasked, *self._new]
+        left = overdue.keys() | unasked
+        self._all = deque(key for key in self._all if key not in left)
+        return answers.outcomes
 
     async def pop_late(self) -> Sequence[ServiceKey]:
         """Wait for late services that are due, at most LATE_TOGETHER of them."""
@@ -373,11 +329,8 @@ class PollSchedule:
             due = sorted((at, key) for key, at in self._late.items() if at <= now)
             if due:
                 return self._fair([key for _, key in due])[:LATE_TOGETHER]
-            try:
-                async with asyncio.timeout_at(min(self._late.values(), default=None)):
-                    await self._late_news.wait()
-            except TimeoutError:
-                continue
+            next_at = min(self._late.values(), default=None)
+            await wait_for_event(self._late_news, None if next_at is None else next_at - now)
 
     def _settle(self, key: ServiceKey, seconds: float | None) -> None:
         """Note the seconds that a late service's answer took (None: no answer); a prompt one is late no more."""

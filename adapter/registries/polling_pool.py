@@ -191,16 +191,16 @@ class _Batch(Generic[T]):
                     self._pool.on_surplus()
                     for number in (*answered, index):
                         self._fail(number, error)
-                except TimeoutError as error:
-                    connection = None
-                    late = SourceUnreachable(reservation.late(self._pool.timeout), public="timed out")
-                    self._fail(index, late)
-                    if self._is_silent(error, since=before):
-                        break
                 except (SourceError, OSError) as error:
                     connection = None
+                    has_timed_out = isinstance(error, TimeoutError)
+                    if has_timed_out:
+                        error = SourceUnreachable(reservation.late(self._pool.timeout), public="timed out")
                     self._fail(index, error)
-                    if self._is_silent(error, since=before):
+                    # The server does not answer, so no further request need wait for its own failure.
+                    if has_timed_out and self._answers == before:
+                        break
+                    if self._failures >= min(CONNECTIONS, len(self._requests)):
                         break
                 else:
                     answered.append(index)
@@ -212,12 +212,6 @@ class _Batch(Generic[T]):
                     except SourceError as error:
                         self.outcomes[index] = error
         return connection
-
-    def _is_silent(self, error: Exception, *, since: int) -> bool:
-        """Whether the server does not answer, so that no further request need wait for its own failure."""
-        if isinstance(error, TimeoutError) and self._answers == since:
-            return True
-        return self._failures >= min(CONNECTIONS, len(self._requests))
 
     def _fail(self, index: int, error: SourceError | OSError) -> None:
         if isinstance(error, SourceError):
@@ -238,15 +232,7 @@ class _Batch(Generic[T]):
             self.lost = self.lost or connection.lost
             if reply is not None:
                 return (None if connection.closed else connection), reply
-        connection = await self._connect()
-        reply = await connection.exchange(request, self._pool.limit, reservation)
-        if reply is None:
-            raise ConnectionResetError("the connection was closed without an answer")
-        return (None if connection.closed else connection), reply
-
-    async def _connect(self) -> Connection:
-        url = self._pool.url
-        tls = None
+        url, tls = self._pool.url, None
         if url.scheme == "https":
             if self._tls is None:  # one context for all connections of these requests
                 self._tls = asyncio.create_task(asyncio.to_thread(tls_context, self._pool.access))
@@ -254,7 +240,10 @@ class _Batch(Generic[T]):
         _, connection = await asyncio.get_running_loop().create_connection(
             lambda: Connection(self._pool.on_surplus), url.hostname or "", port_of(url), ssl=tls
         )
-        return connection
+        reply = await connection.exchange(request, self._pool.limit, reservation)
+        if reply is None:
+            raise ConnectionResetError("the connection was closed without an answer")
+        return (None if connection.closed else connection), reply
 
 
 def port_of(url: SplitResult) -> int:

@@ -42,24 +42,30 @@ async def _probe_server(
 ) -> ProbeResult:
     changed = asyncio.Event()
     cache = RosterCache(settings.name, lambda _: changed.set(), clock, Metrics(), origin(settings))
+    cache.follow(dict.fromkeys(keys, ""))
+    late = f"{server}: no answer within {settings.timeout_seconds:g} s"
+    otherwise = Trouble("unreachable", origin(settings).about("unreachable", late), "timed out")
     try:
         probed = source(settings, cache)
     except ImportError as error:
         missing = MissingExtra(settings.type.lower(), error)
-        return _result(server, cache, keys, Trouble(missing.reason, str(missing), missing.public))
-    cache.follow(dict.fromkeys(keys, ""))
-    probed.refresh()
-    running = asyncio.create_task(probed.run())
-    running.add_done_callback(lambda _: changed.set())
-    try:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(settings.timeout_seconds + MARGIN_SECONDS):
-                await _until_settled(cache, keys, running, changed)
-    finally:
-        broke = await _end(running)
-    late = f"{server}: no answer within {settings.timeout_seconds:g} s"
-    silent = Trouble("unreachable", origin(settings).about("unreachable", late), "timed out")
-    return _result(server, cache, keys, broke or silent)
+        otherwise = Trouble(missing.reason, str(missing), missing.public)
+    else:
+        probed.refresh()
+        running = asyncio.create_task(probed.run())
+        running.add_done_callback(lambda _: changed.set())
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.timeout_seconds + MARGIN_SECONDS):
+                    await _until_settled(cache, keys, running, changed)
+        finally:
+            running.cancel()
+            [result] = await asyncio.gather(running, return_exceptions=True)
+        if isinstance(result, Exception):  # it broke by itself, which none should
+            otherwise = Trouble("error", f"the adapter's own fault: {result!r}", "the adapter's own fault")
+    rosters = {key: roster for key in keys if (roster := _valid_roster(cache, key)) is not None}
+    troubles = {key: cache.trouble(key) or otherwise for key in keys if key not in rosters}
+    return ProbeResult(server=server, rosters=rosters, troubles=troubles)
 
 
 async def _until_settled(
@@ -68,29 +74,14 @@ async def _until_settled(
     """Wait until every service has an answer, or a trouble that lasts."""
     loop = asyncio.get_running_loop()
     patience: float | None = None
-    while not running.done() and not all(_valid(cache, key) for key in keys):
+    while not running.done() and not all(_valid_roster(cache, key) for key in keys):
         changed.clear()
-        decided = all(_valid(cache, key) or cache.trouble(key) for key in keys)
+        decided = all(_valid_roster(cache, key) or cache.trouble(key) for key in keys)
         patience = (patience or loop.time() + SECOND_CHANCE_SECONDS) if decided else None
         async with asyncio.timeout_at(patience):
             await changed.wait()
 
 
-async def _end(running: asyncio.Task[None]) -> Trouble | None:
-    """End a source; the trouble where it broke by itself, which none should."""
-    running.cancel()
-    [result] = await asyncio.gather(running, return_exceptions=True)
-    if isinstance(result, Exception):
-        return Trouble("error", f"the adapter's own fault: {result!r}", "the adapter's own fault")
-    return None
-
-
-def _valid(cache: RosterCache, key: ServiceKey) -> bool:
+def _valid_roster(cache: RosterCache, key: ServiceKey) -> Roster | None:
     roster = cache.roster(key)
-    return roster is not None and roster.valid and not roster.error
-
-
-def _result(server: str, cache: RosterCache, keys: Collection[ServiceKey], otherwise: Trouble) -> ProbeResult:
-    rosters = {key: roster for key in keys if _valid(cache, key) and (roster := cache.roster(key)) is not None}
-    troubles = {key: cache.trouble(key) or otherwise for key in keys if key not in rosters}
-    return ProbeResult(server=server, rosters=rosters, troubles=troubles)
+    return roster if roster is not None and roster.valid and not roster.error else None
