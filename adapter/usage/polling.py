@@ -46,7 +46,7 @@ class PollGroup(Generic[T]):
         self._polling = 0
         self._changed: set[T] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._next: asyncio.Future[None] | None = None
+        self._next: asyncio.Event | None = None
 
     @contextlib.contextmanager
     def poll(self) -> Iterator[None]:
@@ -76,13 +76,7 @@ class PollGroup(Generic[T]):
 
     async def pause(self, seconds: float) -> None:
         """Wait for the next polls of the group: in `seconds`, or when a poller that paused earlier goes on."""
-        loop = asyncio.get_running_loop()
-        if self._next is None or self._next.done():
-            self._next = loop.create_future()
-            loop.call_later(seconds, _finish, self._next)
-        await asyncio.shield(self._next)
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        if self._next is None or self._next.is_set():
+            self._next = asyncio.Event()
+            asyncio.get_running_loop().call_later(seconds, self._next.set)
+        await self._next.wait()

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -17,12 +17,12 @@ from adapter.runtime.source_errors import QueryRejected, SourceError
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import PollGroup, interval_shares, retry_delay, with_last_answer
-from adapter.usage.prometheus_api import OnSamples, PrometheusClient, Sample
+from adapter.usage.prometheus_api import PrometheusClient
 from adapter.usage.promql import parse_inputs
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
-from adapter.usage.query_results import QueryResult, Vector, build_result, new_table, release
+from adapter.usage.query_results import QueryResult, Vector, build_result, new_table
 from adapter.usage.sample_times import SampleTimes
-from adapter.usage.series import LabelSet, NamedQueryResult, SeriesTable
+from adapter.usage.series import NamedQueryResult, SeriesTable
 from adapter.usage.windows import Windows
 
 SLOW_QUERY_SECONDS = 1.0
@@ -194,50 +194,35 @@ class Prometheus:
     def _update_pollers(self, tasks: asyncio.TaskGroup) -> None:
         for query in self._users.keys() - self._pollers.keys():
             if query.server in self._clients:  # the next update creates clients of servers that were added meanwhile
-                self._pollers[query] = tasks.create_task(self._poll(query, tasks))
+                self._pollers[query] = tasks.create_task(self._poll(query))
         for query in self._pollers.keys() - self._users.keys():
             self._pollers.pop(query).cancel()
         for query in self._states.keys() - self._users.keys():
-            del self._states[query]
             self._log_once.clear(query)
-        for query in self._all_times.keys() - self._users.keys():
-            del self._all_times[query]
-        for query in self._windows.keys() - self._users.keys():
-            del self._windows[query]
+        for by_query in (self._states, self._all_times, self._windows):
+            for query in by_query.keys() - self._users.keys():
+                del by_query[query]
 
-    async def _poll(self, query: InstantQuery, tasks: asyncio.TaskGroup) -> None:
+    async def _poll(self, query: InstantQuery) -> None:
         """Poll a query at its interval; while its server does not respond, as the circuit breaker allows."""
-        loop, probe_turns, group = (
-            asyncio.get_running_loop(),
-            self._clients[query.server].probe_turns,
-            self._group(query),
-        )
+        loop, probe_turns = asyncio.get_running_loop(), self._clients[query.server].probe_turns
+        group = PollGroup(self._on_change)
+        if query in self._shared.values():
+            # Named queries without variables are few, and policies use several: those of one interval are one group.
+            group = self._groups.setdefault((query.server, query.interval), group)
         for share in interval_shares():
             began = loop.time()
             with group.poll():
                 state = await self._fetch(query)
-                responses, unanswered, slow = probe_turns.responses, state.unanswered, state.slow
-                last = self._states.get(query, _NOTHING).result
-                if last is not None and last is not state.result and (large := last.large()):
-                    tasks.create_task(release(large))
-                    del large
-                del last
+                responses = probe_turns.responses
                 self._keep(query, state, group)
-                del state  # an old result must not live until the next poll
-            if unanswered:
+            if state.unanswered:
                 await asyncio.sleep(retry_delay(query.interval * min(share, 1.0), loop.time() - began))
                 await probe_turns.wait(responses, query.interval)
-            elif slow:
+            elif state.slow:
                 await asyncio.sleep(query.interval * share)
             else:
                 await group.pause(query.interval * share)
-
-    def _group(self, query: InstantQuery) -> PollGroup[WorkloadQuery]:
-        """Named queries without variables are few, and policies use several: those of one interval are one group."""
-        if query not in self._shared.values():
-            return PollGroup(self._on_change)
-        key = query.server, query.interval
-        return self._groups.setdefault(key, PollGroup(self._on_change))
 
     async def _fetch(self, query: InstantQuery) -> _QueryState:
         last = self._states.get(query, _NOTHING)
@@ -272,13 +257,20 @@ class Prometheus:
         vector = await self._values(client, query, windows, table, slices, duration)
         inputs = parse_inputs(query.text)
         times = SampleTimes(inputs, table, self._clock() if vector.at is None else vector.at)
-        if inputs.selectors:
+        ask_at = functools.partial(client.query, slices=slices, max_age=query.max_age, at=times.evaluated_at)
+        if inputs.selectors and vector.sets:
+            left = self._all_times.get(query, 0)
+            ask = functools.partial(ask_at, on_samples=times.add)
             try:
-                await self._date(client, query, vector.sets, times, slices)
+                named = await times.fetch(ask, query, vector.sets, slices, all_at_once=left > 0)
             except QueryRejected as error:
                 fault = "the times of its samples cannot be had (name one metric in each selector)"
                 raise QueryRejected(f"{fault}: {error}", public=f"{fault}: {error.public}") from error
-        await self._learn(client, query, windows, times.evaluated_at, slices)
+            self._all_times[query] = left - 1 if left else 0 if named else POLLS_FOR_ALL_TIMES
+        try:
+            await windows.learn(functools.partial(ask_at, matrix=True), times.evaluated_at)
+        except QueryRejected as error:
+            windows.refuse(error)
         if windows.refusal is not None and self._log_once.is_new(str(windows.refusal), windows):
             _log.warning("windows cannot be asked for", source=source, query=query.text, error=str(windows.refusal))
         return await build_result(query, vector, times, self._clock(), slices, windows=windows, last=last)
@@ -295,10 +287,9 @@ class Prometheus:
         """Ask for the values, and in the same question how full their windows are. Raises SourceError."""
         windows.begin()
         while True:
-            vector, text = Vector(table), windows.question()
-            add = functools.partial(_add_values, vector, windows)
+            vector, text = Vector(table, windows), windows.question()
             try:
-                await client.query(text, add, slices, max_age=query.max_age, duration=duration)
+                await client.query(text, vector.add, slices, max_age=query.max_age, duration=duration)
             except QueryRejected as error:
                 if not windows.refuse(error):
                     raise
@@ -307,46 +298,12 @@ class Prometheus:
                     await vector.separate(slices)
                     return vector
 
-    async def _learn(
-        self, client: PrometheusClient, query: InstantQuery, windows: Windows, at: float, slices: Slices
-    ) -> None:
-        async def ask(text: str, on_samples: OnSamples) -> None:
-            await client.query(text, on_samples, slices, max_age=query.max_age, at=at, matrix=True)
-
-        try:
-            await windows.learn(ask, at)
-        except QueryRejected as error:
-            windows.refuse(error)
-
-    async def _date(
-        self,
-        client: PrometheusClient,
-        query: InstantQuery,
-        sets: Sequence[LabelSet],
-        times: SampleTimes,
-        slices: Slices,
-    ) -> None:
-        """Ask for the times of the samples that an answer was computed from, unless it is empty."""
-        if not sets:
-            return
-
-        async def ask(text: str) -> None:
-            await client.query(text, times.add, slices, max_age=query.max_age, at=times.evaluated_at)
-
-        left = self._all_times.get(query, 0)
-        named = await times.fetch(ask, query, sets, slices, all_at_once=left > 0)
-        self._all_times[query] = left - 1 if left else 0 if named else POLLS_FOR_ALL_TIMES
-
     def _keep(self, query: InstantQuery, state: _QueryState, group: PollGroup[WorkloadQuery]) -> None:
         last = self._states.get(query)
         self._states[query] = state
         same = last is not None and last.cause == state.cause
         if not same or (state.result is not None and not state.result.same(last.result if last else None)):
             group.note(self._users.get(query, ()))
-
-
-def _add_values(vector: Vector, windows: Windows, samples: Sequence[Sample]) -> None:
-    vector.add(windows.take(samples))
 
 
 def _cause(query: InstantQuery, state: _QueryState) -> str:

@@ -1,22 +1,35 @@
-"""Client of one Prometheus server: sends instant queries to `/api/v1/query`, and decodes the results in slices."""
+"""Clients of one Prometheus server: instant queries, whose results are decoded in slices, and range queries."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 import msgspec
 from prometheus_client import Histogram
 
 from adapter.runtime.answer_budget import MIB, Body, Limit
-from adapter.runtime.backoff import ProbeTurns
+from adapter.runtime.backoff import Backoff, ProbeTurns
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
-from adapter.runtime.outbound import AT_ONCE, Client
-from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
+from adapter.runtime.outbound import AT_ONCE, Client, SegmentedReply
+from adapter.runtime.source_errors import (
+    QueryRejected,
+    SourceError,
+    SourceFailing,
+    SourceUnreachable,
+    WrongAnswer,
+)
 from adapter.settings import PrometheusServer
 
 CONCURRENT_SLOW_QUERIES = AT_ONCE - 2
 """Slow queries in progress at a time; the other slots stay free for fast queries."""
+
+MOST_POINTS = 11_000
+"""Points of a series that Prometheus answers to one range query."""
+SHORTEST_RANGE_TIMEOUT = 60.0
+"""Seconds. A range query reads much more than the instant queries that the settings' timeout is for."""
+RANGE_ATTEMPTS = 5
 
 _SHOWN = 200
 _SERVER_ERRORS = {"timeout", "canceled", "internal", "unavailable", "not_found"}
@@ -47,6 +60,18 @@ OnSamples = Callable[[list[Sample]], None]
 """Receives the samples of an answer in several parts; raises msgspec.MsgspecError for labels that are none."""
 
 
+class RangeSeries(NamedTuple):
+    """One series of a range: its labels, and its points (epoch seconds, value as text) in order of time."""
+
+    labels: Mapping[str, str]
+    points: list[tuple[float, str]]
+
+
+class _RangeSeries(msgspec.Struct, frozen=True, gc=False):
+    metric: dict[str, str]
+    values: list[tuple[float, str]] | None = None
+
+
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
     result_type: str
     result: msgspec.Raw
@@ -63,6 +88,7 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
 _RESPONSE = Decoder(_Response)
 _MANY = Decoder(list[Sample])
 _SCALAR = Decoder(tuple[float, str])
+_MATRIX = Decoder(list[_RangeSeries])
 _RESULT = array("result")
 
 
@@ -73,29 +99,28 @@ async def read_samples(body: Body, on_samples: OnSamples, slices: Slices, *, mat
     SourceFailing for a fault of the server and for warnings (the result may be partial), and WrongAnswer for a body
     that is nothing of these; the caller drops the samples that it received before.
     """
-    beginning = response_beginning(body.start(_SHOWN))
+    beginning = _beginning(body.start(_SHOWN))
     try:
         for piece in pieces(body, _RESULT):
-            samples = _last(piece.text, matrix) if piece.is_last else _MANY.decode(piece.text)
+            if not piece.is_last:
+                samples = _MANY.decode(piece.text)
+            else:
+                data = _decode_envelope(piece.text, {"matrix"} if matrix else {"vector", "scalar"})
+                if data.result_type == "scalar":
+                    samples = [Sample(msgspec.Raw(b"{}"), _SCALAR.decode(data.result))]
+                else:
+                    samples = _MANY.decode(data.result)
             if None in [sample.values if matrix else sample.value for sample in samples]:
                 histogram = "the query answers a native histogram; take a number from it, as histogram_quantile does"
                 raise QueryRejected(histogram, public=histogram)
             on_samples(samples)
             del samples
             await slices.breathe()
-    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+    except (msgspec.MsgspecError, Uncut) as error:
         raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {beginning}") from error
 
 
-def _last(text: bytes | bytearray, matrix: bool) -> list[Sample]:
-    """Decode the last piece of a response, with the envelope, or a whole response."""
-    data = decode_envelope(text, *(("matrix",) if matrix else ("vector", "scalar")))
-    if data.result_type == "scalar":
-        return [Sample(msgspec.Raw(b"{}"), _SCALAR.decode(data.result))]
-    return _MANY.decode(data.result)
-
-
-def decode_envelope(text: bytes | bytearray, *kinds: str) -> _Data:
+def _decode_envelope(text: bytes | bytearray, kinds: Collection[str]) -> _Data:
     """The data of a response of one of these kinds.
 
     Raises msgspec.MsgspecError, QueryRejected for a fault of the query, and SourceFailing for one of the server.
@@ -130,8 +155,8 @@ def error_from_response(status: int, body: bytes) -> SourceError:
     """The error for a response with a status outside 2xx, with the server's message if it has one."""
     try:
         error: SourceError = _api_error(_RESPONSE.decode(body))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        error = QueryRejected(response_beginning(body) or "no message")
+    except msgspec.MsgspecError:
+        error = QueryRejected(_beginning(body) or "no message")
     if status in _CLIENT_ERRORS and status != _TOO_MANY_REQUESTS:
         return QueryRejected(f"HTTP {status}: {error}", public=f"HTTP {status}: {error.public}")
     if status >= _CLIENT_ERRORS.start:
@@ -142,9 +167,19 @@ def error_from_response(status: int, body: bytes) -> SourceError:
     )
 
 
-def response_beginning(body: bytes) -> str:
+def _beginning(body: bytes) -> str:
     """The beginning of a body on one line, for the message of an error."""
     return " ".join(body[:_SHOWN].decode(errors="replace").split())
+
+
+def _http_client(settings: PrometheusServer, timeout: float) -> Client:
+    limit = Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}")
+    return Client(settings.access, timeout=timeout, source=f"prometheus/{settings.name}", limit=limit)
+
+
+def _check_status(response: SegmentedReply) -> None:
+    if response.status not in _OK:
+        raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
 
 
 class PrometheusClient:
@@ -156,12 +191,7 @@ class PrometheusClient:
         self.slow_slots = asyncio.Semaphore(CONCURRENT_SLOW_QUERIES)
         self.probe_turns = ProbeTurns()
         self._url = settings.url.rstrip("/") + "/api/v1/query"
-        self._client = Client(
-            settings.access,
-            timeout=settings.timeout_seconds,
-            source=f"prometheus/{settings.name}",
-            limit=Limit(settings.max_answer_mib * MIB, f"maxAnswerMiB of Prometheus server {settings.name}"),
-        )
+        self._client = _http_client(settings, settings.timeout_seconds)
 
     async def query(
         self,
@@ -187,8 +217,7 @@ class PrometheusClient:
             async with contextlib.AsyncExitStack() as stack:
                 with duration.time() if duration is not None else contextlib.nullcontext():
                     response = await stack.enter_async_context(self._client.answer("POST", self._url, data=form))
-                if response.status not in _OK:
-                    raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
+                _check_status(response)
                 await read_samples(response.body, on_samples, slices, matrix=matrix)
         except SourceError as error:
             raise error.with_context(self._url) from error
@@ -196,3 +225,56 @@ class PrometheusClient:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+
+class RangeClient:
+    """Sends range queries to one server (Thanos and Mimir answer them too), and repeats those that the server fails.
+
+    Create it in a running event loop.
+    """
+
+    def __init__(self, settings: PrometheusServer) -> None:
+        self._url = settings.url.rstrip("/") + "/api/v1/query_range"
+        self._timeout = max(settings.timeout_seconds, SHORTEST_RANGE_TIMEOUT)
+        self._backoff = Backoff()
+        self._client = _http_client(settings, self._timeout + 5)
+
+    async def query(self, text: str, start: float, end: float, step: float) -> list[RangeSeries]:
+        """The series of a query at start, start + step, … end (epoch seconds; at most MOST_POINTS of them).
+
+        Raises SourceError: at once where the query is refused, after several attempts where the server fails.
+        """
+        form = {
+            "query": text,
+            "start": f"{start:.3f}",
+            "end": f"{end:.3f}",
+            "step": f"{step:.3f}",
+            "timeout": f"{self._timeout:.0f}s",
+        }
+        for left in reversed(range(RANGE_ATTEMPTS)):
+            try:
+                async with self._client.answer("POST", self._url, data=form) as response:
+                    _check_status(response)
+                    series = _decode_range(response.body.whole())
+            except (SourceUnreachable, SourceFailing) as error:
+                if not left:
+                    raise error.with_context(self._url, f"{RANGE_ATTEMPTS} attempts failed") from error
+                await asyncio.sleep(self._backoff.next())
+            except SourceError as error:
+                raise error.with_context(self._url) from error
+            else:
+                self._backoff.reset()
+                return series
+        raise AssertionError("the last attempt returns or raises")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+def _decode_range(body: bytes) -> list[RangeSeries]:
+    try:
+        matrix = _MATRIX.decode(_decode_envelope(body, {"matrix"}).result)
+    except msgspec.MsgspecError as error:
+        raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {_beginning(body)}") from error
+    return [RangeSeries(series.metric, series.values or []) for series in matrix]

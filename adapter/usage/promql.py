@@ -131,14 +131,10 @@ def tokenize(text: str) -> Iterator[PromqlToken]:
             yield PromqlToken(kind, match[0], start, end)
         at = end
     if at < len(text):
-        raise PromqlError(_no_token(text, at))
-
-
-def _no_token(text: str, at: int) -> str:
-    if variable := _VARIABLE.match(text, at):
-        return f'{variable[0]} must stand inside quotes, as in {{namespace="$namespace"}}'
-    what = "a string without its end" if text[at] in "\"'`" else repr(text[at])
-    return f"{what} at character {at + 1} is no PromQL"
+        if variable := _VARIABLE.match(text, at):
+            raise PromqlError(f'{variable[0]} must stand inside quotes, as in {{namespace="$namespace"}}')
+        what = "a string without its end" if text[at] in "\"'`" else repr(text[at])
+        raise PromqlError(f"{what} at character {at + 1} is no PromQL")
 
 
 def uses_variables(text: str) -> bool:
@@ -154,28 +150,20 @@ def substitute(text: str, namespace: str, workload: str) -> str:
     """
     if not uses_variables(text):
         return text
-    names = {
-        "namespace": _valid_name("namespace", namespace, _NAMESPACE),
-        "workload": _valid_name("workload", workload, _WORKLOAD),
-    }
+    names = {"namespace": namespace, "workload": workload}
+    for kind, pattern in (("namespace", _NAMESPACE), ("workload", _WORKLOAD)):
+        if not pattern.fullmatch(names[kind]):
+            raise PromqlError(f"{names[kind][:80]!r} is no {kind}'s name; it cannot be put into a query")
     parts, at, last = [], 0, ""
     for token in tokenize(text):
         if token.kind == "string":
             dot = "." if last not in {"=~", "!~"} else r"\." if token.text[0] == "`" else r"\\."
-            parts += [text[at : token.start], _substitute_in_string(token.text, names, dot)]
-            at = token.end
+            escaped = {kind: name.replace(".", dot) for kind, name in names.items()}
+            for match in _VARIABLE.finditer(text, token.start, token.end):
+                parts += [text[at : match.start()], escaped[match[1] or match[2]]]
+                at = match.end()
         last = token.text
     return "".join([*parts, text[at:]])
-
-
-def _substitute_in_string(string: str, names: dict[str, str], dot: str) -> str:
-    return _VARIABLE.sub(lambda match: names[match[1] or match[2]].replace(".", dot), string)
-
-
-def _valid_name(kind: str, name: str, pattern: re.Pattern[str]) -> str:
-    if not pattern.fullmatch(name):
-        raise PromqlError(f"{name[:80]!r} is no {kind}'s name; it cannot be put into a query")
-    return name
 
 
 def parse_inputs(text: str) -> QueryInputs:
@@ -203,7 +191,22 @@ class _Scanner:
 
     def inputs(self) -> QueryInputs:
         while self._at < len(self._tokens):
-            self._step(self._tokens[self._at])
+            token = self._tokens[self._at]
+            if token.kind == "word":
+                self._word(token)
+            elif token.text == "{":
+                self._selector(token)
+            elif token.text == "[":
+                self._range()
+            elif token.text == "@":
+                self._offset()
+            else:
+                if token.text == "(":
+                    before = self._tokens[self._at - 1] if self._at else token
+                    self._functions.append(before.text.lower() if before.kind == "word" else "")
+                elif token.text == ")" and self._functions:
+                    self._functions.pop()
+                self._at += 1
         selectors = [s for s in self._selectors if not s.shift] or self._selectors
         # A subquery reads its instant selectors over a range; which selectors are inside of one is not tracked.
         selectors = [VectorSelector(s.text, s.ranged or self._subquery, s.shift) for s in selectors]
@@ -217,23 +220,6 @@ class _Scanner:
             self._uncounted,
         )
 
-    def _step(self, token: PromqlToken) -> None:
-        if token.kind == "word":
-            self._word(token)
-        elif token.text == "{":
-            self._selector(token)
-        elif token.text == "[":
-            self._range()
-        elif token.text == "@":
-            self._offset()
-        else:
-            if token.text == "(":
-                before = self._tokens[self._at - 1] if self._at else token
-                self._functions.append(before.text.lower() if before.kind == "word" else "")
-            elif token.text == ")" and self._functions:
-                self._functions.pop()
-            self._at += 1
-
     def _word(self, token: PromqlToken) -> None:
         word, following = token.text.lower(), self._peek(1)
         if word in _ALTERNATIVES and (following == "(" or word in _OTHER_WORDS):
@@ -244,13 +230,14 @@ class _Scanner:
                 self._skip_group()
         elif word == "offset":
             self._offset()
-        elif word in _OTHER_WORDS or following == "(" or self._is_aggregator(word, following):
+        elif (
+            word in _OTHER_WORDS
+            or following == "("
+            or (word in _AGGREGATORS and following.lower() in {"by", "without"})
+        ):
             self._at += 1
         else:
             self._selector(token)
-
-    def _is_aggregator(self, word: str, following: str) -> bool:
-        return word in _AGGREGATORS and following.lower() in {"by", "without"}
 
     def _selector(self, first: PromqlToken) -> None:
         if first.kind == "word":
@@ -295,23 +282,21 @@ class _Scanner:
         is_offset = self._peek().lower() == "offset"
         self._at += 1
         start = self._at
-        self._skip_moment()
-        if is_offset:
-            text = self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
-            # A negative offset reads ahead of the present, and no further back.
-            self._offsets.append(0.0 if text.startswith("-") else _duration(text))
-
-    def _skip_moment(self) -> None:
-        """Skip the operand of `offset` or `@`: `5m`, `-5m`, `1700000000.5`, `start()`, `(1m + 30s)`."""
+        # The operand: `5m`, `-5m`, `1700000000.5`, `start()`, `(1m + 30s)`.
         while self._peek() in {"+", "-"}:
             self._at += 1
         if self._at >= len(self._tokens):
             raise PromqlError("the expression ends where a time is wanted, after offset or @")
-        if self._peek() != "(":
+        is_group = self._peek() == "("
+        if not is_group:
+            is_group = self._tokens[self._at].kind == "word" and self._peek(1) == "("
             self._at += 1
-            if self._peek() != "(" or self._tokens[self._at - 1].kind != "word":
-                return
-        self._skip_group()
+        if is_group:
+            self._skip_group()
+        if is_offset:
+            text = self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
+            # A negative offset reads ahead of the present, and no further back.
+            self._offsets.append(0.0 if text.startswith("-") else _duration(text))
 
     def _skip_group(self) -> None:
         """Skip a bracket with its content."""
@@ -359,12 +344,12 @@ def sample_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str
     seconds. A selector with a range also reads samples of a series that has ended, or that missed a scrape, so a
     subquery with steps of a sixth of `max_age` finds its last sample.
     """
-    return _numbered(enumerate(_times(each, max_age) for each in selectors), labels, len(selectors))
+    return _newest(enumerate(_times(each, max_age) for each in selectors), labels, len(selectors))
 
 
 def live_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str]) -> str:
     """As `sample_times_query`, of live series only: it costs a third, because it has no subquery."""
-    return _numbered(enumerate(_live_times(each) for each in selectors), labels, len(selectors))
+    return _newest(enumerate(map(_live_times, selectors)), labels, len(selectors))
 
 
 def ended_times_query(
@@ -377,7 +362,7 @@ def ended_times_query(
     parts = (
         (number, _times(_of_pods(selectors[number], labels[-1], names), max_age)) for number, names in pods.items()
     )
-    return _numbered(parts, labels, len(selectors))
+    return _newest(parts, labels, len(selectors))
 
 
 def with_distribution(text: str, windows: Sequence[RateWindow]) -> str:
@@ -401,8 +386,7 @@ def _with(text: str, counts: Iterable[str]) -> str:
 
     INPUT_LABEL holds the number of each window, and tells these series from those of the expression.
     """
-    numbered = (f'label_replace({each}, "{INPUT_LABEL}", "{number}", "", "")' for number, each in enumerate(counts))
-    return "\nor ".join((f"({text}\n)", *numbered))
+    return "\nor ".join((f"({text}\n)", *(_numbered(each, number) for number, each in enumerate(counts))))
 
 
 def scrapes_query(window: RateWindow, seconds: float, pod_label: str, pods: Sequence[str]) -> str:
@@ -418,12 +402,14 @@ def _over(selector: VectorSelector, seconds: float) -> str:
     return " ".join(filter(None, (f"{selector.text}[{round(seconds * 1000)}ms]", selector.shift)))
 
 
-def _numbered(times: Iterable[tuple[int, str]], labels: Iterable[str], count: int) -> str:
+def _newest(times: Iterable[tuple[int, str]], labels: Iterable[str], count: int) -> str:
     by = _list(labels)
     parts = ((number, f"max by ({by}) ({each})") for number, each in times)
-    if count == 1:
-        return "\nor ".join(each for _, each in parts)
-    return "\nor ".join(f'label_replace({each}, "{INPUT_LABEL}", "{number}", "", "")' for number, each in parts)
+    return "\nor ".join(_numbered(part, number) if count > 1 else part for number, part in parts)
+
+
+def _numbered(text: str, number: int) -> str:
+    return f'label_replace({text}, "{INPUT_LABEL}", "{number}", "", "")'
 
 
 def _list(labels: Iterable[str]) -> str:

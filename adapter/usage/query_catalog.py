@@ -72,16 +72,21 @@ class QueryCatalog:
     def resolve(self, wanted: WorkloadQuery) -> InstantQuery | str:
         """The instant query for a workload; or a sentence why it cannot be sent."""
         query, named = wanted.query, self._queries.get(wanted.query.name)
-        if query.prom_ql:
-            return self._inline(wanted)
-        if named is None:
+        if query.prom_ql and not self._inline_allowed:
+            return (
+                "PromQL in a policy is not allowed here; name a query of the settings, or set prometheus.inlineQueries"
+            )
+        if not query.prom_ql and named is None:
             names = ", ".join(sorted(self._queries)) or "none yet"
             return f"the settings define no such query (they have {names})"
         try:
-            text = substitute(named.query, wanted.namespace, wanted.workload)
+            if query.prom_ql:
+                text = substitute(query.prom_ql, wanted.namespace, wanted.workload)
+                return self._checked(InstantQuery(server=query.server, text=text, by_pod=None))
+            assert named is not None
+            return self._from_settings(named, substitute(named.query, wanted.namespace, wanted.workload))
         except PromqlError as error:
             return str(error)
-        return self._from_settings(named, text)
 
     def _from_settings(self, named: NamedQuery, text: str) -> InstantQuery | str:
         return self._checked(
@@ -96,17 +101,6 @@ class QueryCatalog:
             ),
             named.window_seconds,
         )
-
-    def _inline(self, wanted: WorkloadQuery) -> InstantQuery | str:
-        if not self._inline_allowed:
-            return (
-                "PromQL in a policy is not allowed here; name a query of the settings, or set prometheus.inlineQueries"
-            )
-        try:
-            text = substitute(wanted.query.prom_ql, wanted.namespace, wanted.workload)
-        except PromqlError as error:
-            return str(error)
-        return self._checked(InstantQuery(server=wanted.query.server, text=text, by_pod=None))
 
     def _checked(self, query: InstantQuery, window: float | None = None) -> InstantQuery | str:
         """The query with its window (None: that of its text); or a sentence why it cannot be sent."""

@@ -3,8 +3,7 @@
 Each value has the time of the samples that it was computed from, not the time of its evaluation (see `sample_times`).
 """
 
-import asyncio
-import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,13 +16,8 @@ from adapter.usage.sample_times import SampleTimes
 from adapter.usage.series import Columns, Fill, LabelSet, SeriesList, SeriesTable, sample_nano
 from adapter.usage.windows import Windows
 
-RELEASE_SECONDS = 5.0
-"""How long a result may still be in use after a newer one replaced it."""
-_MANY = 1000
 _STEP = 500
 _MAX_SHAPES = 4  # of selectors, that a new result is indexed for
-_PLAIN = re.compile(r"[0-9]{1,12}(?:\.[0-9]+)?(?:,[0-9]{1,12}(?:\.[0-9]+)?)*", re.ASCII)
-"""Numbers that need no further look, with commas between them."""
 
 
 def new_table(query: InstantQuery) -> SeriesTable:
@@ -32,21 +26,27 @@ def new_table(query: InstantQuery) -> SeriesTable:
 
 
 class Vector:
-    """The answer to a query: its label sets, and their values as text. `at` is the time of its evaluation."""
+    """The answer to a query: its label sets, and their values as text. `at` is the time of its evaluation.
 
-    def __init__(self, table: SeriesTable) -> None:
+    What the answer says of `windows` goes to these.
+    """
+
+    def __init__(self, table: SeriesTable, windows: Windows | None = None) -> None:
         self.table = table
         self.sets: list[LabelSet] = []
         self.values: list[str | None] = []
         self.at: float | None = None
+        self._windows = windows
 
     def __len__(self) -> int:
         return len(self.sets)
 
     def add(self, samples: Sequence[Sample]) -> None:
         """Append samples. Raises msgspec.MsgspecError where one has no labels."""
+        if self._windows is not None:
+            samples = self._windows.take(samples)
         self.sets += self.table.label_sets([bytes(sample.metric) for sample in samples])
-        self.values += _usable([sample.value[1] for sample in samples if sample.value])
+        self.values += [_usable(sample.value[1]) for sample in samples if sample.value]
         if self.at is None and samples and samples[0].value is not None:
             self.at = samples[0].value[0]
 
@@ -65,20 +65,13 @@ class Vector:
             await slices.breathe()
 
 
-def _usable(values: list[str]) -> list[str | None]:
-    """The values; None for NaN, infinite and negative ones and for what is no number."""
-    together = ",".join(values)
-    if _PLAIN.fullmatch(together) and together.count(",") == len(values) - 1:
-        return [*values]
-    return [value if _is_usable(value) else None for value in values]
-
-
-def _is_usable(value: str) -> bool:
+def _usable(value: str) -> str | None:
+    """The value; None for NaN, infinite and negative ones and for what is no number."""
     try:
         sample_nano(value)
     except QuantityError:
-        return False
-    return True
+        return None
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,23 +151,6 @@ class QueryResult:
         reads = self.reads.get(namespace, frozenset())
         return QuerySamples(total=total, reads=reads, max_age=max_age, fetched_at=self.fetched_at)
 
-    def large(self) -> list[list[object]]:
-        """The columns for `release`; empty if they hold few samples: nothing has to be freed for an ended series."""
-        return [] if self.live <= _MANY else [list(self.columns.values), list(self.columns.times)]
-
-
-async def release(result: list[list[object]]) -> None:
-    """Free the columns of a large result in slices, some time after a newer one replaced it.
-
-    Freeing that many objects at once blocks the loop; the delay lets all users change to the newer result first.
-    """
-    await asyncio.sleep(RELEASE_SECONDS)
-    slices = Slices()
-    for column in result:
-        while column:
-            del column[-_STEP:]
-            await slices.breathe()
-
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:
     """Whether two columns are equal; a shorter one lacks the series that were added since."""
@@ -202,7 +178,7 @@ async def build_result(
     shape = last.shape if last is not None else None
     undated = len(dates) > 0 and all(at is None for at in dates)
     if shape is None or shape.undated != undated or shape.sets != vector.sets or shape.without != without:
-        shape = await _Shaper(query, vector).shape(without, undated=undated, slices=slices)
+        shape = await _shape(query, vector, without, undated=undated, slices=slices)
     series = {
         namespace: SeriesList(group, columns)
         for namespace, group in vector.table.groups.items()
@@ -245,55 +221,35 @@ async def _columns(
     return Columns(values, times, partial), without
 
 
-class _Shaper:
-    """Counts the series of a result and finds its faults."""
-
-    def __init__(self, query: InstantQuery, vector: Vector) -> None:
-        self._query = query
-        self._sets = vector.sets
-        # Inline PromQL does not declare its scope; the labels of its result show it.
-        self._by_pod = query.by_pod if query.by_pod is not None else any(each.pod for each in vector.sets)
-        self._seen: dict[str, set[str]] = {}
-        self._counts: dict[str, int] = {}
-        self._faults: dict[str, str] = {}
-
-    async def shape(self, without: list[LabelSet], *, undated: bool, slices: Slices) -> _Shape:
-        lacking = set(without)
-        usable: set[str] = set()
-        for labels in self._sets:
-            self._add(labels.namespace, labels.pod)
-            if labels not in lacking:
-                usable.add(labels.namespace)
-            await slices.breathe()
-        if self._by_pod:
-            await self._find_missing_labels(slices)
-        if undated and "" not in self._faults:
-            of = f" of the same {self._query.namespace_label} and {self._query.pod_label}" if self._by_pod else ""
-            self._faults[""] = f"no series that it reads has a sample{of} in the last {self._query.max_age:g} s"
-        for seen in self._seen.values():
-            while seen:
-                seen.pop()
-                await slices.breathe()
-        return _Shape(self._sets, without, self._counts, frozenset(usable), self._faults, self._by_pod, undated)
-
-    def _add(self, namespace: str, pod: str) -> None:
-        self._counts[namespace] = self._counts.get(namespace, 0) + 1
+async def _shape(
+    query: InstantQuery, vector: Vector, without: list[LabelSet], *, undated: bool, slices: Slices
+) -> _Shape:
+    """Count the series of a result and find its faults."""
+    # Inline PromQL does not declare its scope; the labels of its result show it.
+    by_pod = query.by_pod if query.by_pod is not None else any(each.pod for each in vector.sets)
+    write = f"write it as sum by ({query.namespace_label}, {query.pod_label}) (…)"
+    lacking = set(without)
+    counts: Counter[str] = Counter()
+    pods: defaultdict[str, set[str]] = defaultdict(set)
+    usable: set[str] = set()
+    faults: dict[str, str] = {}
+    for labels in vector.sets:
+        namespace, pod = labels.namespace, labels.pod
+        counts[namespace] += 1
         if pod and namespace:
-            seen = self._seen.setdefault(namespace, set())
-            if pod in seen:
-                self._faults[namespace] = f"answers several series of pod {pod}; write it as {self._by()}"
-            seen.add(pod)
-
-    async def _find_missing_labels(self, slices: Slices) -> None:
-        """Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong."""
-        query = self._query
-        if self._counts and self._counts.keys() == {""}:
-            self._faults[""] = f"its series lack the label {query.namespace_label!r}; write it as {self._by()}"
-        lacking = f"its series lack the label {query.pod_label!r}; write it as {self._by()}"
-        for namespace in self._counts:
-            if namespace and namespace not in self._seen:
-                self._faults[namespace] = lacking
-            await slices.breathe()
-
-    def _by(self) -> str:
-        return f"sum by ({self._query.namespace_label}, {self._query.pod_label}) (…)"
+            if pod in pods[namespace]:
+                faults[namespace] = f"answers several series of pod {pod}; {write}"
+            pods[namespace].add(pod)
+        if labels not in lacking:
+            usable.add(namespace)
+        await slices.breathe()
+    if by_pod:
+        # Some series belong to no pod (cAdvisor's root cgroup); if none has the labels, the query is wrong.
+        for namespace in counts.keys() - pods.keys() - {""}:
+            faults[namespace] = f"its series lack the label {query.pod_label!r}; {write}"
+        if counts.keys() == {""}:
+            faults[""] = f"its series lack the label {query.namespace_label!r}; {write}"
+    if undated and "" not in faults:
+        of = f" of the same {query.namespace_label} and {query.pod_label}" if by_pod else ""
+        faults[""] = f"no series that it reads has a sample{of} in the last {query.max_age:g} s"
+    return _Shape(vector.sets, without, counts, frozenset(usable), faults, by_pod, undated)

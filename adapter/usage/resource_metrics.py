@@ -4,7 +4,7 @@ import asyncio
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
@@ -19,7 +19,7 @@ from adapter.load.quantity import NANO, QuantityError, parse_nano
 from adapter.load.samples import ResourceSamples, Usage
 from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.backoff import LogOnce
-from adapter.runtime.concurrency import Slices
+from adapter.runtime.concurrency import Slices, wait_for_event
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces, shared
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
@@ -96,7 +96,7 @@ async def decode_usages(body: Body, last: UsageColumns = NO_USAGE) -> UsageColum
                 await slices.breathe()
         # A thread costs more than the columns of a small namespace.
         return builder.columns() if len(builder) <= _STEP else await asyncio.to_thread(builder.columns)
-    except (msgspec.MsgspecError, UnicodeDecodeError, Uncut) as error:
+    except (msgspec.MsgspecError, Uncut) as error:
         raise WrongAnswer(
             f"the answer is no PodMetricsList: {error}", public="the answer is no PodMetricsList"
         ) from error
@@ -228,22 +228,19 @@ class ResourceMetrics:
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    self._update_pollers(set(self._namespaces()), group)
+                    wanted = set(self._namespaces())
+                    for namespace in wanted - self._pollers.keys():
+                        self._pollers[namespace] = group.create_task(
+                            self._poll(namespace), name=f"usage of {namespace}"
+                        )
+                    for namespace in self._pollers.keys() - wanted:
+                        self._pollers.pop(namespace).cancel()
+                        self._states.pop(namespace, None)
+                        self._log_once.clear(namespace)
                     self._changed.clear()
-                    # Not wait_for: before Python 3.12 it swallows a cancellation that coincides with the event.
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(_CHECK_SECONDS):
-                            await self._changed.wait()
+                    await wait_for_event(self._changed, _CHECK_SECONDS)
         finally:
             self._pollers.clear()
-
-    def _update_pollers(self, wanted: set[str], group: asyncio.TaskGroup) -> None:
-        for namespace in wanted - self._pollers.keys():
-            self._pollers[namespace] = group.create_task(self._poll(namespace), name=f"usage of {namespace}")
-        for namespace in self._pollers.keys() - wanted:
-            self._pollers.pop(namespace).cancel()
-            self._states.pop(namespace, None)
-            self._log_once.clear(namespace)
 
     async def _poll(self, namespace: str) -> None:
         """Poll a namespace at its interval, measured from the start of a poll that failed."""

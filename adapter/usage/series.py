@@ -133,10 +133,9 @@ class SeriesTable:
             self.places.append((namespace, pod))
         return number
 
-    def known_place(self, namespace: str, pod: str) -> int | None:
-        """The number of a place, if it has one."""
-        in_namespace = self._places.get(namespace)
-        return None if in_namespace is None else in_namespace.get(pod)
+    def known_place(self, namespace: str, pod: str) -> int:
+        """The number of a place; -1 if it has none."""
+        return self._places.get(namespace, {}).get(pod, -1)
 
     def place_of(self, labels: Mapping[str, str]) -> int:
         """The number of the place that labels name."""

@@ -136,7 +136,11 @@ class UsageColumnsBuilder:
     def columns(self) -> UsageColumns:
         """The columns of all pods."""
         rows, order = self._shared_rows()
-        places = None if order is None else _inverse(order)
+        places: list[int] | None = None
+        if order is not None:
+            places = [0] * len(order)
+            for index, row in enumerate(order):
+                places[row] = index
         packed: dict[str, dict[str, Amounts]] = {}
         for container, columns in self._amounts.items():
             packed[container] = {}
@@ -181,13 +185,6 @@ class _Filled(NamedTuple):
             return array("q", amounts)
         except OverflowError:
             return column
-
-
-def _inverse(order: list[int]) -> list[int]:
-    inverse = [0] * len(order)
-    for index, row in enumerate(order):
-        inverse[row] = index
-    return inverse
 
 
 def _in_order(column: list[T], order: list[int] | None) -> list[T]:

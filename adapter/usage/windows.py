@@ -7,7 +7,6 @@ interval. That is learned from the times of some series' samples, not from count
 then only the shortest distances are its interval.
 """
 
-import functools
 import itertools
 import math
 import statistics
@@ -189,11 +188,10 @@ class Windows:
                 odd.sort(key=intervals.__contains__)
                 pods = sorted({pod for _, pod in odd[:MOST_PODS] if is_pod_name(pod)})
                 seconds = window.seconds * min(_WINDOWS, _SCRAPES / max(counts.values()))
-                distances: defaultdict[Place, list[float]] = defaultdict(list)
-                add = functools.partial(self._add_distances, distances)
-                await ask(scrapes_query(window, seconds, self._query.pod_label, pods), add)
+                samples: list[Sample] = []
+                await ask(scrapes_query(window, seconds, self._query.pod_label, pods), samples.extend)
                 self._intervals[number] = {place: known for place, known in intervals.items() if place in counts}
-                self._note(number, distances)
+                self._note(number, samples)
                 self._learned_at = at
             # What was asked for a window ago: by now, the times would have shown a shorter interval.
             explained = self._explained | {key: count for key, count in overfull.items() if is_due and key in asked}
@@ -201,17 +199,16 @@ class Windows:
             self._overfull = overfull if is_due else asked | overfull
         self._steady = self._full_and_alike()
 
-    def _add_distances(self, distances: defaultdict[Place, list[float]], samples: Iterable[Sample]) -> None:
-        for sample in samples:
-            apart = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(sample.values or ())]
-            if len(apart) >= _FEW:  # of fewer all may be gaps
-                distances[self._place(_decoded(sample))] += apart
-
-    def _note(self, number: int, distances: Mapping[Place, list[float]]) -> None:
+    def _note(self, number: int, samples: Iterable[Sample]) -> None:
         """Take over what is shorter than it was, and what is longer only where the scrapes are regular.
 
         A target that fails every now and then has longer distances, too.
         """
+        distances: defaultdict[Place, list[float]] = defaultdict(list)
+        for sample in samples:
+            apart = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(sample.values or ())]
+            if len(apart) >= _FEW:  # of fewer all may be gaps
+                distances[self._place(_decoded(sample))] += apart
         together = [each for apart in distances.values() for each in apart]
         if not together:
             return
@@ -269,7 +266,8 @@ class Windows:
             for labels, value, at in zip(sets, values, dates, strict=True):
                 if at is not None:
                     seen[labels.text] = newest = self._after(self._seen.get(labels.text), at, value)
-                    if at < newest.unsure_until or _sank(newest.value, value):
+                    has_sunk = value and newest.value and float(value) < float(newest.value)
+                    if at < newest.unsure_until or has_sunk:
                         partial[labels.number] = UNKNOWN
                 await slices.breathe()
             self._seen = seen
@@ -339,10 +337,6 @@ def lowest_share(seconds: float, interval: float) -> float:
     """
     full = max(1, int(seconds / interval + _ROUNDING))
     return 1.0 if seconds - full * interval < (_ALIKE - 1) * interval else (full - 0.5) * interval / seconds
-
-
-def _sank(first: str | None, value: str | None) -> bool:
-    return first is not None and value is not None and first != value and float(value) < float(first)
 
 
 def _share(fill: Fill) -> float:

@@ -311,14 +311,3 @@ async def test_a_result_is_indexed_for_the_selectors_of_the_last_one() -> None:
     assert [
         each.labels["queue"] for each in await after.series["shop"].select(parse_selector("queue=c"), Slices())
     ] == ["c"]
-
-
-@pytest.mark.parametrize(("live", "columns"), [(1, 0), (1001, 2)])
-async def test_only_a_result_with_many_samples_is_released_in_slices(live: int, columns: int) -> None:
-    # After an hour of churn the table of 72 pods had a thousand series that had ended, and each poll left a task.
-    asked = question()
-    table = new_table(asked)
-    await answered(asked, [row(namespace="shop", pod=f"ended-{number}") for number in range(1100)], table=table)
-    result = await answered(asked, [row(namespace="shop", pod=f"live-{number}") for number in range(live)], table=table)
-    assert len(result.columns.values) == 1100 + live
-    assert len(result.large()) == columns

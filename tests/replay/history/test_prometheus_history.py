@@ -10,7 +10,7 @@ from adapter.commands.replay.history.prometheus import HistoryUnavailable, Prome
 from adapter.commands.replay.history.queries import HistoryQueries, Overrides, choose_sources, derive_queries
 from adapter.commands.replay.history.span import Span
 from adapter.commands.terminal.waiting import Progress
-from adapter.usage import prometheus_range
+from adapter.usage import prometheus_api
 from tests.replay.history.kit import WEB, FakePrometheus, always, policy
 
 DAY = 86_400_000
@@ -56,14 +56,14 @@ def test_each_question_stays_within_the_points_that_prometheus_answers(fake: Fak
     span = Span(DAY - 3_000, DAY + 24_000_000, 1_000)
     assert len(list(history(fake, tmp_path, span))) == len(span)
     asked = [moments for text, moments in fake.asked if text == "load"]
-    assert all(len(moments) <= prometheus_range.MOST_POINTS for moments in asked)
+    assert all(len(moments) <= prometheus_api.MOST_POINTS for moments in asked)
     assert [at for moments in asked for at in moments] == [*range(span.first, span.last + 1, span.step)]
 
 
 def test_an_interrupted_run_asks_only_for_what_it_lacks(
     fake: FakePrometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus_range, "ATTEMPTS", 1)
+    monkeypatch.setattr(prometheus_api, "RANGE_ATTEMPTS", 1)
     span = Span(0, 3 * DAY, 60_000)
     fake.answer = lambda text, moments: None if moments[0] >= 2 * DAY else dict.fromkeys(moments, "1")
     with pytest.raises(HistoryUnavailable, match="the store is loading"):
@@ -161,7 +161,7 @@ def test_several_series_are_an_error_that_says_what_to_write(fake: FakePrometheu
 def test_a_warning_of_the_server_is_no_answer(
     fake: FakePrometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus_range, "ATTEMPTS", 1)
+    monkeypatch.setattr(prometheus_api, "RANGE_ATTEMPTS", 1)
     body = {"status": "success", "warnings": ["store 2 is away"], "data": {"resultType": "matrix", "result": []}}
     fake._respond = lambda form: (200, body)
     with pytest.raises(HistoryUnavailable, match="store 2 is away"):

@@ -9,7 +9,7 @@ from adapter.load.spec import Metric, Query
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import FaultyDocument
 from adapter.settings import Settings, parse_settings
-from adapter.usage.prometheus_range import RangeSeries
+from adapter.usage.prometheus_api import RangeSeries
 from tests.replay.history.kit import WEB, cpu, named, policy
 
 SETTINGS = parse_settings("""

@@ -34,7 +34,7 @@ from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.source_errors import SourceError
 from adapter.settings import load_settings
-from adapter.usage.prometheus_range import RangeClient, RangeSeries
+from adapter.usage.prometheus_api import RangeClient, RangeSeries
 from adapter.usage.series import sample_nano
 
 SETTLED = 300_000

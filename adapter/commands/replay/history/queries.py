@@ -10,7 +10,7 @@ from adapter.load.spec import Metric, Policy, Query, ResourceMetric
 from adapter.policy.hpa import CrossVersionReference
 from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.settings import NamedQuery, PrometheusServer, Settings
-from adapter.usage.prometheus_range import RangeSeries
+from adapter.usage.prometheus_api import RangeSeries
 from adapter.usage.promql import PromqlError, substitute
 from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 

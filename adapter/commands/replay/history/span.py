@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import format_time, parse_time
-from adapter.usage.prometheus_range import MOST_POINTS
+from adapter.usage.prometheus_api import MOST_POINTS
 
 DAY = 86_400_000
 MOST_IN_ALL = 20_000_000
