@@ -1,12 +1,13 @@
 """HTTP with the servers of one registry: the client, failover between servers, and statuses as source errors."""
 
+import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from adapter.runtime.answer_budget import MIB, Limit
-from adapter.runtime.outbound import AT_ONCE, Client, Reply, SegmentedReply
+from adapter.runtime.outbound import AT_ONCE, Client, Reply, SegmentedReply, secret
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -96,6 +97,14 @@ async def send(client: Client, method: str, url: str, **request: Any) -> Reply:
     """As `answering`, for answers that are small, or of which only the headers matter."""
     async with answering(client, method, url, **request) as answer:
         return answer.plain
+
+
+async def read_secret(file: str) -> str:
+    """The password or key in a file; empty without one. Raises SourceUnreachable."""
+    try:
+        return await asyncio.to_thread(secret, file) if file else ""
+    except (OSError, ValueError) as error:
+        raise SourceUnreachable(f"credentials: cannot read {file}: {error}") from error
 
 
 def refusal(reply: Reply) -> SourceError:

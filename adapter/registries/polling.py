@@ -222,27 +222,20 @@ class PollSchedule:
     async def run(self, poll: Poll) -> None:
         """Poll services as their turns come, late ones apart from the others, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._poll_in_turn(poll))
-            tasks.create_task(self._poll_late(poll))
+            tasks.create_task(self._repeat(poll, late=False))
+            tasks.create_task(self._repeat(poll, late=True))
 
-    async def _poll_in_turn(self, poll: Poll) -> None:
+    async def _repeat(self, poll: Poll, *, late: bool) -> None:
         backoff = Backoff()
         while True:
             began = asyncio.get_running_loop().time()
-            keys = self.pop()
-            if not keys or await poll(keys, False):
-                backoff.reset()
+            keys = await self.pop_late() if late else self.pop()
+            if keys and not await poll(keys, late):
+                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
+                continue
+            backoff.reset()
+            if not late:
                 await self.rest(began)
-            else:
-                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
-
-    async def _poll_late(self, poll: Poll) -> None:
-        backoff = Backoff()
-        while True:
-            if await poll(await self.pop_late(), True):
-                backoff.reset()
-            else:
-                await asyncio.sleep(min(backoff.next(), LONGEST_PAUSE))
 
     @property
     def patience(self) -> float:
@@ -304,7 +297,12 @@ class PollSchedule:
             answers = Answers([error] * len(keys), {})
         if late:
             for index, key in enumerate(keys):
-                self._settle(key, answers.seconds.get(index))
+                if key in self._late and answers.seconds.get(index, math.inf) < self.patience / 2:
+                    del self._late[key]  # a prompt service is late no more
+                    self._all.append(key)
+                    self._news.set()
+                elif key in self._late:
+                    self._late[key] = asyncio.get_running_loop().time() + self._interval
             return answers.outcomes
         if answers.seconds:
             self._answered_at = asyncio.get_running_loop().time()
@@ -331,17 +329,6 @@ class PollSchedule:
                 return self._fair([key for _, key in due])[:LATE_TOGETHER]
             next_at = min(self._late.values(), default=None)
             await wait_for_event(self._late_news, None if next_at is None else next_at - now)
-
-    def _settle(self, key: ServiceKey, seconds: float | None) -> None:
-        """Note the seconds that a late service's answer took (None: no answer); a prompt one is late no more."""
-        if key not in self._late:
-            return
-        if seconds is not None and seconds < self.patience / 2:
-            del self._late[key]
-            self._all.append(key)
-            self._news.set()
-        else:
-            self._late[key] = asyncio.get_running_loop().time() + self._interval
 
     def _fair(self, keys: Sequence[ServiceKey]) -> list[ServiceKey]:
         """The first service of every namespace, then the second of each, and so on; within one in their order."""

@@ -34,7 +34,21 @@ class ServiceAllowlist:
         if settings is None:
             names = ", ".join(sorted(self._settings)) or "none yet"
             return f"registry {key.registry!r} is not in the adapter's settings ({names}); name one of them"
-        if not settings.allow or self._is_allowed(settings, key, namespace):
+        if not settings.allow:
+            return ""
+        rules = self._rules.get((settings.name, namespace))
+        if rules is None:
+            rules = tuple(rule for rule in settings.allow if _matches(namespace, rule.namespaces))
+            self._rules[settings.name, namespace] = rules
+        separator = settings.group_separator
+        is_forged = separator and (separator in key.service or separator in key.group + separator[0])
+        registry_namespace, own_group = settings.place(key.namespace, key.group)
+        if not is_forged and any(
+            _matches(key.service, rule.services)
+            and _matches(registry_namespace, rule.registry_namespaces)
+            and _matches(own_group, rule.groups)
+            for rule in rules
+        ):
             return ""
         group = f" of group {key.group!r}" if key.group else ""
         where = f" in its namespace {key.namespace!r}" if key.namespace else ""
@@ -68,21 +82,6 @@ class ServiceAllowlist:
             followed[name] = {key: namespace for namespace, key in ordered}
             left_out |= {claim.item for claim in of_one} - followed[name].keys()
         return ServiceChoice(followed, frozenset(left_out))
-
-    def _is_allowed(self, settings: Registry, key: ServiceKey, namespace: str) -> bool:
-        rules = self._rules.get((settings.name, namespace))
-        if rules is None:
-            rules = tuple(rule for rule in settings.allow if _matches(namespace, rule.namespaces))
-            self._rules[settings.name, namespace] = rules
-        if (end := settings.group_separator) and (end in key.service or end in key.group + end[0]):
-            return False
-        registry_namespace, group = settings.place(key.namespace, key.group)
-        return any(
-            _matches(key.service, rule.services)
-            and _matches(registry_namespace, rule.registry_namespaces)
-            and _matches(group, rule.groups)
-            for rule in rules
-        )
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

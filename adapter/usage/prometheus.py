@@ -119,6 +119,9 @@ class Prometheus:
         if isinstance(resolved, str):
             return QuerySamples(max_age=self._catalog.max_age(query), error=resolved, undefined=True)
         state = self._states.get(resolved, _NOTHING)
+        by_pod = resolved.by_pod
+        if by_pod is None and state.result is not None and state.result.counts:
+            by_pod = state.result.by_pod
         nothing = QuerySamples(max_age=resolved.max_age)
         samples = state.result.of(namespace, resolved.max_age) if state.result else nothing
         fetched_at = state.result.fetched_at if state.result else None
@@ -126,8 +129,8 @@ class Prometheus:
             samples,
             window=resolved.window,
             behind=resolved.behind,
-            by_pod=_is_by_pod(resolved, state),
-            error=with_last_answer(_cause(resolved, state), fetched_at) if state.cause else samples.error,
+            by_pod=by_pod,
+            error=with_last_answer(state.cause, fetched_at) if state.cause else samples.error,
         )
 
     def windows(self, query: InstantQuery) -> Windows:
@@ -140,7 +143,7 @@ class Prometheus:
         if query is None or named is None:
             return None
         state = self._states.get(query, _NOTHING) if isinstance(query, InstantQuery) else _NOTHING
-        cause = query if isinstance(query, str) else _cause(query, state)
+        cause = query if isinstance(query, str) else state.cause
         result = state.result
         return NamedQueryResult(
             name=name,
@@ -240,7 +243,9 @@ class Prometheus:
                 if rejected := isinstance(error, QueryRejected):
                     client.probe_turns.close()
                 slow = loop.time() - began > SLOW_QUERY_SECONDS
-                return replace(last, cause=error.public, unanswered=not rejected, slow=slow)
+                return replace(
+                    last, cause=f"Prometheus {query.server}: {error.public}", unanswered=not rejected, slow=slow
+                )
         client.probe_turns.close()
         self._log_once.clear(query)
         self._metrics.source_up.labels(source).set(1)
@@ -304,15 +309,3 @@ class Prometheus:
         same = last is not None and last.cause == state.cause
         if not same or (state.result is not None and not state.result.same(last.result if last else None)):
             group.note(self._users.get(query, ()))
-
-
-def _cause(query: InstantQuery, state: _QueryState) -> str:
-    """Why the last poll failed; empty if it did not."""
-    return f"Prometheus {query.server}: {state.cause}" if state.cause else ""
-
-
-def _is_by_pod(query: InstantQuery, state: _QueryState) -> bool | None:
-    """Whether the query has a value for each pod, by its settings or by its last result; None if unknown."""
-    if query.by_pod is not None or state.result is None or not state.result.counts:
-        return query.by_pod
-    return state.result.by_pod

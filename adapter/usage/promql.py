@@ -210,12 +210,15 @@ class _Scanner:
         selectors = [s for s in self._selectors if not s.shift] or self._selectors
         # A subquery reads its instant selectors over a range; which selectors are inside of one is not tracked.
         selectors = [VectorSelector(s.text, s.ranged or self._subquery, s.shift) for s in selectors]
+        # 0 if a selector has no offset, a negative one, or reads at a fixed time (`@`).
+        behinds = [_OFFSET.fullmatch(selector.shift) for selector in selectors]
+        behind = max((_duration(each[1]) for each in behinds if each), default=0.0) if all(behinds) else 0.0
         offset = sum(self._offsets) if self._subquery else max(self._offsets)
         return QueryInputs(
             tuple(dict.fromkeys(selectors)),
             self._alternatives,
             self._longest_range + self._subqueries + offset,
-            _behind(selectors),
+            behind,
             () if self._uncounted else tuple(dict.fromkeys(self._windows)),
             self._uncounted,
         )
@@ -247,7 +250,11 @@ class _Scanner:
         text = self._text[first.start : self._tokens[self._at - 1].end]
         ranged = self._peek() == "["
         seconds = self._range() if ranged else 0.0
-        selector = VectorSelector(text, ranged, self._shift())
+        start = self._at
+        while self._peek().lower() in {"offset", "@"}:
+            self._offset()
+        shift = "" if start == self._at else self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
+        selector = VectorSelector(text, ranged, shift)
         self._selectors.append(selector)
         function = next(filter(None, reversed(self._functions)), "")
         if ranged and function not in _WHOLE_AT_ANY_COUNT:
@@ -268,14 +275,6 @@ class _Scanner:
         else:
             self._longest_range = max(self._longest_range, seconds)
         return 0.0 if colon or seconds == UNKNOWN_WINDOW else seconds
-
-    def _shift(self) -> str:
-        start = self._at
-        while self._peek().lower() in {"offset", "@"}:
-            self._offset()
-        if start == self._at:
-            return ""
-        return self._text[self._tokens[start].start : self._tokens[self._at - 1].end]
 
     def _offset(self) -> None:
         """Skip `offset 5m` and note its duration; skip `@ …`, which names a time."""
@@ -330,12 +329,6 @@ def _duration(text: str) -> float:
     return seconds if math.isfinite(seconds) else UNKNOWN_WINDOW
 
 
-def _behind(selectors: Iterable[VectorSelector]) -> float:
-    """The longest offset of the selectors; 0 if one has none, a negative one, or reads at a fixed time (`@`)."""
-    offsets = [_OFFSET.fullmatch(selector.shift) for selector in selectors]
-    return max((_duration(each[1]) for each in offsets if each), default=0.0) if all(offsets) else 0.0
-
-
 def sample_times_query(selectors: Sequence[VectorSelector], labels: Iterable[str], max_age: float) -> str:
     """A query for the time (seconds) of each selector's newest sample, by these labels.
 
@@ -367,7 +360,10 @@ def ended_times_query(
 
 def with_distribution(text: str, windows: Sequence[RateWindow]) -> str:
     """The expression, and how many series have how many samples in a window (COUNT_LABEL). It costs little."""
-    counts = (f'count_values("{COUNT_LABEL}", {_count(window)})' for window in windows)
+    counts = (
+        f'count_values("{COUNT_LABEL}", count_over_time({_over(window.selector, window.seconds)}))'
+        for window in windows
+    )
     return _with(text, counts)
 
 
@@ -378,7 +374,13 @@ def with_counts(text: str, windows: Sequence[RateWindow], labels: Sequence[str])
     began after the others, as the first error's, shows no gap.
     """
     by, target = _list(labels), _list([*labels, "job", "instance"])
-    return _with(text, (f"min by ({by}) (max by ({target}) ({_count(window)}))" for window in windows))
+    return _with(
+        text,
+        (
+            f"min by ({by}) (max by ({target}) (count_over_time({_over(window.selector, window.seconds)})))"
+            for window in windows
+        ),
+    )
 
 
 def _with(text: str, counts: Iterable[str]) -> str:
@@ -392,10 +394,6 @@ def _with(text: str, counts: Iterable[str]) -> str:
 def scrapes_query(window: RateWindow, seconds: float, pod_label: str, pods: Sequence[str]) -> str:
     """A query for the samples of the last so many seconds themselves; of these pods only, if there are any."""
     return _over(_of_pods(window.selector, pod_label, pods) if pods else window.selector, seconds)
-
-
-def _count(window: RateWindow) -> str:
-    return f"count_over_time({_over(window.selector, window.seconds)})"
 
 
 def _over(selector: VectorSelector, seconds: float) -> str:

@@ -116,7 +116,10 @@ class SampleTimes:
         for number, selector in enumerate(self._inputs.selectors):
             if not reads_ended(selector):
                 continue
-            lacking = await self._lacking(number, sets, slices)
+            lacking: list[LabelSet] = []
+            for start in range(0, len(sets), _STEP):
+                lacking += [each for each in sets[start : start + _STEP] if each.place not in self._times[number]]
+                await slices.breathe()
             if not lacking:
                 continue
             if any(not each.pod for each in lacking):
@@ -128,13 +131,6 @@ class SampleTimes:
             if pods:
                 missing[number] = pods
         return missing
-
-    async def _lacking(self, number: int, sets: Sequence[LabelSet], slices: Slices) -> list[LabelSet]:
-        times, lacking = self._times[number], []
-        for start in range(0, len(sets), _STEP):
-            lacking += [each for each in sets[start : start + _STEP] if each.place not in times]
-            await slices.breathe()
-        return lacking
 
     def _reads_pods(self, number: int) -> bool:
         """Whether the selector's series have a pod label."""

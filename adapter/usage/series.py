@@ -195,17 +195,14 @@ class SeriesList(Sequence[Series]):
         self._several: dict[str, list[Series]] | None = None
         self._repeated: dict[LabelSelector, tuple[Series, ...]] = {}
 
-    def _series(self) -> list[Series]:
-        if self._all is None:
-            self._all = list(self._columns.series(self._group.sets))
-        return self._all
-
     @overload
     def __getitem__(self, index: int) -> Series: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Series]: ...
     def __getitem__(self, index: int | slice) -> Series | Sequence[Series]:
-        return self._series()[index]
+        if self._all is None:
+            self._all = list(self)
+        return self._all[index]
 
     def __iter__(self) -> Iterator[Series]:
         return self._columns.series(self._group.sets)

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -57,6 +58,7 @@ Place = tuple[str, str]
 
 UNKNOWN = Fill(0, None)
 _NEVER = range(0)
+_SHARE = attrgetter("share")
 
 
 class _Seen(NamedTuple):
@@ -197,7 +199,13 @@ class Windows:
             explained = self._explained | {key: count for key, count in overfull.items() if is_due and key in asked}
             self._explained = {key: count for key, count in explained.items() if key[1] in self._counts[key[0]]}
             self._overfull = overfull if is_due else asked | overfull
-        self._steady = self._full_and_alike()
+        steady: list[range] = []
+        for number, counts in enumerate(self._counts):
+            regular = {self._regular(number, place) for place in counts}
+            steady += regular
+            if len(regular) != 1 or not all(count in steady[-1] for count in counts.values()):
+                return
+        self._steady = steady
 
     def _note(self, number: int, samples: Iterable[Sample]) -> None:
         """Take over what is shorter than it was, and what is longer only where the scrapes are regular.
@@ -222,16 +230,6 @@ class Windows:
             if max(apart) <= _ALIKE * interval or interval <= _ALIKE * known:
                 intervals[place] = interval
         self._usual[number] = statistics.median_low(intervals.values()) if intervals else usual
-
-    def _full_and_alike(self) -> list[range] | None:
-        """What a full window holds, if all do, and that is the same everywhere."""
-        steady: list[range] = []
-        for number, counts in enumerate(self._counts):
-            regular = {self._regular(number, place) for place in counts}
-            if len(regular) != 1 or not all(count in next(iter(regular)) for count in counts.values()):
-                return None
-            steady += regular
-        return steady
 
     def _regular(self, number: int, place: Place) -> range:
         """How many samples a window without a gap holds; an empty range where that is not known.
@@ -292,12 +290,12 @@ class Windows:
             if fill is None and not (labels.pod and any(pod for _, pod in counts)):
                 # Nobody's in particular: a total, or series that another selector gives their pods.
                 in_all = by_namespace[number]
-                fill = in_all.get(labels.namespace) or min(in_all.values(), key=_share, default=None)
+                fill = in_all.get(labels.namespace) or min(in_all.values(), key=_SHARE, default=None)
             if fill is not None:
                 fills.append(fill)
             elif not self._alternatives:
                 return UNKNOWN
-        least = min(fills, key=_share, default=None)
+        least = min(fills, key=_SHARE, default=None)
         if least is not None and least.full is not None and not labels.pod and least.samples - 1 < least.full / 2:
             # The series of a pod that left, came or missed a scrape; what others show still counts on the way up.
             return least._replace(full=None)
@@ -315,7 +313,7 @@ class Windows:
         least: dict[str, Fill] = {}
         for place in self._counts[number]:
             fill = self._of_place(number, place) or UNKNOWN
-            least[place[0]] = min(least.get(place[0], fill), fill, key=_share)
+            least[place[0]] = min(least.get(place[0], fill), fill, key=_SHARE)
         return least
 
     def _after(self, last: _Seen | None, at: float, value: str | None) -> _Seen:
@@ -337,10 +335,6 @@ def lowest_share(seconds: float, interval: float) -> float:
     """
     full = max(1, int(seconds / interval + _ROUNDING))
     return 1.0 if seconds - full * interval < (_ALIKE - 1) * interval else (full - 0.5) * interval / seconds
-
-
-def _share(fill: Fill) -> float:
-    return fill.share
 
 
 def _interval(distances: Sequence[float]) -> float:

@@ -173,7 +173,11 @@ def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> It
     unreported = not has_failed and any(check.type in _SILENT for check in of_service)
     doubtful_until = None if status != CRITICAL or has_failed or unreported else UNTIL_CHECKED
     meta = service.meta or {}
-    for ip, port in _addresses(entry):
+    address = service.address or entry.node.address
+    # The other family's address, too. Virtual and WAN addresses belong to no pod.
+    tagged = [each for name, each in (service.tagged_addresses or {}).items() if name in _LAN]
+    others = [(each.address, each.port or service.port) for each in tagged if each.address not in {"", address}]
+    for ip, port in [(address, service.port), *others]:
         instance = Instance(
             ip=ip,
             port=port or None,
@@ -188,15 +192,6 @@ def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> It
             metadata=meta,
         )
         yield Registration(instance, (entry.node.id, service.id), bool(of_node), unreported)
-
-
-def _addresses(entry: _Entry) -> Iterator[tuple[str, int]]:
-    """The registered address, and those of the other family. Virtual and WAN addresses belong to no pod."""
-    address = entry.service.address or entry.node.address
-    yield address, entry.service.port
-    for name, tagged in (entry.service.tagged_addresses or {}).items():
-        if name in _LAN and tagged.address not in {"", address}:
-            yield tagged.address, tagged.port or entry.service.port
 
 
 def _status(checks: list[_Check]) -> str:

@@ -16,6 +16,7 @@ an answer: these appear with the next change, or when its cache expires (180 s;
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable
 from typing import NamedTuple
@@ -256,26 +257,18 @@ class EurekaSource:
             return
         async with answering(client, "GET", f"{server}/apps/delta") as reply:
             # 403: deltas are disabled on the server. 404: an implementation without deltas.
-            applied = reply.status not in {403, 404} and await self._apply_delta(
-                copy, self._checked_body(server, reply)
-            )
-        if not applied:
-            await self._fetch_full_registry(client, server)
-
-    async def _apply_delta(self, copy: RegistryCopy, body: Body) -> bool:
-        """Applies a delta to the copy; returns False if the full registry must be fetched."""
-        try:
-            applications = Applications(body)
-            changed = await copy.apply_delta(applications)
-        except (msgspec.MsgspecError, Uncut):
-            return False
-        matches = applications.hashcode == copy.hashcode
-        if not matches and self._cache.clock() - self._full_fetch_at > LEAST_RELIST_SECONDS:
-            return False
-        await self._report(copy, changed)
-        if matches:
-            self._cache.confirm()
-        return True
+            if reply.status not in {403, 404}:
+                body = self._checked_body(server, reply)
+                with contextlib.suppress(msgspec.MsgspecError, Uncut):
+                    applications = Applications(body)
+                    changed = await copy.apply_delta(applications)
+                    matches = applications.hashcode == copy.hashcode
+                    if matches or self._cache.clock() - self._full_fetch_at <= LEAST_RELIST_SECONDS:
+                        await self._report(copy, changed)
+                        if matches:
+                            self._cache.confirm()
+                        return
+        await self._fetch_full_registry(client, server)
 
     async def _fetch_full_registry(self, client: Client, server: str) -> None:
         async with answering(client, "GET", f"{server}/apps/") as reply:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from adapter.registries.client import answering, refusal, send
+from adapter.registries.client import answering, read_secret, refusal, send
 from adapter.registries.nacos.wire import (
     CatalogPage,
     Host,
@@ -27,12 +27,11 @@ from adapter.registries.nacos.wire import (
 )
 from adapter.runtime.answer_budget import Body
 from adapter.runtime.decoding import Decoder, array, read_array
-from adapter.runtime.outbound import Client, Reply, secret
+from adapter.runtime.outbound import Client, Reply
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
     SourceError,
-    SourceUnreachable,
     WrongRegistryAnswer,
 )
 from adapter.settings.registries import NacosRegistry
@@ -50,7 +49,6 @@ _LIST = Decoder(NacosResult[list[Host]])
 _PAGE = Decoder(NacosResult[CatalogPage])
 _DETAIL = Decoder(NacosResult[ServiceDetail])
 _FAILURE = Decoder(NacosResult[object])
-_IN_INFO, _IN_LIST, _IN_PAGE = array("hosts"), array("data"), array("instances")
 
 
 _NO_CLUSTER = re.compile(r"cluster .* is not found")
@@ -116,8 +114,8 @@ class CredentialProvider:
 
     async def _current_credentials(self, server: str, service: NacosService) -> RequestCredentials:
         if self._settings.access_key_file:
-            access_key = await self._secret(self._settings.access_key_file)
-            key = await self._secret(self._settings.secret_key_file)
+            access_key = await read_secret(self._settings.access_key_file)
+            key = await read_secret(self._settings.secret_key_file)
             return RequestCredentials(signature=signature(access_key, key, service.grouped_name, self._clock()))
         if not self._settings.username:
             return RequestCredentials()
@@ -128,7 +126,7 @@ class CredentialProvider:
 
     async def _login(self, server: str) -> None:
         self._token = ""
-        form = {"username": self._settings.username, "password": await self._secret(self._settings.password_file)}
+        form = {"username": self._settings.username, "password": await read_secret(self._settings.password_file)}
         for path in _LOGINS:
             reply = await send(self._client, "POST", server + path, data=form)
             if reply.status not in NO_SUCH_CALL:
@@ -152,26 +150,12 @@ class CredentialProvider:
         # Before the token expires, but at most once a second, so that not every request logs in.
         self._renew_at = self._logged_in_at + max(token.token_ttl * _RENEW_SHARE, 1.0)
 
-    async def _secret(self, file: str) -> str:
-        try:
-            return await asyncio.to_thread(secret, file) if file else ""
-        except (OSError, UnicodeDecodeError) as error:
-            raise SourceUnreachable(f"credentials: cannot read {file}: {error}") from error
-
 
 def signature(access_key: str, secret_key: str, grouped_name: str, at: float) -> dict[str, str]:
     """The three fields that authenticate a request about a service to a managed Nacos; `at` is in epoch seconds."""
     data = f"{int(at * 1000)}@@{grouped_name}"
     digest = hmac.new(secret_key.encode(), data.encode(), hashlib.sha1).digest()  # the protocol's own choice
     return {"ak": access_key, "data": data, "signature": base64.b64encode(digest).decode()}
-
-
-class _ListCall(NamedTuple):
-    """One of the API calls that list a service's instances."""
-
-    path: str
-    params: Callable[[NacosService], Mapping[str, str]]
-    read: Callable[[InstanceDecoder, Body, str], Awaitable[ServiceInstances]]
 
 
 def _by_name_and_group(service: NacosService) -> Mapping[str, str]:
@@ -184,54 +168,54 @@ def _by_grouped_name(service: NacosService) -> Mapping[str, str]:
     return {"namespaceId": service.namespace, "groupName": service.group, "serviceName": service.grouped_name}
 
 
-async def _read_info(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
-    hosts, info = await _read(body, _IN_INFO, _INFO, source)
-    hosts += info.hosts or ()
-    return ServiceInstances(await decoder.decode_in_slices(hosts), protected=info.reach_protection_threshold)
+class _ListCall(NamedTuple):
+    """One of the API calls that list a service's instances.
 
+    `key` is that of the list in its answer, `whole` decodes the answer. `infers_protection`: the answer omits the
+    protection flag; where all instances are healthy, protection is assumed.
+    """
 
-async def _read_hosts(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
-    hosts, result = await _read(body, _IN_LIST, _LIST, source)
-    last = _data(result, source)
-    hosts += last
-    clusters = frozenset(host.cluster_name for host in hosts)
-    return ServiceInstances(await decoder.decode_in_slices(hosts), clusters=clusters)
+    path: str
+    params: Callable[[NacosService], Mapping[str, str]]
+    key: str
+    whole: Decoder[Any]
+    infers_protection: bool = False
 
-
-async def _read_client_hosts(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
-    """The client API of Nacos 3 omits the protection flag: where all instances are healthy, protection is assumed."""
-    answer = await _read_hosts(decoder, body, source)
-    return answer._replace(protected=all(instance.healthy for instance in answer.instances))
-
-
-async def _read_page(decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
-    hosts, result = await _read(body, _IN_PAGE, _PAGE, source)
-    page = _data(result, source)
-    hosts += page.instances or ()
-    return ServiceInstances(await decoder.decode_in_slices(hosts), partial=len(hosts) < page.count)
-
-
-async def _read(body: Body, form: re.Pattern[bytes], whole: Decoder[T], source: str) -> tuple[list[Host], T]:
-    """The hosts before the body's last piece, and that piece decoded. Raises WrongRegistryAnswer."""
-    try:
-        return await read_array(body, form, _HOSTS, whole)
-    except msgspec.MsgspecError as error:
-        raise WrongRegistryAnswer(f"{source}: not what Nacos answers there: {error}") from error
+    async def read(self, decoder: InstanceDecoder, body: Body, source: str) -> ServiceInstances:
+        """Decodes an answer. Raises WrongRegistryAnswer that names `source`."""
+        try:
+            hosts, answer = await read_array(body, array(self.key), _HOSTS, self.whole)
+        except msgspec.MsgspecError as error:
+            raise WrongRegistryAnswer(f"{source}: not what Nacos answers there: {error}") from error
+        last = answer if isinstance(answer, ServiceInfo) else _data(answer, source)
+        protected = partial = False
+        if isinstance(last, ServiceInfo):
+            hosts += last.hosts or ()
+            protected = last.reach_protection_threshold
+        elif isinstance(last, CatalogPage):
+            hosts += last.instances or ()
+            partial = len(hosts) < last.count
+        else:
+            hosts += last
+        instances = await decoder.decode_in_slices(hosts)
+        protected = protected or (self.infers_protection and all(instance.healthy for instance in instances))
+        return ServiceInstances(instances, protected, partial, frozenset(host.cluster_name for host in hosts))
 
 
 ADMIN_CALLS = (
-    _ListCall("/v3/admin/ns/instance/list", _by_name_and_group, _read_hosts),
+    _ListCall("/v3/admin/ns/instance/list", _by_name_and_group, "data", _LIST),
     _ListCall(
         "/v2/ns/catalog/instances",
         lambda service: {**_by_grouped_name(service), "pageNo": "1", "pageSize": str(PAGE_SIZE)},
-        _read_page,
+        "instances",
+        _PAGE,
     ),
 )
 """Calls that include disabled instances and their real health; they need the right to read the namespace."""
 
 CLIENT_CALLS = (
-    _ListCall("/v1/ns/instance/list", _by_grouped_name, _read_info),
-    _ListCall("/v3/client/ns/instance/list", _by_name_and_group, _read_client_hosts),
+    _ListCall("/v1/ns/instance/list", _by_grouped_name, "hosts", _INFO),
+    _ListCall("/v3/client/ns/instance/list", _by_name_and_group, "data", _LIST, infers_protection=True),
 )
 """Calls that need no special right. The older one comes first, because it reports the protection threshold."""
 

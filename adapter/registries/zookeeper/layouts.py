@@ -173,12 +173,16 @@ def parse_service_instance(body: bytes, created_at: float, pod_name_key: str) ->
     metadata = {shared(key): value if isinstance(value, str) else str(value) for key, value in payload.items()}
     registered_at = max(document.registration_time / _MILLISECONDS, created_at)
     pod_name = metadata.get(pod_name_key, "") if pod_name_key else ""
+    try:
+        ipaddress.ip_address(document.address.strip("[]").partition("%")[0])
+    except ValueError:
+        pod_name = pod_name or document.address.partition(".")[0]
     instance = Instance(
         ip=document.address,
         port=document.port or document.ssl_port,
         enabled=document.enabled,
         status=metadata.get("instance_status", ""),
-        pod_name=pod_name or _host_name(document.address),
+        pod_name=pod_name,
         registered_at=registered_at,
         metadata=metadata,
     )
@@ -205,14 +209,6 @@ def newest_registrations(instances: Iterable[ServiceInstance]) -> list[ServiceIn
 
 def _registered_at(registration: ServiceInstance) -> float:
     return registration.instance.registered_at or 0.0
-
-
-def _host_name(address: str) -> str:
-    try:
-        ipaddress.ip_address(address.strip("[]").partition("%")[0])
-    except ValueError:
-        return address.partition(".")[0]
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,7 +382,9 @@ def _rules_of_document(body: bytes) -> Iterator[OverrideRule]:
 
 
 def _rules_of_item(item: _ConfigItem, config: _ConfiguratorConfig) -> Iterator[OverrideRule]:
-    parameters = _traffic_parameters({key: _parameter_text(value) for key, value in (item.parameters or {}).items()})
+    parameters = _traffic_parameters(
+        {key: "" if value is None else str(value).lower() for key, value in (item.parameters or {}).items()}
+    )
     enabled = config.enabled if item.type in {None, "", "general"} else item.enabled
     if not parameters or not enabled:
         return
@@ -426,7 +424,3 @@ def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:
     if parse_weight(affecting) is None:
         raise ValueError(f"its weight {affecting['weight']} is not a number")
     return affecting
-
-
-def _parameter_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)

@@ -28,7 +28,8 @@ from kazoo.exceptions import (  # type: ignore[import-untyped]
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent  # type: ignore[import-untyped]
 
-from adapter.runtime.outbound import secret, tls_context
+from adapter.registries.client import read_secret
+from adapter.runtime.outbound import tls_context
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -71,6 +72,7 @@ class ZooKeeperSession:
         on_change: Callable[[str], None],
     ) -> None:
         self._settings = settings
+        self._server_names = f"ZooKeeper at {', '.join(settings.servers)}"
         self._on_connected, self._on_lost, self._on_change = on_connected, on_lost, on_change
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -91,7 +93,7 @@ class ZooKeeperSession:
 
     async def open(self) -> None:
         """Starts to connect. Raises SourceUnreachable if the password cannot be read."""
-        self._password = await self._read_password()
+        self._password = await read_secret(self._settings.password_file)
         chroot = self._settings.chroot.strip("/")
         self._client = KazooClient(
             hosts=",".join(self._settings.servers) + (f"/{chroot}" if chroot else ""),
@@ -166,7 +168,7 @@ class ZooKeeperSession:
 
     async def renew_password(self) -> None:
         """Authenticates again if the password file has changed; the server adds the identity to the session."""
-        password = await self._read_password()
+        password = await read_secret(self._settings.password_file)
         if password != self._password and self._client is not None:
             self._password = password
             for scheme, credential in self._credentials():
@@ -176,10 +178,6 @@ class ZooKeeperSession:
         """The error for requests without a connection, with kazoo's last warning as the reason."""
         reason = self._last_warning.last or "no server has answered yet"
         return SourceUnreachable(f"no connection to {self._server_names}: {reason}")
-
-    @property
-    def _server_names(self) -> str:
-        return f"ZooKeeper at {', '.join(self._settings.servers)}"
 
     async def ping(self) -> float:
         """Seconds that the server takes to answer a read. Raises SourceError."""
@@ -224,13 +222,6 @@ class ZooKeeperSession:
         return NotAuthenticated(
             f"{self._server_names} rejects the password of user {self._settings.username}; check passwordFile"
         )
-
-    async def _read_password(self) -> str:
-        file = self._settings.password_file
-        try:
-            return await asyncio.to_thread(secret, file) if file else ""
-        except (OSError, ValueError) as error:
-            raise SourceUnreachable(f"the password file {file} cannot be read: {error}") from error
 
     def _credentials(self) -> set[tuple[str, str]]:
         user = self._settings.username
