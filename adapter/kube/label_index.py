@@ -84,11 +84,6 @@ class LabelIndex(Generic[K, T]):
         self._keep(shape, shelf)
         return list(shelf.get(tuple(each.values[0] for each in equal), {}).values())
 
-    async def prepare(self, shapes: Iterable[Shape], slices: Slices) -> None:
-        """Builds the indexes of these shapes in advance."""
-        for shape in shapes:
-            self._keep(shape, await self._built(shape, slices))
-
     async def _built(self, shape: Shape, slices: Slices) -> dict[tuple[str, ...], dict[K, T]]:
         """An index of what there is at the end; what changes meanwhile is applied then."""
         shelf: dict[tuple[str, ...], dict[K, T]] = {}

@@ -55,20 +55,14 @@ class _Envelope(msgspec.Struct, rename="camel"):
 class RosterDocument(NamedTuple):
     """The registrations of one service, sorted.
 
-    `service`: its name, empty where the platform leaves it out.
+    `service`: its name, empty where the platform leaves it out. `etag` is empty where the answer has none.
     """
 
     complete: bool
     instances: tuple[Instance, ...]
     service: str
     revision: int | None
-
-
-class TaggedDocument(NamedTuple):
-    """The answer to a poll; `etag` is empty where it has none."""
-
-    document: RosterDocument
-    etag: str
+    etag: str = ""
 
 
 _ENVELOPE = Decoder(_Envelope)
@@ -124,7 +118,7 @@ def _instance(pod: StatedPod, place: str) -> Instance:
     )
 
 
-class HttpSource(PollingSource[TaggedDocument]):
+class HttpSource(PollingSource[RosterDocument]):
     """Follows services of one platform."""
 
     def __init__(self, settings: HttpRegistry, cache: RosterCache) -> None:
@@ -141,16 +135,15 @@ class HttpSource(PollingSource[TaggedDocument]):
 
     async def read(
         self, key: ServiceKey, tag: str, server: str, reply: RawReply
-    ) -> TaggedDocument | Unchanged | SourceError:
+    ) -> RosterDocument | Unchanged | SourceError:
         """The document; every error concerns this service alone."""
-        if reply.status == HTTPStatus.NOT_MODIFIED and tag:
-            # A proxy that compresses adds the mark of weakness to some answers and not to others.
-            if (now := _etag(reply)) and now.removeprefix("W/") != tag.removeprefix("W/"):
-                return WrongRegistryAnswer(f"HTTP 304 confirms ETag {now}, not {tag}, which was sent").with_context(
-                    server
-                )
-            return UNCHANGED
+        etag = (reply.header(b"etag") or b"").decode("latin-1")
         try:
+            if reply.status == HTTPStatus.NOT_MODIFIED and tag:
+                # A proxy that compresses adds the mark of weakness to some answers and not to others.
+                if etag and etag.removeprefix("W/") != tag.removeprefix("W/"):
+                    raise WrongRegistryAnswer(f"HTTP 304 confirms ETag {etag}, not {tag}, which was sent")
+                return UNCHANGED
             if reply.status != HTTPStatus.OK:
                 if reply.status == HTTPStatus.NOT_FOUND:
                     raise UnknownService(
@@ -163,20 +156,15 @@ class HttpSource(PollingSource[TaggedDocument]):
                 raise WrongRegistryAnswer(
                     f'the document does not name its service: write "service": "{key.service}" into it, as requested'
                 )
-            if document.service and document.service != key.service:
+            if document.service != key.service:
                 raise WrongRegistryAnswer(f"the document is of service {document.service!r}, not of {key.service!r}")
         except SourceError as error:
             return error.with_context(server)
-        return TaggedDocument(document, _etag(reply))
+        return document._replace(etag=etag)
 
-    def write(self, key: ServiceKey, answer: TaggedDocument) -> str:
+    def write(self, key: ServiceKey, answer: RosterDocument) -> str:
         """Write the instances; the tag is the document's ETag."""
-        document = answer.document
         self._cache.update(
-            key, document.instances, partial=not document.complete, index=document.revision, absence_counts=False
+            key, answer.instances, partial=not answer.complete, index=answer.revision, absence_counts=False
         )
         return answer.etag
-
-
-def _etag(reply: RawReply) -> str:
-    return (reply.header(b"etag") or b"").decode("latin-1")

@@ -118,18 +118,15 @@ class RegistryManager:
         try:
             while True:
                 self._changed.clear()
-                unfit = [name for name, each in self._connections.items() if not each.fits(self._desired(name))]
+                desired = {name: self._settings.get(name) for name in self._choice.followed}
+                unfit = [name for name, each in self._connections.items() if not each.fits(desired.get(name))]
                 await self._end(*unfit)
-                for name in self._choice.followed:
-                    settings = self._desired(name)
-                    if settings is not None and name not in self._connections:
-                        self._connections[name] = self._begin(settings)
+                for name in self._choice.followed:  # it may have changed meanwhile
+                    if name in self._settings and name not in self._connections:
+                        self._connections[name] = self._begin(self._settings[name])
                 await self._changed.wait()
         finally:
             await self._end(*self._connections)
-
-    def _desired(self, name: str) -> Registry | None:
-        return self._settings.get(name) if name in self._choice.followed else None
 
     def _begin(self, settings: Registry) -> _Connection:
         cache = RosterCache(settings.name, self._on_change, self._clock, self._metrics, origin(settings))

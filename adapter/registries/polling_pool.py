@@ -103,13 +103,11 @@ class Pool:
         """The header lines that all requests share. Files with credentials are read each time: they may be replaced."""
         try:
             headers = await asyncio.to_thread(credentials, self.access)
-        except (OSError, UnicodeError) as error:
-            where = getattr(error, "filename", None) or ""
+        except (OSError, ValueError) as error:
+            file = f"cannot use {error.filename}: " if isinstance(error, OSError) else ""
             raise SourceUnreachable(
-                f"{self.server}: credentials: cannot use {where}: {error}", public=UNREADABLE_CREDENTIALS
+                f"{self.server}: credentials: {file}{error}", public=UNREADABLE_CREDENTIALS
             ) from error
-        except ValueError as error:
-            raise SourceUnreachable(f"{self.server}: credentials: {error}", public=UNREADABLE_CREDENTIALS) from error
         lines = {"Host": self.url.netloc.rpartition("@")[2], "Accept": "application/json", **headers}
         return "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 

@@ -135,18 +135,15 @@ class AnswerHistory:
         An index that decreased shows that the registry was restarted or restored: that answer is not valid, and the
         next one is compared with it.
         """
-        last_index = self.indexes.get(key)
-        history = self
+        before, history, fault = self.indexes.get(key), self, ""
         if answer.index is not None:
             history = replace(self, indexes={**self.indexes, key: answer.index})
-            if last_index is not None and answer.index < last_index:
+            if before is not None and answer.index < before:
                 history = history.reconnected(answer.at)
-        fault = ""
+                fault = f"the registry's index went back from {before} to {answer.index}: it was restarted or restored"
         if answer.partial:
             fault = "the answer is incomplete"
-        elif answer.index is not None and last_index is not None and answer.index < last_index:
-            fault = f"the registry's index went back from {last_index} to {answer.index}: it was restarted or restored"
-        else:
+        if not fault:
             last = history.last_valid.get(key, _NEVER_ANSWERED).then(answer.at, len(answer.instances))
             history = replace(history, last_valid={**history.last_valid, key: last})
         return history, _roster(history, key, answer, fault)

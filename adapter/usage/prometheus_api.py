@@ -12,7 +12,7 @@ from adapter.runtime.answer_budget import MIB, Body, Limit
 from adapter.runtime.backoff import Backoff, ProbeTurns
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder, Uncut, array, pieces
-from adapter.runtime.outbound import AT_ONCE, Client, SegmentedReply
+from adapter.runtime.outbound import AT_ONCE, Client
 from adapter.runtime.source_errors import (
     QueryRejected,
     SourceError,
@@ -177,11 +177,6 @@ def _http_client(settings: PrometheusServer, timeout: float) -> Client:
     return Client(settings.access, timeout=timeout, source=f"prometheus/{settings.name}", limit=limit)
 
 
-def _check_status(response: SegmentedReply) -> None:
-    if response.status not in _OK:
-        raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
-
-
 class PrometheusClient:
     """Sends instant queries to one server. Create it in a running event loop."""
 
@@ -217,7 +212,8 @@ class PrometheusClient:
             async with contextlib.AsyncExitStack() as stack:
                 with duration.time() if duration is not None else contextlib.nullcontext():
                     response = await stack.enter_async_context(self._client.answer("POST", self._url, data=form))
-                _check_status(response)
+                if response.status not in _OK:
+                    raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
                 await read_samples(response.body, on_samples, slices, matrix=matrix)
         except SourceError as error:
             raise error.with_context(self._url) from error
@@ -254,8 +250,14 @@ class RangeClient:
         for left in reversed(range(RANGE_ATTEMPTS)):
             try:
                 async with self._client.answer("POST", self._url, data=form) as response:
-                    _check_status(response)
-                    series = _decode_range(response.body.whole())
+                    if response.status not in _OK:
+                        raise error_from_response(response.status, response.body.start(_ERROR_BODY_BYTES))
+                    body = response.body.whole()
+                    try:
+                        matrix = _MATRIX.decode(_decode_envelope(body, {"matrix"}).result)
+                    except msgspec.MsgspecError as error:
+                        fault = f"the answer is not what Prometheus answers: {error}: {_beginning(body)}"
+                        raise WrongAnswer(fault) from error
             except (SourceUnreachable, SourceFailing) as error:
                 if not left:
                     raise error.with_context(self._url, f"{RANGE_ATTEMPTS} attempts failed") from error
@@ -264,17 +266,9 @@ class RangeClient:
                 raise error.with_context(self._url) from error
             else:
                 self._backoff.reset()
-                return series
+                return [RangeSeries(series.metric, series.values or []) for series in matrix]
         raise AssertionError("the last attempt returns or raises")
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-
-def _decode_range(body: bytes) -> list[RangeSeries]:
-    try:
-        matrix = _MATRIX.decode(_decode_envelope(body, {"matrix"}).result)
-    except msgspec.MsgspecError as error:
-        raise WrongAnswer(f"the answer is not what Prometheus answers: {error}: {_beginning(body)}") from error
-    return [RangeSeries(series.metric, series.values or []) for series in matrix]

@@ -373,7 +373,7 @@ def with_counts(text: str, windows: Sequence[RateWindow], labels: Sequence[str])
     It is that of the target with the fewest. Of one target it is the most: its series are scraped together, so one that
     began after the others, as the first error's, shows no gap.
     """
-    by, target = _list(labels), _list([*labels, "job", "instance"])
+    by, target = ", ".join(map(_label, labels)), ", ".join(map(_label, [*labels, "job", "instance"]))
     return _with(
         text,
         (
@@ -401,17 +401,13 @@ def _over(selector: VectorSelector, seconds: float) -> str:
 
 
 def _newest(times: Iterable[tuple[int, str]], labels: Iterable[str], count: int) -> str:
-    by = _list(labels)
+    by = ", ".join(map(_label, labels))
     parts = ((number, f"max by ({by}) ({each})") for number, each in times)
     return "\nor ".join(_numbered(part, number) if count > 1 else part for number, part in parts)
 
 
 def _numbered(text: str, number: int) -> str:
     return f'label_replace({text}, "{INPUT_LABEL}", "{number}", "", "")'
-
-
-def _list(labels: Iterable[str]) -> str:
-    return ", ".join(_label(label) for label in labels)
 
 
 def reads_ended(selector: VectorSelector) -> bool:

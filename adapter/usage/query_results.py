@@ -7,17 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from adapter.load.quantity import QuantityError
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.concurrency import Slices
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.query_catalog import InstantQuery
 from adapter.usage.sample_times import SampleTimes
-from adapter.usage.series import Columns, Fill, LabelSet, SeriesList, SeriesTable, sample_nano
+from adapter.usage.series import Columns, Fill, LabelSet, SeriesList, SeriesTable, is_usable
 from adapter.usage.windows import Windows
 
 _STEP = 500
-_MAX_SHAPES = 4  # of selectors, that a new result is indexed for
 
 
 def new_table(query: InstantQuery) -> SeriesTable:
@@ -46,7 +44,8 @@ class Vector:
         if self._windows is not None:
             samples = self._windows.take(samples)
         self.sets += self.table.label_sets([bytes(sample.metric) for sample in samples])
-        self.values += [_usable(sample.value[1]) for sample in samples if sample.value]
+        texts = [sample.value[1] for sample in samples if sample.value]
+        self.values += [each if is_usable(each) else None for each in texts]
         if self.at is None and samples and samples[0].value is not None:
             self.at = samples[0].value[0]
 
@@ -63,15 +62,6 @@ class Vector:
                     [labels.text + f"{number:b}".translate({48: " ", 49: "\t"}).encode()]
                 )
             await slices.breathe()
-
-
-def _usable(value: str) -> str | None:
-    """The value; None for NaN, infinite and negative ones and for what is no number."""
-    try:
-        sample_nano(value)
-    except QuantityError:
-        return None
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +160,7 @@ async def build_result(
 ) -> QueryResult:
     """Group samples by namespace and pod. NaN, infinite, negative and undated values are dropped.
 
-    Requests are likely to use the selectors that they used on the `last` result, so the new one is indexed for them.
+    What does not depend on numbers is taken over from the `last` result where the series are the same.
     """
     dates = await times.column(vector.sets, slices)
     partial = {} if windows is None else await windows.column(vector.sets, vector.values, dates, slices)
@@ -184,10 +174,6 @@ async def build_result(
         for namespace, group in vector.table.groups.items()
         if namespace in shape.usable
     }
-    if last is not None and last.table is not vector.table:
-        for namespace, one in series.items():
-            if (earlier := last.series.get(namespace)) is not None:
-                await one.prepare(earlier.shapes[-_MAX_SHAPES:], slices)
     pods = {namespace: one.points for namespace, one in series.items() if namespace and shape.by_pod}
     return QueryResult(
         by_pod=shape.by_pod,

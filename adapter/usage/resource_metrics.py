@@ -39,8 +39,7 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
 _LONGEST_DURATION = 64  # the regular expression takes quadratic time for a long text that is no duration
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
-_COMMON_SUFFIXES = {"n": 1, "Ki": 1024 * NANO, "m": NANO // 1000}
-_SUFFIXES = {suffix[-1]: (suffix, factor) for suffix, factor in _COMMON_SUFFIXES.items()}
+_SUFFIXES = {"n": ("n", 1), "i": ("Ki", 1024 * NANO), "m": ("m", NANO // 1000)}
 """The common suffixes, by their last letter."""
 _SAFE_DIGITS = 12  # far below the limit of a quantity
 
@@ -116,31 +115,30 @@ def _add(builder: UsageColumnsBuilder, items: Iterable[_PodMetrics]) -> None:
             by_row[row] = one.usage
     for container, by_row in usages.items():
         for resource in dict.fromkeys(chain.from_iterable(by_row.values())):
-            texts = [usage.get(resource) for usage in by_row.values()]
-            # None where absent or unreadable: the pod's sample is missing for that resource alone.
-            numbers = _plain_numbers(texts)
-            builder.fill(container, resource, by_row, [_amount(text) for text in texts] if numbers is None else numbers)
+            builder.fill(container, resource, by_row, _nanos([usage.get(resource) for usage in by_row.values()]))
 
 
-def _plain_numbers(quantities: list[str | int | float | None]) -> list[int] | None:
-    """The quantities of metrics-server, which have one suffix but for zeros; None where these have not."""
+def _nanos(quantities: list[str | int | float | None]) -> list[int | None]:
+    """The quantities in nano-units; None where absent or unreadable: that sample is missing for that resource alone.
+
+    Those of metrics-server have one suffix but for zeros, and are read together.
+    """
     texts = [text for text in quantities if isinstance(text, str) and text]
     suffixes = {text[-1] for text in texts if text != "0"}
-    if len(texts) < len(quantities) or len(suffixes) > 1:
-        return None
-    suffix, factor = _SUFFIXES.get(suffixes.pop() if suffixes else "n", ("", 0))
-    digits = [text.removesuffix(suffix) for text in texts]
-    together = "".join(digits)
-    if factor and together.isdecimal() and together.isascii() and len(max(digits, key=len)) <= _SAFE_DIGITS:
-        return [int(number) * factor for number in digits] if all(digits) else None
-    return None
-
-
-def _amount(text: str | float | None) -> int | None:
-    try:
-        return None if text is None else _nano(text)
-    except QuantityError:
-        return None
+    if len(texts) == len(quantities) and len(suffixes) <= 1:
+        suffix, factor = _SUFFIXES.get(suffixes.pop() if suffixes else "n", ("", 0))
+        digits = [text.removesuffix(suffix) for text in texts]
+        together = "".join(digits)
+        is_plain = all(digits) and together.isdecimal() and together.isascii()
+        if factor and is_plain and len(max(digits, key=len)) <= _SAFE_DIGITS:
+            return [int(number) * factor for number in digits]
+    amounts: list[int | None] = []
+    for quantity in quantities:
+        try:
+            amounts.append(None if quantity is None else parse_nano(str(quantity)))
+        except QuantityError:
+            amounts.append(None)
+    return amounts
 
 
 @functools.lru_cache(1024)  # samples of many pods have the same time
@@ -152,16 +150,6 @@ def _seconds(timestamp: str) -> float:
     if at.tzinfo is None:
         raise msgspec.ValidationError(f"timestamp {timestamp} lacks its offset")
     return at.timestamp()
-
-
-def _nano(quantity: str | float) -> int:
-    """`parse_nano`, with a fast path for the quantities of metrics-server: `250m`, `12345678n`, `120336Ki`."""
-    text = str(quantity)
-    digits = text[:-2] if text.endswith("Ki") else text[:-1]
-    factor = _COMMON_SUFFIXES.get(text[len(digits) :])
-    if factor and len(digits) <= _SAFE_DIGITS and digits.isdecimal() and digits.isascii():
-        return int(digits) * factor
-    return parse_nano(text)
 
 
 @functools.lru_cache(256)

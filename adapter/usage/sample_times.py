@@ -90,22 +90,18 @@ class SampleTimes:
             raise WrongAnswer(f"the sample times are not what was asked for: {error}") from error
         if not all(map(math.isfinite, times)):  # NaN would stay fresh for ever: it is older than nothing
             raise WrongAnswer("the sample times are not what was asked for: one is no finite number")
+        rows, count = self._table.time_rows, len(self._times)
         for text, at in zip(texts, times, strict=True):
-            row = self._table.time_rows.get(text)
-            place, selector = divmod(self._new_row(text) if row is None else row, len(self._times))
+            if text not in rows:
+                try:
+                    labels = _LABELS.decode(text)
+                    selector = range(count).index(int(labels[INPUT_LABEL])) if count > 1 else 0
+                except (LookupError, ValueError, msgspec.MsgspecError) as error:
+                    shown = text[:_SHOWN].decode(errors="replace")
+                    raise WrongAnswer(f"the sample times are not what was asked for: {shown}") from error
+                rows[self._table.shared(text)] = self._table.place_of(labels) * count + selector
+            place, selector = divmod(rows[text], count)
             self._times[selector][place] = at
-
-    def _new_row(self, text: bytes) -> int:
-        """The number of the place, times the number of selectors, plus that of the selector."""
-        count = len(self._times)
-        try:
-            labels = _LABELS.decode(text)
-            selector = range(count).index(int(labels[INPUT_LABEL])) if count > 1 else 0
-        except (LookupError, ValueError, msgspec.MsgspecError) as error:
-            shown = text[:_SHOWN].decode(errors="replace")
-            raise WrongAnswer(f"the sample times are not what was asked for: {shown}") from error
-        row = self._table.time_rows[self._table.shared(text)] = self._table.place_of(labels) * count + selector
-        return row
 
     async def missing(self, sets: Sequence[LabelSet], slices: Slices) -> Mapping[int, set[str]] | None:
         """The pods with values whose live series are unknown, by the numbers of selectors that may read ended ones.

@@ -10,14 +10,13 @@ from typing import NamedTuple, overload
 
 import msgspec
 
-from adapter.kube.label_index import LabelIndex, Shape
+from adapter.kube.label_index import LabelIndex
 from adapter.kube.selectors import LabelSelector
-from adapter.load.quantity import parse_number
+from adapter.load.quantity import QuantityError, parse_number
 from adapter.load.samples import Point
 from adapter.runtime.concurrency import Slices
 from adapter.runtime.decoding import Decoder
 
-_MAX_CACHED_SELECTORS = 64
 _MAX_ENDED = 1000
 _SAFE_DIGITS = 12  # far below the limit of a quantity
 _LABELS = Decoder(dict[str, str])
@@ -99,7 +98,7 @@ class SeriesTable:
         """Namespace and pod of each place."""
         self.groups: dict[str, SeriesGroup] = {}
         self.time_rows: dict[bytes, int] = {}
-        """The rows of the times of samples (`SampleTimes`), by the labels as JSON."""
+        """By the labels of a time as JSON: its place times the number of selectors, plus its selector's number."""
 
     @property
     def size(self) -> int:
@@ -112,7 +111,18 @@ class SeriesTable:
 
     def label_sets(self, texts: Iterable[bytes]) -> list[LabelSet]:
         """The label sets with these texts. Raises msgspec.MsgspecError for a text that holds no labels."""
-        return [self._known.get(text) or self._add(text) for text in texts]
+        found = []
+        for text in texts:
+            labels = self._known.get(text)
+            if labels is None:
+                place = self.place_of(_LABELS.decode(text))
+                namespace, pod = self.places[place]
+                labels = self._known[text] = LabelSet(len(self._known), place, namespace, pod, text)
+                if namespace not in self.groups:
+                    self.groups[namespace] = SeriesGroup()
+                self.groups[namespace].add(labels)
+            found.append(labels)
+        return found
 
     def number(self, text: bytes) -> int:
         """The number of a label set; one beyond all others if it is not known."""
@@ -140,18 +150,6 @@ class SeriesTable:
     def place_of(self, labels: Mapping[str, str]) -> int:
         """The number of the place that labels name."""
         return self.place(labels.get(self._namespace_label, ""), labels.get(self._pod_label, ""))
-
-    def _add(self, text: bytes) -> LabelSet:
-        labels = _LABELS.decode(text)
-        place = self.place_of(labels)
-        namespace, pod = self.places[place]
-        added = LabelSet(len(self._known), place, namespace, pod, text)
-        self._known[text] = added
-        group = self.groups.get(namespace)
-        if group is None:
-            group = self.groups[namespace] = SeriesGroup()
-        group.add(added)
-        return added
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +190,7 @@ class SeriesList(Sequence[Series]):
         self._group = group or SeriesGroup()
         self._columns = columns or Columns()
         self._all: list[Series] | None = None
-        self._several: dict[str, list[Series]] | None = None
-        self._repeated: dict[LabelSelector, tuple[Series, ...]] = {}
+        self._several: list[list[Series]] | None = None
 
     @overload
     def __getitem__(self, index: int) -> Series: ...
@@ -209,15 +206,6 @@ class SeriesList(Sequence[Series]):
 
     def __len__(self) -> int:
         return sum(map(self._columns.has, self._group.sets))
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """The shapes of the selectors that requests used."""
-        return self._group.index.shapes
-
-    async def prepare(self, shapes: Iterable[Shape], slices: Slices) -> None:
-        """Index the series for selectors of these shapes, so that the first request need not."""
-        await self._group.index.prepare(shapes, slices)
 
     async def select(self, selector: LabelSelector | None, slices: Slices) -> Sequence[Series]:
         """The series that the selector matches; without a selector all."""
@@ -247,17 +235,12 @@ class SeriesList(Sequence[Series]):
         """The matching series of pods with several matching series; empty for a correct query."""
         if not self._group.several:
             return ()
+        if self._several is None:
+            live = (list(self._columns.series(sets)) for sets in self._group.several.values())
+            self._several = [series for series in live if len(series) > 1]
         selector = selector or LabelSelector()
-        repeated = self._repeated.get(selector)
-        if repeated is None:
-            if len(self._repeated) >= _MAX_CACHED_SELECTORS:
-                self._repeated.clear()
-            if self._several is None:
-                live = ((pod, list(self._columns.series(sets))) for pod, sets in self._group.several.items())
-                self._several = {pod: series for pod, series in live if len(series) > 1}
-            own = ([each for each in series if selector.matches(each.labels)] for series in self._several.values())
-            repeated = self._repeated[selector] = tuple(each for series in own if len(series) > 1 for each in series)
-        return repeated
+        matching = ([each for each in series if selector.matches(each.labels)] for series in self._several)
+        return [each for series in matching if len(series) > 1 for each in series]
 
 
 def _sets_of(group: SeriesGroup, pod: str) -> Sequence[LabelSet]:
@@ -312,6 +295,15 @@ def sample_nano(text: str) -> int:
     if not (whole.isdecimal() and text.isascii() and len(whole) <= _SAFE_DIGITS and (fraction or "0").isdecimal()):
         return parse_number(text)
     return int(whole + fraction[:9].ljust(9, "0")) + (fraction[9:].strip("0") != "")
+
+
+def is_usable(text: str) -> bool:
+    """Whether a value counts; NaN, infinite and negative ones do not, nor does what is no number."""
+    try:
+        sample_nano(text)
+    except QuantityError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

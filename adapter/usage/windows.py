@@ -7,6 +7,7 @@ interval. That is learned from the times of some series' samples, not from count
 then only the shortest distances are its interval.
 """
 
+import functools
 import itertools
 import math
 import statistics
@@ -190,10 +191,11 @@ class Windows:
                 odd.sort(key=intervals.__contains__)
                 pods = sorted({pod for _, pod in odd[:MOST_PODS] if is_pod_name(pod)})
                 seconds = window.seconds * min(_WINDOWS, _SCRAPES / max(counts.values()))
-                samples: list[Sample] = []
-                await ask(scrapes_query(window, seconds, self._query.pod_label, pods), samples.extend)
+                distances: defaultdict[Place, list[float]] = defaultdict(list)
+                add = functools.partial(self._add_distances, distances)
+                await ask(scrapes_query(window, seconds, self._query.pod_label, pods), add)
                 self._intervals[number] = {place: known for place, known in intervals.items() if place in counts}
-                self._note(number, samples)
+                self._note(number, distances)
                 self._learned_at = at
             # What was asked for a window ago: by now, the times would have shown a shorter interval.
             explained = self._explained | {key: count for key, count in overfull.items() if is_due and key in asked}
@@ -207,16 +209,17 @@ class Windows:
                 return
         self._steady = steady
 
-    def _note(self, number: int, samples: Iterable[Sample]) -> None:
-        """Take over what is shorter than it was, and what is longer only where the scrapes are regular.
-
-        A target that fails every now and then has longer distances, too.
-        """
-        distances: defaultdict[Place, list[float]] = defaultdict(list)
+    def _add_distances(self, distances: defaultdict[Place, list[float]], samples: Iterable[Sample]) -> None:
         for sample in samples:
             apart = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(sample.values or ())]
             if len(apart) >= _FEW:  # of fewer all may be gaps
                 distances[self._place(_decoded(sample))] += apart
+
+    def _note(self, number: int, distances: Mapping[Place, list[float]]) -> None:
+        """Take over what is shorter than it was, and what is longer only where the scrapes are regular.
+
+        A target that fails every now and then has longer distances, too.
+        """
         together = [each for apart in distances.values() for each in apart]
         if not together:
             return

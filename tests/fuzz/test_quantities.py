@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adapter.kube import pods
 from adapter.load import quantity
 from adapter.load.quantity import QuantityError
-from adapter.usage import resource_metrics, series
+from adapter.usage import series
 from tests.fuzz.kit import fuzz, in_a_step, uncached
 from tests.fuzz.spoil import STRANGE, TEXTS
 
@@ -36,7 +36,6 @@ READERS: dict[str, Callable[[str], Fraction | int | None]] = {
     "parse_number": quantity.parse_number,
     "of a pod": lambda text: pods._amounts({"cpu": text}).get("cpu"),
     "of Prometheus": series.sample_nano,
-    "of metrics.k8s.io": resource_metrics._nano,
 }
 
 

@@ -177,7 +177,7 @@ async def nacos_pushed(body: bytes) -> tuple[Instance, ...]:
             str(error)
             continue
         info = getattr(told, "service_info", None)
-        found += READER.decode_service_info(info).instances if info is not None else ()
+        found += READER.decode(info.hosts) if info is not None else ()
     return found
 
 

@@ -134,13 +134,3 @@ async def test_the_shape_that_was_not_used_for_longest_is_forgotten() -> None:
     assert store.seen == seen
     await store.index.select(parse_selector("key1"), Slices())
     assert store.seen == seen + 1
-
-
-async def test_a_prepared_shape_needs_no_look_when_it_is_asked_for() -> None:
-    store = Counted({number: pod(f"p{number}", {"app": f"a{number}"}) for number in range(10)})
-    other: LabelIndex[int, Pod] = LabelIndex(store.items.items)
-    await other.select(parse_selector("app=a3"), Slices())
-    await store.index.prepare(other.shapes, Slices())
-    seen = store.seen
-    assert [each.name for each in await store.index.select(parse_selector("app=a7"), Slices())] == ["p7"]
-    assert (seen, store.seen) == (10, 10)

@@ -2,15 +2,29 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from adapter.registries.polling import STEPS, TOGETHER, PollSchedule
+from adapter.registries.polling_pool import Answers, Unanswered
 from adapter.registries.roster import ServiceKey
+from adapter.runtime.http1 import RawReply, Request
 
 
 def keys(count: int) -> list[ServiceKey]:
     return [ServiceKey("r", f"s{number:03}") for number in range(count)]
+
+
+class Silent:
+    """A server that answers nothing in time."""
+
+    async def ask(self, requests: Sequence[Request], _read: object, *, seconds: float | None) -> Answers[RawReply]:
+        return Answers([Unanswered.LATE] * len(requests), {})
+
+
+async def as_it_is(_number: int, reply: RawReply) -> RawReply:
+    return reply
 
 
 async def test_new_services_come_first_and_together() -> None:
@@ -82,7 +96,7 @@ async def test_a_late_service_that_is_let_go_is_not_asked_about() -> None:
     every = keys(2)
     schedule.follow(dict.fromkeys(every, "shop"))
     schedule.pop()
-    schedule._put_off(set(every))
+    await schedule.ask(Silent(), every, [Request("GET", "/")] * 2, as_it_is, late=False)  # type: ignore[arg-type]
     schedule.follow(dict.fromkeys(every[1:], "shop"))
     assert list(await schedule.pop_late()) == every[1:]
     assert list(schedule.pop()) == []

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.kube.selectors import parse_selector
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point, QuerySamples, time_text
 from adapter.load.spec import Query
-from adapter.runtime.concurrency import Slices
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import PollGroup
@@ -318,20 +316,6 @@ class TestNamed:
         assert world.source.named_result("depth") is None
         assert world.source.named_result("unknown") is None
         assert world.changes.seen == [frozenset()]
-
-    async def test_a_new_result_is_indexed_for_the_selectors_of_the_last_one(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps(interval_seconds=0.01)])
-        async with world.running():
-            await world.change()
-            first = world.source.named_result("rps")
-            assert first is not None
-            await first.series["shop"].select(parse_selector("pod=a"), Slices())
-            fake.rows, fake.sampled_at = {RPS: [(A, "7"), (B, "8")]}, NOW - 4
-            await world.change(2)
-            second = world.source.named_result("rps")
-        assert second is not None
-        assert [each.value for each in second.series["shop"]] == [7 * NANO]
-        assert second.series["shop"].shapes == first.series["shop"].shapes != ()
 
     async def test_before_the_first_result_it_is_empty(self, fake: FakePrometheus) -> None:
         found = Source(fake.settings(), queries=[rps(pod_label="p", namespace_label="n")]).source.named_result("rps")

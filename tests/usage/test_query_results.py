@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.kube.selectors import parse_selector
 from adapter.load.quantity import NANO, QuantityError, parse_number
 from adapter.load.samples import Point, QuerySamples
 from adapter.runtime.concurrency import Slices
@@ -296,18 +295,3 @@ class TestNumbers:
     def test_other_texts_are_no_numbers(self, text: str) -> None:
         with pytest.raises(QuantityError):
             sample_nano(text)
-
-
-async def test_a_result_is_indexed_for_the_selectors_of_the_last_one() -> None:
-    asked, found = question("vector(1)", by_pod=False), [row(1, namespace="shop", queue=name) for name in "abc"]
-    first, second = await vector_of(asked, found), await vector_of(asked, found)
-    before = await build_result(asked, first, dated(asked, first), NOW, Slices())
-    assert [
-        each.labels["queue"] for each in await before.series["shop"].select(parse_selector("queue=b"), Slices())
-    ] == ["b"]
-    after = await build_result(asked, second, dated(asked, second), NOW, Slices(), last=before)
-    assert after.series["shop"].shapes == before.series["shop"].shapes
-    assert len(after.series["shop"].shapes) == 1
-    assert [
-        each.labels["queue"] for each in await after.series["shop"].select(parse_selector("queue=c"), Slices())
-    ] == ["c"]

@@ -20,7 +20,7 @@ from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
 from adapter.usage import resource_metrics
-from adapter.usage.resource_metrics import ResourceMetrics, _nano, decode_usage, decode_usages, parse_go_duration
+from adapter.usage.resource_metrics import ResourceMetrics, decode_usage, decode_usages, parse_go_duration
 from tests.usage.fakes import NOW, Changes
 
 AT = "2026-01-01T11:59:50Z"
@@ -142,16 +142,6 @@ class TestDecoding:
             _, alone = decode_usage(json.dumps(item(f"web-{number}", app=one, log={})).encode())
             assert pods[f"web-{number}"].containers == alone.containers
             assert alone.containers["app"] == _read(one)
-
-    @given(QUANTITIES)
-    def test_the_fast_path_and_parse_nano_agree(self, text: str) -> None:
-        try:
-            expected = parse_nano(text)
-        except QuantityError:
-            with pytest.raises(QuantityError):
-                _nano(text)
-        else:
-            assert _nano(text) == expected
 
 
 class FakeSession:

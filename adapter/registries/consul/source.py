@@ -9,7 +9,7 @@ evidence (`AnswerHistory.is_alive`), and checks that turned critical are in doub
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import NamedTuple
@@ -243,35 +243,26 @@ class CriticalChecks:
     def judge(self, listed: Iterable[wire.Registration], now: float, hold_until: float) -> tuple[Instance, ...]:
         """The instances, the doubtful ones marked. `hold_until`: when the doubt after a reconnect ends."""
         before, self._seen = self._seen, {}
-        return tuple(self._judge(registration, before, now, hold_until) for registration in listed)
-
-    def _judge(
-        self,
-        listed: wire.Registration,
-        before: Mapping[_Key, _Seen] | None,
-        now: float,
-        hold_until: float,
-    ) -> Instance:
-        instance = listed.instance
-        key = *listed.id, instance.ip, instance.port
-        # Of the first answer it is not known how its registrations came to be.
-        last = before.get(key, _Seen(node_failed=True)) if before is not None else _Seen()
-        is_back = last.node_failed and not listed.node_failed
-        back_until = now + RECOVERY_SECONDS if is_back else last.back_until
-        is_critical = instance.status == wire.CRITICAL
-        unreported = is_critical and listed.unreported and (last.unreported or now < back_until)
-        since = None
-        if instance.status in _OUT:
-            since = last.since if last.status == instance.status else now
-        was_critical = is_critical and last.status == instance.status
-        until = last.until if was_critical and last.until <= now else hold_until
-        assert self._seen is not None
-        if last.unreported and not unreported:
-            back_until = 0.0
-        self._seen[key] = _Seen(instance.status, since, until, listed.node_failed, back_until, unreported)
-        if since is None:
-            return instance
-        if not is_critical:
-            return replace(instance, registered_at=since)
-        until = max(until, instance.doubtful_until or 0.0, wire.UNTIL_CHECKED if unreported else 0.0)
-        return replace(instance, registered_at=since, doubtful_until=until if until > now else None)
+        judged = []
+        for registration in listed:
+            instance = registration.instance
+            key = *registration.id, instance.ip, instance.port
+            # Of the first answer it is not known how its registrations came to be.
+            last = before.get(key, _Seen(node_failed=True)) if before is not None else _Seen()
+            is_back = last.node_failed and not registration.node_failed
+            back_until = now + RECOVERY_SECONDS if is_back else last.back_until
+            is_critical = instance.status == wire.CRITICAL
+            unreported = is_critical and registration.unreported and (last.unreported or now < back_until)
+            since = None
+            if instance.status in _OUT:
+                since = last.since if last.status == instance.status else now
+            was_critical = is_critical and last.status == instance.status
+            until = last.until if was_critical and last.until <= now else hold_until
+            if last.unreported and not unreported:
+                back_until = 0.0
+            self._seen[key] = _Seen(instance.status, since, until, registration.node_failed, back_until, unreported)
+            if is_critical:
+                until = max(until, instance.doubtful_until or 0.0, wire.UNTIL_CHECKED if unreported else 0.0)
+                instance = replace(instance, doubtful_until=until if until > now else None)
+            judged.append(instance if since is None else replace(instance, registered_at=since))
+        return tuple(judged)

@@ -168,7 +168,10 @@ def _registrations(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> It
     critical = [check for check in entry.checks if check.status == "critical"]
     of_node = [check for check in critical if check.id == _SERF_HEALTH]
     of_service = [check for check in critical if check.id != _SERF_HEALTH]
-    node_failed = not all(_is_outdated(check, entry.checks) for check in of_node)
+    # Where the agent has written another check since Consul lost it, it is back, and no leader has seen it yet: while
+    # there is none, or a new one has just been elected, `serfHealth` stays as it was.
+    written = max((check.modify_index for check in entry.checks), default=0)
+    node_failed = any(check.modify_index >= written for check in of_node)
     has_failed = node_failed or any(_has_failed(check) for check in of_service)
     unreported = not has_failed and any(check.type in _SILENT for check in of_service)
     doubtful_until = None if status != CRITICAL or has_failed or unreported else UNTIL_CHECKED
@@ -216,14 +219,6 @@ def _has_failed(critical: _Check) -> bool:
     if critical.type in _SILENT:
         return bool(critical.output)
     return bool(critical.output) and _SUCCESS.match(critical.output) is None
-
-
-def _is_outdated(serf_health: _Check, checks: list[_Check]) -> bool:
-    """Whether the agent has written another check since Consul lost it: it is back, and no leader has seen it yet.
-
-    While there is no leader, or a new one has just been elected, `serfHealth` stays as it was.
-    """
-    return any(check.modify_index > serf_health.modify_index for check in checks)
 
 
 def _refused(reply: Reply, server: str) -> SourceError:

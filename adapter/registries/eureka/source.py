@@ -40,7 +40,7 @@ from adapter.runtime.answer_budget import Body
 from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import Slices, wait_for_event
 from adapter.runtime.decoding import Uncut
-from adapter.runtime.outbound import Client, Reply, SegmentedReply
+from adapter.runtime.outbound import Client, SegmentedReply
 from adapter.runtime.source_errors import (
     NotAuthenticated,
     SourceError,
@@ -302,29 +302,23 @@ class EurekaSource:
 
     def _checked_body(self, server: str, reply: SegmentedReply) -> Body:
         """The body of a 200 answer. Raises SourceError for others."""
-        if reply.status != 200:
-            raise _refused(server, reply.plain)
+        status = reply.status
+        if status != 200:  # a cause instead of the server's long HTML page
+            where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
+            kind: type[SourceError] = WrongRegistryAnswer
+            why = "this is no answer of Eureka; check the address"
+            if status == 401:
+                kind, why = NotAuthenticated, "wrong user or password; check username and passwordFile"
+            elif status == 403:
+                # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
+                kind, why = SourceFailing, "it has just started and waits for its peers, or this user may not read it"
+            elif status == 404:
+                why = "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
+            elif status == 429 or status >= 500:
+                kind, why = SourceFailing, "the server is in trouble itself; see its log"
+            raise kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")
         if self._was_unreachable:
             self._was_unreachable = False
             self._cache.reconnected()  # after a restart it lacks instances that have not registered again yet
         self._answered_at = self._cache.clock()
         return reply.body
-
-
-def _refused(server: str, reply: Reply) -> SourceError:
-    """The error for a status other than 200, with a cause instead of the server's long HTML page."""
-    status = reply.status
-    where = f" (it redirects to {reply.headers['Location']})" if "Location" in reply.headers else ""
-    kind: type[SourceError] = WrongRegistryAnswer
-    if status == 401:
-        kind, why = NotAuthenticated, "wrong user or password; check username and passwordFile"
-    elif status == 403:
-        # Eureka has no authorization. It answers 403 while it waits for its peers after its start.
-        kind, why = SourceFailing, "it has just started and waits for its peers, or this user may not read it"
-    elif status == 404:
-        why = "no Eureka here; check the prefix, mostly /eureka, or /eureka/v2 of Netflix"
-    elif status == 429 or status >= 500:
-        kind, why = SourceFailing, "the server is in trouble itself; see its log"
-    else:
-        why = "this is no answer of Eureka; check the address"
-    return kind(f"{server}: HTTP {status}: {why}{where}", public=f"HTTP {status}: {why}")

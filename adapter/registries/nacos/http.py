@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import re
@@ -259,7 +260,11 @@ class InstanceListClient:
                     self._call_index[server] = index
                     return await call.read(self._decoder, answer.body, url), ""
                 reply = answer.plain
-            missing = _missing(reply, service)
+            message = ""
+            with contextlib.suppress(msgspec.MsgspecError):
+                failure = _FAILURE.decode(reply.body)
+                message = str(failure.data) if failure.code else ""
+            missing = "service" if service.grouped_name in message else "cluster" if _NO_CLUSTER.match(message) else ""
             if reply.status in NO_SUCH_CALL and not missing:
                 continue
             self._call_index[server] = index
@@ -301,13 +306,3 @@ def _data(result: NacosResult[T], source: str) -> T:
     if result.code != 0 or result.data is None:
         raise WrongRegistryAnswer(f"{source}: code {result.code}: {result.message}")
     return result.data
-
-
-def _missing(reply: Reply, service: NacosService) -> str:
-    """What a 404 reports as missing: `service` or `cluster`; empty if it is the call itself, or anything else."""
-    try:
-        failure = _FAILURE.decode(reply.body)
-    except msgspec.MsgspecError:
-        return ""
-    message = str(failure.data) if failure.code else ""
-    return "service" if service.grouped_name in message else "cluster" if _NO_CLUSTER.match(message) else ""

@@ -205,8 +205,8 @@ class NacosSource:
                 self._due.add(key)
                 self._wake_lister.set()
             else:
-                listed = self._decoder.decode_service_info(info)
-                self._cache.update(key, listed.instances, protected=listed.protected)
+                instances = self._decoder.decode(info.hosts)
+                self._cache.update(key, instances, protected=info.reach_protection_threshold)
 
     # --- lists ---
 

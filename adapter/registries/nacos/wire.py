@@ -151,10 +151,6 @@ class InstanceDecoder:
             await slices.breathe()
         return tuple(instances)
 
-    def decode_service_info(self, info: ServiceInfo) -> ServiceInstances:
-        """The instances of a ServiceInfo."""
-        return ServiceInstances(self.decode(info.hosts), protected=info.reach_protection_threshold)
-
     def _selected(self, hosts: Iterable[Host]) -> list[Host]:
         selected = (host for host in hosts if not self._clusters or host.cluster_name in self._clusters)
         return sorted(selected, key=lambda host: (host.ip, host.port, host.cluster_name))

@@ -191,7 +191,7 @@ def parse_service_instance(body: bytes, created_at: float, pod_name_key: str) ->
 
 def newest_registrations(instances: Iterable[ServiceInstance]) -> list[ServiceInstance]:
     """The newest registration of each endpoint: a restarted process leaves one behind until its session expires."""
-    newest: dict[tuple[object, ...], ServiceInstance] = {}
+    newest: dict[tuple[object, ...], tuple[float, ServiceInstance]] = {}
     for registration in instances:
         endpoint = (
             registration.instance.ip,
@@ -201,14 +201,10 @@ def newest_registrations(instances: Iterable[ServiceInstance]) -> list[ServiceIn
             registration.version,
             registration.group,
         )
-        newer = newest.get(endpoint)
-        if newer is None or _registered_at(registration) >= _registered_at(newer):
-            newest[endpoint] = registration
-    return list(newest.values())
-
-
-def _registered_at(registration: ServiceInstance) -> float:
-    return registration.instance.registered_at or 0.0
+        at = registration.instance.registered_at or 0.0
+        if endpoint not in newest or at >= newest[endpoint][0]:
+            newest[endpoint] = (at, registration)
+    return [registration for _, registration in newest.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,9 +284,14 @@ def apply_rules(instances: Iterable[ServiceInstance], rules: Sequence[OverrideRu
         registered = {
             key: value for key in _TRAFFIC_PARAMETERS if by_url and (value := registration.instance.metadata.get(key))
         }
+        ip, port = registration.instance.ip, registration.instance.port
+        addresses = {ANY_HOST, f"{ANY_HOST}:*", f"{ANY_HOST}:{port}", ip, _address(ip, port)}
+        services = {"*", _service_key(registration.group, registration.interface, registration.version)}
+        applications = {"", registration.application}
         query = registered
         for rule in rules:
-            if _matches(rule, registration):
+            matches = rule.application in applications and rule.service in services
+            if matches and not addresses.isdisjoint(rule.addresses):
                 query = {**rule.parameters, **query} if rule.keeps else {**query, **rule.parameters}
         if query == registered:
             yield registration
@@ -311,18 +312,6 @@ def rule_key(node: str) -> str:
     Dubbo writes `interface:version:group`, early versions of Dubbo-admin `group*interface:version`.
     """
     return node.removesuffix(CONFIGURATORS_SUFFIX).partition(":")[0].rpartition("*")[2]
-
-
-def _matches(rule: OverrideRule, registration: ServiceInstance) -> bool:
-    if rule.application and rule.application != registration.application:
-        return False
-    if rule.service != "*" and rule.service != _service_key(
-        registration.group, registration.interface, registration.version
-    ):
-        return False
-    ip, port = registration.instance.ip, registration.instance.port
-    patterns = {ANY_HOST, f"{ANY_HOST}:*", f"{ANY_HOST}:{port}", ip, _address(ip, port)}
-    return any(address in patterns for address in rule.addresses)
 
 
 def _service_key(group: str, interface: str, number: str) -> str:
@@ -391,7 +380,13 @@ def _rules_of_item(item: _ConfigItem, config: _ConfiguratorConfig) -> Iterator[O
     if not config.key:
         raise ValueError("it has no key")
     by_application = config.scope == "application"
-    _require_all_consumers(item, by_application=by_application)
+    if item.match:
+        raise ValueError("its `match` is not supported; name the instances by `addresses`")
+    if item.side not in {"provider", "consumer"}:
+        raise ValueError("it does not say whether its side is provider or consumer")
+    consumers = {address.partition(":")[0] for address in item.addresses or [ANY_HOST]}
+    if item.side == "consumer" and (by_application or item.applications or ANY_HOST not in consumers):
+        raise ValueError("it is about some consumers only")
     applications = [config.key] if by_application else item.applications or [""]
     services = item.services or ["*"] if by_application else [config.key]
     providers = item.provider_addresses or (item.addresses if item.side == "provider" else None) or [ANY_HOST]
@@ -403,19 +398,6 @@ def _rules_of_item(item: _ConfigItem, config: _ConfiguratorConfig) -> Iterator[O
                 application="" if application == "*" else application,
                 parameters=parameters,
             )
-
-
-def _require_all_consumers(item: _ConfigItem, *, by_application: bool) -> None:
-    """Raises if an entry does not apply to all consumers of a provider."""
-    if item.match:
-        raise ValueError("its `match` is not supported; name the instances by `addresses`")
-    if item.side not in {"provider", "consumer"}:
-        raise ValueError("it does not say whether its side is provider or consumer")
-    if item.side == "provider":
-        return
-    consumers = {address.partition(":")[0] for address in item.addresses or [ANY_HOST]}
-    if by_application or item.applications or ANY_HOST not in consumers:
-        raise ValueError("it is about some consumers only")
 
 
 def _traffic_parameters(parameters: Mapping[str, str]) -> Mapping[str, str]:

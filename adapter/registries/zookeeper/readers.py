@@ -170,7 +170,7 @@ class DubboInterfaceReader(ServiceReader):
         self._providers = f"{self._root}/{interface}/providers"
         self._configurators = f"{self._root}/{interface}/configurators"
         super().__init__(key, (self._providers, self._configurators, self._root or "/"))
-        self._parsed: dict[str, ServiceInstance | None] = {}
+        self._parsed: dict[str, ServiceInstance] = {}
         self._warnings: dict[str, str] = {}
 
     async def read(self, session: ZooKeeperSession) -> None:
@@ -179,15 +179,19 @@ class DubboInterfaceReader(ServiceReader):
         if names is None:
             await _require_root(session, self._root)
         rules = parse_override_urls(await session.children(self._configurators) or ())
-        self._parsed = {name: self._parsed.get(name) or self._decode(name) for name in sorted(names or ())}
-        self._warnings = {name: warning for name, warning in self._warnings.items() if name in self._parsed}
+        parsed: dict[str, ServiceInstance] = {}
+        self._warnings.clear()
+        for name in sorted(names or ()):
+            try:
+                parsed[name] = self._parsed.get(name) or parse_provider(name, self._pod_name_key)
+            except ValueError as error:
+                self._warnings[name] = f"provider {name} cannot be read: {error}"
+        self._parsed = parsed
         self.instances = tuple(
             newest_registrations(
                 registration
-                for registration in self._parsed.values()
-                if registration is not None
-                and self._group in {"", registration.group}
-                and self._version in {"", registration.version}
+                for registration in parsed.values()
+                if self._group in {"", registration.group} and self._version in {"", registration.version}
             )
         )
         self.overrides = rules
@@ -195,13 +199,6 @@ class DubboInterfaceReader(ServiceReader):
     def warnings(self) -> Iterable[str]:
         """One sentence for each invalid provider or rule."""
         return (*self._warnings.values(), *self.overrides.warnings)
-
-    def _decode(self, name: str) -> ServiceInstance | None:
-        try:
-            return parse_provider(name, self._pod_name_key)
-        except ValueError as error:
-            self._warnings[name] = f"provider {name} cannot be read: {error}"
-            return None
 
 
 class OverrideRuleReader(NodeReader):

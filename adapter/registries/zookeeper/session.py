@@ -9,9 +9,8 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -292,20 +291,18 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
                 self._connection.shutdown(socket.SHUT_RDWR)
 
     def _secured(self, connection: socket.socket, hostname: str) -> socket.socket:
-        try:
-            return self._context().wrap_socket(connection, server_hostname=hostname)
-        except BaseException:
-            connection.close()
-            raise
-
-    def _context(self) -> ssl.SSLContext:
-        try:
-            return tls_context(self._access)
-        except OSError as error:
-            # kazoo logs the second argument only.
-            tls = self._access
-            files = ", ".join(filter(None, (tls.ca_file, tls.cert_file, tls.key_file)))
-            raise OSError(error.errno, f"cannot use {files} for TLS: {error.strerror or error}") from error
+        tls = self._access
+        with ExitStack() as failing:
+            failing.callback(connection.close)
+            try:
+                context = tls_context(tls)
+            except OSError as error:
+                # kazoo logs the second argument only.
+                files = ", ".join(filter(None, (tls.ca_file, tls.cert_file, tls.key_file)))
+                raise OSError(error.errno, f"cannot use {files} for TLS: {error.strerror or error}") from error
+            secured = context.wrap_socket(connection, server_hostname=hostname)
+            failing.pop_all()
+            return secured
 
 
 class _LastWarning(logging.Handler):
