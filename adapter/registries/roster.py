@@ -146,7 +146,7 @@ class AnswerHistory:
         if not fault:
             last = history.last_valid.get(key, _NEVER_ANSWERED).then(answer.at, len(answer.instances))
             history = replace(history, last_valid={**history.last_valid, key: last})
-        return history, _roster(history, key, answer, fault)
+        return history, history.roster(key, answer, fault)
 
     def confirm(self, keys: Iterable[ServiceKey], at: float) -> "AnswerHistory":
         """Note that the last answers about these services still hold: the connection that reports changes is alive."""
@@ -173,22 +173,17 @@ class AnswerHistory:
             if other != key and last.full_since is not None and abs(at - last.at) <= EVIDENCE_SECONDS:
                 yield last.full_since
 
-
-def valid_roster(history: AnswerHistory, key: ServiceKey, answer: RegistryAnswer) -> Roster:
-    """The roster of a valid answer as of the time of its last confirmation."""
-    return _roster(history, key, replace(answer, at=history.last_valid[key].at), "")
-
-
-def _roster(history: AnswerHistory, key: ServiceKey, answer: RegistryAnswer, fault: str) -> Roster:
-    return Roster(
-        at=answer.at,
-        valid=not fault,
-        protected=answer.protected,
-        alive=history.is_alive(key, answer),
-        registry_total=history.total,
-        registry_unfollowed=history.unfollowed,
-        reconnected_at=history.reconnected_at,
-        error=fault or None,
-        absence_counts=answer.absence_counts,
-        instances=() if fault else answer.instances,
-    )
+    def roster(self, key: ServiceKey, answer: RegistryAnswer, fault: str = "") -> Roster:
+        """The roster of an answer; an invalid one without instances where it has a fault."""
+        return Roster(
+            at=answer.at,
+            valid=not fault,
+            protected=answer.protected,
+            alive=self.is_alive(key, answer),
+            registry_total=self.total,
+            registry_unfollowed=self.unfollowed,
+            reconnected_at=self.reconnected_at,
+            error=fault or None,
+            absence_counts=answer.absence_counts,
+            instances=() if fault else answer.instances,
+        )

@@ -14,7 +14,7 @@ import structlog
 from adapter.load.remembering import RECOVERY_SECONDS
 from adapter.load.roster import Instance, Roster
 from adapter.load.states import out_reason
-from adapter.registries.roster import AnswerHistory, OnChange, RegistryAnswer, ServiceKey, valid_roster
+from adapter.registries.roster import AnswerHistory, OnChange, RegistryAnswer, ServiceKey
 from adapter.runtime.source_errors import SourceError
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
@@ -108,8 +108,10 @@ class RosterCache:
         if valid is None:
             return Roster(at=self.clock(), valid=False, error=error) if error else None
         # The worth of an empty list depends on the other services' answers of this moment.
-        if valid.roster.at != self._history.last_valid[key].at or not valid.answer.instances:
-            valid = self._valid[key] = _ValidAnswer(valid.answer, valid_roster(self._history, key, valid.answer))
+        at = self._history.last_valid[key].at
+        if valid.roster.at != at or not valid.answer.instances:
+            roster = self._history.roster(key, replace(valid.answer, at=at))
+            valid = self._valid[key] = _ValidAnswer(valid.answer, roster)
         return valid.roster if error is None else replace(valid.roster, error=error)
 
     def trouble(self, key: ServiceKey) -> Trouble | None:

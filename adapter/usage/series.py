@@ -66,10 +66,8 @@ class SeriesGroup:
 
     def __init__(self) -> None:
         self.sets: list[LabelSet] = []
-        self.by_pod: dict[str, LabelSet] = {}
-        """The first label set of each pod."""
-        self.several: dict[str, list[LabelSet]] = {}
-        """The label sets of pods with more than one."""
+        self.by_pod: dict[str, list[LabelSet]] = {}
+        """The label sets of each pod, mostly one."""
         self.index: LabelIndex[int, LabelSet] = LabelIndex(lambda: ((each.number, each) for each in self.sets))
 
     def add(self, labels: LabelSet) -> None:
@@ -77,9 +75,7 @@ class SeriesGroup:
         self.sets.append(labels)
         self.index.change(labels.number, None, labels)
         if labels.pod:
-            first = self.by_pod.setdefault(labels.pod, labels)
-            if first is not labels:
-                self.several.setdefault(labels.pod, [first]).append(labels)
+            self.by_pod.setdefault(labels.pod, []).append(labels)
 
 
 class SeriesTable:
@@ -124,24 +120,10 @@ class SeriesTable:
             found.append(labels)
         return found
 
-    def number(self, text: bytes) -> int:
-        """The number of a label set; one beyond all others if it is not known."""
-        known = self._known.get(text)
-        return self.size if known is None else known.number
-
     def shared(self, text: bytes) -> bytes:
         """The same text, in memory once."""
         known = self._known.get(text)
         return text if known is None else known.text
-
-    def place(self, namespace: str, pod: str) -> int:
-        """The number of a place."""
-        in_namespace = self._places.setdefault(namespace, {})
-        number = in_namespace.get(pod)
-        if number is None:
-            number = in_namespace[pod] = len(self.places)
-            self.places.append((namespace, pod))
-        return number
 
     def known_place(self, namespace: str, pod: str) -> int:
         """The number of a place; -1 if it has none."""
@@ -149,7 +131,12 @@ class SeriesTable:
 
     def place_of(self, labels: Mapping[str, str]) -> int:
         """The number of the place that labels name."""
-        return self.place(labels.get(self._namespace_label, ""), labels.get(self._pod_label, ""))
+        namespace, pod = labels.get(self._namespace_label, ""), labels.get(self._pod_label, "")
+        in_namespace = self._places.setdefault(namespace, {})
+        if pod not in in_namespace:
+            in_namespace[pod] = len(self.places)
+            self.places.append((namespace, pod))
+        return in_namespace[pod]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,26 +216,16 @@ class SeriesList(Sequence[Series]):
 
     def of_pod(self, pod: str) -> Sequence[Series]:
         """The series of one pod."""
-        return tuple(self._columns.series(_sets_of(self._group, pod)))
+        return tuple(self._columns.series(self._group.by_pod.get(pod, ())))
 
     def of_repeated_pods(self, selector: LabelSelector | None) -> Sequence[Series]:
         """The matching series of pods with several matching series; empty for a correct query."""
-        if not self._group.several:
-            return ()
         if self._several is None:
-            live = (list(self._columns.series(sets)) for sets in self._group.several.values())
+            live = (list(self._columns.series(sets)) for sets in self._group.by_pod.values() if len(sets) > 1)
             self._several = [series for series in live if len(series) > 1]
         selector = selector or LabelSelector()
         matching = ([each for each in series if selector.matches(each.labels)] for series in self._several)
         return [each for series in matching if len(series) > 1 for each in series]
-
-
-def _sets_of(group: SeriesGroup, pod: str) -> Sequence[LabelSet]:
-    several = group.several.get(pod)
-    if several is not None:
-        return several
-    only = group.by_pod.get(pod)
-    return () if only is None else (only,)
 
 
 class _Points(Mapping[str, Point]):
@@ -262,7 +239,7 @@ class _Points(Mapping[str, Point]):
 
     def get(self, pod: str, default: object = None) -> "Point | None":  # type: ignore[override]
         """The point of a pod; a pod without one costs no exception."""
-        for labels in _sets_of(self._group, pod):
+        for labels in self._group.by_pod.get(pod, ()):
             if (point := self._columns.point(labels)) is not None:
                 return point
         return default  # type: ignore[return-value]
@@ -274,7 +251,7 @@ class _Points(Mapping[str, Point]):
         return point
 
     def __contains__(self, pod: object) -> bool:
-        return isinstance(pod, str) and any(map(self._columns.has, _sets_of(self._group, pod)))
+        return isinstance(pod, str) and any(map(self._columns.has, self._group.by_pod.get(pod, ())))
 
     def __iter__(self) -> Iterator[str]:
         return filter(self.__contains__, self._group.by_pod)
