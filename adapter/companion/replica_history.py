@@ -41,7 +41,7 @@ def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> Repl
     if replicas == history.replicas:
         return history
     rise = () if replicas < history.replicas else (ReplicaChange(now, replicas - history.replicas),)
-    rises = (one for one in (*history.rises, *rise) if now - one.at < RISES_SECONDS)
+    rises = (change for change in (*history.rises, *rise) if now - change.at < RISES_SECONDS)
     return replace(history, replicas=replicas, rises=tuple(rises))
 
 

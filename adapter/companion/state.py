@@ -73,6 +73,11 @@ class WrittenStatus:
     status: Mapping[str, Any] = field(default_factory=dict)
     at: float | None = None
 
+    @property
+    def conditions(self) -> Mapping[str, Mapping[str, Any]]:
+        """Its conditions by type."""
+        return {condition["type"]: condition for condition in self.status.get("conditions", ())}
+
 
 # --- fast scale-up
 

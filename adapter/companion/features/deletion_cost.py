@@ -45,7 +45,7 @@ def plan(context: Context) -> list[MarkPod]:
 
 def after(state: State, action: MarkPod, now: float) -> State:
     """The state once a pod was marked or unmarked, which proves the right to do so."""
-    kept = {uid: one for uid, one in state.marking.done.items() if now - one.at < REWRITE_SECONDS}
+    kept = {uid: mark for uid, mark in state.marking.done.items() if now - mark.at < REWRITE_SECONDS}
     done = {**kept, action.uid: PodMark(action.first, now)}
     return replace(state, marking=replace(state.marking, done=done, refused=False))
 
@@ -66,11 +66,11 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     """DeletedFirst, while pods are pulled out and the policy asks for it, or while marks are left behind."""
     policy, alive = context.view.policy, list(_alive(context))
     is_off = not context.settings.features.deletion_cost
-    if is_off and (left := [one.pod for one in alive if one.pod.marked]):
+    if is_off and (left := [reading.pod for reading in alive if reading.pod.marked]):
         message = f"{_SWITCHED_OFF}, and {_names(left)} bear its marks: they are deleted first until those are removed"
         yield PolicyCondition(ConditionType.DELETED_FIRST, False, Reason.MARKS_LEFT, message)
         return
-    pulled_out = [one.pod for one in alive if one.state is PodState.PULLED_OUT]
+    pulled_out = [reading.pod for reading in alive if reading.state is PodState.PULLED_OUT]
     if not policy.pulled_out.delete_first or not pulled_out:
         return
     kind = context.view.target.kind if context.view.target is not None else "target"
@@ -88,7 +88,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     elif foreign:
         reason = Reason.FOREIGN_COST
         message = f"another client set the deletion cost of {_names(foreign)}; it is left as it is"
-    elif len({one.pod.template_hash for one in alive}) > 1:
+    elif len({reading.pod.template_hash for reading in alive}) > 1:
         reason, message = Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"
     elif any(pod.deletion_cost != LOWEST_COST for pod in pulled_out):
         reason, message = Reason.MARKING, "some pods that were pulled out are not marked yet"
@@ -110,4 +110,4 @@ def _is_foreign(context: Context, pod: Pod) -> bool:
 
 def _alive(context: Context) -> Iterator[PodAssessment]:
     assessment = context.view.assessment
-    return (one for one in (assessment.pods if assessment else ()) if one.state not in GONE)
+    return (reading for reading in (assessment.pods if assessment else ()) if reading.state not in GONE)

@@ -130,12 +130,14 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
     """The state with an Event for each condition that has changed for long enough."""
     conditions = events.conditions
     if conditions is None:  # another leader may have left some in the status
-        written = context.state.written.status.get("conditions", ())
-        conditions = {one["type"]: ConditionState(one["status"] == "True", one["reason"]) for one in written}
+        conditions = {
+            type_: ConditionState(condition["status"] == "True", condition["reason"])
+            for type_, condition in context.state.written.conditions.items()
+        }
     current: Mapping[str, ConditionState] = {
-        type_: ConditionState(one.is_true, one.reason)
-        for type_, one in context.conditions.items()
-        if one.reason not in _COVERED_BY_READY
+        type_: ConditionState(condition.is_true, condition.reason)
+        for type_, condition in context.conditions.items()
+        if condition.reason not in _COVERED_BY_READY
     }
     if context.view.assessment is None:  # conditions that need one stay as they were
         current = {**conditions, **current}
@@ -169,5 +171,5 @@ def _with_conditions(events: EventState, context: Context) -> EventState:
 
 def _is_trouble(type_: str, state: ConditionState | None) -> bool:
     """Of a type that only another version knows, whose leader wrote the status, False is trouble."""
-    troubled_by_true = {one for one in ConditionType if one.is_trouble_while}
+    troubled_by_true = {kind for kind in ConditionType if kind.is_trouble_while}
     return state is not None and state.is_true is (type_ in troubled_by_true)

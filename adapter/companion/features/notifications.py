@@ -64,7 +64,7 @@ def plan(context: Context) -> Iterator[Notify]:
 def after(state: State, action: Notify, _now: float) -> State:
     """The state once the notifier has them."""
     last = action.notifications[-1].number
-    due = tuple(one for one in state.notifications.due if one.number > last)
+    due = tuple(notification for notification in state.notifications.due if notification.number > last)
     return replace(state, notifications=replace(state.notifications, due=due))
 
 
@@ -158,9 +158,9 @@ def _text(topic: Topic, context: Context, assessment: Assessment, decision: Deci
             return condition.message if condition is not None and not condition.is_true else ""
         case Topic.MASS_PULL_OUT:
             # Pods count that are pulled out, and those that a guard keeps doubtful although the evidence says out.
-            running = [one for one in assessment.pods if one.state in _RUNNING]
-            out = [one for one in running if one.state is PodState.PULLED_OUT]
-            guarded = [one for one in running if one.guarded]
+            running = [reading for reading in assessment.pods if reading.state in _RUNNING]
+            out = [reading for reading in running if reading.state is PodState.PULLED_OUT]
+            guarded = [reading for reading in running if reading.guarded]
             count = len(out) + len(guarded)
             if count < FEWEST_OUT or count * 100 < len(running) * context.settings.notifications.mass_pull_out_percent:
                 return ""

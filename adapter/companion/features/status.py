@@ -35,8 +35,8 @@ def plan(context: Context) -> Iterator[WriteStatus]:
     written, policy = context.state.written, context.view.policy
     is_recent = written.at is not None and abs(context.now - written.at) < SHORTEST_SECONDS
     accepted = context.conditions.get(ConditionType.ACCEPTED)
-    before = [one["status"] for one in written.status.get("conditions", ()) if one["type"] == ConditionType.ACCEPTED]
-    if not policy.uid or (is_recent and ("False" in before) is (accepted is not None and not accepted.is_true)):
+    was_refused = written.conditions.get(ConditionType.ACCEPTED, {}).get("status") == "False"
+    if not policy.uid or (is_recent and was_refused is (accepted is not None and not accepted.is_true)):
         return
     status = status_of(context)
     # A time in the future: the API server's clock was put back since.
@@ -53,12 +53,13 @@ def after(state: State, action: WriteStatus, now: float) -> State:
 
 def _lasting(status: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status of which every change is written at once."""
+    conditions = status.get("conditions", ())
     return {key: value for key, value in status.items() if key not in _UNCHANGING} | {
-        "conditions": [(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())],
+        "conditions": [(condition["type"], condition["status"], condition["reason"]) for condition in conditions],
         "memory": status_memory.durable_part(status.get("memory") or {}),
         # Who owns a field of the HPA, and with which value, is only in the message.
         "wiring": [
-            one["message"] for one in status.get("conditions", ()) if one["type"] == ConditionType.HPA_CONFORMANT
+            condition["message"] for condition in conditions if condition["type"] == ConditionType.HPA_CONFORMANT
         ],
         # Without an assessment no sample is part of the sentence: another sentence is another problem.
         "problem": "metrics" not in status and status.get("decision"),
@@ -70,17 +71,18 @@ def status_of(context: Context) -> dict[str, Any]:
     view, decision = context.view, context.decision
     assessment = view.assessment
     now = format_micro_time(context.now)
-    written = {(one["type"], one["status"]): one for one in context.state.written.status.get("conditions", ())}
+    written = context.state.written.conditions
     conditions = []
     for condition in context.conditions.values():
         value = "True" if condition.is_true else "False"
-        unchanged = written.get((condition.type, value))
+        before = written.get(condition.type)
+        unchanged = before is not None and before["status"] == value
         conditions.append(
             {
                 "type": condition.type,
                 "status": value,
                 "observedGeneration": view.policy.generation,
-                "lastTransitionTime": unchanged["lastTransitionTime"] if unchanged is not None else now,
+                "lastTransitionTime": before["lastTransitionTime"] if before is not None and unchanged else now,
                 "reason": condition.reason,
                 "message": _shortened(condition.message, LONGEST_MESSAGE),
             }
