@@ -26,7 +26,6 @@ class Leader:
     def __init__(self, looks: int = 1000) -> None:
         self._left = looks
 
-    @property
     def leads(self) -> bool:
         self._left -= 1
         return self._left >= 0
@@ -59,7 +58,7 @@ class Server:
 
 
 async def carried_out(server: Server, action: Action = RAISE, leader: Leader | None = None) -> ActionResult:
-    return await Writer(cast(Session, server), leader or Leader(), Metrics(), nobody).carry_out(action)
+    return await Writer(cast(Session, server), (leader or Leader()).leads, Metrics(), nobody).carry_out(action)
 
 
 def nobody(_notice: Notify) -> None:
