@@ -1,35 +1,34 @@
 """`effective-load replay`: what the arguments say, made into a comparison, replayed and reported."""
 
 import argparse
-import json
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from adapter.commands.replay import front as fronts
-from adapter.commands.replay import report, suggestion_report
 from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.comparison import SUBJECT, Comparison, Result, compare, first_count, probed, replay, within
+from adapter.commands.replay.comparison import Comparison, compare, first_count, probed, replay, within
 from adapter.commands.replay.csv_history import CsvHistory
+from adapter.commands.replay.front import aimed_fairly, front_of
 from adapter.commands.replay.history.prometheus import PrometheusHistory, open_source
 from adapter.commands.replay.history.span import read_moment
 from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, shared_amount, throttles_of
 from adapter.commands.replay.manifests import Manifests, read_manifests
 from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
 from adapter.commands.replay.page.markup import write_text
-from adapter.commands.replay.page.report import Report, page
+from adapter.commands.replay.page.report import page
 from adapter.commands.replay.player import capacity_of, suggest_for
 from adapter.commands.replay.pods import MOST_PODS
+from adapter.commands.replay.report import Report
 from adapter.commands.replay.service import Autoscaler, History, Setup, Tick, open_spool, spooled
-from adapter.commands.replay.suggest import BUDGET, SuggestError, Suggestions
+from adapter.commands.replay.suggest import BUDGET, SuggestError
 from adapter.commands.terminal.waiting import Progress
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Metric, Policy, ResourceMetric
@@ -68,55 +67,6 @@ class Service:
     manifest: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOutcome:
-    """A result with the suggestions that were asked for, the policy's object, and where the history is from."""
-
-    result: Result
-    manifest: Mapping[str, Any]
-    source: str = ""
-    suggestions: Suggestions | None = None
-    front: fronts.Front | None = None
-
-    def text(self) -> Iterator[str]:
-        """The lines of the report."""
-        yield from report.lines(self.result)
-        if self.front:
-            yield ""
-            yield from fronts.lines(self.front)
-        if self.suggestions:
-            yield ""
-            yield from suggestion_report.lines(self.suggestions, self.manifest)
-
-    def as_json(self) -> str:
-        """The report as JSON."""
-        known = report.data(self.result)
-        if self.front:
-            known["front"] = fronts.data(self.front)
-        if self.suggestions:
-            known["suggestions"] = suggestion_report.data(self.suggestions, self.manifest)
-        return json.dumps(known, indent=2)
-
-    def write_page(self, file: str) -> None:
-        """Write the HTML page. Raises FaultyDocument."""
-        compared = self.result.comparison
-        shown = Report(
-            policy=compared.policy,
-            setup=compared.setup,
-            since=self.result.begin,
-            until=self.result.end,
-            runs=self.result.runs,
-            subject=SUBJECT,
-            load=next(iter(compared.judge.high), ""),
-            source=self.source,
-            price=compared.price,
-            manifest=self.manifest,
-            suggestions=self.suggestions,
-            notes=tuple(report.notes(self.result)),
-        )
-        write_text(file, page(shown))
-
-
 def run(parsed: argparse.Namespace, show: Print) -> int:
     """Run the command. Returns the exit status.
 
@@ -126,54 +76,47 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
     try:
         with open_history(parsed, service) as history:
             service = with_totals(service, history)
-            span = span_of(parsed) if parsed.csv else (None, None)
-            first, ticks = probed(within(history, *span))
+            first, ticks = probed(within(history, *(span_of(parsed) if parsed.csv else (None, None))))
             if not first:
                 show("the history has no data for that time")
                 return FAILED
-            outcome = _outcome(parsed, service, first, ticks)
+            report = _report(parsed, service, first, ticks)
     except (OSError, UnicodeDecodeError) as error:
         raise _fault("--csv", parsed.csv, f"cannot be read: {error}") from error
     if parsed.html:
-        outcome.write_page(parsed.html)
-    show(outcome.as_json() if parsed.output == "json" else "\n".join(outcome.text()))
+        write_text(parsed.html, page(report))
+    show(report.as_json() if parsed.output == "json" else "\n".join(report.text()))
     return OK
 
 
-def _outcome(
-    parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]
-) -> ReplayOutcome:
-    """The replay, with suggestions if they are asked for. The history is read many times, so from a copy."""
-    comparison = comparison_of(service, first)
-    source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
+def _report(parsed: argparse.Namespace, service: Service, first: Sequence[Tick], ticks: Iterator[Tick]) -> Report:
+    """The replay with what else is asked for. The history is read many times, so from a copy.
+
+    How far a search for suggestions is goes to standard error. Raises FaultyDocument where there are none, or no front.
+    """
+    suggestions, front, aim = None, None, shortfall_of(parsed)
     with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
         spool = Path(folder) / "ticks"
-        result = fronts.aimed_fairly(replay(comparison, spooled(ticks, spool)), partial(open_spool, spool))
-        suggestions = _suggestions(result, spool, shortfall_of(parsed)) if parsed.suggest else None
-        front = _front(result, spool) if parsed.front else None
-    return ReplayOutcome(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)
+        history = partial(open_spool, spool)
+        result = aimed_fairly(replay(comparison_of(service, first), spooled(ticks, spool)), history)
+        if parsed.suggest:
+            with closing(Progress("policies played, at most:", BUDGET)) as progress, _asked_for("--suggest"):
+                suggestions = suggest_for(result, history, progress.advance, aim=aim)
+        if parsed.front:
+            with _asked_for("--front"):
+                front = front_of(result, capacity_of(result.comparison), history)
+    source = f"history from {Path(parsed.csv).name}" if parsed.csv else "history from Prometheus"
+    return Report(result=result, manifest=service.manifest, source=source, suggestions=suggestions, front=front)
 
 
-def _suggestions(result: Result, spool: Path, aim: float | None) -> Suggestions:
-    """Suggestions from a spooled history at a shortfall (see `suggest_for`).
-
-    How far the search is goes to standard error. Raises FaultyDocument where nothing can be suggested.
-    """
-    progress = Progress("policies played, at most:", BUDGET)
+@contextmanager
+def _asked_for(option: str) -> Iterator[None]:
+    """What cannot be suggested or drawn is a fault of the option that asks for it."""
     try:
-        return suggest_for(result, partial(open_spool, spool), progress.advance, aim=aim)
+        yield
     except SuggestError as error:
-        raise FaultyDocument([Fault("--suggest", None, str(error))], "no suggestions") from error
-    finally:
-        progress.close()
-
-
-def _front(result: Result, spool: Path) -> fronts.Front:
-    """The fronts of the compared autoscalers from a spooled history. Raises FaultyDocument where there are none."""
-    try:
-        return fronts.front_of(result, capacity_of(result.comparison), partial(open_spool, spool))
-    except SuggestError as error:
-        raise FaultyDocument([Fault("--front", None, str(error))], "no front") from error
+        what = "suggestions" if option == "--suggest" else "front"
+        raise FaultyDocument([Fault(option, None, str(error))], f"no {what}") from error
 
 
 def read_service(parsed: argparse.Namespace) -> Service:
@@ -247,17 +190,6 @@ def with_totals(service: Service, history: History) -> Service:
     if not isinstance(history, PrometheusHistory):
         return service
     return replace(service, totals=service.totals | history.queries.totals)
-
-
-def with_known_capacities(service: Service, history: History) -> Service:
-    """The service without capacities for metrics that its history does not have: the arguments are for many services.
-
-    Load that nobody reads would have no shortfall.
-    """
-    if not isinstance(history, PrometheusHistory):
-        return service
-    known = {name: most for name, most in service.setup.capacity.items() if name in history.queries.loads}
-    return replace(service, setup=replace(service.setup, capacity=known))
 
 
 def target_of(service: Service) -> CrossVersionReference:

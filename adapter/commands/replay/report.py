@@ -1,11 +1,16 @@
-"""A comparison's result as a table and as JSON data."""
+"""The report of a replay as a table and as JSON data."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from adapter.commands.replay import front as fronts
+from adapter.commands.replay import suggestion_report
 from adapter.commands.replay.comparison import Result
-from adapter.commands.replay.service import Bucket, Run, Summary
+from adapter.commands.replay.service import Run, Summary
+from adapter.commands.replay.suggest import Suggestions
 from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import nano_text
 from adapter.runtime.times import format_time
@@ -17,20 +22,49 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def lines(result: Result) -> Iterator[str]:
-    """The result as a table: one line for each autoscaler."""
-    policy, summary = result.comparison.policy, result.runs[0].summary
-    span = f"{format_time(result.begin)} to {format_time(result.end)}"
-    yield f"Replay of {policy.namespace}/{policy.name}, {span}: {_duration(summary.seconds)}, {result.ticks} ticks"
-    yield from notes(result)
-    if result.comparison.setup.is_open:
-        yield "Open loop: pods carry what they carried at the recorded count"
-    yield ""
-    yield from aligned([_COLUMNS, *(_row(run, result.comparison.price) for run in result.runs)])
-    yield ""
-    yield "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod."
-    if any(run.summary.shortfall is not None for run in result.runs):
-        yield "SHORTFALL: share of the load beyond the capacity of the serving pods."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A comparison's result with the suggestions and the front that were asked for.
+
+    `source` names where the history is from; `manifest` is the policy's object, for the patches of `suggestions`.
+    """
+
+    result: Result
+    manifest: Mapping[str, Any]
+    source: str = ""
+    suggestions: Suggestions | None = None
+    front: fronts.Front | None = None
+
+    def text(self) -> Iterator[str]:
+        """A table with one line for each autoscaler, then the front and the suggestions."""
+        result, summary = self.result, self.result.runs[0].summary
+        policy, price = result.comparison.policy, result.comparison.price
+        span = f"{format_time(result.begin)} to {format_time(result.end)}"
+        yield f"Replay of {policy.namespace}/{policy.name}, {span}: {_duration(summary.seconds)}, {result.ticks} ticks"
+        yield from notes(result)
+        if result.comparison.setup.is_open:
+            yield "Open loop: pods carry what they carried at the recorded count"
+        yield ""
+        yield from aligned([_COLUMNS, *(_row(run, price) for run in result.runs)])
+        yield ""
+        yield "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod."
+        if any(run.summary.shortfall is not None for run in result.runs):
+            yield "SHORTFALL: share of the load beyond the capacity of the serving pods."
+        if self.front:
+            yield ""
+            yield from fronts.lines(self.front)
+        if self.suggestions:
+            yield ""
+            yield from suggestion_report.lines(self.suggestions, self.manifest)
+
+    def as_json(self) -> str:
+        """The report as a JSON text."""
+        document = data(self.result)
+        if self.front:
+            document["front"] = fronts.data(self.front)
+        if self.suggestions:
+            document["suggestions"] = suggestion_report.data(self.suggestions, self.manifest)
+        return json.dumps(document, indent=2)
 
 
 def notes(result: Result) -> Iterator[str]:
@@ -46,20 +80,19 @@ def _row(run: Run, price: Fraction | None) -> list[str]:
     summary = run.summary
     return [
         run.name,
-        f"{summary.least} / {average(summary):.1f} / {summary.peak}",
+        f"{summary.least} / {_average(summary):.1f} / {summary.peak}",
         _duration(summary.over_high),
         _duration(summary.recovery),
         "" if summary.shortfall is None else f"{100 * summary.shortfall:.3f} %",
         str(summary.changes),
         str(summary.flaps),
         str(summary.overshoot),
-        f"{summary.pod_seconds / _HOUR:.1f}",
+        f"{summary.pod_hours:.1f}",
         "" if price is None else f"{cost(summary, price):.2f}",
     ]
 
 
-def average(summary: Summary) -> float:
-    """The average number of pods."""
+def _average(summary: Summary) -> float:
     return summary.pod_seconds / summary.seconds if summary.seconds else 0.0
 
 
@@ -101,7 +134,7 @@ def run_data(run: Run, price: Fraction | None) -> dict[str, Any]:
         "unknownSeconds": summary.unknown,
         "replicas": {
             "least": summary.least,
-            "average": round(average(summary), 3),
+            "average": round(_average(summary), 3),
             "most": summary.peak,
             "final": summary.final,
         },
@@ -112,24 +145,20 @@ def run_data(run: Run, price: Fraction | None) -> dict[str, Any]:
         "changeCount": summary.changes,
         "flaps": summary.flaps,
         "overshoot": summary.overshoot,
-        "podHours": round(summary.pod_seconds / _HOUR, 3),
+        "podHours": round(summary.pod_hours, 3),
         "cost": None if price is None else round(cost(summary, price), 4),
         "changes": [{"at": format_time(one.at), "before": one.before, "after": one.after} for one in run.changes],
-        "chart": _chart(run.buckets),
+        "chart": [
+            {
+                "at": format_time(bucket.at),
+                "seconds": bucket.seconds,
+                "least": bucket.least,
+                "most": bucket.most,
+                "serving": round(bucket.serving, 3),
+                "pulledOut": round(bucket.pulled_out, 3),
+                "averageLoad": None if bucket.average is None else nano_text(Fraction(bucket.average)),
+                "highestLoad": None if bucket.highest is None else nano_text(Fraction(bucket.highest)),
+            }
+            for bucket in run.buckets
+        ],
     }
-
-
-def _chart(buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
-    return [
-        {
-            "at": format_time(one.at),
-            "seconds": one.seconds,
-            "least": one.least,
-            "most": one.most,
-            "serving": round(one.serving, 3),
-            "pulledOut": round(one.pulled_out, 3),
-            "averageLoad": None if one.average is None else nano_text(Fraction(one.average)),
-            "highestLoad": None if one.highest is None else nano_text(Fraction(one.highest)),
-        }
-        for one in buckets
-    ]

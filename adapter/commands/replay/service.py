@@ -224,6 +224,21 @@ class Summary(NamedTuple):
     least: int = 0
     unknown: float = 0.0
 
+    @property
+    def pod_hours(self) -> float:
+        """The hours of all pods together."""
+        return self.pod_seconds / 3600
+
+    @property
+    def minutes_over(self) -> float:
+        """The minutes over a high watermark."""
+        return self.over_high / 60
+
+    @property
+    def share_over(self) -> float:
+        """The share of the time over a high watermark (0 to 1)."""
+        return self.over_high / self.seconds if self.seconds else 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

@@ -9,7 +9,11 @@ from adapter import cli
 from adapter.commands.replay.fleet.parts import Shard
 from adapter.commands.replay.fleet.runner import Task, replay_one, run_tasks
 from adapter.commands.replay.fleet.services import FleetService, services_of_folder
+from adapter.commands.replay.history.prometheus import PrometheusSource
+from adapter.commands.replay.history.queries import Overrides, Sources
+from adapter.commands.replay.history.span import Span
 from adapter.runtime.faults import FaultyDocument
+from adapter.settings import PrometheusServer
 from tests.replay.fleet.kit import die_if_asked
 
 POLICY = """
@@ -22,13 +26,14 @@ spec:
 """
 
 
-class Broken:
-    def open(self, service):
-        raise RuntimeError("the disk is full")
+def source(cache: Path = Path("unused")) -> PrometheusSource:
+    server = PrometheusServer(name="main", url="http://localhost:1")
+    span = Span(0, 60_000, 15_000)
+    return PrometheusSource(sources=Sources(server=server), overrides=Overrides(), span=span, cache=cache, now=0.0)
 
 
 def task(name: str) -> Task:
-    return Task(FleetService(namespace="shop", name=name), argparse.Namespace(), Broken())
+    return Task(FleetService(namespace="shop", name=name), argparse.Namespace(), source())
 
 
 def write(folder: Path, file: str, *names: str, namespace: str = "shop") -> None:
@@ -49,7 +54,8 @@ def test_any_error_of_a_service_is_its_row(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "web")
     (service,) = services_of_folder(tmp_path, "", Shard())
     parsed = cli._parser().parse_args(["replay", "--all"])
-    assert replay_one(Task(service, parsed, Broken())).error == "the disk is full"
+    no_folder = tmp_path / "a.yaml" / "cache"
+    assert replay_one(Task(service, parsed, source(no_folder))).error == f"--cache {no_folder}: Not a directory"
 
 
 def test_the_policies_of_a_folder_are_those_of_all_its_files(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """A replay of a made-up week, without the simulation: counts, loads and figures that look like a service's."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from adapter.commands.replay.page.report import Report
-from adapter.commands.replay.service import Bucket, Run, Setup, Summary
+from adapter.commands.replay.comparison import Result, compare
+from adapter.commands.replay.report import Report
+from adapter.commands.replay.service import Bucket, Judge, Run, Setup, Summary
+from adapter.commands.replay.suggest import Suggestions
 from adapter.load.spec import Policy
 from adapter.policy.watermark_policy import parse_policy
 
@@ -63,24 +66,34 @@ def run(name: str, share: float, number: int = 500, **figures: Any) -> Run:
     return Run(name=name, summary=summary(**figures), buckets=buckets(number, share))
 
 
-def report(**fields: Any) -> Report:
-    """A report of three runs, but for `fields`; the policy's is the last."""
-    known: dict[str, Any] = {
-        "policy": POLICY,
-        "setup": Setup(replicas=10, capacity={"cpu": 1500 * NANO // 1000}),
-        "since": SINCE,
-        "until": SINCE + 168 * HOUR,
-        "runs": (
-            run("stock HPA, raw average", 0.8, over_high=20_400.0, recovery=7_200.0, shortfall=0.0123, flaps=14),
-            run("stock HPA, effective average", 0.95, over_high=4_200.0, pod_seconds=5200 * HOUR, shortfall=0.001),
-            run("policy", 1.05, over_high=720.0, recovery=90.0, pod_seconds=4870 * HOUR, shortfall=0.0, flaps=2),
-        ),
-        "subject": 2,
-        "source": "Prometheus main",
-        "price": Fraction(42, 1000),
-        "manifest": MANIFEST,
-    }
-    return Report(**(known | fields))
+def three(policy: Run, stock: Run | None = None) -> tuple[Run, ...]:
+    """The runs of a comparison: the stock HPA on both averages, and the policy."""
+    stock = stock or run(
+        "stock HPA, raw average", 0.8, over_high=20_400.0, recovery=7_200.0, shortfall=0.0123, flaps=14
+    )
+    effective = {"over_high": 4_200.0, "pod_seconds": 5200 * HOUR, "shortfall": stock.summary.shortfall and 0.001}
+    return stock, run("stock HPA, effective average", 0.95, **effective), policy
+
+
+def report(
+    policy: Policy = POLICY,
+    runs: Sequence[Run] = (),
+    *,
+    price: Fraction | None = Fraction(42, 1000),
+    judged_by: str = "cpu",
+    stock_is: str = "as it is today",
+    manifest: dict[str, Any] = MANIFEST,
+    source: str = "Prometheus main",
+    suggestions: Suggestions | None = None,
+) -> Report:
+    """The report of a week."""
+    usual = run("policy", 1.05, over_high=720.0, recovery=90.0, pod_seconds=4870 * HOUR, shortfall=0.0, flaps=2)
+    setup = Setup(replicas=10, capacity={"cpu": 1500 * NANO // 1000})
+    comparison = replace(
+        compare(policy, None, setup, price=price), judge=Judge({judged_by: Fraction(1)}), stock_is=stock_is
+    )
+    result = Result(comparison=comparison, begin=SINCE, end=SINCE + 168 * HOUR, ticks=40_320, runs=runs or three(usual))
+    return Report(result=result, manifest=manifest, source=source, suggestions=suggestions)
 
 
 def policy_named(name: str) -> Policy:

@@ -31,15 +31,8 @@ async def tab() -> AsyncIterator[Tab]:
 
 def written(folder: Path, name: str = "policy") -> str:
     """A page with every part, and a policy of this name. Returns its URL."""
-    runs = (kit.run(name, 0.8, over_high=3600.0), kit.run(f"{name} 2", 1.0))
-    report = kit.report(
-        policy=kit.policy_named(name),
-        runs=runs,
-        subject=1,
-        manifest=MANIFEST,
-        source=name,
-        suggestions=search(Model()),
-    )
+    runs = kit.three(stock=kit.run(name, 0.8, over_high=3600.0), policy=kit.run(f"{name} 2", 1.0))
+    report = kit.report(kit.policy_named(name), runs, manifest=MANIFEST, source=name, suggestions=search(Model()))
     file = folder / "replay.html"
     file.write_text(page(report), encoding="utf-8")
     return file.as_uri()

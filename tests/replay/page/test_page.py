@@ -79,8 +79,8 @@ def test_the_page_has_the_licence_of_the_chart_library() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_text_wherever_it_is_shown(name: str) -> None:
     policy = kit.policy_named(name)
-    runs = (kit.run(name, 1.0), kit.run("policy", 1.0))
-    text = page(kit.report(policy=policy, runs=runs, subject=1, source=name, notes=(name,)))
+    runs = kit.three(stock=kit.run(name, 1.0), policy=kit.run("policy", 1.0))
+    text = page(kit.report(policy, runs, source=name, stock_is=name))
     assert embedded_data(text)["runs"][0]["name"] == name
     assert embedded_data(text)["metric"] == name
     assert len(re.findall(r"<script\b", text)) == 2
@@ -104,15 +104,14 @@ def test_text_in_an_element_is_escaped_and_markup_is_not(text: str) -> None:
 
 
 def test_the_page_of_a_long_history_is_no_larger_than_its_bound() -> None:
-    long = kit.report(runs=[kit.run(f"run {index}", 1.0, number=BUCKETS_MOST) for index in range(4)], subject=0)
+    long = kit.report(runs=[kit.run(f"run {index}", 1.0, number=BUCKETS_MOST) for index in range(4)])
     assert len(page(long).encode()) < 700_000
     assert len(embedded_data(page(long))["times"]) == BUCKETS_MOST + 1
 
 
 def test_runs_with_other_stretches_share_one_axis_of_times() -> None:
-    data = chart_data(
-        kit.POLICY, Setup(replicas=1), kit.POLICY.metrics[0], [kit.run("a", 1.0, 100), kit.run("b", 1.0, 70)], 0
-    )
+    runs = [kit.run("a", 1.0, 100), kit.run("b", 1.0, 70)]
+    data = chart_data(kit.POLICY, Setup(replicas=1), kit.POLICY.metrics[0], runs)
     times = data["times"]
     assert times == sorted(set(times))
     assert {len(column) for run in data["runs"] for column in (run["most"], run["average"])} == {len(times)}
@@ -121,16 +120,14 @@ def test_runs_with_other_stretches_share_one_axis_of_times() -> None:
 
 
 def test_the_needed_pods_are_the_load_at_the_high_watermark_each() -> None:
-    data = chart_data(kit.POLICY, Setup(replicas=1), kit.POLICY.metrics[0], [kit.run("a", 0.8), kit.run("b", 1.3)], 0)
+    data = chart_data(kit.POLICY, Setup(replicas=1), kit.POLICY.metrics[0], [kit.run("a", 0.8), kit.run("b", 1.3)])
     bucket = kit.buckets(500, 0.8)[250]
     assert data["needed"][250] == pytest.approx(bucket.average * bucket.serving / 1.2e9, rel=1e-3)
 
 
 def test_in_open_loop_no_pods_are_called_needed() -> None:
-    assert (
-        chart_data(kit.POLICY, Setup(replicas=1, is_open=True), kit.POLICY.metrics[0], [kit.run("a", 1.0)], 0)["needed"]
-        == []
-    )
+    setup = Setup(replicas=1, is_open=True)
+    assert chart_data(kit.POLICY, setup, kit.POLICY.metrics[0], [kit.run("a", 1.0)])["needed"] == []
 
 
 @pytest.mark.parametrize(
@@ -150,7 +147,7 @@ def test_loads_and_watermarks_are_drawn_in_the_unit_of_the_policy(resource, mark
 
 
 def test_the_charts_show_the_metric_that_the_runs_are_judged_by() -> None:
-    data = embedded_data(page(kit.report(load="memory")))
+    data = embedded_data(page(kit.report(judged_by="memory")))
     assert (data["metric"], data["unit"], data["band"]["high"]) == ("memory", "B", 2**31)
     assert embedded_data(page(kit.report()))["metric"] == "cpu"
 
@@ -158,31 +155,27 @@ def test_the_charts_show_the_metric_that_the_runs_are_judged_by() -> None:
 def test_the_band_of_a_target_is_where_the_policy_does_not_act() -> None:
     spec = {"strategy": "Ratio", "metrics": [{"name": "cpu", "resource": {"name": "cpu"}, "target": "1"}]}
     policy = parse_policy({"metadata": {"name": "web"}, "spec": spec | {"tolerance": "10%"}})
-    band = chart_data(policy, Setup(replicas=1), policy.metrics[0], [kit.run("a", 1.0)], 0)["band"]
+    band = chart_data(policy, Setup(replicas=1), policy.metrics[0], [kit.run("a", 1.0)])["band"]
     assert band == {"high": 1100, "low": 900, "highPlus": 1100, "lowMinus": 900}
 
 
 def test_figures_without_a_price_or_a_capacity_are_left_away() -> None:
-    runs = [kit.run("a", 1.0, shortfall=None)]
-    text = page(kit.report(runs=runs, subject=0, price=None))
+    stock, ours = kit.run("stock HPA", 1.0, shortfall=None), kit.run("policy", 1.0, shortfall=None)
+    text = page(kit.report(runs=kit.three(ours, stock), price=None))
     assert "Cost" not in text
     assert "beyond the pods" not in text
 
 
 def test_the_headline_says_what_the_policy_fails_also_where_the_stock_hpa_fails_nothing() -> None:
-    runs = [kit.run("stock HPA", 0.8, shortfall=0.0), kit.run("ours", 1.0, shortfall=0.000243)]
-    text = page(kit.report(runs=runs, subject=1))
+    runs = kit.three(stock=kit.run("stock HPA", 0.8, shortfall=0.0), policy=kit.run("ours", 1.0, shortfall=0.000243))
+    text = page(kit.report(runs=runs))
     assert "capacity <strong>0.0243 %</strong> instead of 0 %" in text
 
 
 def test_the_cost_is_the_pod_hours_at_the_price() -> None:
-    text = page(kit.report(price=Fraction(1, 10), runs=[kit.run("a", 1.0, pod_seconds=1234 * 3600.0)], subject=0))
+    runs = kit.three(kit.run("policy", 1.0, pod_seconds=1234 * 3600.0))
+    text = page(kit.report(price=Fraction(1, 10), runs=runs))
     assert "<td>123.40</td>" in text
-
-
-def test_a_replay_without_a_run_has_no_page() -> None:
-    with pytest.raises(ValueError, match="without a run"):
-        page(kit.report(runs=()))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from adapter.commands.replay.comparison import RAW, SUBJECT
 from adapter.commands.replay.fleet.parts import FleetPart, RunRow, ServiceRow, Shard, merge, read_part, to_json
-from adapter.commands.replay.fleet.runner import FromPrometheus, Source, Task, run_tasks
+from adapter.commands.replay.fleet.runner import Task, run_tasks
 from adapter.commands.replay.fleet.services import (
     FleetService,
     annotate,
@@ -26,7 +27,6 @@ from adapter.commands.replay.page.markup import (
     count_text,
     document,
     join,
-    minutes,
     share_text,
     signed_text,
     tag,
@@ -66,37 +66,39 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
     shard = read_shard(parsed.shard)
     services = _services(parsed, shard)
     with open_source(parsed, time.time()) as source:
-        part = replay_all(parsed, services, shard, FromPrometheus(source), run_identity(parsed, source))
+        part = replay_all(parsed, services, shard, source)
         if parsed.annotate:
             asyncio.run(annotate(parsed.kubeconfig, part.services, format_time(source.span.last / 1000)))
     if parsed.shard is None:
         return _report(parsed, part, show)
-    return _write(parsed, part, show)
+    if not parsed.part:
+        show(to_json(part))
+        return OK
+    file = Path(parsed.part)
+    staged = file.with_name(f".{file.name}.new")
+    try:
+        staged.write_text(to_json(part) + "\n")
+        staged.replace(file)  # a half-written part never counts
+    except OSError as error:
+        raise FaultyDocument([Fault("--part", parsed.part, f"cannot be written: {error.strerror}")], _TITLE) from error
+    return OK
 
 
 def replay_all(
-    parsed: argparse.Namespace, services: list[FleetService], shard: Shard, source: Source, identity: dict[str, Any]
+    parsed: argparse.Namespace, services: list[FleetService], shard: Shard, source: PrometheusSource
 ) -> FleetPart:
     """Replay these services on all cores. A part of a run; its services are in order of their names."""
     arguments = argparse.Namespace(**vars(parsed) | {"run": None})  # a function is not sent to other processes
     tasks = [Task(service, arguments, source) for service in services]
-    progress = Progress("services replayed:", len(tasks))
     rows = []
-    try:
+    with closing(Progress("services replayed:", len(tasks))) as progress:
         for row in run_tasks(tasks, parsed.workers):
             rows.append(row)
             progress.advance()
-    finally:
-        progress.close()
     rows.sort(key=lambda row: (row.policy.namespace, row.policy.name))
+    identity = {"from": format_time(source.span.first / 1000), "to": format_time(source.span.last / 1000)}
+    identity |= {name: getattr(parsed, name) for name in _SAME if getattr(parsed, name) not in (None, [], False)}
     return FleetPart(shard, identity, tuple(rows))
-
-
-def run_identity(parsed: argparse.Namespace, source: PrometheusSource) -> dict[str, Any]:
-    """What all parts of a run have in common."""
-    span = source.span
-    moments = {"from": format_time(span.first / 1000), "to": format_time(span.last / 1000)}
-    return moments | {name: getattr(parsed, name) for name in _SAME if getattr(parsed, name) not in (None, [], False)}
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -148,20 +150,6 @@ def _parts(files: list[str]) -> dict[str, FleetPart]:
             raise FaultyDocument([Fault("--merge", file, "is named twice; name each part once")], _TITLE)
         parts[file] = read_part(content, file)
     return parts
-
-
-def _write(parsed: argparse.Namespace, part: FleetPart, show: Print) -> int:
-    if not parsed.part:
-        show(to_json(part))
-        return OK
-    file = Path(parsed.part)
-    staged = file.with_name(f".{file.name}.new")
-    try:
-        staged.write_text(to_json(part) + "\n")
-        staged.replace(file)  # a half-written part never counts
-    except OSError as error:
-        raise FaultyDocument([Fault("--part", parsed.part, f"cannot be written: {error.strerror}")], _TITLE) from error
-    return OK
 
 
 def _report(parsed: argparse.Namespace, part: FleetPart, show: Print) -> int:
@@ -219,6 +207,22 @@ class Ranking(NamedTuple):
     failed: Sequence[ServiceRow]
     all: Sequence[Ranked]
 
+    @property
+    def saved(self) -> float:
+        """Pod-hours that the policies save together."""
+        return sum(one.saved for one in self.all)
+
+    @property
+    def saved_cost(self) -> float | None:
+        """What those cost; None without a price."""
+        costs = [one.saved_cost for one in self.all if one.saved_cost is not None]
+        return sum(costs) if costs else None
+
+    @property
+    def avoided(self) -> float:
+        """Seconds over a high watermark that the policies avoid together."""
+        return sum(one.avoided for one in self.all)
+
 
 def rank(part: FleetPart) -> Ranking:
     """Rank all services of a run. Equal ones are in order of their names."""
@@ -239,31 +243,29 @@ def _shortfall(run: RunRow) -> float:
 def data(part: FleetPart) -> dict[str, Any]:
     """The ranked report as JSON data. The three rankings name services; their figures are in `services`."""
     ranking = rank(part)
-    costs = [one.saved_cost for one in ranking.all if one.saved_cost is not None]
     return {
         "run": dict(part.run),
         "serviceCount": len(part.services),
-        "savedPodHours": round(sum(one.saved for one in ranking.all), 3),
-        "savedCost": round(sum(costs), 4) if costs else None,
-        "avoidedOverHighSeconds": sum(one.avoided for one in ranking.all),
+        "savedPodHours": round(ranking.saved, 3),
+        "savedCost": None if ranking.saved_cost is None else round(ranking.saved_cost, 4),
+        "avoidedOverHighSeconds": ranking.avoided,
         "mostSaved": [str(one.row.policy) for one in ranking.saves],
         "mostAvoided": [str(one.row.policy) for one in ranking.avoids],
         "atRisk": [{"policy": str(one.row.policy), "risks": list(one.risks)} for one in ranking.at_risk],
         "failed": [{"policy": str(row.policy), "error": row.error} for row in ranking.failed],
-        "services": [_service(one) for one in ranking.all],
-    }
-
-
-def _service(one: Ranked) -> dict[str, Any]:
-    return {
-        "policy": {"namespace": one.row.policy.namespace, "name": one.row.policy.name},
-        "savedPodHours": round(one.saved, 3),
-        "savedCost": None if one.saved_cost is None else round(one.saved_cost, 4),
-        "avoidedOverHighSeconds": one.avoided,
-        "risks": list(one.risks),
-        "podHours": {"stock": one.stock.pod_hours, "policy": one.policy.pod_hours},
-        "overHighSeconds": {"stock": one.stock.over_high_seconds, "policy": one.policy.over_high_seconds},
-        "shortfallRatio": {"stock": one.stock.shortfall_ratio, "policy": one.policy.shortfall_ratio},
+        "services": [
+            {
+                "policy": {"namespace": one.row.policy.namespace, "name": one.row.policy.name},
+                "savedPodHours": round(one.saved, 3),
+                "savedCost": None if one.saved_cost is None else round(one.saved_cost, 4),
+                "avoidedOverHighSeconds": one.avoided,
+                "risks": list(one.risks),
+                "podHours": {"stock": one.stock.pod_hours, "policy": one.policy.pod_hours},
+                "overHighSeconds": {"stock": one.stock.over_high_seconds, "policy": one.policy.over_high_seconds},
+                "shortfallRatio": {"stock": one.stock.shortfall_ratio, "policy": one.policy.shortfall_ratio},
+            }
+            for one in ranking.all
+        ],
     }
 
 
@@ -273,31 +275,23 @@ def lines(part: FleetPart, top: int) -> Iterator[str]:
     yield f"Replay of {count} service{'s' * (count != 1)}, {part.run.get('from')} to {part.run.get('to')}: each policy"
     yield f"against the {RAW}: the one of today, else one that is as safe."
     yield f"{len(ranking.at_risk)} at risk, {len(ranking.failed)} not replayed."
-    saved = sum(one.saved for one in ranking.all)
-    avoided = sum(one.avoided for one in ranking.all)
-    yield f"Together: {saved:+.1f} pod-hours saved, {avoided / 60:+.1f} minutes over a high watermark avoided."
+    avoided = f"{ranking.avoided / 60:+.1f} minutes over a high watermark avoided"
+    yield f"Together: {ranking.saved:+.1f} pod-hours saved, {avoided}."
     for title, services in (
         ("MOST POD-HOURS SAVED", ranking.saves),
         ("MOST TIME OVER A HIGH WATERMARK AVOIDED", ranking.avoids),
         ("AT RISK", ranking.at_risk),
     ):
-        yield from _table(title, services, top)
+        if services:
+            yield from ("", title)
+            yield from aligned([_COLUMNS, *(_cells(one) for one in services[:top])])
+            yield from _more(len(services), top)
     if ranking.failed:
-        yield ""
-        yield "NOT REPLAYED"
+        yield from ("", "NOT REPLAYED")
         yield from (f"{row.policy}: {row.error}" for row in ranking.failed[:top])
         yield from _more(len(ranking.failed), top)
     yield ""
     yield "Each pair: stock HPA → policy. OVER HIGH: minutes with more than a high watermark on a serving pod."
-
-
-def _table(title: str, services: Sequence[Ranked], top: int) -> Iterator[str]:
-    if not services:
-        return
-    yield ""
-    yield title
-    yield from aligned([_COLUMNS, *(_cells(one) for one in services[:top])])
-    yield from _more(len(services), top)
 
 
 def _cells(one: Ranked) -> list[str]:
@@ -322,47 +316,74 @@ def _more(count: int, top: int) -> Iterator[str]:
 
 def fleet_page(part: FleetPart) -> str:
     """The page of a whole run."""
-    ranking = rank(part)
+    ranking, count = rank(part), f"{len(part.services):,} services"
     span = f"{part.run.get('from', '')} to {part.run.get('to', '')}"
-    title = f"Replay of {len(part.services):,} services"
+    cards = [
+        (signed_text(ranking.saved), "pod-hours saved"),
+        *([] if ranking.saved_cost is None else [(_money(ranking.saved_cost), "cost saved")]),
+        (signed_text(ranking.avoided / 60), "minutes over a high watermark avoided"),
+        (count_text(len(ranking.at_risk)), f"of {count} at risk with their policy"),
+    ]
+    failed = (tag("li", tag("bdi", str(row.policy)), ": ", row.error or "") for row in ranking.failed)
     body = join(
         [
             tag(
                 "header",
                 tag("p", "Replay", class_="kind"),
-                tag("h1", title),
+                tag("h1", f"Replay of {count}"),
                 tag("p", f"{span} · each policy against the {RAW}", class_="facts"),
             ),
-            tag("main", _cards(part, ranking), _service_rows(ranking), _failed(ranking)),
+            tag(
+                "main",
+                tag(
+                    "section",
+                    (
+                        tag("article", tag("p", tag("strong", text), name, class_="main"), class_="card")
+                        for text, name in cards
+                    ),
+                    class_="cards",
+                    aria_label="All services together",
+                ),
+                _services_section(ranking),
+                tag("section", tag("h2", "Not replayed"), tag("ul", failed)) if ranking.failed else "",
+            ),
             tag("footer", "This page loads nothing and sends nothing."),
         ]
     )
-    return document(title, body, {})
+    return document(f"Replay of {count}", body, {})
 
 
-def _cards(part: FleetPart, ranking: Ranking) -> Html:
-    costs = [one.saved_cost for one in ranking.all if one.saved_cost is not None]
-    figures = [
-        (signed_text(sum(one.saved for one in ranking.all)), "pod-hours saved"),
-        *([(_money(sum(costs)), "cost saved")] if costs else []),
-        (signed_text(minutes(sum(one.avoided for one in ranking.all))), "minutes over a high watermark avoided"),
-        (count_text(len(ranking.at_risk)), f"of {len(part.services):,} services at risk with their policy"),
+def _services_section(ranking: Ranking) -> Html:
+    columns: list[tuple[str, Callable[[Ranked], tuple[float | None, str]]]] = [
+        ("Pod-hours saved", lambda one: (one.saved, signed_text(one.saved))),
+        ("Cost saved", lambda one: (one.saved_cost, "" if one.saved_cost is None else _money(one.saved_cost))),
+        ("Pod-hours, stock", lambda one: (one.stock.pod_hours, count_text(one.stock.pod_hours))),
+        ("policy", lambda one: (one.policy.pod_hours, count_text(one.policy.pod_hours))),
+        ("Minutes over avoided", lambda one: (one.avoided, signed_text(one.avoided / 60))),
+        ("stock", lambda one: (one.stock.over_high_seconds, count_text(one.stock.over_high_seconds / 60))),
+        ("policy", lambda one: (one.policy.over_high_seconds, count_text(one.policy.over_high_seconds / 60))),
+        ("Shortfall, stock", lambda one: (one.stock.shortfall_ratio, share_text(one.stock.shortfall_ratio))),
+        ("policy", lambda one: (one.policy.shortfall_ratio, share_text(one.policy.shortfall_ratio))),
     ]
-    cards = (
-        tag("article", tag("p", tag("strong", text), name, class_="main"), class_="card") for text, name in figures
-    )
-    return tag("section", cards, class_="cards", aria_label="All services together")
-
-
-def _service_rows(ranking: Ranking) -> Html:
-    has_cost = any(one.saved_cost is not None for one in ranking.all)
-    has_capacity = any(one.policy.shortfall_ratio is not None for one in ranking.all)
+    if all(one.policy.shortfall_ratio is None for one in ranking.all):
+        del columns[-2:]
+    if ranking.saved_cost is None:
+        del columns[1]
+    titles = ["Service", *(title for title, _ in columns), "Risks"]
     head = (
-        tag("th", tag("button", title, type="button"), scope="col", aria_sort=direction)
-        for title, direction in _titles(has_cost=has_cost, has_capacity=has_capacity)
+        tag("th", tag("button", title, type="button"), scope="col", aria_sort="descending" if index == 1 else "none")
+        for index, title in enumerate(titles)
     )
-    ordered = sorted(ranking.all, key=lambda one: -one.saved)
-    rows = (tag("tr", _row(one, has_cost=has_cost, has_capacity=has_capacity)) for one in ordered)
+    rows = []
+    for one in sorted(ranking.all, key=lambda one: -one.saved):
+        figures = (figure(one) for _, figure in columns)
+        risks = ", ".join(_RISKS[risk] for risk in one.risks)
+        row = (
+            tag("th", tag("bdi", str(one.row.policy)), scope="row"),
+            *(tag("td", text, data_value="" if value is None else repr(float(value))) for value, text in figures),
+            tag("td", risks, class_="warning" if risks else None, data_value=str(len(one.risks))),
+        )
+        rows.append(tag("tr", row))
     search = tag("label", "Search ", tag("input", type="search", data_search="services"))
     table = tag("table", tag("thead", tag("tr", head)), tag("tbody", rows), class_="sortable", id="services")
     return tag(
@@ -374,44 +395,5 @@ def _service_rows(ranking: Ranking) -> Html:
     )
 
 
-def _titles(*, has_cost: bool, has_capacity: bool) -> Iterator[tuple[str, str]]:
-    yield "Service", "none"
-    yield "Pod-hours saved", "descending"
-    if has_cost:
-        yield "Cost saved", "none"
-    yield from ((title, "none") for title in ("Pod-hours, stock", "policy"))
-    yield from ((title, "none") for title in ("Minutes over avoided", "stock", "policy"))
-    if has_capacity:
-        yield from (("Shortfall, stock", "none"), ("policy", "none"))
-    yield "Risks", "none"
-
-
-def _row(one: Ranked, *, has_cost: bool, has_capacity: bool) -> Iterable[Html]:
-    stock, policy = one.stock, one.policy
-    yield tag("th", tag("bdi", str(one.row.policy)), scope="row")
-    yield _number(one.saved, signed_text(one.saved))
-    if has_cost:
-        saved = one.saved_cost
-        yield _number(saved, "" if saved is None else _money(saved))
-    yield from (_number(run.pod_hours, count_text(run.pod_hours)) for run in (stock, policy))
-    yield _number(one.avoided, signed_text(minutes(one.avoided)))
-    yield from (_number(run.over_high_seconds, count_text(minutes(run.over_high_seconds))) for run in (stock, policy))
-    if has_capacity:
-        yield from (_number(run.shortfall_ratio, share_text(run.shortfall_ratio)) for run in (stock, policy))
-    risks = ", ".join(_RISKS[risk] for risk in one.risks)
-    yield tag("td", risks, class_="warning" if risks else None, data_value=str(len(one.risks)))
-
-
-def _number(value: float | None, text: str) -> Html:
-    return tag("td", text, data_value="" if value is None else repr(float(value)))
-
-
 def _money(value: float) -> str:
     return f"{value:+,.2f}".replace("-", "−")
-
-
-def _failed(ranking: Ranking) -> Html:
-    if not ranking.failed:
-        return Html()
-    rows = (tag("li", tag("bdi", str(row.policy)), ": ", row.error or "") for row in ranking.failed)
-    return tag("section", tag("h2", "Not replayed"), tag("ul", rows))

@@ -10,102 +10,79 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from adapter.commands.replay import report, suggestion_report
 from adapter.commands.replay.command import (
-    Service,
     comparison_of,
     further_metrics,
     service_of,
     target_of,
-    with_known_capacities,
     with_totals,
 )
-from adapter.commands.replay.comparison import Result, probed
-from adapter.commands.replay.comparison import replay as replay_ticks
+from adapter.commands.replay.comparison import probed, replay
 from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, row_of
 from adapter.commands.replay.fleet.services import FleetService
 from adapter.commands.replay.front import aimed_fairly
 from adapter.commands.replay.history.prometheus import PrometheusSource
 from adapter.commands.replay.manifests import Manifests
 from adapter.commands.replay.player import suggest_for
-from adapter.commands.replay.service import History, open_spool, spooled
+from adapter.commands.replay.service import open_spool, spooled
 from adapter.commands.replay.suggest import SuggestError
+from adapter.load.spec import Policy
 
 _DIED = "the process that replayed it ended (out of memory?)"
 
 
-class Source(Protocol):
-    """Histories of services; it is sent to other processes."""
-
-    def open(self, service: Service) -> History:
-        """The history of a service, with the metrics that it needs. Raises FaultyDocument or HistoryUnavailable."""
-
-
-@dataclass(frozen=True, slots=True)
-class FromPrometheus:
-    """Histories from Prometheus servers, with the progress of no single one."""
-
-    source: PrometheusSource
-
-    def open(self, service: Service) -> History:
-        """The history of a service."""
-        history = self.source.history(service.policy, target_of(service), further_metrics(service), strict=False)
-        history.download(quiet=True)
-        return history
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A service, what the arguments say, and where its history is."""
+    """A service, what the arguments say, and where its history is; it is sent to other processes."""
 
     service: FleetService
     arguments: argparse.Namespace
-    source: Source
+    source: PrometheusSource
 
 
 def replay_one(task: Task) -> ServiceRow:
     """The row of a service. Never raises: an error is a row too."""
     name = PolicyName(task.service.namespace, task.service.name)
     try:
-        return _replay(task, name)
+        if task.service.policy is None:
+            return ServiceRow(name, error=task.service.fault)
+        return _replay(task, task.service.policy)
     except Exception as error:  # noqa: BLE001  whatever it is, the other services go on
         return ServiceRow(name, error=str(error) or type(error).__name__)
 
 
-def _replay(task: Task, name: PolicyName) -> ServiceRow:
-    policy, workload = task.service.policy, task.service.workload
-    if policy is None:
-        return ServiceRow(name, error=task.service.fault)
-    manifests = Manifests(workloads=() if workload is None else (workload,))
+def _replay(task: Task, policy: Policy) -> ServiceRow:
+    manifests = Manifests(workloads=() if task.service.workload is None else (task.service.workload,))
     service = service_of(task.arguments, manifests, policy, task.service.hpa)
-    history = task.source.open(service)
-    service = with_known_capacities(with_totals(service, history), history)
+    history = task.source.history(policy, target_of(service), further_metrics(service), strict=False)
+    history.download(quiet=True)
+    service = with_totals(service, history)
+    # The arguments are for many services: load that this one's history has not would have no shortfall.
+    capacity = {name: most for name, most in service.setup.capacity.items() if name in history.queries.loads}
+    service = replace(service, setup=replace(service.setup, capacity=capacity))
     first, ticks = probed(history)
     if not first:
-        return ServiceRow(name, error="the history has no data for that time")
+        raise ValueError("the history has no data for that time")
+    recommendation = None
     with tempfile.TemporaryDirectory(prefix="effective-load-") as folder:
         spool = Path(folder) / "ticks"
-        result = replay_ticks(comparison_of(service, first), spooled(ticks, spool))
-        result = aimed_fairly(result, partial(open_spool, spool))
-        recommendation = _recommendation(result, spool) if task.arguments.annotate else None
+        anew = partial(open_spool, spool)
+        result = aimed_fairly(replay(comparison_of(service, first), spooled(ticks, spool)), anew)
+        if task.arguments.annotate:
+            try:  # this process is busy with one service
+                recommendation = suggestion_report.sentence(suggest_for(result, anew, cores=1))
+            except SuggestError as error:
+                recommendation = f"Nothing can be recommended: {error}."
     data = report.data(result)
     row = row_of({"policy": data["policy"], "ticks": data["ticks"], "runs": data["runs"]})
     return msgspec.structs.replace(row, recommendation=recommendation)
-
-
-def _recommendation(result: Result, spool: Path) -> str:
-    """What a search recommends at the present risk, or why there is none; a process is busy with one service."""
-    try:
-        return suggestion_report.sentence(suggest_for(result, partial(open_spool, spool), cores=1))
-    except SuggestError as error:
-        return f"Nothing can be recommended: {error}."
 
 
 def run_tasks(
@@ -115,9 +92,14 @@ def run_tasks(
     workers = min(workers or len(os.sched_getaffinity(0)), max(len(tasks), 1))
     left = dict(enumerate(tasks))
     yield from _pooled(left, workers, one)
+
+    def alone(task: Task) -> ServiceRow:
+        died = ServiceRow(PolicyName(task.service.namespace, task.service.name), error=_DIED)
+        return next(_pooled({0: task}, 1, one), died)
+
     if left:  # a process died, and nobody knows with which service: from now on each has a process of its own
         with ThreadPoolExecutor(workers) as threads, _ended_by_signals():
-            yield from threads.map(partial(_alone, one=one), left.values())
+            yield from threads.map(alone, left.values())
 
 
 def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceRow]) -> Iterator[ServiceRow]:
@@ -136,17 +118,19 @@ def _pooled(tasks: dict[int, Task], workers: int, one: Callable[[Task], ServiceR
 
 
 def _live_with_parent() -> None:
-    """In a new process of a pool: leave Ctrl-C, which a terminal sends to all, to the parent; end when that does."""
+    """In a new process of a pool: leave Ctrl-C, which a terminal sends to all, to the parent; end when that does.
+
+    A killed parent tells nobody: without this its pool would wait for work for ever.
+    """
+
+    def end_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A killed parent tells nobody: without this its pool would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 @contextmanager
@@ -158,10 +142,3 @@ def _ended_by_signals() -> Iterator[None]:
         for process in multiprocessing.active_children():
             process.terminate()
         raise
-
-
-def _alone(task: Task, one: Callable[[Task], ServiceRow]) -> ServiceRow:
-    left = {0: task}
-    for row in _pooled(left, 1, one):
-        return row
-    return ServiceRow(PolicyName(task.service.namespace, task.service.name), error=_DIED)

@@ -9,7 +9,6 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable
-from functools import cache
 from importlib import resources
 from itertools import dropwhile, islice
 from pathlib import Path
@@ -65,7 +64,11 @@ def join(children: Iterable[str | Iterable[str]]) -> Html:
 
 def document(title: str, body: Html, data: object) -> str:
     """The whole page. `data` is what the charts draw, as JSON data."""
-    style, script = _code()
+    names = ("uPlot.min.css", "page.css", "uPlot.LICENSE", "uPlot.iife.min.js", "page.js")
+    assets = resources.files(__package__).joinpath("assets")
+    library, styles, licence, *scripts = (assets.joinpath(name).read_text(encoding="utf-8") for name in names)
+    style = f"{library}\n{styles}"
+    script = "\n".join([f"/*! uPlot {LIBRARY_VERSION}\n{licence.strip()}\n*/", *scripts])
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -99,27 +102,8 @@ def embedded(data: object) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_IN_JSON)
 
 
-@cache
-def _code() -> tuple[str, str]:
-    """The style sheet and the script."""
-    names = ("uPlot.min.css", "page.css", "uPlot.LICENSE", "uPlot.iife.min.js", "page.js")
-    assets = resources.files(__package__).joinpath("assets")
-    library, styles, licence, *scripts = (assets.joinpath(name).read_text(encoding="utf-8") for name in names)
-    return f"{library}\n{styles}", "\n".join([f"/*! uPlot {LIBRARY_VERSION}\n{licence.strip()}\n*/", *scripts])
-
-
 def _hash(content: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
-
-
-def hours(seconds: float) -> float:
-    """Hours of a number of seconds."""
-    return seconds / 3600
-
-
-def minutes(seconds: float) -> float:
-    """Minutes of a number of seconds."""
-    return seconds / 60
 
 
 def duration_text(seconds: float) -> str:
