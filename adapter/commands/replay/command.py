@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -20,7 +20,7 @@ from adapter.commands.replay.front import aimed_fairly, front_of
 from adapter.commands.replay.history.prometheus import PrometheusHistory, open_source
 from adapter.commands.replay.history.span import read_moment
 from adapter.commands.replay.hpas import hpa_following, judge_of, resource_of, shared_amount, throttles_of
-from adapter.commands.replay.manifests import Manifests, read_manifests
+from adapter.commands.replay.manifests import Manifests, Workload, read_manifests
 from adapter.commands.replay.originals import AgainstOriginal, autoscaler_of, read_original
 from adapter.commands.replay.page.markup import write_text
 from adapter.commands.replay.page.report import page
@@ -66,6 +66,11 @@ class Service:
     price: Fraction | None
     manifest: Mapping[str, Any]
 
+    @property
+    def policies(self) -> list[Policy]:
+        """The policy, and the other one that it is compared with."""
+        return [self.policy, self.against[0]] if self.against else [self.policy]
+
 
 def run(parsed: argparse.Namespace, show: Print) -> int:
     """Run the command. Returns the exit status.
@@ -75,7 +80,8 @@ def run(parsed: argparse.Namespace, show: Print) -> int:
     service = read_service(parsed)
     try:
         with open_history(parsed, service) as history:
-            service = with_totals(service, history)
+            if isinstance(history, PrometheusHistory):  # its settings declare what is one number for the service
+                service = replace(service, totals=service.totals | history.queries.totals)
             first, ticks = probed(within(history, *(span_of(parsed) if parsed.csv else (None, None))))
             if not first:
                 show("the history has no data for that time")
@@ -145,18 +151,51 @@ def service_of(parsed: argparse.Namespace, manifests: Manifests, policy: Policy,
     if hpa is not None and any(metric.name != DESIRED_REPLICAS for metric in hpa.metrics):
         stock = replace(hpa, metrics=tuple(metric for metric in hpa.metrics if metric.name != DESIRED_REPLICAS))
     against, original = _against(parsed, policy, hpa)
+    workload = manifests.workload_of(policy, hpa) or Workload(namespace=policy.namespace, name=policy.hpa)
+    if parsed.replicas is not None and not 1 <= parsed.replicas <= MOST_PODS:
+        raise _fault("--replicas", parsed.replicas, f"must be from 1 to {MOST_PODS}")
+    setup = Setup(
+        replicas=parsed.replicas or 0,
+        starts=_duration("--starts", parsed.starts),
+        stops=_duration("--stops", parsed.stops),
+        sync=_duration("--sync", parsed.sync, least=1.0),
+        delay=_duration("--delay", parsed.delay),
+        window=_duration("--window", parsed.window) or None,
+        capacity=_amounts("--capacity", parsed.capacity),
+        requests={**workload.requests, **_amounts("--request", parsed.request)},
+        limits={**workload.limits, **_amounts("--limit", parsed.limit)},
+        is_open=parsed.open,
+    )
+    try:
+        price = None if parsed.price is None else parse_quantity(parsed.price)
+    except QuantityError as error:
+        raise _fault("--price", parsed.price, str(error)) from error
+    if price is not None and price < 0:
+        raise _fault("--price", parsed.price, "must not be negative")
     service = Service(
         policy=policy,
         hpa=hpa,
         stock=stock,
         against=against,
         original=original,
-        setup=_setup(parsed, manifests, policy, hpa),
+        setup=setup,
         totals=frozenset(parsed.total),
-        price=None if parsed.price is None else _number("--price", parsed.price),
+        price=price,
         manifest=next(iter(manifests.policy_objects), {}),
     )
-    _check_shares(service)
+    faults = [
+        Fault(
+            argument := f"--{metric.of.lower()}",
+            None,
+            f"metric {metric.name} is a share of it; say {argument} {resource_of(metric)}=QUANTITY, "
+            "or add the workload to the policy's file",
+        )
+        for one in service.policies
+        for metric in one.metrics
+        if metric.of is not None and not shared_amount(metric, setup)
+    ]
+    if faults:
+        raise FaultyDocument(faults, _TITLE)
     return service
 
 
@@ -172,24 +211,11 @@ def open_history(parsed: argparse.Namespace, service: Service) -> Iterator[Histo
     asked = (parsed.query, parsed.pulled_out_query, parsed.replicas_query, parsed.server, parsed.cache)
     if parsed.prometheus or parsed.settings or any(asked):
         raise _fault("--csv", parsed.csv, "give either a CSV file or a Prometheus")
-    if parsed.csv == "-":
-        yield _csv(sys.stdin, "standard input", service)
-        return
-    with Path(parsed.csv).open(encoding="utf-8", newline="") as lines:
-        yield _csv(lines, parsed.csv, service)
-
-
-def _csv(lines: Iterator[str], name: str, service: Service) -> History:
-    history = CsvHistory(lines, name)
-    history.require(needed_metrics(service))
-    return history
-
-
-def with_totals(service: Service, history: History) -> Service:
-    """The service with the metrics that the settings of a Prometheus declare to be one number for it."""
-    if not isinstance(history, PrometheusHistory):
-        return service
-    return replace(service, totals=service.totals | history.queries.totals)
+    is_input = parsed.csv == "-"
+    with nullcontext(sys.stdin) if is_input else Path(parsed.csv).open(encoding="utf-8", newline="") as lines:
+        recorded = CsvHistory(lines, "standard input" if is_input else parsed.csv)
+        recorded.require(needed_metrics(service))
+        yield recorded
 
 
 def target_of(service: Service) -> CrossVersionReference:
@@ -202,19 +228,18 @@ def target_of(service: Service) -> CrossVersionReference:
 def further_metrics(service: Service) -> list[Metric]:
     """The metrics that the other autoscalers of the comparison need beside the policy's."""
     others = list(service.against[0].metrics) if service.against else []
-    stock = () if service.stock is None else service.stock.metrics
+    stock = service.stock.metrics if service.stock else ()
     return others + [Metric(name=one.name, resource=ResourceMetric(name=one.name)) for one in stock]
 
 
 def needed_metrics(service: Service) -> Mapping[str, str]:
     """The metrics that a history of the service must have: name → what needs it."""
-    policies = [service.policy, *([service.against[0]] if service.against else [])]
     needed = dict.fromkeys(service.setup.capacity, "--capacity")
-    needed |= {metric.name: f"policy {policy.name}" for policy in policies for metric in policy.metrics}
-    stock = () if service.stock is None else service.stock.metrics
+    needed |= {metric.name: f"policy {one.name}" for one in service.policies for metric in one.metrics}
     if service.original is not None:
         needed |= {name: service.original.name for name in service.original.metrics if name not in needed}
-    return {metric.name: f"HPA {service.stock.name}" for metric in stock if service.stock} | needed
+    stock = {metric.name: f"HPA {service.stock.name}" for metric in service.stock.metrics} if service.stock else {}
+    return stock | needed
 
 
 def span_of(parsed: argparse.Namespace) -> tuple[float | None, float | None]:
@@ -286,25 +311,6 @@ def _only_policy(manifests: Manifests, file: str) -> Policy:
     return manifests.policies[0]
 
 
-def _setup(parsed: argparse.Namespace, manifests: Manifests, policy: Policy, hpa: Hpa | None) -> Setup:
-    workload = manifests.workload_of(policy, hpa)
-    requests, limits = ({}, {}) if workload is None else (dict(workload.requests), dict(workload.limits))
-    if parsed.replicas is not None and not 1 <= parsed.replicas <= MOST_PODS:
-        raise _fault("--replicas", parsed.replicas, f"must be from 1 to {MOST_PODS}")
-    return Setup(
-        replicas=parsed.replicas or 0,
-        starts=_duration("--starts", parsed.starts),
-        stops=_duration("--stops", parsed.stops),
-        sync=_duration("--sync", parsed.sync, least=1.0),
-        delay=_duration("--delay", parsed.delay),
-        window=_duration("--window", parsed.window) or None,
-        capacity=_amounts("--capacity", parsed.capacity),
-        requests=requests | _amounts("--request", parsed.request),
-        limits=limits | _amounts("--limit", parsed.limit),
-        is_open=parsed.open,
-    )
-
-
 def _require_known(argument: str, given: Iterable[str], known: Collection[str]) -> None:
     """Raise for a metric that an argument names and nothing has: it would be passed over in silence."""
     faults = [
@@ -312,22 +318,6 @@ def _require_known(argument: str, given: Iterable[str], known: Collection[str]) 
         for name in given
         if name not in known
     ]
-    if faults:
-        raise FaultyDocument(faults, _TITLE)
-
-
-def _check_shares(service: Service) -> None:
-    """Raise where a metric is a share of a request or limit that is not given."""
-    faults = []
-    for policy in [service.policy, *([service.against[0]] if service.against else [])]:
-        for metric in policy.metrics:
-            if metric.of is not None and not shared_amount(metric, service.setup):
-                argument = f"--{metric.of.lower()}"
-                wanted = f"{argument} {resource_of(metric)}=QUANTITY"
-                advice = (
-                    f"metric {metric.name} is a share of it; say {wanted}, or add the workload to the policy's file"
-                )
-                faults.append(Fault(argument, None, advice))
     if faults:
         raise FaultyDocument(faults, _TITLE)
 
@@ -355,16 +345,6 @@ def shortfall_of(parsed: argparse.Namespace) -> float | None:
     if share is None:
         raise _fault("--shortfall", parsed.shortfall, "must be a percentage such as 0.1%")
     return float(share[1]) / 100
-
-
-def _number(argument: str, text: str) -> Fraction:
-    try:
-        number = parse_quantity(text)
-    except QuantityError as error:
-        raise _fault(argument, text, str(error)) from error
-    if number < 0:
-        raise _fault(argument, text, "must not be negative")
-    return number
 
 
 def _duration(argument: str, text: str, least: float = 0.0) -> float:

@@ -95,24 +95,23 @@ def _workload(data: Mapping[str, Any]) -> Workload | None:
     sidecars = (
         [one for one in inits if mapping_at(one).get("restartPolicy") == "Always"] if isinstance(inits, list) else []
     )
-    parts = [mapping_at(one, "resources") for one in [*containers, *sidecars]]
-    whole = mapping_at(template, "resources")
+
+    def amounts(holder: object, key: str) -> dict[str, int]:
+        readable = {}
+        for name, text in mapping_at(holder, "resources", key).items():
+            with contextlib.suppress(QuantityError):
+                readable[name] = parse_nano(str(text))
+        return readable
+
+    def of_pod(key: str) -> dict[str, int]:
+        return sums([amounts(one, key) for one in (*containers, *sidecars)]) | amounts(template, key)
+
     return Workload(
         namespace=str(metadata.get("namespace") or "default"),
         name=metadata["name"],
-        requests=sums([_amounts(mapping_at(one, "requests")) for one in parts])
-        | _amounts(mapping_at(whole, "requests")),
-        limits=sums([_amounts(mapping_at(one, "limits")) for one in parts]) | _amounts(mapping_at(whole, "limits")),
+        requests=of_pod("requests"),
+        limits=of_pod("limits"),
     )
-
-
-def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
-    """The amounts that can be read (nano-units by resource)."""
-    amounts = {}
-    for name, text in resources.items():
-        with contextlib.suppress(QuantityError):
-            amounts[name] = parse_nano(str(text))
-    return amounts
 
 
 def sums(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:

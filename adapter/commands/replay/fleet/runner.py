@@ -22,7 +22,6 @@ from adapter.commands.replay.command import (
     further_metrics,
     service_of,
     target_of,
-    with_totals,
 )
 from adapter.commands.replay.comparison import probed, replay
 from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, row_of
@@ -63,10 +62,10 @@ def _replay(task: Task, policy: Policy) -> ServiceRow:
     service = service_of(task.arguments, manifests, policy, task.service.hpa)
     history = task.source.history(policy, target_of(service), further_metrics(service), strict=False)
     history.download(quiet=True)
-    service = with_totals(service, history)
     # The arguments are for many services: load that this one's history has not would have no shortfall.
     capacity = {name: most for name, most in service.setup.capacity.items() if name in history.queries.loads}
-    service = replace(service, setup=replace(service.setup, capacity=capacity))
+    totals = service.totals | history.queries.totals
+    service = replace(service, totals=totals, setup=replace(service.setup, capacity=capacity))
     first, ticks = probed(history)
     if not first:
         raise ValueError("the history has no data for that time")

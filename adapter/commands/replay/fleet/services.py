@@ -14,7 +14,6 @@ from adapter.kube.api import MERGE_PATCH, WATERMARK_POLICIES
 from adapter.kube.cluster import Cluster, ClusterError, ListedPolicy
 from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.session import Session
-from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa
 from adapter.runtime import document_text
@@ -131,25 +130,15 @@ async def _of_policy(cluster: Cluster, listed: ListedPolicy) -> FleetService:
     except (KubeError, ClusterError) as error:
         return FleetService(namespace=namespace, name=name, fault=str(error))
     hpa = target.wiring.hpa
-    newest = max(target.pods, key=lambda pod: pod.created_at, default=None)
-    return FleetService(
-        namespace=namespace,
-        name=name,
-        policy=policy,
-        hpa=hpa,
-        workload=None if newest is None else _workload(newest, hpa.target.name),
-    )
-
-
-def _workload(pod: Pod, name: str) -> Workload:
-    requests = [container.requests for container in pod.containers]
-    limits = [container.limits for container in pod.containers]
-    return Workload(
-        namespace=pod.namespace,
-        name=name,
-        requests=sums(requests) | dict(pod.pod_requests),
-        limits=sums(limits) | dict(pod.pod_limits),
-    )
+    workload = None
+    if newest := max(target.pods, key=lambda pod: pod.created_at, default=None):
+        workload = Workload(
+            namespace=newest.namespace,
+            name=hpa.target.name,
+            requests=sums([container.requests for container in newest.containers]) | dict(newest.pod_requests),
+            limits=sums([container.limits for container in newest.containers]) | dict(newest.pod_limits),
+        )
+    return FleetService(namespace=namespace, name=name, policy=policy, hpa=hpa, workload=workload)
 
 
 def _sorted(services: Iterable[FleetService]) -> list[FleetService]:
