@@ -96,5 +96,6 @@ def test_only_the_first_changes_are_kept() -> None:
     rng = random.Random(1)
     for index in range(CHANGES_KEPT + 5):
         score.changed(START + index, index % 2, rng.choice((3, 4)))
-    assert len(score.changes()) == CHANGES_KEPT
-    assert score.summary().changes == CHANGES_KEPT + 5
+    run = score.run("any")
+    assert len(run.changes) == CHANGES_KEPT
+    assert run.summary.changes == CHANGES_KEPT + 5

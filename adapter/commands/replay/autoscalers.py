@@ -121,8 +121,15 @@ class PolicyAutoscaler:
     ) -> None:
         self.name = name or policy.name
         self.deletes_pulled_out_first = policy.pulled_out.delete_first
-        metrics = tuple(map(_of_whole_pods, policy.metrics))
-        self.policy = replace(policy, metrics=metrics, registry=policy.registry if keeps_registry else None)
+        whole_pods = tuple(
+            replace(
+                metric,
+                resource=metric.resource and replace(metric.resource, containers=()),
+                query=metric.query and replace(metric.query, containers=()),
+            )
+            for metric in policy.metrics
+        )
+        self.policy = replace(policy, metrics=whole_pods, registry=policy.registry if keeps_registry else None)
         self.roster: Roster | None = None
         self.hpa = hpa_following(policy, hpa)
         self._needs_pods = any(
@@ -180,27 +187,22 @@ class PolicyAutoscaler:
         """What the sources of the policy's metrics answer."""
         resources: dict[str, Mapping[str, int]] = {}
         queries: dict[str, QuerySamples] = {}
-        for metric in self.policy.metrics:
+        at, window = view.sampled_at, view.window or 0.0
+        for name, metric in ((metric.name, metric) for metric in self.policy.metrics):
             if metric.resource is not None:
-                resources[metric.resource.name] = view.samples.get(metric.name, {})
-            elif metric.name in view.load:
-                queries[metric.name] = self._query(metric.name, view)
-        window = view.window or 0.0
-        return Samples(
-            ResourceSamples(pods=usages_of(resources, view.sampled_at, window), max_age=MAX_AGE, fetched_at=view.now),
-            queries,
-        )
-
-    def _query(self, name: str, view: View) -> QuerySamples:
-        is_total = name in self._totals
-        return QuerySamples(
-            pods={} if is_total else _shared(view.samples[name], lambda value: Point(view.sampled_at, value)),
-            total=Point(view.sampled_at, view.load[name]) if is_total else None,
-            window=view.window or 0.0,
-            by_pod=not is_total,
-            max_age=MAX_AGE,
-            fetched_at=view.now,
-        )
+                resources[metric.resource.name] = view.samples.get(name, {})
+            elif name in view.load:
+                is_total = name in self._totals
+                queries[name] = QuerySamples(
+                    pods={} if is_total else _shared(view.samples[name], lambda value: Point(at, value)),
+                    total=Point(at, view.load[name]) if is_total else None,
+                    window=window,
+                    by_pod=not is_total,
+                    max_age=MAX_AGE,
+                    fetched_at=view.now,
+                )
+        pods = usages_of(resources, at, window)
+        return Samples(ResourceSamples(pods=pods, max_age=MAX_AGE, fetched_at=view.now), queries)
 
     def rest(self, view: View) -> Rest | None:
         """When the policy keeps the count, and the HPA with it."""
@@ -344,31 +346,21 @@ class HpaAutoscaler:
             return None
         known = self._known_rest
         if known is None or known[0] is not view.pods or known[1] != view.replicas:
-            if not self._is_plain(view):
+            # Where every pod is Ready, sampled and no longer initializing, that stays so with the same pods.
+            begun = view.sampled_at - (view.window or 0.0)
+            alive = [pod for pod in view.pods if not pod.deleting]
+            if any(len(samples) != len(alive) for samples in view.samples.values()) or not all(
+                pod.ready is not None and pod.ready.status and (pod.ready.since or 0.0) <= begun for pod in alive
+            ):
                 return None
-            ranges = self._ranges(view)
-            known = self._known_rest = view.pods, view.replicas, Rest(ranges, view.now) if ranges else None
+            ranges = [(metric.name, self._range(metric, view)) for metric in self.hpa.metrics]
+            sure = {name: loads for name, loads in ranges if loads is not None}
+            is_sure = sure and all(loads is not None for _, loads in ranges)
+            known = self._known_rest = view.pods, view.replicas, Rest(sure, view.now) if is_sure else None
         if known[2] is None:
             return None
         held_at, sinking = self._controller.keeps(view.replicas)
         return known[2]._replace(held_at=held_at, sinking=sinking)
-
-    def _is_plain(self, view: View) -> bool:
-        """Whether every pod is Ready, sampled and no longer initializing; with the same pods that stays so."""
-        begun = view.sampled_at - (view.window or 0.0)
-        alive = [pod for pod in view.pods if not pod.deleting]
-        return all(
-            pod.ready is not None and pod.ready.status and (pod.ready.since or 0.0) <= begun for pod in alive
-        ) and all(len(samples) == len(alive) for samples in view.samples.values())
-
-    def _ranges(self, view: View) -> dict[str, RestingRange] | None:
-        ranges = {}
-        for metric in self.hpa.metrics:
-            loads = self._range(metric, view)
-            if loads is None:
-                return None
-            ranges[metric.name] = loads
-        return ranges
 
     def _range(self, metric: HpaMetric, view: View) -> RestingRange | None:
         """The loads at which a metric, all others as they are, surely keeps the count; None where none is sure.
@@ -384,7 +376,7 @@ class HpaAutoscaler:
         idle = values.items() if isinstance(values, Mapping) else ()
         out = sum(sample.value for name, sample in idle if name not in serving)
         # Rounding: of each pod's milli-units, of their mean, and of a whole percent.
-        slack = 2 * len(view.pods) + 2 + aim // (metric.aim if _is_percent(metric) else aim)
+        slack = 2 * len(view.pods) + 2 + aim // (metric.aim if metric.target is MetricTargetType.UTILIZATION else aim)
         floor = least = len(serving) + 1
         most, ends = UNBOUNDED, []
         if view.replicas > max(1, bounds.minimum):
@@ -397,7 +389,9 @@ class HpaAutoscaler:
             return None
         alone = Controller(replace(self.hpa, metrics=(metric,)))
         for end in ends:
-            answers = [self._answer(metric, _at_load(view, metric.name, end, serving), pods)]
+            samples = dict(view.samples.get(metric.name, {})) | dict.fromkeys(serving, -(-end // len(serving)))
+            at_end = view._replace(samples={**view.samples, metric.name: samples}, load={**view.load, metric.name: end})
+            answers = [self._answer(metric, at_end, pods)]
             if alone.recommend(view.now, view.replicas, answers, pods, view.status_replicas) != view.replicas:
                 return None
         return RestingRange(floor, least, most)
@@ -419,12 +413,6 @@ class HpaAutoscaler:
         }
 
 
-def _at_load(view: View, metric: str, load: int, serving: list[str]) -> View:
-    """The view with another load of the service, shared by the serving pods."""
-    samples = dict(view.samples.get(metric, {})) | dict.fromkeys(serving, -(-load // len(serving)))
-    return view._replace(samples={**view.samples, metric: samples}, load={**view.load, metric: load})
-
-
 def _whole_aim(metric: HpaMetric, values: Values, view: View, pods: tuple[ModelPod, ...]) -> int | None:
     """The usage of all pods at which the ratio is 1 (milli-units)."""
     if metric.aim is None or isinstance(values, str):
@@ -432,17 +420,6 @@ def _whole_aim(metric: HpaMetric, values: Values, view: View, pods: tuple[ModelP
     if not isinstance(values, Mapping):
         by_average = metric.target is MetricTargetType.AVERAGE_VALUE
         return milli(metric.aim) * view.status_replicas if by_average else None
-    if _is_percent(metric):
+    if metric.target is MetricTargetType.UTILIZATION:
         return metric.aim * sum(pod.requests.get(metric.name, 0) for pod in pods if pod.name in values) // 100
     return milli(metric.aim) * len(values)
-
-
-def _is_percent(metric: HpaMetric) -> bool:
-    return metric.target is MetricTargetType.UTILIZATION
-
-
-def _of_whole_pods(metric: Metric) -> Metric:
-    resource, query = metric.resource, metric.query
-    return replace(
-        metric, resource=resource and replace(resource, containers=()), query=query and replace(query, containers=())
-    )

@@ -8,7 +8,7 @@ from math import ceil
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.commands.replay.hpas import hpa_following, judge_of, stock_hpa_for
-from adapter.commands.replay.service import Autoscaler, History, Judge, Run, Setup, Tick
+from adapter.commands.replay.service import Autoscaler, History, Judge, OpenHistory, Run, Setup, Tick
 from adapter.commands.replay.simulation import simulate
 from adapter.load.spec import Policy
 from adapter.policy.hpa import Hpa
@@ -46,12 +46,17 @@ class Comparison:
     def autoscalers(self) -> list[Autoscaler]:
         """All autoscalers in their order; they remember, so each replay needs new ones."""
         mine = PolicyAutoscaler(self.policy, self.hpa, f"policy {self.policy.name}", self.totals)
-        return [
-            HpaAutoscaler(self.stock, RAW),
-            HpaAutoscaler(self.stock, EFFECTIVE, effective=True),
-            mine,
-            *self.others,
-        ]
+        return [*stock_pair(self.stock), mine, *self.others]
+
+    def play(self, history: OpenHistory, autoscalers: Sequence[Autoscaler]) -> list[Run]:
+        """The runs of other autoscalers with the same pods, judged alike."""
+        with history() as ticks:
+            return simulate(ticks, self.setup, autoscalers, self.judge)
+
+
+def stock_pair(stock: Hpa) -> list[Autoscaler]:
+    """A stock HPA on the raw and on the effective average."""
+    return [HpaAutoscaler(stock, RAW), HpaAutoscaler(stock, EFFECTIVE, effective=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +98,18 @@ def compare(
 
 def replay(comparison: Comparison, history: History) -> Result:
     """Replay the history, which has ticks, for every autoscaler, in one pass."""
-    begin, count = 0.0, 0
+    ticks = iter(history)
+    first, count = next(ticks), 0
 
     def counted() -> Iterator[Tick]:
-        nonlocal begin, count
-        for tick in history:
-            begin = begin if count else tick.at
+        nonlocal count
+        for tick in chain([first], ticks):
             count += 1
             yield tick
 
     runs = simulate(counted(), comparison.setup, comparison.autoscalers(), comparison.judge)
-    return Result(comparison=comparison, begin=begin, end=begin + runs[0].summary.seconds, ticks=count, runs=runs)
+    end = first.at + runs[0].summary.seconds
+    return Result(comparison=comparison, begin=first.at, end=end, ticks=count, runs=runs)
 
 
 def probed(history: Iterable[Tick]) -> tuple[list[Tick], Iterator[Tick]]:

@@ -10,17 +10,16 @@ from fractions import Fraction
 from typing import Any
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.comparison import EFFECTIVE, RAW, SUBJECT, Comparison, Result
+from adapter.commands.replay.comparison import RAW, SUBJECT, Result, stock_pair
 from adapter.commands.replay.hpas import HIGHEST, highest_level, scaled_targets, stock_hpa_for
 from adapter.commands.replay.levels import Level, highest_safe, level_at, risk_of, search_levels
 from adapter.commands.replay.service import Autoscaler, OpenHistory, Summary
-from adapter.commands.replay.simulation import simulate
 from adapter.commands.replay.suggest import SHIPPED_LOW, watermark_text
 from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import percent_text
 from adapter.load.spec import Metric, Policy
 from adapter.policy.behavior import SHIPPED_PACE
-from adapter.policy.hpa import DEFAULT_TOLERANCE, Hpa
+from adapter.policy.hpa import DEFAULT_TOLERANCE
 
 SHORTFALLS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)
 LEVELS = tuple(Fraction(percent, 100) for percent in (15, 35, 60, 85, 100))
@@ -60,28 +59,21 @@ def front_of(result: Result, capacity: Fraction, history: OpenHistory) -> Front:
     shipped = replace(hpa, scale_down=replace(SHIPPED_PACE, tolerance=hpa.scale_down.tolerance), has_behavior=True)
     name, plain = policy.metrics[0].name, Fraction(compared.setup.capacity[policy.metrics[0].name])
     tolerance = compared.stock.scale_up.tolerance
-    kinds: dict[str, tuple[Fraction, Callable[[Fraction], Autoscaler]]] = {
-        RAW: (
-            DEFAULT_TOLERANCE if tolerance is None else tolerance,
-            lambda share: HpaAutoscaler(_stock(compared, capacity * share)),
-        ),
-        f"policy {policy.name}": (
-            policy.tolerance,
-            lambda share: PolicyAutoscaler(at_level(policy, capacity * share), hpa, "", compared.totals),
-        ),
-        "policy as shipped": (
-            policy.tolerance,
-            lambda share: PolicyAutoscaler(
-                at_level(policy, capacity * share, SHIPPED_LOW), shipped, "", compared.totals
-            ),
-        ),
-    }
+
+    def stock(share: Fraction) -> Autoscaler:
+        """The one that runs today keeps its behavior and tolerance."""
+        aimed = stock_hpa_for(at_level(policy, capacity * share), hpa, compared.setup, compared.totals)
+        return HpaAutoscaler(replace(compared.stock, metrics=aimed.metrics) if compared.is_given else aimed)
+
+    def ours(share: Fraction) -> Autoscaler:
+        return PolicyAutoscaler(at_level(policy, capacity * share), hpa, "", compared.totals)
+
+    def as_shipped(share: Fraction) -> Autoscaler:
+        return PolicyAutoscaler(at_level(policy, capacity * share, SHIPPED_LOW), shipped, "", compared.totals)
 
     def levels(tolerance: Fraction, made: Callable[[Fraction], Autoscaler]) -> list[Level | None]:
         def play(shares: Sequence[Fraction]) -> list[Summary]:
-            with history() as ticks:
-                runs = simulate(ticks, compared.setup, [made(share) for share in shares], compared.judge)
-            return [run.summary for run in runs]
+            return [run.summary for run in compared.play(history, [made(share) for share in shares])]
 
         most = highest_level(compared.setup, name, tolerance, plain)
         played = search_levels(play, SHORTFALLS, sorted({min(most, level) for level in LEVELS}), _ROUNDS)
@@ -89,16 +81,14 @@ def front_of(result: Result, capacity: Fraction, history: OpenHistory) -> Front:
 
     return Front(
         shortfalls=SHORTFALLS,
-        levels={name: levels(*kind) for name, kind in kinds.items()},
+        levels={
+            RAW: levels(DEFAULT_TOLERANCE if tolerance is None else tolerance, stock),
+            f"policy {policy.name}": levels(policy.tolerance, ours),
+            "policy as shipped": levels(policy.tolerance, as_shipped),
+        },
         metric=policy.metrics[0],
         capacity=capacity,
     )
-
-
-def _stock(compared: Comparison, high: Fraction) -> Hpa:
-    """The stock HPA with its target at this level: the one that runs today keeps its behavior and tolerance."""
-    aimed = stock_hpa_for(at_level(compared.policy, high), compared.hpa, compared.setup, compared.totals)
-    return replace(compared.stock, metrics=aimed.metrics) if compared.is_given else aimed
 
 
 def lines(front: Front) -> Iterator[str]:
@@ -148,8 +138,7 @@ def aimed_fairly(result: Result, history: OpenHistory) -> Result:
 
     def play(shares: Sequence[Fraction]) -> list[Summary]:
         autoscalers = [HpaAutoscaler(scaled_targets(compared.stock, share)) for share in shares]
-        with history() as ticks:
-            return [run.summary for run in simulate(ticks, compared.setup, autoscalers, compared.judge)]
+        return [run.summary for run in compared.play(history, autoscalers)]
 
     high = compared.judge.high.items()
     most = min((highest_level(compared.setup, name, DEFAULT_TOLERANCE, mark) for name, mark in high), default=HIGHEST)
@@ -158,9 +147,7 @@ def aimed_fairly(result: Result, history: OpenHistory) -> Result:
     safe = highest_safe(search_levels(play, [wanted], shares, _AIM_ROUNDS), wanted)
     share = shares[0] if safe is None else safe
     stock = scaled_targets(compared.stock, share)
-    with history() as ticks:
-        pair = HpaAutoscaler(stock, RAW), HpaAutoscaler(stock, EFFECTIVE, effective=True)
-        runs = simulate(ticks, compared.setup, pair, compared.judge)
+    runs = compared.play(history, stock_pair(stock))
     what = "shortfall" if compared.setup.capacity else "time over the high watermark"
     verdict = "at most" if safe is not None else "still above"
     said = f"aimed at {percent_text(round(share, 3))} of the high watermark, where its {what} is {verdict} the policy's"

@@ -29,9 +29,7 @@ class Level(NamedTuple):
 
 def risk_of(summary: Summary) -> float:
     """The share of the load beyond the capacity; without a capacity, the share of the time over the high watermark."""
-    if summary.shortfall is not None:
-        return summary.shortfall
-    return summary.over_high / summary.seconds if summary.seconds else 0.0
+    return summary.share_over if summary.shortfall is None else summary.shortfall
 
 
 def search_levels(
@@ -47,9 +45,14 @@ def search_levels(
         wanted = set()
         for aim in risks:
             ends = _ends(played, aim, risk)
-            if ends is not None and ends[0] != ends[1]:
-                below, above = ends
-                wanted.add(_between(below, above, risk(played[below]), risk(played[above]), aim))
+            if ends is None or ends[0] == ends[1]:
+                continue
+            low, high, aimed_at = (log(max(one, _NOTHING)) for one in (*(risk(played[end]) for end in ends), aim))
+            share = 0.5  # from a level without any risk no line can be drawn
+            if low > log(_NOTHING):  # not too near to either end, so that the other one moves as well
+                share = min(0.85, max(0.15, (aimed_at - low) / (high - low)))
+            below, above = map(log, ends)
+            wanted.add(Fraction(round(1000 * exp(below + share * (above - below))), 1000))
         new = sorted(wanted - played.keys())
         played |= dict(zip(new, play(new) if new else (), strict=True))
     return played
@@ -92,12 +95,3 @@ def _ends(played: Mapping[Fraction, Summary], wanted: float, risk: Risk) -> tupl
         if risk(played[above]) > wanted * SLACK:
             return below, above
     return levels[-1], levels[-1]
-
-
-def _between(below: Fraction, above: Fraction, low: float, high: float, wanted: float) -> Fraction:
-    """The level to play next: not too near to either end, so that the other one moves as well."""
-    risks = [log(max(risk, _NOTHING)) for risk in (low, high, wanted)]
-    share = 0.5  # from a level without any risk no line can be drawn
-    if risks[0] > log(_NOTHING):
-        share = min(0.85, max(0.15, (risks[2] - risks[0]) / (risks[1] - risks[0])))
-    return Fraction(round(1000 * exp(log(below) + share * (log(above) - log(below)))), 1000)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from fractions import Fraction
 
-from adapter.commands.replay.service import UNBOUNDED, Bucket, Change, Judge, Setup, Summary
+from adapter.commands.replay.service import UNBOUNDED, Bucket, Change, Judge, Run, Setup, Summary
 
 CHANGES_KEPT = 10_000
 BUCKETS_MOST = 1024
@@ -133,15 +133,14 @@ class Score:
         self._bucket = Bucket(begin, begin + self._length, self._replicas, self._replicas)
         return self._bucket
 
-    def summary(self) -> Summary:
-        """The figures up to now."""
+    def run(self, name: str) -> Run:
+        """The figures, the chart and the first changes up to now."""
         shares = [Fraction(self._lost[name], self._asked[name]) for name in self._asked if self._asked[name]]
-        shortfall = float(max(shares)) if shares else 0.0 if self._capacity else None
-        return Summary(
+        summary = Summary(
             seconds=self._seconds,
             over_high=self._over_high,
             recovery=self._recovery,
-            shortfall=shortfall,
+            shortfall=float(max(shares)) if shares else 0.0 if self._capacity else None,
             lost=next(iter(self._lost.values()), 0) // _MILLI,
             changes=self._number_of_changes,
             flaps=self._flaps,
@@ -152,14 +151,8 @@ class Score:
             least=self._least,
             unknown=self._unknown,
         )
-
-    def buckets(self) -> tuple[Bucket, ...]:
-        """The chart up to now."""
-        return tuple(one for one in [*self._buckets, self._bucket] if one.seconds)
-
-    def changes(self) -> tuple[Change, ...]:
-        """The first changes."""
-        return tuple(self._changes)
+        buckets = tuple(bucket for bucket in (*self._buckets, self._bucket) if bucket.seconds)
+        return Run(name=name, summary=summary, buckets=buckets, changes=tuple(self._changes))
 
 
 def _below(limit: Fraction | int) -> int:

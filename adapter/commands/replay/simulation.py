@@ -5,10 +5,10 @@ sees next.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import islice, pairwise
-from math import inf
+from math import ceil, inf
 from typing import NamedTuple
 
 from adapter.commands.replay.pods import ServicePod, ServicePods
@@ -112,24 +112,15 @@ class ServiceLoop:
         self._tick: Tick = first
         self._observed = setup.replicas
         self._rest: Rest | None = None
-        self._ranges: list[tuple[str, int, int, int]] = []
         self._held_at = self._steady_since = -inf
         self._skipped: list[_Skipped] = []
         self._counted = -1
         if self._sampler.looks_back:  # as if the first tick had lasted for long
             self._sampler.note(first.at - self._sampler.reach - setup.sync, self._load_of(first))
 
-    @property
-    def replicas(self) -> int:
-        """The count that the autoscaler has set."""
-        return self._replicas
-
     def run(self) -> Run:
         """The run up to now."""
-        score = self.score
-        return Run(
-            name=self._autoscaler.name, summary=score.summary(), buckets=score.buckets(), changes=score.changes()
-        )
+        return self.score.run(self._autoscaler.name)
 
     def step(self, tick: Tick, end: float) -> None:
         """Live through a tick, until `end`. A tick without any load tells that nobody recorded it."""
@@ -195,31 +186,21 @@ class ServiceLoop:
         if load is None or now >= rest.until or now - sampler.reach <= self._steady_since:
             return False
         holds = False
-        for name, floor, least, most in self._ranges:
+        for name, bounds in rest.loads.items():
             value = load.get(name)
-            if value is None or not floor <= value <= most:
+            if value is None or not bounds.floor <= value <= bounds.most:
                 return False
-            holds = holds or value >= least
+            holds = holds or value >= bounds.least
         if holds:
             self._held_at = now
-            self._skipped = [_Skipped(now, self.load, load)]
-            return True
-        if now - self._held_at >= rest.sinking:
+            self._skipped.clear()
+        elif now - self._held_at >= rest.sinking:
             return False
-        self._sink(_Skipped(now, self.load, load))
+        # Of syncs that recommend less than the count, earlier ones at a smaller load matter no more.
+        while self._skipped and all(load[name] > self._skipped[-1].seen[name] for name in rest.loads):
+            self._skipped.pop()
+        self._skipped.append(_Skipped(now, self.load, load))
         return True
-
-    def _sink(self, skipped: "_Skipped") -> None:
-        """Leave out a sync that recommends less than the count; earlier ones at a smaller load matter no more."""
-        past, seen = self._skipped, skipped.seen
-        while past:
-            before = past[-1].seen
-            for name, _, _, _ in self._ranges:
-                if seen[name] <= before[name]:
-                    past.append(skipped)
-                    return
-            past.pop()
-        past.append(skipped)
 
     def _settle_skipped(self) -> None:
         """Make up for syncs that were left out, before anything changes: then every memory is what it would be."""
@@ -234,22 +215,18 @@ class ServiceLoop:
             self._steady_since = now
         if count != self._replicas:
             self._rest = None
-            self._scale(count)
+            self.score.changed(self.now, self._replicas, count)
+            self._replicas = count
+            self.pods.scale(count, self.now)
+            self._note()
+            if isinstance(self._autoscaler, WatchingAutoscaler):
+                self._autoscaler.watch(self._view(self.now, self.load))
         elif self._resting is not None and load is not None:
             # samples read now must cover no time before the last change of a pod
             is_steady = not self._sampler.looks_back or now - self._sampler.reach > self._steady_since
             self._rest = self._resting.rest(view) if is_steady else None
             if self._rest is not None:
                 self._held_at = self._rest.held_at
-                self._ranges = [(name, *bounds) for name, bounds in self._rest.loads.items()]
-
-    def _scale(self, count: int) -> None:
-        self.score.changed(self.now, self._replicas, count)
-        self._replicas = count
-        self.pods.scale(count, self.now)
-        self._note()
-        if isinstance(self._autoscaler, WatchingAutoscaler):
-            self._autoscaler.watch(self._view(self.now, self.load))
 
     def _view(self, now: float, load: Mapping[str, int] | None) -> View:
         measured = self._sampler.measure(now, load)
@@ -323,26 +300,17 @@ class Sampler:
     def measure(self, now: float, load: Mapping[str, int] | None) -> Measurement:
         """What a source tells at this time, at this load. Where the load is not known, what it told last."""
         at = now - self._setup.delay
-        if not self.looks_back:
-            if (seen := self.throttled(load)) is not None:
-                self._latest = Measurement(self._at_once(seen), seen, now)
-            return self._latest
-        covered = self._covered(at)
-        if covered:
+        if not self.looks_back and (seen := self.throttled(load)) is not None:
+            serving = [pod.name for pod in self._pods.serving]
+            out = [pod.name for pod in self._pods.out]
+            samples = {}
+            for metric, value in seen.items():
+                samples[metric] = dict.fromkeys(serving, -(-value // max(1, len(serving))))
+                samples[metric] |= dict.fromkeys(out, self._setup.idle.get(metric, 0))
+            self._latest = Measurement(samples, seen, now)
+        elif self.looks_back and (covered := self._covered(at)):
             self._latest = self._averaged(at, covered)
         return self._latest
-
-    def _at_once(self, load: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        """The pods' present shares: all serving ones have the same."""
-        names = [pod.name for pod in self._pods.serving]
-        out = [pod.name for pod in self._pods.out]
-        samples = {}
-        for metric, value in load.items():
-            of_metric = dict.fromkeys(names, -(-value // len(names)) if names else 0)
-            if out:
-                of_metric |= dict.fromkeys(out, self._setup.idle.get(metric, 0))
-            samples[metric] = of_metric
-        return samples
 
     def load(self, now: float) -> dict[str, int] | None:
         """The load of the service that samples read now are of; None where any of it is unknown."""
@@ -396,27 +364,15 @@ class Sampler:
     def _of_pod(self, metric: str, pod: ServicePod, covered: list[_Part]) -> int:
         """A pod's average over the window: its share while it carried load, else what it used idle or starting."""
         spells = [*pod.spells, *([] if pod.carries_since is None else [(pod.carries_since, float("inf"))])]
-        parts: list[tuple[float, float, Fraction]] = []
-        for part in covered:
-            begin, end = part.begin, part.end
-            turns = {turn for spell in spells for turn in spell if begin < turn < end} | {begin, end}
-            if begin < pod.ready_at < end:
-                turns.add(pod.ready_at)
-            ordered = sorted(turns)
-            for a, b in zip(ordered, [*ordered[1:], end] if begin == end else ordered[1:], strict=False):
+        turns = [*(turn for spell in spells for turn in spell), pod.ready_at]
+        whole, length, first = Fraction(0), 0, None
+        for begin, end, serving, load in covered:
+            for a, b in pairwise([begin, *sorted({turn for turn in turns if begin < turn < end}), end]):
                 idle = self._setup.idle if a >= pod.ready_at else self._setup.starting
-                carries = part.serving and any(since <= a < until for since, until in spells)
-                use = Fraction(part.load[metric], part.serving) if carries else Fraction(idle.get(metric, 0))
-                parts.append((a, b, use))
-        return _mean(parts)
-
-
-def _mean(parts: Iterable[tuple[float, float, Fraction]]) -> int:
-    """The average over time, rounded up: a sample never asks for less than the load does."""
-    whole, length, first = Fraction(0), 0, None
-    for begin, end, value in parts:
-        span = round((end - begin) * _MILLI)
-        whole, length = whole + value * span, length + span
-        first = value if first is None else first
-    mean = whole / length if length else first or Fraction(0)
-    return -(-mean.numerator // mean.denominator)
+                carries = serving and any(since <= a < until for since, until in spells)
+                use = Fraction(load[metric], serving) if carries else Fraction(idle.get(metric, 0))
+                span = round((b - a) * _MILLI)
+                whole, length = whole + use * span, length + span
+                first = use if first is None else first
+        # Rounded up: a sample never asks for less than the load does.
+        return ceil(whole / length if length else first or 0)

@@ -4,7 +4,7 @@ The search is pure: `play` runs the model. Every candidate is judged by one yard
 policy with a higher watermark would otherwise look safer. Nothing is applied; a candidate is text to paste.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
@@ -87,9 +87,7 @@ class Yardstick:
 
     def risk(self, summary: Summary) -> float:
         """The share of the load beyond the capacity; without a capacity, the share of the time over the watermark."""
-        if self.is_capacity:
-            return summary.shortfall or 0.0
-        return summary.over_high / summary.seconds if summary.seconds else 0.0
+        return summary.shortfall or 0.0 if self.is_capacity else summary.share_over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,19 +138,20 @@ class Suggestions:
 
 def yardstick(policy: Policy, capacity: Fraction | None) -> Yardstick:
     """The yardstick for a policy; `capacity` is that of a pod, in the unit of the watermarks. Raises SuggestError."""
+    metric = policy.metrics[0]
     if policy.strategy is not Strategy.WATERMARK:
         raise SuggestError(
             f"strategy {policy.strategy.value} has no watermarks; suggestions are for {Strategy.WATERMARK.value}"
         )
-    if policy.metrics[0].floor:
-        raise SuggestError(f"metric {policy.metrics[0].name} is a floor; write the metric to be searched first")
-    high = policy.metrics[0].high
+    if metric.floor:
+        raise SuggestError(f"metric {metric.name} is a floor; write the metric to be searched first")
     if capacity is not None:
         return Yardstick(load=capacity, is_capacity=True)
-    if high is None:
-        name = policy.metrics[0].name
-        raise SuggestError(f"metric {name} has no high watermark to judge by; say what one pod can carry (--capacity)")
-    return Yardstick(load=high, is_capacity=False)
+    if metric.high is None:
+        raise SuggestError(
+            f"metric {metric.name} has no high watermark to judge by; say what one pod can carry (--capacity)"
+        )
+    return Yardstick(load=metric.high, is_capacity=False)
 
 
 def suggest(
@@ -256,17 +255,13 @@ class _Search:
             self.try_all(self._plan(other, share) for other in others for share in self._within(other, near))
             levels = {other: self._level(other, near, 2) for other in others}
             tried |= {other: level for other, level in levels.items() if level is not None}
-            shape = self._best_shape(tried)
+            # The cheapest calm shape. Where costs are the same but for luck, the narrowest band, and saturation as now.
+            calm = {shape: level for shape, level in tried.items() if self._is_calm(level.flaps)} or tried
+            same = min(level.pod_hours for level in calm.values()) * _SAME
+            narrow = [shape for shape, level in calm.items() if level.pod_hours <= same]
+            shape = max(narrow, key=lambda one: (one.ratio or 0, -abs(one.saturation - factor), -calm[one].pod_hours))
         self.chosen = [self._plan(shape, Fraction(tried[shape].share) * share) for share in _FINE]
         self.try_all(self.chosen)
-
-    def _best_shape(self, tried: Mapping[_Shape, Level]) -> _Shape:
-        """The cheapest calm shape. Where costs are the same but for luck, the narrowest band, and saturation as now."""
-        calm = {shape: level for shape, level in tried.items() if self._is_calm(level.flaps)} or tried
-        least = min(level.pod_hours for level in calm.values())
-        same = [shape for shape, level in calm.items() if level.pod_hours <= least * _SAME]
-        factor = self.present.policy.saturation_factor
-        return max(same, key=lambda shape: (shape.ratio or 0, -abs(shape.saturation - factor), -calm[shape].pod_hours))
 
     def _level(self, shape: _Shape, first: Sequence[Fraction], rounds: int) -> Level | None:
         """Where a shape has the risk that is aimed at; None where it has more, or the budget does not suffice."""

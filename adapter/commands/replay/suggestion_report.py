@@ -12,10 +12,8 @@ from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import nano_text
 from adapter.load.spec import Policy
 from adapter.policy.behavior import policies_json
-from adapter.policy.hpa import ScalingRules
 from adapter.policy.watermark_policy import API_VERSION, KIND
 
-_HOUR = 3600
 _TITLES = (
     "CANDIDATE", "HIGH", "LOW", "SATURATION", "SCALE UP", "SCALE DOWN", "POD-HOURS", "MINUTES OVER",
     "SHORTFALL", "FLAPS",
@@ -41,7 +39,24 @@ def lines(suggestions: Suggestions, manifest: Mapping[str, Any]) -> Iterator[str
     )
     yield suggestions.recommendation()
     yield ""
-    yield from aligned([_TITLES, *(_row(known) for known in suggestions.candidates)], left=True)
+    rows: list[tuple[str, ...]] = [_TITLES]
+    for known in suggestions.candidates:
+        learned, later, searched = known.learned, known.checked, known.policy.metrics[0]
+        checked = ("", "", "")
+        if later is not None:
+            checked = (f"{later.pod_hours:.1f}", f"{later.minutes_over:.1f}", str(later.flaps))
+        row = (
+            known.name,
+            watermark_text(searched, searched.high),
+            watermark_text(searched, searched.low),
+            *behavior_texts(known.plan).values(),
+            f"{learned.pod_hours:.1f}",
+            f"{learned.minutes_over:.1f}",
+            "" if learned.shortfall is None else f"{100 * learned.shortfall:.3f} %",
+            str(learned.flaps),
+        )
+        rows.append((*row, *checked))
+    yield from aligned(rows, left=True)
     yield ""
     for known in others:
         yield f"# Candidate {known.name}. Nothing is applied: kubectl patch --type merge --patch-file"
@@ -63,41 +78,19 @@ def sentence(suggestions: Suggestions) -> str:
     )
 
 
-def _row(known: Candidate) -> tuple[str, ...]:
-    policy = known.policy
-    metric = policy.metrics[0]
-    learned, later = known.learned, known.checked
-    checked = ("", "", "")
-    if later is not None:
-        checked = (f"{later.pod_seconds / _HOUR:.1f}", f"{later.over_high / 60:.1f}", str(later.flaps))
-    return (
-        known.name,
-        watermark_text(metric, metric.high),
-        watermark_text(metric, metric.low),
-        *behavior_texts(known.plan).values(),
-        f"{learned.pod_seconds / _HOUR:.1f}",
-        f"{learned.over_high / 60:.1f}",
-        "" if learned.shortfall is None else f"{100 * learned.shortfall:.3f} %",
-        str(learned.flaps),
-        *checked,
-    )
-
-
 def behavior_texts(plan: Plan) -> dict[str, str]:
-    """What a plan says besides watermarks, by the name of the field."""
+    """What a plan says besides watermarks, by the name of the field; as now where it has no pace of its own."""
+    pace = ["as now"]
+    if plan.down is not None:
+        policies = (
+            f"{one.value} {'%' if one.kind == 'Percent' else 'pods'}/{one.period}s" for one in plan.down.policies
+        )
+        pace = [f"{plan.down.stabilization}s", *policies]
     return {
         "saturationFactor": f"{float(plan.policy.saturation_factor):g}",
         "scaleUp": "as now" if plan.up is None else f"{plan.up}s",
-        "scaleDown": pace_text(plan.down),
+        "scaleDown": ", ".join(pace),
     }
-
-
-def pace_text(down: ScalingRules | None) -> str:
-    """How an HPA scales down: its window and its policies; as now where a plan has no pace of its own."""
-    if down is None:
-        return "as now"
-    policies = [f"{one.value} {'%' if one.kind == 'Percent' else 'pods'}/{one.period}s" for one in down.policies]
-    return ", ".join([f"{down.stabilization}s", *policies])
 
 
 def data(suggestions: Suggestions, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +136,7 @@ def _candidate(known: Candidate, present: Policy, manifest: Mapping[str, Any]) -
 def _figures(summary: Summary) -> dict[str, Any]:
     return {
         "seconds": summary.seconds,
-        "podHours": round(summary.pod_seconds / _HOUR, 3),
+        "podHours": round(summary.pod_hours, 3),
         "overSeconds": summary.over_high,
         "shortfallRatio": summary.shortfall,
         "lostLoadSeconds": None if summary.shortfall is None else nano_text(summary.lost),
