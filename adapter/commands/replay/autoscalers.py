@@ -206,7 +206,8 @@ class PolicyAutoscaler:
 
     def rest(self, view: View) -> Rest | None:
         """When the policy keeps the count, and the HPA with it."""
-        if not self._is_sure(view):
+        assessment = self.assessment
+        if assessment is None or not self._is_sure(assessment, view):
             return None
         known = self._known_rest
         if known is None or known[0] is not view.pods or known[1] != view.replicas or view.now >= known[2].until:
@@ -215,12 +216,20 @@ class PolicyAutoscaler:
                 return None
             known = self._known_rest = view.pods, view.replicas, rest
         held_at, sinking = self._controller.keeps(view.replicas)
-        return known[2]._replace(held_at=held_at, sinking=sinking if self._sinks(view) else 0.0)
+        # Whether a smaller load asks for a smaller count at once, and always for the same.
+        sinks = (
+            not self.policy.fast_scale_up
+            and self._cools_until(view) is None
+            and not any(metric.missing for metric in assessment.metrics)
+            and not any(metric.delay.down for metric in self.policy.metrics)
+            and all(pod.is_ready or pod.deleting for pod in view.pods)
+        )
+        return known[2]._replace(held_at=held_at, sinking=sinking if sinks else 0.0)
 
-    def _is_sure(self, view: View) -> bool:
+    def _is_sure(self, assessment: Assessment, view: View) -> bool:
         """Whether this decision depends on the load alone: every metric answered, and nothing held the count."""
-        assessment, decision = self.assessment, self.decision
-        if assessment is None or decision is None or decision.desired is None or not view.replicas:
+        decision = self.decision
+        if decision is None or decision.desired is None or not view.replicas:
             return False
         if self.policy.registry is not None:  # what it answers may change at any time
             return False
@@ -229,15 +238,6 @@ class PolicyAutoscaler:
         return len(decision.outcomes) == len(self.policy.metrics) and all(
             metric.floor or len(metric.scenarios) == 1 for metric in assessment.metrics
         )
-
-    def _sinks(self, view: View) -> bool:
-        """Whether a smaller load asks for a smaller count at once, and always for the same."""
-        policy, assessment = self.policy, self.assessment
-        if policy.fast_scale_up or assessment is None or self._cools_until(view) is not None:
-            return False
-        if any(metric.missing for metric in assessment.metrics) or any(metric.delay.down for metric in policy.metrics):
-            return False
-        return all(pod.is_ready or pod.deleting for pod in view.pods)
 
     def _rest_of(self, view: View) -> Rest | None:
         if len(self.hpa.metrics) != 1:

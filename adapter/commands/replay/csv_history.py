@@ -32,7 +32,13 @@ class CsvHistory:
         self._columns = [cell.strip() for cell in self._next() or []]
         if self._columns and self._columns[0].startswith("\ufeff"):
             self._columns[0] = self._columns[0].removeprefix("\ufeff").strip()
-        self._check_header()
+        if TIME not in self._columns:
+            other = next((mark for mark in ";\t|" if mark in "".join(self._columns)), "")
+            hint = f", with commas between them, not {other!r}" if other else _instead(TIME, self._columns)
+            advice = f"the first line must name the columns, {TIME} among them{hint}"
+            raise self._fault("", self._columns or None, advice)
+        if len(set(self._columns)) < len(self._columns) or "" in self._columns:
+            raise self._fault("", self._columns, "each column needs a name of its own")
         self.metrics = tuple(name for name in self._columns if name not in {TIME, PULLED_OUT, REPLICAS})
 
     def __iter__(self) -> Iterator[Tick]:
@@ -68,17 +74,6 @@ class CsvHistory:
             return next(self._rows, None)
         except (csv.Error, UnicodeDecodeError) as error:
             raise self._fault("", None, f"is not CSV in UTF-8: {error}") from error
-
-    def _check_header(self) -> None:
-        if TIME not in self._columns:
-            other = next((mark for mark in ";\t|" if mark in "".join(self._columns)), "")
-            hint = f", with commas between them, not {other!r}" if other else _instead(TIME, self._columns)
-            raise self._fault(
-                "", self._columns or None, f"the first line must name the columns, {TIME} among them{hint}"
-            )
-        repeated = {name for name in self._columns if self._columns.count(name) > 1}
-        if repeated or "" in self._columns:
-            raise self._fault("", self._columns, "each column needs a name of its own")
 
     def _time(self, text: str) -> float:
         if _SECONDS.fullmatch(text):

@@ -65,8 +65,9 @@ class StockAutoscaler:
     def __init__(self, stock: StockHpa, name: str) -> None:
         self.name = name
         self._places = [place for place, known in enumerate(stock.names) if known]
-        self._stock = stock
-        metrics = [stock.hpa.metrics[one] for one in self._places]
+        self._per_replica = stock.per_replica
+        metrics = [stock.hpa.metrics[place] for place in self._places]
+        self._asked = [replace(stock.hpa.metrics[place], name=stock.names[place]) for place in self._places]
         # A history has whole pods only.
         whole = [replace(one, kind=_RESOURCE, container="") if one.kind in _RESOURCES else one for one in metrics]
         self._controller = Controller(replace(stock.hpa, metrics=tuple(whole)))
@@ -74,17 +75,15 @@ class StockAutoscaler:
 
     def sync(self, view: View) -> int:
         """One sync of the controller."""
-        values = [self._answer(place, view) for place in self._places]
+        values: list[Values] = []
+        for place, metric in zip(self._places, self._asked, strict=True):
+            known = answer(metric, view, MAX_AGE)
+            if place in self._per_replica and not isinstance(known, str | Mapping) and view.status_replicas:
+                # kube-metrics-adapter divides in floats, and cuts to milli-units.
+                known = [int(value / 1000 / view.status_replicas * 1000) for value in known]
+            values.append(known)
         pods = self._models.of(view.pods)
         return self._controller.sync(view.now, view.replicas, values, pods, view.status_replicas).replicas
-
-    def _answer(self, place: int, view: View) -> Values:
-        metric, name = self._stock.hpa.metrics[place], self._stock.names[place]
-        values = answer(replace(metric, name=name), view, MAX_AGE)
-        if place not in self._stock.per_replica or isinstance(values, str | Mapping) or not view.status_replicas:
-            return values
-        # kube-metrics-adapter divides in floats, and cuts to milli-units.
-        return [int(value / 1000 / view.status_replicas * 1000) for value in values]
 
 
 class KedaAutoscaler:
@@ -226,25 +225,20 @@ def ready_pods(view: View, delay: float) -> Ready:
 
 
 def _proposal_of(wpa: Wpa, metric: WpaMetric, view: View) -> WpaProposal | None:
-    if not metric.resource:
-        value, pods = view.load.get(metric.name), ready_pods(view, wpa.readiness_delay)
-        total = None if value is None else milli(value)
+    if metric.resource:
+        samples: Mapping[str, int] = view.samples.get(metric.name, {})
+        ignored = {pod.name for pod in view.pods if _is_ignored(metric, pod, samples, wpa.readiness_delay)}
+        ready = sum(pod.name in samples and pod.name not in ignored for pod in view.pods)
+        pods = Ready(ready, len(view.pods) - len(ignored))
+        usages = [milli(value) for name, value in samples.items() if name not in ignored]
     else:
-        total, pods = _resource_usage(metric, view, wpa.readiness_delay)
-    if total is None or not pods.listed or not pods.ready or 100 * pods.ready // pods.listed < wpa.min_available:
+        pods = ready_pods(view, wpa.readiness_delay)
+        usages = [milli(view.load[metric.name])] if metric.name in view.load else []
+    if not usages or not pods.listed or not pods.ready or 100 * pods.ready // pods.listed < wpa.min_available:
         return None
-    if not metric.resource and total == 0 and not wpa.tolerate_zero:
+    if not metric.resource and sum(usages) == 0 and not wpa.tolerate_zero:
         return WpaProposal(pods.ready)
-    return propose(wpa, metric, total, pods.ready, view.replicas)
-
-
-def _resource_usage(metric: WpaMetric, view: View, delay: float) -> tuple[int | None, Ready]:
-    """The sum of the pods' usage (milli-units), and the pods that it is of."""
-    samples: Mapping[str, int] = view.samples.get(metric.name, {})
-    ignored = {pod.name for pod in view.pods if _is_ignored(metric, pod, samples, delay)}
-    ready = sum(pod.name in samples and pod.name not in ignored for pod in view.pods)
-    usages = [milli(value) for name, value in samples.items() if name not in ignored]
-    return (sum(usages) if usages else None), Ready(ready, len(view.pods) - len(ignored))
+    return propose(wpa, metric, sum(usages), pods.ready, view.replicas)
 
 
 def _is_ignored(metric: WpaMetric, pod: Pod, samples: Mapping[str, int], delay: float) -> bool:

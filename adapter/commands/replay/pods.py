@@ -121,7 +121,14 @@ class ServicePods:
             self._create(now)
         surplus = self.replicas - replicas - self._surge
         if surplus > 0:
-            for pod in self._deletion_order()[:surplus]:
+            # As the ReplicaSet controller deletes: not Ready ones, then by deletion cost, node, and time of readiness.
+            ready = [*self.serving, *self.out]
+            costly, nodes = self._deletes_pulled_out_first, self._nodes
+            on_node = Counter(pod.number % nodes for pod in (*ready, *self._starting))
+            ready.sort(
+                key=lambda pod: (costly and not pod.is_out, -on_node[pod.number % nodes], -pod.ready_at, -pod.number)
+            )
+            for pod in [*reversed(self._starting), *ready][:surplus]:
                 self._delete(pod, now)
         self._settle(now)
 
@@ -176,16 +183,6 @@ class ServicePods:
         pod = ServicePod(self._made, name, self._revision, now, now + self._setup.starts)
         self._starting.append(pod)
         self._changed(pod)
-
-    def _deletion_order(self) -> list[ServicePod]:
-        """As the ReplicaSet controller deletes: not Ready ones, then by deletion cost, node, and time of readiness."""
-        ready = [*self.serving, *self.out]
-        costly, nodes = self._deletes_pulled_out_first, self._nodes
-        on_node = Counter(pod.number % nodes for pod in (*ready, *self._starting))
-        ready.sort(
-            key=lambda pod: (costly and not pod.is_out, -on_node[pod.number % nodes], -pod.ready_at, -pod.number)
-        )
-        return [*reversed(self._starting), *ready]
 
     def _delete(self, pod: ServicePod, now: float) -> None:
         if not pod.is_ready:

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from adapter.commands.replay.service import Summary
-from adapter.commands.replay.suggest import Candidate, Plan, Suggestions, watermark_text
+from adapter.commands.replay.suggest import Plan, Suggestions, watermark_text
 from adapter.commands.terminal.output import aligned
 from adapter.load.quantity import nano_text
 from adapter.load.spec import Policy
@@ -103,33 +103,36 @@ def data(suggestions: Suggestions, manifest: Mapping[str, Any]) -> dict[str, Any
         "recommendation": suggestions.recommendation(),
         "aimRatio": suggestions.aim,
         "policiesPlayed": suggestions.tried,
-        "candidates": [_candidate(known, present, manifest) for known in suggestions.candidates],
-    }
-
-
-def _candidate(known: Candidate, present: Policy, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    policy = known.policy
-    metric = policy.metrics[0]
-    return {
-        "name": known.name,
-        "isPresent": known.is_present,
-        "highWatermark": watermark_text(metric, metric.high) or None,
-        "lowWatermark": watermark_text(metric, metric.low) or None,
-        "velocity": {"scaleUpPercent": policy.velocity.up, "scaleDownPercent": policy.velocity.down},
-        "cooldown": {"scaleUpSeconds": policy.cooldown.up, "scaleDownSeconds": policy.cooldown.down},
-        "isRecommended": known.is_recommended,
-        "saturationFactor": float(policy.saturation_factor),
-        "scaleUp": None if known.plan.up is None else {"stabilizationWindowSeconds": known.plan.up},
-        "scaleDown": None
-        if known.plan.down is None
-        else {
-            "stabilizationWindowSeconds": known.plan.down.stabilization,
-            "policies": [one._asdict() for one in known.plan.down.policies],
-        },
-        "chosenOn": _figures(known.learned),
-        "checkedOn": None if known.checked is None else _figures(known.checked),
-        "warnings": list(known.warnings),
-        "patch": None if known.is_present else patch_text(present, known.plan, manifest),
+        "candidates": [
+            {
+                "name": known.name,
+                "isPresent": known.is_present,
+                "highWatermark": watermark_text(known.policy.metrics[0], known.policy.metrics[0].high) or None,
+                "lowWatermark": watermark_text(known.policy.metrics[0], known.policy.metrics[0].low) or None,
+                "velocity": {
+                    "scaleUpPercent": known.policy.velocity.up,
+                    "scaleDownPercent": known.policy.velocity.down,
+                },
+                "cooldown": {
+                    "scaleUpSeconds": known.policy.cooldown.up,
+                    "scaleDownSeconds": known.policy.cooldown.down,
+                },
+                "isRecommended": known.is_recommended,
+                "saturationFactor": float(known.policy.saturation_factor),
+                "scaleUp": None if known.plan.up is None else {"stabilizationWindowSeconds": known.plan.up},
+                "scaleDown": None
+                if known.plan.down is None
+                else {
+                    "stabilizationWindowSeconds": known.plan.down.stabilization,
+                    "policies": [one._asdict() for one in known.plan.down.policies],
+                },
+                "chosenOn": _figures(known.learned),
+                "checkedOn": None if known.checked is None else _figures(known.checked),
+                "warnings": list(known.warnings),
+                "patch": None if known.is_present else patch_text(present, known.plan, manifest),
+            }
+            for known in suggestions.candidates
+        ],
     }
 
 

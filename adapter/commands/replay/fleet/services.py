@@ -102,8 +102,7 @@ async def services_of_cluster(
     async with await Session.open(kubeconfig) as session:
         cluster = Cluster(session, tolerance)
         listed = await cluster.policies(namespaces)
-        ours = [one for one in listed if shard.has(one.namespace, one.name)]
-        return _sorted([await _of_policy(cluster, one) for one in ours])
+        return _sorted([await _of_policy(cluster, one) for one in listed if shard.has(one.namespace, one.name)])
 
 
 async def annotate(kubeconfig: str | None, rows: Iterable[ServiceRow], until: str) -> None:

@@ -8,8 +8,8 @@ import json
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -76,63 +76,67 @@ class PrometheusHistory:
     def __iter__(self) -> Iterator[Tick]:
         if not self._downloaded:
             self.download()
-        return _without_ends(self._ticks())
+        held: list[Tick] | None = None  # ticks of a gap, which is left out at both ends
+        for tick in self._ticks():
+            if tick.load:
+                yield from held or ()
+                yield tick
+                held = []
+            elif held is not None:
+                held.append(tick)
 
     # --- reading from the server ---
 
     def download(self, *, quiet: bool = False) -> None:
-        """Read all parts that are not on disk yet. An interrupted download goes on where it stopped."""
+        """Read all parts that are not on disk yet. An interrupted download goes on where it stopped.
+
+        A load without any value is an error: a replay would show a service without load.
+        """
         parts = [_Part(query, span) for span in self.span.parts() for query in self.queries]
-        missing = [part for part in parts if not self._is_finished(part)]
-        progress = Progress("parts of the history:", len(parts), stream=io.StringIO() if quiet else None)
-        progress.advance(len(parts) - len(missing))
-        try:
-            asyncio.run(self._download(missing, progress))
-        except OSError as error:
-            raise HistoryUnavailable(f"the cache cannot be written: {error}") from error
-        finally:
-            progress.close()
+        # On disk for good is what cannot change and has values: a backfill may bring some.
+        missing = [
+            part
+            for part in parts
+            if part.span.last >= self._settled
+            or all(value is None for value in self._cache.load(part.query, part.span) or ())
+        ]
+        with closing(
+            Progress("parts of the history:", len(parts), stream=io.StringIO() if quiet else None)
+        ) as progress:
+            progress.advance(len(parts) - len(missing))
+            try:
+                asyncio.run(self._download(missing, progress))
+            except OSError as error:
+                raise HistoryUnavailable(f"the cache cannot be written: {error}") from error
         self._downloaded = True
-        self._require_loads()
-
-    def _is_finished(self, part: _Part) -> bool:
-        """Whether it is on disk for good: it cannot change, and has values (a backfill may bring some)."""
-        if part.span.last >= self._settled:
-            return False
-        return any(value is not None for value in self._cache.load(part.query, part.span) or ())
-
-    async def _download(self, parts: Sequence[_Part], progress: Progress) -> None:
-        """All queries of one span at a time."""
-        at_once = len(list(self.queries))
-        async with AsyncExitStack() as stack:
-            clients: dict[str, RangeClient] = {}
-            for name, server in {part.query.server.name: part.query.server for part in parts}.items():
-                client = RangeClient(server)
-                stack.push_async_callback(client.close)
-                clients[name] = client
-            rest = iter(parts)
-            while together := list(islice(rest, at_once)):
-                await asyncio.gather(
-                    *(self._fetch(clients[part.query.server.name], part, progress) for part in together)
-                )
-
-    async def _fetch(self, client: RangeClient, part: _Part, progress: Progress) -> None:
-        query, span = part
-        try:
-            answer = await client.query(query.text, span.first / 1000, span.last / 1000, span.step / 1000)
-            self._cache.store(query, span, _values(query.chosen(answer), span))
-        except (SourceError, ValueError) as error:
-            raise HistoryUnavailable(f"{query.name}, {span}: {error}; the query is {query.text}") from error
-        progress.advance()
-
-    def _require_loads(self) -> None:
-        """Raises HistoryUnavailable for a load without any value: a replay would show a service without load."""
         for query in self.queries.loads.values():
             if not any(value is not None for span in self.span.parts() for value in self._values(query, span)):
                 raise HistoryUnavailable(
                     f"{query.name}: Prometheus {query.server.name} has no value of it, {self.span}; look at the query "
                     f"there, and give another with --query {query.name}='PROMQL' where needed: {query.text}"
                 )
+
+    async def _download(self, parts: Sequence[_Part], progress: Progress) -> None:
+        """All queries of one span at a time."""
+        async with AsyncExitStack() as stack:
+            clients: dict[str, RangeClient] = {}
+            for query, _ in parts:
+                if query.server.name not in clients:
+                    clients[query.server.name] = client = RangeClient(query.server)
+                    stack.push_async_callback(client.close)
+
+            async def fetch(query: RangeQuery, span: Span) -> None:
+                try:
+                    client = clients[query.server.name]
+                    answer = await client.query(query.text, span.first / 1000, span.last / 1000, span.step / 1000)
+                    self._cache.store(query, span, _values(query.chosen(answer), span))
+                except (SourceError, ValueError) as error:
+                    raise HistoryUnavailable(f"{query.name}, {span}: {error}; the query is {query.text}") from error
+                progress.advance()
+
+            rest = iter(parts)
+            while together := list(islice(rest, len(list(self.queries)))):
+                await asyncio.gather(*(fetch(*part) for part in together))
 
     # --- reading from disk ---
 
@@ -169,10 +173,8 @@ def _values(series: RangeSeries | None, span: Span) -> Values:
 
 def _nano(text: str | None) -> int | None:
     """Nano-units; None for what is no load: NaN, an infinity, a negative value."""
-    if text is None:
-        return None
     try:
-        return sample_nano(text)
+        return None if text is None else sample_nano(text)
     except QuantityError:
         return None
 
@@ -181,18 +183,6 @@ def _count(text: str | None) -> int | None:
     """A number of pods, None where there is none."""
     nano = _nano(text)
     return None if nano is None else nano // 10**9
-
-
-def _without_ends(ticks: Iterable[Tick]) -> Iterator[Tick]:
-    """The ticks from the first to the last with a load. Only gaps are held back."""
-    held: list[Tick] | None = None
-    for tick in ticks:
-        if tick.load:
-            yield from held or ()
-            yield tick
-            held = []
-        elif held is not None:
-            held.append(tick)
 
 
 class _Chunk(msgspec.Struct, array_like=True):
@@ -265,8 +255,8 @@ class PrometheusSource:
         policy = replace(policy, metrics=(*policy.metrics, *more))
         overrides = self.overrides
         if not strict:
-            known = {metric.name for metric in policy.metrics}
-            overrides = replace(overrides, loads={name: q for name, q in overrides.loads.items() if name in known})
+            names |= {metric.name for metric in more}
+            overrides = replace(overrides, loads={name: q for name, q in overrides.loads.items() if name in names})
         queries = derive_queries(policy, target, self.sources, overrides)
         return PrometheusHistory(queries, self.span, self.cache, now=self.now)
 
@@ -282,19 +272,13 @@ def open_source(parsed: argparse.Namespace, now: float) -> Iterator[PrometheusSo
     if parsed.begin is None:
         raise FaultyDocument([Fault("--from", None, "say where the history begins, such as 7d")], _TITLE)
     span = read_span(parsed.begin, parsed.end or "now", parsed.step, now)
-    overrides = Overrides(
-        loads=_loads(parsed.query), pulled_out=parsed.pulled_out_query or "", replicas=parsed.replicas_query or ""
-    )
+    loads = {}
+    for text in parsed.query:
+        name, query = (part.strip() for part in text.partition("=")[::2])
+        if not name or not query:
+            raise FaultyDocument([Fault("--query", text, "write METRIC=PROMQL, such as cpu='sum(…)'")], _TITLE)
+        loads[name] = query
+    overrides = Overrides(loads=loads, pulled_out=parsed.pulled_out_query or "", replicas=parsed.replicas_query or "")
     with ExitStack() as stack:
         folder = parsed.cache or stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-replay-"))
         yield PrometheusSource(sources=sources, overrides=overrides, span=span, cache=Path(folder), now=now)
-
-
-def _loads(given: Sequence[str]) -> dict[str, str]:
-    loads = {}
-    for text in given:
-        name, _, query = text.partition("=")
-        if not name.strip() or not query.strip():
-            raise FaultyDocument([Fault("--query", text, "write METRIC=PROMQL, such as cpu='sum(…)'")], _TITLE)
-        loads[name.strip()] = query.strip()
-    return loads

@@ -12,7 +12,7 @@ from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.settings import NamedQuery, PrometheusServer, Settings
 from adapter.usage.prometheus_api import RangeSeries
 from adapter.usage.promql import PromqlError, substitute
-from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
+from adapter.usage.query_catalog import QueryCatalog, WorkloadQuery
 
 _SERVER_TITLE = "the server with the history is not known"
 _CHOSEN, _OF = "effective_load_chosen", "effective_load_of"
@@ -175,21 +175,23 @@ class _Derivation:
         if self._faults:
             raise FaultyDocument(self._faults, f"{_TITLE} of {self._policy.namespace}/{self._policy.name}")
         pulled_out = f"max({self._own('effective_load_policy_pods', state='pulledOut')})"
+        replicas = f"max({self._own('effective_load_policy_current_replicas')})"
+        if self._target.kind in _KUBE_STATE:
+            series, label = _KUBE_STATE[self._target.kind]
+            labels = f"namespace={_quoted(self._policy.namespace)}, {label}={_quoted(self._target.name)}"
+            replicas = f"{replicas} or max({series}{{{labels}}})"
         return HistoryQueries(
             loads={name: query for name, query in loads.items() if query is not None},
             pulled_out=self._query("pulled-out pods", self._overrides.pulled_out or pulled_out),
-            replicas=self._query("replicas", self._overrides.replicas or self._replicas()),
+            replicas=self._query("replicas", self._overrides.replicas or replicas),
         )
 
     def _query(self, name: str, text: str) -> RangeQuery:
-        return RangeQuery(name=name, server=self._sources.server, text=self._substituted(name, text))
-
-    def _substituted(self, name: str, text: str) -> str:
         try:
-            return substitute(text, self._policy.namespace, self._target.name)
+            text = substitute(text, self._policy.namespace, self._target.name)
         except PromqlError as error:
             self._faults.append(Fault(f"the query of {name}", text, str(error)))
-            return text
+        return RangeQuery(name=name, server=self._sources.server, text=text)
 
     def _load(self, metric: Metric) -> RangeQuery | None:
         if text := self._overrides.loads.get(metric.name):
@@ -206,25 +208,23 @@ class _Derivation:
             advice = f"{resolved}; name the settings with --settings FILE, or give --query {name}='PROMQL'"
             self._faults.append(Fault(f"metric {name}", query.name or None, advice))
             return None
-        server = self._sources.server if self._sources.is_only else self._sources.servers[resolved.server]
+        text, is_total = resolved.text, resolved.by_pod is False
+        if not is_total:  # the sum over the policy's pods, beside it what has no pod; NaN and negative values count not
+            joined = f'label_join(({text}\n) >= 0, "{_OF}", "/", {_quoted(resolved.namespace_label)}, '
+            joined += f"{_quoted(resolved.pod_label)})"
+            ours = _quoted(f"{_pattern(self._policy.namespace)}/{self._pod_names()}")
+            pods = f'label_replace({joined}, "{_CHOSEN}", "{_PODS}", "{_OF}", {ours})'
+            total = _quoted(f"({_pattern(self._policy.namespace)})?/")
+            text = f'sum by ({_CHOSEN}) (label_replace({pods}, "{_CHOSEN}", "{_TOTAL}", "{_OF}", {total}))'
         return RangeQuery(
             name=name,
-            server=server,
-            text=resolved.text if resolved.by_pod is False else self._of_our_pods(resolved),
-            pick=Pick.NAMESPACE if resolved.by_pod is False else Pick.CHOSEN,
+            server=self._sources.server if self._sources.is_only else self._sources.servers[resolved.server],
+            text=text,
+            pick=Pick.NAMESPACE if is_total else Pick.CHOSEN,
             namespace=self._policy.namespace,
             namespace_label=resolved.namespace_label,
-            is_total=resolved.by_pod is False,
+            is_total=is_total,
         )
-
-    def _of_our_pods(self, query: InstantQuery) -> str:
-        """The sum over the policy's pods, and beside it what has no pod; NaN and negative values do not count."""
-        joined = f'label_join(({query.text}\n) >= 0, "{_OF}", "/", {_quoted(query.namespace_label)}, '
-        joined += f"{_quoted(query.pod_label)})"
-        ours = f"{_pattern(self._policy.namespace)}/{self._pod_names()}"
-        pods = f'label_replace({joined}, "{_CHOSEN}", "{_PODS}", "{_OF}", {_quoted(ours)})'
-        total = f"({_pattern(self._policy.namespace)})?/"
-        return f'sum by ({_CHOSEN}) (label_replace({pods}, "{_CHOSEN}", "{_TOTAL}", "{_OF}", {_quoted(total)}))'
 
     def _of_kubelet(self, name: str, resource: ResourceMetric) -> RangeQuery | None:
         if resource.name not in _RESOURCES:
@@ -240,14 +240,6 @@ class _Derivation:
     def _pod_names(self) -> str:
         """A pattern of the names of the target's pods, then and now."""
         return _pattern(self._target.name) + _POD_NAMES.get(self._target.kind, _ANY_POD)
-
-    def _replicas(self) -> str:
-        own = f"max({self._own('effective_load_policy_current_replicas')})"
-        if self._target.kind not in _KUBE_STATE:
-            return own
-        series, label = _KUBE_STATE[self._target.kind]
-        labels = f"namespace={_quoted(self._policy.namespace)}, {label}={_quoted(self._target.name)}"
-        return f"{own} or max({series}{{{labels}}})"
 
     def _own(self, series: str, **labels: str) -> str:
         """A metric of the adapter about the policy, whether or not Prometheus renamed its label `namespace`."""

@@ -104,7 +104,7 @@ def cells(result: ScenarioResult) -> tuple[str, ...]:
         f"{100 * (summary.shortfall or 0):.2f} %",
         "never" if goal is None else duration(goal),
         f"{summary.flaps}",
-        f"{summary.pod_seconds / HOUR:.2f}",
+        f"{summary.pod_hours:.2f}",
         f"{summary.least}-{summary.peak}",
     )
 
@@ -133,53 +133,60 @@ def as_data(played: Played) -> Mapping[str, Any]:
     """The results as JSON data; times in seconds, `secondsToGoal` is null where there was no end of the overload."""
     return {
         "scenarios": [
-            {"name": scenario.name, "story": scenario.story, "seconds": scenario.seconds, "runs": [*map(_run, results)]}
+            {
+                "name": scenario.name,
+                "story": scenario.story,
+                "seconds": scenario.seconds,
+                "runs": [
+                    {
+                        "autoscaler": result.name,
+                        "overshoot": result.summary.overshoot,
+                        "shortfall": round(result.summary.shortfall or 0.0, 6),
+                        "secondsToGoal": result.seconds_to_goal,
+                        "secondsOverHigh": result.summary.over_high,
+                        "flaps": result.summary.flaps,
+                        "podHours": round(result.summary.pod_hours, 4),
+                        "replicas": {
+                            "least": result.summary.least,
+                            "most": result.summary.peak,
+                            "final": result.summary.final,
+                        },
+                        "load": {
+                            "asked": round(result.asked / NANO, 3),
+                            "failed": round(result.summary.lost / NANO, 3),
+                        },
+                        "counts": [{"at": at, "replicas": count} for at, count in result.counts],
+                    }
+                    for result in results
+                ],
+            }
             for scenario, results in played
         ]
     }
 
 
-def _run(result: ScenarioResult) -> Mapping[str, Any]:
-    summary = result.summary
-    return {
-        "autoscaler": result.name,
-        "overshoot": summary.overshoot,
-        "shortfall": round(summary.shortfall or 0.0, 6),
-        "secondsToGoal": result.seconds_to_goal,
-        "secondsOverHigh": summary.over_high,
-        "flaps": summary.flaps,
-        "podHours": round(summary.pod_seconds / HOUR, 4),
-        "replicas": {"least": summary.least, "most": summary.peak, "final": summary.final},
-        "load": {"asked": round(result.asked / NANO, 3), "failed": round(summary.lost / NANO, 3)},
-        "counts": [{"at": at, "replicas": count} for at, count in result.counts],
-    }
-
-
 def play(scenario: ShippedScenario) -> list[ScenarioResult]:
     """Play a scenario with each of its contenders."""
-    return [_played(scenario, contender) for contender in scenario.contenders]
-
-
-def _played(scenario: ShippedScenario, contender: Contender) -> ScenarioResult:
     high = {name: Fraction(value * MILLI) for name, value in scenario.high.items()}
-    autoscaler = _autoscaler(scenario, contender)
-    minimum = contender.hpa["spec"]["minReplicas"]
-    first = scenario.tick(0)
-    # A rolling update changes pods from outside of the loop, which must not leave a sync out because nothing changed.
-    loop = ServiceLoop(scenario.setup, autoscaler, Judge(high, minimum), first, skip=not scenario.rollouts)
-    asked = 0
+    ticks = [scenario.tick(at) for at in range(0, scenario.seconds, scenario.step)]
     judged = next(iter(scenario.setup.capacity))
-    for at in range(0, scenario.seconds, scenario.step):
-        if at in scenario.rollouts:
-            loop.pods.roll(scenario.surge, BEGAN + at)
-        tick = scenario.tick(at)
-        asked += tick.load[judged] * scenario.step
-        loop.step(tick, BEGAN + at + scenario.step)
-    run = loop.run()
-    counts = ((0, scenario.setup.replicas), *((round(one.at - BEGAN), one.after) for one in run.changes))
-    return ScenarioResult(
-        name=contender.name, summary=run.summary, counts=counts, reached_goal=not loop.score.is_over_high, asked=asked
-    )
+    asked = sum(tick.load[judged] * scenario.step for tick in ticks)
+    results = []
+    for contender in scenario.contenders:
+        autoscaler, judge = _autoscaler(scenario, contender), Judge(high, contender.hpa["spec"]["minReplicas"])
+        # A rolling update changes pods from outside of the loop, which then must not leave out any sync.
+        loop = ServiceLoop(scenario.setup, autoscaler, judge, ticks[0], skip=not scenario.rollouts)
+        for tick in ticks:
+            if tick.at - BEGAN in scenario.rollouts:
+                loop.pods.roll(scenario.surge, tick.at)
+            loop.step(tick, tick.at + scenario.step)
+        run = loop.run()
+        counts = ((0, scenario.setup.replicas), *((round(one.at - BEGAN), one.after) for one in run.changes))
+        reached = not loop.score.is_over_high
+        results.append(
+            ScenarioResult(name=contender.name, summary=run.summary, counts=counts, reached_goal=reached, asked=asked)
+        )
+    return results
 
 
 def _autoscaler(scenario: ShippedScenario, contender: Contender) -> Autoscaler:
