@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from math import inf
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from adapter.load.totals import SATURATED
 from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, HpaMetric, MetricSourceType, MetricTargetType
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 MAX_AGE = 90.0
 """How long a sample counts (seconds)."""
@@ -83,22 +85,10 @@ def answer(metric: HpaMetric, view: View, max_age: float) -> Values:
     return _shared(samples, lambda value: ModelSample(milli(value), at, window))
 
 
-def _shared(samples: Mapping[str, int], make: Callable[[int], T]) -> dict[str, T]:
+def _shared(samples: Mapping[str, V], make: Callable[[V], T]) -> dict[str, T]:
     """What is made of each pod's value; pods with the same value share one object."""
     made = {value: make(value) for value in set(samples.values())}
     return {pod: made[value] for pod, value in samples.items()}
-
-
-def usages_of(resources: Mapping[str, Mapping[str, int]], at: float, window: float) -> dict[str, PodUsage]:
-    """Resource usage by pod, as metrics.k8s.io reports it; pods with the same values share one object."""
-    if len(resources) == 1:
-        ((resource, samples),) = resources.items()
-        return _shared(samples, lambda value: PodUsage(at, window, {"app": {resource: value}}))
-    pods = {pod for samples in resources.values() for pod in samples}
-    return {
-        pod: PodUsage(at, window, {"app": {name: by_pod[pod] for name, by_pod in resources.items() if pod in by_pod}})
-        for pod in pods
-    }
 
 
 class PolicyAutoscaler:
@@ -201,7 +191,11 @@ class PolicyAutoscaler:
                     max_age=MAX_AGE,
                     fetched_at=view.now,
                 )
-        pods = usages_of(resources, at, window)
+        by_pod = {
+            pod: tuple((name, values[pod]) for name, values in resources.items() if pod in values)
+            for pod in chain.from_iterable(resources.values())
+        }
+        pods = _shared(by_pod, lambda amounts: PodUsage(at, window, {"app": dict(amounts)}))
         return Samples(ResourceSamples(pods=pods, max_age=MAX_AGE, fetched_at=view.now), queries)
 
     def rest(self, view: View) -> Rest | None:

@@ -29,6 +29,7 @@ from adapter.commands.replay.pods import MOST_PODS
 from adapter.commands.replay.report import Report
 from adapter.commands.replay.service import Autoscaler, History, Setup, Tick, open_spool, spooled
 from adapter.commands.replay.suggest import BUDGET, SuggestError
+from adapter.commands.terminal.command import FAILED, OK
 from adapter.commands.terminal.waiting import Progress
 from adapter.load.quantity import QuantityError, parse_nano, parse_quantity
 from adapter.load.spec import Metric, Policy, ResourceMetric
@@ -37,7 +38,6 @@ from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.usage.resource_metrics import parse_go_duration
 
-OK, FAILED, INVALID = 0, 1, 2
 _TITLE = "this cannot be replayed"
 _MANY = ("--namespace", "--policies", "--kubeconfig", "--workers", "--shard", "--part", "--annotate")
 _LONGEST = 7 * 86_400.0

@@ -5,14 +5,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adapter.commands.replay.service import Tick
-from adapter.load.quantity import NANO, QuantityError, parse_number
+from adapter.load.quantity import QuantityError, parse_number
 from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.runtime.times import parse_time
 
 TIME, PULLED_OUT, REPLICAS = "time", "pulled_out", "replicas"
 _MOST = 2**31 - 1
 _LATEST = 253_402_300_799.0
-_PLAIN = re.compile(r"(\d{1,15})(?:\.(\d{1,9})0*)?", re.ASCII)
 _COUNT = re.compile(r"\d{1,10}(\.0*)?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,12}(\.\d*)?", re.ASCII)
 _NO_VALUE = {"", "nan"}
@@ -87,10 +86,6 @@ class CsvHistory:
 
     def _value(self, column: str, text: str) -> int | None:
         """Nano-units of a cell, None where it is empty."""
-        plain = _PLAIN.fullmatch(text)
-        if plain is not None:
-            whole, part = plain.groups()
-            return int(whole) * NANO + (int(part.ljust(9, "0")) if part else 0)
         text = text.strip()
         if text.lower() in _NO_VALUE:
             return None

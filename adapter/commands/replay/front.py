@@ -32,9 +32,8 @@ _AIM_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """The fronts of some autoscalers by name: a level for each of `shortfalls`, None where none is safe enough."""
+    """The fronts of some autoscalers by name: a level for each of SHORTFALLS, None where none is safe enough."""
 
-    shortfalls: Sequence[float]
     levels: Mapping[str, Sequence[Level | None]]
     metric: Metric
     capacity: Fraction
@@ -80,7 +79,6 @@ def front_of(result: Result, capacity: Fraction, history: OpenHistory) -> Front:
         return [level_at(played, shortfall) for shortfall in SHORTFALLS]
 
     return Front(
-        shortfalls=SHORTFALLS,
         levels={
             RAW: levels(DEFAULT_TOLERANCE if tolerance is None else tolerance, stock),
             f"policy {policy.name}": levels(policy.tolerance, ours),
@@ -96,7 +94,7 @@ def lines(front: Front) -> Iterator[str]:
     yield "Pod-hours at equal shortfall, and the target or the high watermark that has it:"
     yield ""
     rows = [["SHORTFALL", *front.levels]]
-    for index, shortfall in enumerate(front.shortfalls):
+    for index, shortfall in enumerate(SHORTFALLS):
         levels = [one[index] for one in front.levels.values()]
         cells = ("never so small" if one is None else f"{one.pod_hours:.1f} ({_text(front, one)})" for one in levels)
         rows.append([f"{100 * shortfall:g} %", *cells])
@@ -123,7 +121,7 @@ def data(front: Front) -> list[dict[str, Any]]:
                 for name, level in ((name, levels[index]) for name, levels in front.levels.items())
             ],
         }
-        for index, shortfall in enumerate(front.shortfalls)
+        for index, shortfall in enumerate(SHORTFALLS)
     ]
 
 

@@ -85,11 +85,6 @@ class ServicePods:
         """The pods that there are, those that are being deleted included."""
         return self.replicas + len(self._stopping)
 
-    @property
-    def starting(self) -> int:
-        """The pods that are not Ready yet."""
-        return len(self._starting)
-
     def shown(self) -> tuple[Pod, ...]:
         """The pods as the API shows them; the same objects while they do not change."""
         if self._shown is None:

@@ -32,13 +32,13 @@ from adapter.commands.replay.page.markup import (
     tag,
     write_text,
 )
+from adapter.commands.terminal.command import FAILED, OK
 from adapter.commands.terminal.output import aligned
 from adapter.commands.terminal.waiting import Progress
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.runtime.times import format_time
 from adapter.settings import Kubernetes, load_settings
 
-OK, FAILED = 0, 1
 _TITLE = "this cannot be replayed"
 _SAME = (
     "step", "namespace", "query", "pulled_out_query", "replicas_query", "capacity", "request", "limit", "total",
