@@ -1,19 +1,11 @@
 """The replica calculator: from one metric to the count it proposes (`replica_calculator.go`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from adapter.hpa import go_numbers
-from adapter.hpa.go_numbers import (
-    MAX_INT32,
-    MAX_INT64,
-    ceil_int32,
-    divide,
-    quotient,
-    wrap_int32,
-    wrap_int64,
-)
+from adapter.hpa.go_numbers import MAX_INT32, MAX_INT64, ceil_int32, divide, quotient, wrap_int32, wrap_int64
 from adapter.hpa.pods import DEFAULT_CPU, CpuRules, Groups, ModelPod, ModelSample, group, ready_and_running
 
 _NO_PODS = "no pods returned by selector while calculating replica count"
@@ -55,47 +47,22 @@ class Calculator:
         self, current: int, target: int, samples: Mapping[str, ModelSample], resource: str, container: str = ""
     ) -> Proposal:
         """A resource against a percentage of the pods' requests. Raises CalculationError."""
-        if not self.pods:
-            raise CalculationError(_NO_PODS)
-        groups = self._groups(samples, resource)
-        usable = _without(samples, groups.ignored | groups.unready)
+        groups, usable = self._usable(samples, resource)
         requests = {pod.name: _request(pod, resource, container) for pod in self.pods}
         percent, average = _utilization(usable, requests)
-        ratio = divide(float(percent), float(target))
-        grows_with_unready = bool(groups.unready) and ratio > 1.0
-        if not grows_with_unready and not groups.missing:
-            replicas = current if self.tolerances.hold(ratio) else ceil_int32(ratio * groups.ready)
-            return Proposal(replicas, average, percent)
-        if ratio < 1.0:
-            share = max(100, target)
-            usable |= {name: quotient(wrap_int64(requests[name] * share), 100) for name in groups.missing}
-        elif ratio > 1.0:
-            usable |= dict.fromkeys(groups.missing, 0)
-        if grows_with_unready:
-            usable |= dict.fromkeys(groups.unready, 0)
-        again, _ = _utilization(usable, requests)
-        replicas = self._filled(current, ratio, divide(float(again), float(target)), len(usable))
+        share = max(100, target)
+        full = {name: quotient(wrap_int64(requests[name] * share), 100) for name in groups.missing}
+        replicas = self._replicas(
+            current, target, groups, usable, percent, lambda values: _utilization(values, requests)[0], full
+        )
         return Proposal(replicas, average, percent)
 
     def average(self, current: int, target: int, samples: Mapping[str, ModelSample], resource: str = "") -> Proposal:
         """Pods' samples against an average (milli-units). Raises CalculationError."""
-        if not self.pods:
-            raise CalculationError(_NO_PODS)
-        groups = self._groups(samples, resource)
-        usable = _without(samples, groups.ignored | groups.unready)
+        groups, usable = self._usable(samples, resource)
         usage = _mean(usable)
-        ratio = divide(float(usage), float(target))
-        grows_with_unready = bool(groups.unready) and ratio > 1.0
-        if not grows_with_unready and not groups.missing:
-            return Proposal(current if self.tolerances.hold(ratio) else ceil_int32(ratio * groups.ready), usage)
-        if ratio < 1.0:
-            usable |= dict.fromkeys(groups.missing, target)
-        elif ratio > 1.0:
-            usable |= dict.fromkeys(groups.missing, 0)
-        if grows_with_unready:
-            usable |= dict.fromkeys(groups.unready, 0)
-        again = divide(float(_mean(usable)), float(target))
-        return Proposal(self._filled(current, ratio, again, len(usable)), usage)
+        full = dict.fromkeys(groups.missing, target)
+        return Proposal(self._replicas(current, target, groups, usable, usage, _mean, full), usage)
 
     def object_value(self, current: int, target: int, value: int) -> Proposal:
         """One value of an object against a value: the pods that are Ready are multiplied. Raises CalculationError."""
@@ -137,15 +104,47 @@ class Calculator:
             return Proposal(replicas, MAX_INT64)
         return Proposal(replicas, go_numbers.ceil_int64(divide(float(total), float(status_replicas))))
 
-    def _groups(self, samples: Mapping[str, ModelSample], resource: str) -> Groups:
-        return group(self.pods, samples, self.now, self.cpu if resource == "cpu" else None)
+    def _usable(self, samples: Mapping[str, ModelSample], resource: str) -> tuple[Groups, dict[str, int]]:
+        """The pods by their part, and the samples that count (milli-units by pod). Raises CalculationError."""
+        if not self.pods:
+            raise CalculationError(_NO_PODS)
+        groups = group(self.pods, samples, self.now, self.cpu if resource == "cpu" else None)
+        left_out = groups.ignored | groups.unready
+        usable = {name: sample.value for name, sample in samples.items() if name not in left_out}
+        if not usable:
+            raise CalculationError("did not receive metrics for targeted pods (pods might be unready)")
+        return groups, usable
 
-    def _filled(self, current: int, ratio: float, again: float, count: int) -> int:
-        """The count once missing and unready pods are filled in; current where that turns the direction round."""
+    def _replicas(
+        self,
+        current: int,
+        target: int,
+        groups: Groups,
+        usable: dict[str, int],
+        measured: int,
+        measure: Callable[[Mapping[str, int]], int],
+        full: dict[str, int],
+    ) -> int:
+        """The count for what the usable samples measure. Missing and unready pods are filled in so that they damp it.
+
+        Where usage is below the target, a missing pod uses what `full` says, else nothing. Where that turns the
+        direction round, the count stays.
+        """
+        ratio = divide(float(measured), float(target))
+        grows_with_unready = bool(groups.unready) and ratio > 1.0
+        if not grows_with_unready and not groups.missing:
+            return current if self.tolerances.hold(ratio) else ceil_int32(ratio * groups.ready)
+        if ratio < 1.0:
+            usable = usable | full
+        elif ratio > 1.0:
+            usable = usable | dict.fromkeys(groups.missing, 0)
+        if grows_with_unready:
+            usable = usable | dict.fromkeys(groups.unready, 0)
+        again = divide(float(measure(usable)), float(target))
         turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
         if self.tolerances.hold(again) or turned:
             return current
-        replicas = ceil_int32(again * count)
+        replicas = ceil_int32(again * len(usable))
         if (again < 1.0 and replicas > current) or (again > 1.0 and replicas < current):
             return current
         return replicas
@@ -173,13 +172,6 @@ def _request(pod: ModelPod, resource: str, container: str) -> int:
             raise CalculationError(f"missing request for {resource} in container {name} of Pod {pod.name}")
         total += pod.containers[name][resource]
     return total
-
-
-def _without(samples: Mapping[str, ModelSample], names: frozenset[str]) -> dict[str, int]:
-    usable = {name: sample.value for name, sample in samples.items() if name not in names}
-    if not usable:
-        raise CalculationError("did not receive metrics for targeted pods (pods might be unready)")
-    return usable
 
 
 def _mean(values: Mapping[str, int]) -> int:

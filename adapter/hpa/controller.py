@@ -158,14 +158,17 @@ class Controller:
     ) -> Proposals:
         calculator = Calculator(pods=pods, now=now, tolerances=self._tolerances, cpu=self._flags.cpu)
         status = replicas if status_replicas is None else status_replicas
-        return tuple(
-            _proposal(calculator, metric, answer, replicas, status)
-            for metric, answer in zip(self._hpa.metrics, values, strict=True)
-        )
+        proposals: list[Proposal | str] = []
+        for metric, answer in zip(self._hpa.metrics, values, strict=True):
+            try:
+                proposals.append(_calculated(calculator, metric, answer, replicas, status))
+            except CalculationError as error:
+                proposals.append(str(error))
+        return tuple(proposals)
 
-    def _normalized(self, replicas: int, recommended: "_Recommended", proposals: Proposals, now: float) -> Sync:
+    def _normalized(self, replicas: int, recommended: tuple[int, str], proposals: Proposals, now: float) -> Sync:
         """The count after stabilization, limits and bounds."""
-        desired, bounds = recommended.replicas, self._hpa.bounds
+        (desired, metric), bounds = recommended, self._hpa.bounds
         least, most = bounds.minimum, bounds.maximum
         if self._hpa.has_behavior:
             limited = self._history.limited(replicas, desired, least, most, self._up, self._down, now)
@@ -175,7 +178,7 @@ class Controller:
         self._set(LIMITED, limited.limit, status=limited.replicas != limited.stabilized)
         count, reason = limited.replicas, ""
         if desired > replicas:
-            reason = f"{recommended.metric} above target"
+            reason = f"{metric} above target"
         elif desired < replicas:
             reason = "All metrics below target"
         if replicas == 0 and count < least:
@@ -194,8 +197,11 @@ class Controller:
     def _speaks_at_zero(self) -> bool:
         return any(metric.kind in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL} for metric in self._hpa.metrics)
 
-    def _recommended(self, replicas: int, proposals: Proposals) -> "_Recommended | None":
-        """The largest proposal; None where no metric has one, or one fails and the others would scale down."""
+    def _recommended(self, replicas: int, proposals: Proposals) -> tuple[int, str] | None:
+        """The largest proposal, and its metric as the controller names it.
+
+        None where no metric has one, or one fails and the others would scale down.
+        """
         largest, winner = 0, ""
         failed = [index for index, proposal in enumerate(proposals) if isinstance(proposal, str)]
         for metric, proposal in zip(self._hpa.metrics, proposals, strict=True):
@@ -210,7 +216,7 @@ class Controller:
             return None
         message = f"the HPA was able to successfully calculate a replica count from {winner}"
         self._conditions[ACTIVE] = HpaCondition(True, "ValidMetricFound", message)
-        return _Recommended(max(0, largest), winner)
+        return max(0, largest), winner
 
     def _rescale(self, sync: Sync, before: int, now: float) -> Sync:
         """Carry out what a sync decided: conditions, and the change to be remembered for rate limits."""
@@ -232,34 +238,13 @@ class Controller:
         self._conditions[kind] = HpaCondition(status, reason, _MESSAGES[reason])
 
 
-class _Recommended(NamedTuple):
-    """The largest proposal, and the metric that it comes from as the controller names it."""
-
-    replicas: int
-    metric: str
-
-
 def _tolerance(own: Fraction | None, default: float) -> float:
     return default if own is None else approximate_float(own)
 
 
-def _proposal(calculator: Calculator, metric: HpaMetric, answer: Values, replicas: int, status: int) -> Proposal | str:
-    """What one metric proposes, or the sentence why it proposes nothing."""
+def _calculated(calculator: Calculator, metric: HpaMetric, answer: Values, replicas: int, status: int) -> Proposal:
     if isinstance(answer, str):
-        return answer
-    try:
-        return _calculated(calculator, metric, answer, replicas, status)
-    except CalculationError as error:
-        return str(error)
-
-
-def _calculated(
-    calculator: Calculator,
-    metric: HpaMetric,
-    answer: Sequence[int] | Mapping[str, ModelSample],
-    replicas: int,
-    status: int,
-) -> Proposal:
+        raise CalculationError(answer)
     if metric.aim is None:
         raise CalculationError("the metric has no target")
     by_percent = metric.target is MetricTargetType.UTILIZATION
@@ -289,7 +274,9 @@ def _text(metric: HpaMetric) -> str:
     name, kind = metric.name, metric.kind
     by_average = metric.target is MetricTargetType.AVERAGE_VALUE
     if kind is MetricSourceType.EXTERNAL or (kind is MetricSourceType.OBJECT and by_average):
-        return f"external metric {name}({_selector(metric.match_labels)})"
+        labels = "".join(f"{key}: {value}," for key, value in sorted(metric.match_labels.items()))
+        matching = f"{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
+        return f"external metric {name}({f'&LabelSelector{matching}' if labels else 'nil'})"
     if kind is MetricSourceType.OBJECT:
         return f"{metric.described.kind if metric.described is not None else ''} metric {name}"
     if kind is MetricSourceType.PODS:
@@ -298,13 +285,3 @@ def _text(metric: HpaMetric) -> str:
         return f"{name} resource"
     container = "container " if kind is MetricSourceType.CONTAINER_RESOURCE else ""
     return f"{name} {container}resource utilization (percentage of request)"
-
-
-def _selector(labels: Mapping[str, str]) -> str:
-    """A metric's selector as Go prints it."""
-    if not labels:
-        return "nil"
-    pairs = "".join(f"{key}: {labels[key]}," for key in sorted(labels))
-    return (
-        f"&LabelSelector{{MatchLabels:map[string]string{{{pairs}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
-    )

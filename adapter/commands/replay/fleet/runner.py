@@ -17,12 +17,7 @@ from pathlib import Path
 import msgspec
 
 from adapter.commands.replay import report, suggestion_report
-from adapter.commands.replay.command import (
-    comparison_of,
-    further_metrics,
-    service_of,
-    target_of,
-)
+from adapter.commands.replay.command import comparison_of, further_metrics, service_of, target_of
 from adapter.commands.replay.comparison import probed, replay
 from adapter.commands.replay.fleet.parts import PolicyName, ServiceRow, row_of
 from adapter.commands.replay.fleet.services import FleetService

@@ -170,13 +170,7 @@ def _table(report: Report) -> Html:
     if price is not None:
         figures["Cost"] = lambda one: f"{cost(one, price):,.2f}"
     head = (
-        tag(
-            "th",
-            _swatch(index),
-            tag("bdi", run.name),
-            scope="col",
-            class_="subject" if index == SUBJECT else None,
-        )
+        tag("th", _swatch(index), tag("bdi", run.name), scope="col", class_="subject" if index == SUBJECT else None)
         for index, run in enumerate(runs)
     )
     body = (
