@@ -171,6 +171,7 @@ def test_in_open_loop_more_pods_carry_no_less(capsys: pytest.CaptureFixture[str]
             "--capacity: 'cpus': there is no such metric, did you mean cpu?",
         ),
         (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
+        (replay("--shortfall", "1%"), "--shortfall: '1%': goes with --suggest"),
         (replay("--front"), "--front: a shortfall needs what one pod can carry; say it with --capacity"),
     ],
 )

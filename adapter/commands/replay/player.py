@@ -87,19 +87,18 @@ def suggest_for(
     measure = _yardstick(compared)
     if aim is not None:
         capacity_of(compared)
-    others = {name: high for name, high in compared.judge.high.items() if name != policy.metrics[0].name}
-    plain = measure.load * _capacity_unit(policy.metrics[0], compared.setup)
+    name, unit = policy.metrics[0].name, _capacity_unit(policy.metrics[0], compared.setup)
     split = result.begin + (result.end - result.begin) * _LEARNED_SHARE
     player = Player(
         comparison=replace(compared, others=()),
         history=history,
-        judge=Judge({policy.metrics[0].name: plain} | others, compared.judge.minimum),
+        judge=Judge({**compared.judge.high, name: measure.load * unit}, compared.judge.minimum),
         begin=result.begin,
         split=split if result.end - result.begin >= _CHECKED_FROM_DAYS * _DAY else None,
         end=result.end,
     )
-    clipped = compared.setup.throttles.get(policy.metrics[0].name)
-    limit = None if clipped is None else clipped / _capacity_unit(policy.metrics[0], compared.setup)
+    clipped = compared.setup.throttles.get(name)
+    limit = None if clipped is None else clipped / unit
     search = partial(suggest, Plan(policy), compared.hpa.bounds.minimum, measure)
     search = partial(search, aim=aim, limit=limit, budget=budget, progress=progress)
     cores = cores or ((os.cpu_count() or 1) if result.ticks > _SHORT_TICKS else 1)
