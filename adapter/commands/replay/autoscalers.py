@@ -48,32 +48,30 @@ class ModelPods:
     def of(self, pods: Sequence[Pod]) -> tuple[ModelPod, ...]:
         """The models of these pods."""
         if pods is not self._pods:
-            self._pods, self._models = pods, tuple(map(_model, pods))
+            requests = [
+                {one.name: {name: milli(amount) for name, amount in one.requests.items()} for one in pod.containers}
+                for pod in pods
+            ]
+            self._pods = pods
+            self._models = tuple(
+                ModelPod(
+                    name=pod.name,
+                    phase=pod.phase,
+                    deleting=pod.deleting,
+                    ready="" if pod.ready is None else str(pod.ready.status),
+                    ready_since=0.0 if pod.ready is None else pod.ready.since or 0.0,
+                    started=pod.started_at,
+                    requests=next(iter(containers.values()), {}),
+                    containers=containers,
+                )
+                for pod, containers in zip(pods, requests, strict=True)
+            )
         return self._models
 
 
-def _model(pod: Pod) -> ModelPod:
-    ready = "" if pod.ready is None else str(pod.ready.status)
-    since = pod.ready.since if pod.ready is not None else None
-    containers = {
-        container.name: {name: milli(amount) for name, amount in container.requests.items()}
-        for container in pod.containers
-    }
-    return ModelPod(
-        name=pod.name,
-        phase=pod.phase,
-        deleting=pod.deleting,
-        ready=ready,
-        ready_since=since or 0.0,
-        started=pod.started_at,
-        requests=next(iter(containers.values()), {}),
-        containers=containers,
-    )
-
-
-def answer(metric: HpaMetric, view: View, max_age: float) -> Values:
+def answer(metric: HpaMetric, view: View) -> Values:
     """What the metrics APIs tell an HPA of a metric of the service; a sentence where there is no fresh sample."""
-    if view.now - view.sampled_at > max_age:
+    if view.now - view.sampled_at > MAX_AGE:
         return NO_ANSWER
     if metric.kind not in _BY_POD:
         value = view.load.get(metric.name)
@@ -169,7 +167,7 @@ class PolicyAutoscaler:
 
     def _answer(self, metric: HpaMetric, view: View) -> Values:
         if metric.name != DESIRED_REPLICAS:
-            return answer(metric, view, MAX_AGE)
+            return answer(metric, view)
         served = self.decision.served if self.decision is not None else None
         return NO_ANSWER if served is None else (served,)
 
@@ -391,7 +389,7 @@ class HpaAutoscaler:
         return RestingRange(floor, least, most)
 
     def _answer(self, metric: HpaMetric, view: View, pods: tuple[ModelPod, ...]) -> Values:
-        values = answer(metric, view, MAX_AGE)
+        values = answer(metric, view)
         if not self._effective or not isinstance(values, Mapping) or metric.aim is None:
             return values
         out = [pod.name for pod in view.pods if pod.pulled_out_annotation and pod.name in values]

@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from adapter.commands.replay.service import Tick
 from adapter.load.quantity import QuantityError, parse_number
@@ -44,13 +45,17 @@ class CsvHistory:
         columns = {name: index for index, name in enumerate(self._columns)}
         time, out, replicas = columns[TIME], columns.get(PULLED_OUT), columns.get(REPLICAS)
         metrics = [(name, columns[name]) for name in self.metrics]
-        width, before = len(self._columns), float("-inf")
+        width, before = len(self._columns), -inf
         while (row := self._next()) is not None:
             if not row:
                 continue
             if len(row) != width:
                 raise self._fault("", len(row), f"must have {width} cells, as the first line has")
-            at = self._time(row[time])
+            seconds = float(row[time]) if _SECONDS.fullmatch(row[time]) else inf
+            at = seconds if seconds <= _LATEST else parse_time(row[time].strip())
+            if at is None:
+                advice = "must be a time such as 2026-01-01T12:00:00Z, or seconds since the epoch"
+                raise self._fault(TIME, row[time], advice)
             if at <= before:
                 raise self._fault(TIME, row[time], "must be later than in the line before")
             before = at
@@ -73,16 +78,6 @@ class CsvHistory:
             return next(self._rows, None)
         except (csv.Error, UnicodeDecodeError) as error:
             raise self._fault("", None, f"is not CSV in UTF-8: {error}") from error
-
-    def _time(self, text: str) -> float:
-        if _SECONDS.fullmatch(text):
-            seconds = float(text)
-            if seconds <= _LATEST:
-                return seconds
-        at = parse_time(text.strip())
-        if at is None:
-            raise self._fault(TIME, text, "must be a time such as 2026-01-01T12:00:00Z, or seconds since the epoch")
-        return at
 
     def _value(self, column: str, text: str) -> int | None:
         """Nano-units of a cell, None where it is empty."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from adapter.commands.migrate.migration import migrate
 from adapter.commands.migrate.original import MigrationError
 from adapter.commands.migrate.pair import Keda, Original, StockHpa, Wpa, WpaMetric
-from adapter.commands.replay.autoscalers import MAX_AGE, ModelPods, answer
+from adapter.commands.replay.autoscalers import ModelPods, answer
 from adapter.commands.replay.service import Autoscaler, View
 from adapter.hpa.controller import Controller, Values
 from adapter.hpa.go_numbers import milli
@@ -77,7 +77,7 @@ class StockAutoscaler:
         """One sync of the controller."""
         values: list[Values] = []
         for place, metric in zip(self._places, self._asked, strict=True):
-            known = answer(metric, view, MAX_AGE)
+            known = answer(metric, view)
             if place in self._per_replica and not isinstance(known, str | Mapping) and view.status_replicas:
                 # kube-metrics-adapter divides in floats, and cuts to milli-units.
                 known = [int(value / 1000 / view.status_replicas * 1000) for value in known]

@@ -45,7 +45,22 @@ class Report:
         if result.comparison.setup.is_open:
             yield "Open loop: pods carry what they carried at the recorded count"
         yield ""
-        yield from aligned([_COLUMNS, *(_row(run, price) for run in result.runs)])
+        rows = [
+            (
+                run.name,
+                f"{run.summary.least} / {_average(run.summary):.1f} / {run.summary.peak}",
+                _duration(run.summary.over_high),
+                _duration(run.summary.recovery),
+                "" if run.summary.shortfall is None else f"{100 * run.summary.shortfall:.3f} %",
+                str(run.summary.changes),
+                str(run.summary.flaps),
+                str(run.summary.overshoot),
+                f"{run.summary.pod_hours:.1f}",
+                "" if price is None else f"{cost(run.summary, price):.2f}",
+            )
+            for run in result.runs
+        ]
+        yield from aligned([_COLUMNS, *rows])
         yield ""
         yield "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod."
         if any(run.summary.shortfall is not None for run in result.runs):
@@ -74,22 +89,6 @@ def notes(result: Result) -> Iterator[str]:
         yield f"{_duration(unknown)} without data: not judged, and nothing scales down on old samples"
     if result.comparison.policy.registry is not None:
         yield "Pull-outs are evidence by annotation here, not by the registry of the policy"
-
-
-def _row(run: Run, price: Fraction | None) -> list[str]:
-    summary = run.summary
-    return [
-        run.name,
-        f"{summary.least} / {_average(summary):.1f} / {summary.peak}",
-        _duration(summary.over_high),
-        _duration(summary.recovery),
-        "" if summary.shortfall is None else f"{100 * summary.shortfall:.3f} %",
-        str(summary.changes),
-        str(summary.flaps),
-        str(summary.overshoot),
-        f"{summary.pod_hours:.1f}",
-        "" if price is None else f"{cost(summary, price):.2f}",
-    ]
 
 
 def _average(summary: Summary) -> float:

@@ -76,16 +76,22 @@ class PrometheusHistory:
     def __iter__(self) -> Iterator[Tick]:
         if not self._downloaded:
             self.download()
+        pulled_out = 0
         held: list[Tick] | None = None  # ticks of a gap, which is left out at both ends
-        for tick in self._ticks():
-            if tick.load:
-                yield from held or ()
-                yield tick
-                held = []
-            elif held is not None:
-                held.append(tick)
-
-    # --- reading from the server ---
+        for span in self.span.parts():
+            loads = {name: [*map(_nano, self._values(one, span))] for name, one in self.queries.loads.items()}
+            out = map(_count, self._values(self.queries.pulled_out, span))
+            replicas = map(_count, self._values(self.queries.replicas, span))
+            for at, *values, number, count in zip(span.moments(), *loads.values(), out, replicas, strict=True):
+                pulled_out = pulled_out if number is None else number
+                load = {name: value for name, value in zip(loads, values, strict=True) if value is not None}
+                tick = Tick(at, load, pulled_out, count)
+                if load:
+                    yield from held or ()
+                    yield tick
+                    held = []
+                elif held is not None:
+                    held.append(tick)
 
     def download(self, *, quiet: bool = False) -> None:
         """Read all parts that are not on disk yet. An interrupted download goes on where it stopped.
@@ -137,19 +143,6 @@ class PrometheusHistory:
             rest = iter(parts)
             while together := list(islice(rest, len(list(self.queries)))):
                 await asyncio.gather(*(fetch(*part) for part in together))
-
-    # --- reading from disk ---
-
-    def _ticks(self) -> Iterator[Tick]:
-        pulled_out = 0
-        for span in self.span.parts():
-            loads = {name: [*map(_nano, self._values(one, span))] for name, one in self.queries.loads.items()}
-            out = map(_count, self._values(self.queries.pulled_out, span))
-            replicas = map(_count, self._values(self.queries.replicas, span))
-            for at, *values, number, count in zip(span.moments(), *loads.values(), out, replicas, strict=True):
-                pulled_out = pulled_out if number is None else number
-                load = {name: value for name, value in zip(loads, values, strict=True) if value is not None}
-                yield Tick(at, load, pulled_out, count)
 
     def _values(self, query: RangeQuery, span: Span) -> Values:
         values = self._cache.load(query, span)

@@ -92,7 +92,13 @@ def table(played: Played) -> Iterator[str]:
     for (scenario, results), group in zip(played, rows, strict=True):
         yield from ("", f"{scenario.name}: {scenario.story}")
         yield from islice(lines, len(group))
-        yield from _against_built_in(results)
+        # Where the experiment's built-in algorithm is among the autoscalers: the others against it.
+        base = next((one for one in results if one.name == BUILT_IN and one.summary.lost), None)
+        for one in results:
+            if base is not None and one is not base:
+                failed = 100 * (one.summary.lost / base.summary.lost - 1)
+                more = 100 * (one.throughput / base.throughput - 1)
+                yield f"  {one.name} against {BUILT_IN}: failed requests {failed:+.2f} %, throughput {more:+.2f} %"
 
 
 def cells(result: ScenarioResult) -> tuple[str, ...]:
@@ -115,18 +121,6 @@ def duration(seconds: float) -> str:
     if whole >= HOUR:
         return f"{whole // HOUR}h{whole % HOUR // MINUTE:02d}m"
     return f"{whole // MINUTE}m{whole % MINUTE:02d}s" if whole >= MINUTE else f"{whole}s"
-
-
-def _against_built_in(results: Sequence[ScenarioResult]) -> Iterator[str]:
-    """Where the experiment's built-in algorithm is among the autoscalers: the others against it."""
-    base = next((one for one in results if one.name == BUILT_IN), None)
-    if base is None or not base.summary.lost:
-        return
-    for one in results:
-        if one is not base:
-            failed = 100 * (one.summary.lost / base.summary.lost - 1)
-            more = 100 * (one.throughput / base.throughput - 1)
-            yield f"  {one.name} against {BUILT_IN}: failed requests {failed:+.2f} %, throughput {more:+.2f} %"
 
 
 def as_data(played: Played) -> Mapping[str, Any]:
