@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from fractions import Fraction
+from math import floor
 
-from adapter.commands.replay.service import UNBOUNDED, Bucket, Change, Judge, Run, Setup, Summary
+from adapter.commands.replay.service import Bucket, Change, Judge, Run, Setup, Summary
 
 CHANGES_KEPT = 10_000
 BUCKETS_MOST = 1024
@@ -35,7 +36,6 @@ class Score:
         self._serving = self._out = self._existing = 0
         self._high: list[tuple[str, int]] = []
         self._full: list[tuple[str, int]] = []
-        self._roomy: list[tuple[str, int]] = []
         self._length = max(_FIRST_BUCKET, setup.sync)
         self._buckets: list[Bucket] = []
         self._bucket = Bucket(at, at + self._length, setup.replicas, setup.replicas)
@@ -61,16 +61,8 @@ class Score:
     def pods(self, replicas: int, serving: int, out: int, existing: int) -> None:
         """The numbers of pods from now on. Precomputes the loads of the service at which something is to be noted."""
         self._replicas, self._serving, self._out, self._existing = replicas, serving, out, existing
-        self._high = [(name, _below(high * serving)) for name, high in self._judge.high.items()]
+        self._high = [(name, floor(high * serving)) for name, high in self._judge.high.items()]
         self._full = [(name, capacity * serving) for name, capacity in self._capacity.items()]
-        self._overshoot_from()
-
-    def _overshoot_from(self) -> None:
-        """The loads up to which more pods are too many than ever before."""
-        needed = self._replicas - self._out - self._overshoot - 1
-        self._roomy = []
-        if needed >= self._judge.minimum:
-            self._roomy = [(name, _below(high * needed)) for name, high in self._judge.high.items()]
 
     def add(self, at: float, seconds: float, load: Mapping[str, int] | None) -> None:
         """A stretch of time at this load (nano-units by metric; None: nobody knows it)."""
@@ -111,14 +103,13 @@ class Score:
                 self._asked[name] += value * milliseconds
                 if value > limit:
                     self._lost[name] += (value - limit) * milliseconds
-        if not self._roomy:
-            return
-        for name, limit in self._roomy:
-            if load.get(name, UNBOUNDED) > limit:  # one that is not known asks for no fewer pods
+        spare = self._replicas - self._out - self._judge.minimum
+        for name, high in self._judge.high.items():
+            if spare <= self._overshoot or name not in load:  # a metric that is not known asks for no fewer pods
                 return
-        needed = max(-(-load[name] // high) for name, high in self._judge.high.items())
-        self._overshoot = self._replicas - self._out - max(needed, self._judge.minimum)
-        self._overshoot_from()
+            spare = min(spare, self._replicas - self._out + -load[name] * high.denominator // high.numerator)
+        if self._judge.high:
+            self._overshoot = max(self._overshoot, spare)
 
     def _next_bucket(self, at: float) -> Bucket:
         self._buckets.append(self._bucket)
@@ -153,8 +144,3 @@ class Score:
         )
         buckets = tuple(bucket for bucket in (*self._buckets, self._bucket) if bucket.seconds)
         return Run(name=name, summary=summary, buckets=buckets, changes=tuple(self._changes))
-
-
-def _below(limit: Fraction | int) -> int:
-    """The largest whole load that does not exceed the limit."""
-    return limit.numerator // limit.denominator
