@@ -130,7 +130,6 @@ class PolicyAutoscaler:
         self._models = ModelPods()
         self.assessment: Assessment | None = None
         self.decision: Decision | None = None
-        self._known_rest: tuple[object, int, Rest] | None = None
 
     def sync(self, view: View) -> int:
         """One assessment, one answer to the HPA, and its sync."""
@@ -198,30 +197,31 @@ class PolicyAutoscaler:
 
     def rest(self, view: View) -> Rest | None:
         """When the policy keeps the count, and the HPA with it."""
-        assessment = self.assessment
+        assessment, cools_until = self.assessment, self._cools_until(view)
         if assessment is None or not self._is_sure(assessment, view):
             return None
-        known = self._known_rest
-        if known is None or known[0] is not view.pods or known[1] != view.replicas or view.now >= known[2].until:
-            rest = self._rest_of(view)
-            if rest is None:
-                return None
-            known = self._known_rest = view.pods, view.replicas, rest
+        ranges = self._ranges(view, cools_until)
+        if ranges is None:
+            return None
         held_at, sinking = self._controller.keeps(view.replicas)
         # Whether a smaller load asks for a smaller count at once, and always for the same.
         sinks = (
             not self.policy.fast_scale_up
-            and self._cools_until(view) is None
+            and cools_until is None
             and not any(metric.missing for metric in assessment.metrics)
             and not any(metric.delay.down for metric in self.policy.metrics)
             and all(pod.is_ready or pod.deleting for pod in view.pods)
         )
-        return known[2]._replace(held_at=held_at, sinking=sinking if sinks else 0.0)
+        # The policy itself changes with a schedule's window, and at the end of a hold or of a cooldown.
+        times = [self.policy.hold_until, cools_until]
+        times += [time for window in assessment.windows for time in (window.start, window.end)]
+        until = min((at for at in times if at is not None and at > view.now), default=inf)
+        return Rest(ranges, held_at, sinking if sinks else 0.0, until)
 
     def _is_sure(self, assessment: Assessment, view: View) -> bool:
         """Whether this decision depends on the load alone: every metric answered, and nothing held the count."""
         decision = self.decision
-        if decision is None or decision.desired is None or not view.replicas:
+        if decision is None or decision.desired is None or not view.replicas or len(self.hpa.metrics) != 1:
             return False
         if self.policy.registry is not None:  # what it answers may change at any time
             return False
@@ -231,12 +231,10 @@ class PolicyAutoscaler:
             metric.floor or len(metric.scenarios) == 1 for metric in assessment.metrics
         )
 
-    def _rest_of(self, view: View) -> Rest | None:
-        if len(self.hpa.metrics) != 1:
-            return None
+    def _ranges(self, view: View, cools_until: float | None) -> dict[str, RestingRange] | None:
+        """The loads at which each metric surely keeps the count; None where any is not sure."""
         counted = [pod for pod in view.pods if pod.is_ready and not pod.deleting and not pod.pulled_out_annotation]
         ranges: dict[str, RestingRange] = {}
-        bounds, cools_until = self._bounds, self._cools_until(view)
         for metric in self.policy.metrics:
             loads = _policy_range(
                 self.policy,
@@ -244,18 +242,13 @@ class PolicyAutoscaler:
                 view.replicas,
                 counted,
                 total=metric.name in self._totals,
-                may_fall=view.replicas > max(1, bounds.minimum) and cools_until is None,
-                may_rise=view.replicas < bounds.maximum,
+                may_fall=view.replicas > max(1, self._bounds.minimum) and cools_until is None,
+                may_rise=view.replicas < self._bounds.maximum,
             )
             if loads is None:
                 return None
             ranges[metric.name] = loads
-        # The policy itself changes with a schedule's window, and at the end of a hold or of a cooldown.
-        times = [self.policy.hold_until, cools_until]
-        for window in self.assessment.windows if self.assessment is not None else ():
-            times += [window.start, window.end]
-        until = min((at for at in times if at is not None and at > view.now), default=inf)
-        return Rest(ranges, held_at=view.now, until=until)
+        return ranges
 
     def _cools_until(self, view: View) -> float | None:
         """When the cooldown that keeps the count from falling ends (seconds); None without one."""
@@ -322,7 +315,6 @@ class HpaAutoscaler:
         self._controller = Controller(hpa)
         self._models = ModelPods()
         self._recommendation: int | None = None
-        self._known_rest: tuple[object, int, Rest | None] | None = None
 
     def sync(self, view: View) -> int:
         """One sync of the controller."""
@@ -336,23 +328,21 @@ class HpaAutoscaler:
         """When the HPA keeps the count: within its tolerance, or at its bounds."""
         if self._recommendation is None or self._recommendation > view.replicas or not view.replicas:
             return None
-        known = self._known_rest
-        if known is None or known[0] is not view.pods or known[1] != view.replicas:
-            # Where every pod is Ready, sampled and no longer initializing, that stays so with the same pods.
-            begun = view.sampled_at - (view.window or 0.0)
-            alive = [pod for pod in view.pods if not pod.deleting]
-            if any(len(samples) != len(alive) for samples in view.samples.values()) or not all(
-                pod.ready is not None and pod.ready.status and (pod.ready.since or 0.0) <= begun for pod in alive
-            ):
-                return None
-            ranges = [(metric.name, self._range(metric, view)) for metric in self.hpa.metrics]
-            sure = {name: loads for name, loads in ranges if loads is not None}
-            is_sure = sure and all(loads is not None for _, loads in ranges)
-            known = self._known_rest = view.pods, view.replicas, Rest(sure, view.now) if is_sure else None
-        if known[2] is None:
+        # Where every pod is Ready, sampled and no longer initializing, that stays so with the same pods.
+        begun = view.sampled_at - (view.window or 0.0)
+        alive = [pod for pod in view.pods if not pod.deleting]
+        if any(len(samples) != len(alive) for samples in view.samples.values()) or not all(
+            pod.ready is not None and pod.ready.status and (pod.ready.since or 0.0) <= begun for pod in alive
+        ):
             return None
+        ranges = {}
+        for metric in self.hpa.metrics:
+            loads = self._range(metric, view)
+            if loads is None:
+                return None
+            ranges[metric.name] = loads
         held_at, sinking = self._controller.keeps(view.replicas)
-        return known[2]._replace(held_at=held_at, sinking=sinking)
+        return Rest(ranges, held_at, sinking) if ranges else None
 
     def _range(self, metric: HpaMetric, view: View) -> RestingRange | None:
         """The loads at which a metric, all others as they are, surely keeps the count; None where none is sure.
