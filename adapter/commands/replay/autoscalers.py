@@ -197,9 +197,12 @@ class PolicyAutoscaler:
 
     def rest(self, view: View) -> Rest | None:
         """When the policy keeps the count, and the HPA with it."""
-        assessment, cools_until = self.assessment, self._cools_until(view)
+        assessment = self.assessment
         if assessment is None or not self._is_sure(assessment, view):
             return None
+        # Until then a cooldown keeps the count from falling.
+        last, pace = last_scaled(self._memory, self._bounds, view.now), self.policy.cooldown.down
+        cools_until = last + pace if last is not None and view.now - last < pace else None
         ranges = self._ranges(view, cools_until)
         if ranges is None:
             return None
@@ -249,11 +252,6 @@ class PolicyAutoscaler:
                 return None
             ranges[metric.name] = loads
         return ranges
-
-    def _cools_until(self, view: View) -> float | None:
-        """When the cooldown that keeps the count from falling ends (seconds); None without one."""
-        last, seconds = last_scaled(self._memory, self._bounds, view.now), self.policy.cooldown.down
-        return last + seconds if last is not None and view.now - last < seconds else None
 
 
 def _policy_range(
