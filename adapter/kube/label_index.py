@@ -81,7 +81,10 @@ class LabelIndex(Generic[K, T]):
         shelf = self._shelves.get(shape)
         if shelf is None:
             shelf = await self._built(shape, slices)
-        self._keep(shape, shelf)
+        self._shelves.pop(shape, None)  # the last used index comes last
+        if len(self._shelves) >= MOST_SHAPES:
+            del self._shelves[next(iter(self._shelves))]
+        self._shelves[shape] = shelf
         return list(shelf.get(tuple(each.values[0] for each in equal), {}).values())
 
     async def _built(self, shape: Shape, slices: Slices) -> dict[tuple[str, ...], dict[K, T]]:
@@ -97,12 +100,6 @@ class LabelIndex(Generic[K, T]):
         for key, old, new in changes:
             _change(shelf, shape, key, old, new)
         return shelf
-
-    def _keep(self, shape: Shape, shelf: dict[tuple[str, ...], dict[K, T]]) -> None:
-        self._shelves.pop(shape, None)
-        if len(self._shelves) >= MOST_SHAPES:
-            del self._shelves[next(iter(self._shelves))]
-        self._shelves[shape] = shelf
 
 
 def _change(shelf: dict[tuple[str, ...], dict[K, T]], shape: Shape, key: K, old: T | None, new: T | None) -> None:
